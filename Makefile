@@ -1,0 +1,78 @@
+# Every target creates and uses .venv. `make PYTHON=python3.12 …` picks another interpreter.
+.DEFAULT_GOAL := help
+.SUFFIXES:
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.berth-stamp
+SOURCES := $(wildcard shared functions tests)
+FAST := $(wildcard tests/unit tests/contract tests/functions)
+PYTEST_ARGS ?=
+LOCK_ARGS ?=
+
+.PHONY: help
+help: ## show this list
+	@grep -hE '^[.a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /\t/' | \
+	  while IFS='	' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
+
+.PHONY: .venv
+.venv: $(STAMP) ## the virtual environment, from requirements.lock
+
+$(STAMP): requirements.lock pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "make: no '$(PYTHON)' here: install Python 3.11 or newer (Debian, Ubuntu: apt-get install python3 python3-venv)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $$($(PYTHON) --version) is too old: Berth needs 3.11 or newer; name another one with make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "make: $(PYTHON) cannot make virtual environments: install its venv module (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: lock
+lock: ## write requirements.lock anew (LOCK_ARGS=--upgrade takes newer versions)
+	@set -eu; tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
+	$(PYTHON) -m venv "$$tmp/venv"; \
+	"$$tmp/venv/bin/pip" install --quiet --disable-pip-version-check uv; \
+	"$$tmp/venv/bin/uv" pip compile --quiet --universal --generate-hashes --python-version 3.11 \
+	  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' --all-extras --group dev \
+	  $(LOCK_ARGS) pyproject.toml --output-file requirements.lock
+	@if grep -n '://' requirements.lock; then echo "make: requirements.lock names an address" >&2; exit 1; fi
+
+.PHONY: check
+check: .venv ## lint, format, types, layers, the project's own rules
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/unit/test_project.py
+
+.PHONY: format
+format: .venv ## let ruff format and mend what it can
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+.PHONY: controlplane
+controlplane: ## build kube-apiserver, kube-scheduler and etcd for the tests (minutes once, then cached)
+	@if [ "$${CI:-}" = true ] || command -v go >/dev/null; then tests/controlplane/build; \
+	else echo "make: no go here: tests on a real kube-scheduler will be skipped; install Go 1.21 or newer to run them" >&2; fi
+
+.PHONY: test
+test: .venv controlplane ## all tests, those on a real kube-scheduler too
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+.PHONY: test-fast
+test-fast: .venv ## only the tests that need no control plane
+	$(BIN)/pytest $(FAST) $(PYTEST_ARGS)
+
+.PHONY: demo
+demo: .venv ## pods placed by the ledger, on nothing but Python
+	$(BIN)/berth demo
+
+.PHONY: build
+build: .venv ## the wheel, in dist/
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+
+.PHONY: clean
+clean: ## remove .venv and everything made
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,15 @@
+"""Pod events: free the units of a pod that is gone or finished, wake who waits for them.
+Run it: functions-framework --source functions/release/main.py --target release"""
+
+import functions_framework
+from flask import Request
+
+from berth.serve import Response, serve
+from berth.verbs import release as verb
+
+answer = serve(verb.endpoint)
+
+
+@functions_framework.http
+def release(request: Request) -> Response:
+    return answer(request)

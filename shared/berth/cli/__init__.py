@@ -1,0 +1,6 @@
+"""The `berth` command: run the functions locally, apply Pools, reconcile now, see a demo.
+It adds nothing to what the functions do: each subcommand runs them or their verbs."""
+
+from berth.cli.arguments import main
+
+__all__ = ["main"]

@@ -1,0 +1,61 @@
+"""`berth apply` and `berth reconcile`: write Pools to the active source, and mend the ledger now.
+`apply` does not touch the ledger; the next reconcile (within a minute, or at once under `berth up`) does."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from berth import settings
+from berth.cluster import connect
+from berth.ledger import Ledger
+from berth.policy.pools import parse
+from berth.steps.stock import documents
+from berth.stores import open_store
+from berth.verbs.reconcile import Reconcile, Report
+
+
+def apply(options: argparse.Namespace) -> int:
+    """Add or replace Pools by name; nothing is written unless all of them, old and new, are right."""
+    new = [document for document in documents(Path(options.file)) if document is not None]
+    names = list(parse(new, options.file))
+    path = settings.from_environment().pools
+    if path is None:
+        cluster = connect()
+        for document in new:
+            cluster.apply_pool(document)
+    else:
+        _merge(path, new)
+    print(f"applied to {path or 'the cluster'}: {', '.join(names) or 'nothing'}")
+    return 0
+
+
+def _merge(path: Path, new: list[Any]) -> None:
+    old = [document for document in documents(path) if document is not None]
+    replaced = {document["metadata"]["name"] for document in new}
+    merged = [document for document in old if document["metadata"]["name"] not in replaced] + new
+    parse(merged, str(path))
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.write_text(yaml.safe_dump_all(merged, sort_keys=False), encoding="utf-8")
+    fresh.rename(path)  # whole or not at all: a function may read it at any moment
+
+
+def reconcile(options: argparse.Namespace) -> int:
+    """One reconcile in this process, with the functions' own settings."""
+    found = settings.from_environment()
+    report = Reconcile(Ledger(open_store(found.store), while_closed=True), connect(), found).run()
+    print(msgspec.json.encode(report).decode() if options.output == "json" else _text(report))
+    return 0
+
+
+def _text(report: Report) -> str:
+    lines = [
+        "the ledger was rebuilt from the pods" if report.rebuilt else "",
+        f"Pools changed: {', '.join(report.pools)}" if report.pools else "",
+        f"claims released: {report.released}, settled: {report.settled}, adopted: {report.adopted}",
+        f"capacities changed: {report.capacities}, pods woken: {report.woken}",
+        *(f"problem: {problem}" for problem in report.problems),
+    ]
+    return "\n".join(line for line in lines if line)

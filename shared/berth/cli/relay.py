@@ -1,0 +1,163 @@
+"""In place of Knative Eventing when run locally: list, watch, and the same CloudEvents to the same functions.
+Like Knative's source it loses events (a broken watch, a function that stays away); reconcile mends that."""
+
+import http.client
+import json
+import threading
+import uuid
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from berth.cli.processes import Say
+from berth.cluster import Cluster
+from berth.errors import BerthError
+
+_TYPES = {"ADDED": "add", "MODIFIED": "update", "DELETED": "delete"}
+_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)  # between a delivery's tries: five retries in 3.1 s, as Knative's source
+_RETRIED = (404, 413, 425, 429, 502, 503, 504)
+_EVERY_SECONDS = 60.0
+_FILE_SECONDS = 0.2
+
+
+class Relay:
+    """Watches one cluster and feeds the functions at `urls`, one event at a time for each kind of object."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        urls: Mapping[str, str],
+        schedulers: Iterable[str],
+        pools: Path | None,
+        say: Say,
+    ) -> None:
+        self._cluster, self._urls, self._say, self._pools = cluster, urls, say, pools
+        self._schedulers = tuple(schedulers)
+        self._stop = threading.Event()
+        self._reconcile_now = threading.Event()
+        self._first_done = threading.Event()
+
+    def start(self) -> None:
+        """Begin to watch and to tick; the first reconcile is sent at once."""
+        targets = [
+            ("/api/v1/pods", {"fieldSelector": f"spec.schedulerName={name}"}, "release")
+            for name in self._schedulers
+        ]
+        targets.append(("/api/v1/nodes", {}, "inventory"))
+        if self._pools is None:
+            targets.append(("/apis/berth.dev/v1alpha1/pools", {}, "inventory"))
+        for target in targets:
+            threading.Thread(target=self._follow, args=target, daemon=True).start()
+        if self._pools is not None:
+            threading.Thread(target=self._follow_file, args=(self._pools,), daemon=True).start()
+        threading.Thread(target=self._tick, daemon=True).start()
+
+    def wait_first_reconcile(self, stop: threading.Event) -> bool:
+        """Wait until one reconcile went through; False if stopped before."""
+        while not self._first_done.wait(0.05):
+            if stop.is_set():
+                return False
+        return True
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._reconcile_now.set()
+
+    def _follow(self, path: str, query: Mapping[str, str], function: str) -> None:
+        """List, then watch on from there; for ever, until stopped."""
+        first = True
+        while not self._stop.is_set():
+            try:
+                _, version = self._cluster.snapshot(path, query)
+                if not first:
+                    self._reconcile_now.set()  # what happened between two watches was not seen
+                first = False
+                for kind, item in self._cluster.watch(path, query, version, self._stop):
+                    self._send(function, _event(self._cluster.host, _TYPES[kind], item), item)
+            except BerthError as error:
+                self._say({"watch": path, "state": "failed", "why": str(error)})
+                self._stop.wait(1.0)
+
+    def _follow_file(self, path: Path) -> None:
+        """A changed file of Pools is taken over at once, as a changed Pool object would be."""
+        seen = _stamp(path)
+        while not self._stop.wait(_FILE_SECONDS):
+            found = _stamp(path)
+            if found != seen:
+                seen = found
+                self._reconcile_now.set()
+
+    def _tick(self) -> None:
+        while not self._stop.is_set():
+            self._reconcile_now.clear()
+            if self._send("reconcile", _ping(), {"action": "reconcile"}):
+                self._first_done.set()
+                self._reconcile_now.wait(_EVERY_SECONDS)
+            else:
+                self._stop.wait(1.0)
+
+    def _send(self, function: str, headers: Mapping[str, str], data: Any) -> bool:
+        """Deliver one event, with the source's retries; False (and said so) if it was lost."""
+        body, why = json.dumps(data, separators=(",", ":")).encode(), ""
+        for pause in (*_PAUSES, None):
+            status, why = self._post(self._urls[function], headers, body)
+            if status == 200:
+                return True
+            if pause is None or (status and status not in _RETRIED):
+                break
+            self._stop.wait(pause)
+        if not self._stop.is_set():
+            self._say({"event": headers["Ce-Type"], "to": function, "state": "lost", "why": why})
+        return False
+
+    def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
+        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
+        try:
+            connection.request("POST", "/", body, dict(headers))
+            reply = connection.getresponse()
+            return reply.status, reply.read().decode(errors="replace")[:500]
+        except (OSError, http.client.HTTPException) as error:
+            return 0, f"{url}: {type(error).__name__}"
+        finally:
+            connection.close()
+
+
+def _event(host: str, change: str, item: Mapping[str, Any]) -> dict[str, str]:
+    """The headers Knative's ApiServerSource sends in mode Resource (recorded in events/)."""
+    meta = item["metadata"]
+    namespace = meta.get("namespace", "")
+    root = "/apis" if "/" in item["apiVersion"] else "/api"
+    within = f"/namespaces/{namespace}" if namespace else ""
+    return {
+        **_common(f"dev.knative.apiserver.resource.{change}", host),
+        "Ce-Subject": f"{root}/{item['apiVersion']}{within}/{item['kind'].lower()}s/{meta['name']}",
+        "Ce-Apiversion": item["apiVersion"],
+        "Ce-Kind": item["kind"],
+        "Ce-Name": meta["name"],
+        "Ce-Namespace": namespace,
+    }
+
+
+def _ping() -> dict[str, str]:
+    return _common("dev.knative.sources.ping", "/apis/v1/namespaces/default/pingsources/reconcile")
+
+
+def _common(kind: str, source: str) -> dict[str, str]:
+    return {
+        "Content-Type": "application/json",
+        "Ce-Specversion": "1.0",
+        "Ce-Id": str(uuid.uuid4()),
+        "Ce-Source": source,
+        "Ce-Type": kind,
+        "Ce-Time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}",
+    }
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino

@@ -1,0 +1,274 @@
+"""The only module that talks to the Kubernetes API: pods, nodes, Bindings, a pod's condition, Pools.
+It decides nothing: what an answer means for a claim is the caller's."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+import urllib3
+from kubernetes import client, config
+
+from berth.errors import ClusterRefusedError, ClusterUnavailableError, SettingsError
+from berth.objects import Node, NodeList, Pod, PodList
+
+T = TypeVar("T")
+
+DEFAULT_TIMEOUT = 10.0  # seconds, for calls with no deadline above them
+_PAGE = 500
+_POOLS = "/apis/berth.dev/v1alpha1/pools"
+
+_pod = msgspec.json.Decoder(Pod)
+_node = msgspec.json.Decoder(Node)
+_pods = msgspec.json.Decoder(PodList)
+_nodes = msgspec.json.Decoder(NodeList)
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+    reason: str = ""
+
+
+class _Any(msgspec.Struct):
+    metadata: dict[str, Any] = {}
+    items: list[dict[str, Any]] | None = None
+
+
+class Cluster:
+    """One API server, as the kubernetes client's own rules find it (KUBECONFIG, or in a pod its account).
+
+    Every call may raise ClusterUnavailableError (no answer in time, 429, 5xx: it may have been done) or
+    ClusterRefusedError (4xx: it was not done). `timeout` is in seconds. Safe to use from many threads.
+    """
+
+    def __init__(self, api: client.ApiClient) -> None:
+        self._api = api
+        self.host: str = api.configuration.host
+
+    def pod(self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT) -> Pod | None:
+        """The pod as it is now (a consistent read), or None."""
+        return self._get(_pod, _pod_path(namespace, name), timeout)
+
+    def node(self, name: str, timeout: float = DEFAULT_TIMEOUT) -> Node | None:
+        """The node as it is now (a consistent read), or None."""
+        return self._get(_node, f"/api/v1/nodes/{name}", timeout)
+
+    def pods(self, timeout: float = DEFAULT_TIMEOUT) -> list[Pod]:
+        """All pods, as of one moment at or after the call."""
+        return [pod for page in self._pages(_pods, "/api/v1/pods", {}, timeout) for pod in page.items or ()]
+
+    def unbound_pods(self, scheduler: str, timeout: float = DEFAULT_TIMEOUT) -> list[Pod]:
+        """The pods of one schedulerName that have no node, as of one moment at or after the call."""
+        query = {"fieldSelector": f"spec.nodeName=,spec.schedulerName={scheduler}"}
+        return [
+            pod for page in self._pages(_pods, "/api/v1/pods", query, timeout) for pod in page.items or ()
+        ]
+
+    def nodes(self, timeout: float = DEFAULT_TIMEOUT) -> list[Node]:
+        """All nodes, as of one moment at or after the call."""
+        return [
+            node for page in self._pages(_nodes, "/api/v1/nodes", {}, timeout) for node in page.items or ()
+        ]
+
+    def bind(self, pod: Pod, node: str, annotations: Mapping[str, str], timeout: float) -> None:
+        """Put the pod on the node; the annotations are merged into the pod in the same write.
+
+        The Binding carries the UID and resourceVersion that `pod` was read with: if the pod was written
+        since, the answer is 409, a ClusterRefusedError (source: registry/core/pod/storage, BindingREST).
+        """
+        meta = pod.metadata
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": meta.name,
+                "uid": meta.uid,
+                "resourceVersion": meta.resource_version,
+                "annotations": dict(annotations),
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        self._call("POST", f"{_pod_path(meta.namespace or '', meta.name)}/binding", timeout, body)
+
+    def set_condition(
+        self, pod: Pod, condition: Mapping[str, str], timeout: float = DEFAULT_TIMEOUT
+    ) -> Pod | None:
+        """Set one condition in the pod's status; the pod as it is after the write, None if it is gone.
+
+        It is a write like any other: a Binding that carries an older resourceVersion can't land after it.
+        """
+        meta = pod.metadata
+        body = {"metadata": {"uid": meta.uid}, "status": {"conditions": [dict(condition)]}}
+        path = f"{_pod_path(meta.namespace or '', meta.name)}/status"
+        try:
+            return _decode(_pod, self._call("PATCH", path, timeout, body))
+        except ClusterRefusedError:
+            # 404, or 409 or 422 for a UID that is another pod's: gone, unless it is there after all.
+            found = self.pod(meta.namespace or "", meta.name, timeout)
+            if found is not None and found.metadata.uid == meta.uid:
+                raise
+            return None
+
+    def pools(self, timeout: float = DEFAULT_TIMEOUT) -> list[dict[str, Any]] | None:
+        """Pool objects as documents; None where the cluster serves no such resource."""
+        try:
+            found = _decode(msgspec.json.Decoder(_Any), self._call("GET", _POOLS, timeout))
+        except ClusterRefusedError as error:
+            if error.status == 404:
+                return None
+            raise
+        return [{"apiVersion": "berth.dev/v1alpha1", "kind": "Pool", **item} for item in found.items or ()]
+
+    def apply_pool(self, document: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Create the Pool object or make it so (server-side apply, as berth)."""
+        query = urlencode({"fieldManager": "berth", "force": "true"})
+        path = f"{_POOLS}/{document['metadata']['name']}?{query}"
+        self._call("PATCH", path, timeout, document, "application/apply-patch+yaml")
+
+    def snapshot(
+        self, path: str, query: Mapping[str, str], timeout: float = DEFAULT_TIMEOUT
+    ) -> tuple[list[dict[str, Any]], str]:
+        """Whole objects of a list, and the resourceVersion from which to watch on."""
+        found = _decode(msgspec.json.Decoder(_Any), self._call("GET", _with(path, query), timeout))
+        return found.items or [], str(found.metadata.get("resourceVersion", ""))
+
+    def watch(
+        self, path: str, query: Mapping[str, str], version: str, stop: threading.Event
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """(ADDED, MODIFIED or DELETED, whole object) since `version`, until the server ends the watch.
+
+        A version that is too old ends it too: take a new snapshot, and know that something was missed.
+        """
+        seconds = 240
+        target = _with(
+            path, {**query, "watch": "1", "resourceVersion": version, "timeoutSeconds": str(seconds)}
+        )
+        response = self._send("GET", target, seconds + 10.0, None, "application/json")
+        try:
+            if response.status != 200:
+                _explain(response.status, response.read(), "GET", path)
+            for line in _lines(response):
+                event = msgspec.json.decode(line)
+                if stop.is_set() or event.get("type") == "ERROR":
+                    return
+                if event.get("type") != "BOOKMARK":
+                    yield event["type"], event["object"]
+        except (urllib3.exceptions.HTTPError, msgspec.DecodeError, OSError) as error:
+            raise ClusterUnavailableError(f"the watch of {path} at {self.host} broke off: {error}") from error
+        finally:
+            response.close()
+
+    def _get(self, decoder: msgspec.json.Decoder[T], path: str, timeout: float) -> T | None:
+        try:
+            return _decode(decoder, self._call("GET", path, timeout))
+        except ClusterRefusedError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def _pages(
+        self, decoder: msgspec.json.Decoder[Any], path: str, query: Mapping[str, str], timeout: float
+    ) -> Iterator[Any]:
+        """Pages of one consistent list: the continue token keeps its resourceVersion."""
+        token = ""
+        while True:
+            more = {"continue": token} if token else {}
+            page = _decode(
+                decoder, self._call("GET", _with(path, {**query, "limit": str(_PAGE), **more}), timeout)
+            )
+            yield page
+            token = page.metadata.continue_ or ""
+            if not token:
+                return
+
+    def _call(self, method: str, path: str, timeout: float, body: Any = None, kind: str = "") -> bytes:
+        if not kind:
+            kind = "application/strategic-merge-patch+json" if method == "PATCH" else "application/json"
+        response = self._send(method, path, timeout, body, kind)
+        try:
+            content: bytes = response.read()
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise self._unavailable(error) from error
+        finally:
+            response.release_conn()
+        if response.status >= 300:
+            _explain(response.status, content, method, path)
+        return content
+
+    def _send(self, method: str, path: str, timeout: float, body: Any, kind: str) -> urllib3.BaseHTTPResponse:
+        """One request on the client's own connections and credentials; raw, because its models cost more
+        and create_namespaced_pod_binding raises after a Binding that succeeded (facts, 6)."""
+        prepared = self._api.param_serialize(
+            method=method,
+            resource_path="",
+            header_params={"Accept": "application/json", "Content-Type": kind},
+            auth_settings=["BearerToken"],
+        )
+        try:
+            return self._api.rest_client.pool_manager.request(
+                method,
+                f"{self.host}{path}",
+                headers=prepared[2],
+                preload_content=False,
+                body=None if body is None else msgspec.json.encode(body),
+                timeout=urllib3.Timeout(total=timeout),
+            )
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> ClusterUnavailableError:
+        reason = getattr(error, "reason", None) or error
+        return ClusterUnavailableError(
+            f"the API server at {self.host} did not answer ({type(reason).__name__}); it will be tried again"
+        )
+
+
+def connect() -> Cluster:
+    """The cluster that KUBECONFIG or the pod's own account names. Raises SettingsError."""
+    settings = client.Configuration()
+    try:
+        config.load_config(client_configuration=settings)  # type: ignore[no-untyped-call]
+    except (config.ConfigException, OSError, TypeError) as error:
+        raise SettingsError(f"no cluster to talk to: {error}; set KUBECONFIG") from error
+    # Only what changes nothing is sent twice: a doubled Binding or patch is bind's to decide.
+    settings.retries = urllib3.Retry(total=1, status=0, redirect=0, allowed_methods={"GET"})
+    settings.connection_pool_maxsize = 16
+    return Cluster(client.ApiClient(settings))
+
+
+def _explain(status: int, content: bytes, method: str, path: str) -> NoReturn:
+    try:
+        said = msgspec.json.decode(content, type=_Status).message
+    except msgspec.DecodeError:
+        said = ""
+    where = f"{method} {path.partition('?')[0]}"
+    if status == 429 or status >= 500:
+        raise ClusterUnavailableError(
+            f"the API server answered {status} to {where}: {said or 'no reason given'}"
+        )
+    raise ClusterRefusedError(
+        f"the API server refused {where} ({status}): {said or 'no reason given'}", status
+    )
+
+
+def _decode(decoder: msgspec.json.Decoder[T], content: bytes) -> T:
+    try:
+        return decoder.decode(content)
+    except msgspec.DecodeError as error:
+        raise ClusterUnavailableError(f"the API server's answer can't be read: {error}") from error
+
+
+def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+    rest = b""
+    for chunk in response.stream(65536, decode_content=True):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from filter(None, lines)
+
+
+def _pod_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def _with(path: str, query: Mapping[str, str]) -> str:
+    return f"{path}?{urlencode(query)}" if query else path

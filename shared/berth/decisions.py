@@ -1,0 +1,122 @@
+"""What one commit of the ledger changes, decided on the domains as they were read; pure functions.
+Whether the decision still holds is the store's to say: it takes the commit or reports a conflict."""
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from berth.documents import Claim, Domain, Holding, encode
+from berth.errors import BerthError, RefusedError
+from berth.policy import fit
+
+Domains = Mapping[str, Domain]
+Writes = Mapping[str, bytes | None]
+
+
+class ElsewhereError(BerthError):
+    """The pod has a claim for another node; it must be settled there first."""
+
+    def __init__(self, claim: Claim) -> None:
+        super().__init__(f"pod {claim.label} holds a claim for node {claim.node}")
+        self.claim = claim
+
+
+class SupersededError(RefusedError):
+    """A newer bind call for the same pod has taken over."""
+
+    def __init__(self, claim: Claim) -> None:
+        super().__init__(
+            f"pod {claim.label}: a newer bind call for this pod has taken over; this one did nothing"
+        )
+
+
+class MissingClaimError(BerthError):
+    """The claim to confirm is not in the ledger; reconcile adopts it from the pod."""
+
+
+class CapacityChange(NamedTuple):
+    """A domain's capacity before and after; None is no share of the pool."""
+
+    pool: str
+    domain: str
+    before: int | None
+    after: int | None
+
+    @property
+    def gained(self) -> int:
+        return max(0, (self.after or 0) - (self.before or 0))
+
+
+def standing(wanted: Claim, domains: Domains) -> Claim | None:
+    """The pod's claim in these domains; one that does not stand in all of them is none to go on with."""
+    found = [claim for domain in domains.values() if (claim := domain.claims.get(wanted.uid)) is not None]
+    whole = len(found) == len(domains) or (found and found[0].holdings != wanted.holdings)
+    return found[0] if found and whole else None
+
+
+def require_room(holdings: Collection[Holding], domains: Domains) -> None:
+    short = [why for holding in holdings if (why := _shortage(holding, domains[holding.key])) is not None]
+    if short:
+        raise RefusedError("; ".join(short))
+
+
+def _shortage(holding: Holding, domain: Domain) -> str | None:
+    if domain.capacity is None:
+        return fit.absent(holding.pool)
+    free = max(0, domain.capacity - domain.used(holding.pool, holding.domain))
+    if holding.count <= free:
+        return None
+    return fit.exhausted(holding.pool, free, domain.capacity, holding.count)
+
+
+def with_claim(claim: Claim, domains: Domains) -> Writes:
+    """These domains with the claim in each."""
+    return {
+        key: encode(Domain(domain.capacity, {**domain.claims, claim.uid: claim}))
+        for key, domain in domains.items()
+    }
+
+
+def without(uid: str, domains: Domains) -> Writes:
+    """These domains without the pod; one that has neither capacity nor claims is gone."""
+    left = {
+        key: Domain(domain.capacity, {other: claim for other, claim in domain.claims.items() if other != uid})
+        for key, domain in domains.items()
+        if uid in domain.claims
+    }
+    return {key: _encoded(domain) for key, domain in left.items()}
+
+
+def _encoded(domain: Domain) -> bytes | None:
+    return None if domain.capacity is None and not domain.claims else encode(domain)
+
+
+def released(uid: str, domains: Domains) -> tuple[tuple[Holding, ...], Writes]:
+    freed = tuple(
+        holding
+        for key, domain in domains.items()
+        if (claim := domain.claims.get(uid)) is not None
+        for holding in claim.holdings
+        if holding.key == key
+    )
+    return freed, without(uid, domains)
+
+
+def resized(
+    wanted: Mapping[str, tuple[tuple[str, str], int | None]], domains: Domains
+) -> tuple[list[CapacityChange], Writes]:
+    changes, writes = [], {}
+    for key, ((pool, name), capacity) in wanted.items():
+        domain = domains[key]
+        if domain.capacity != capacity:
+            changes.append(CapacityChange(pool, name, domain.capacity, capacity))
+            writes[key] = _encoded(Domain(capacity, domain.claims))
+    return changes, writes
+
+
+def agrees(found: Claim | None, claim: Claim) -> bool:
+    """Whether the pod's claim already says what the pod shows."""
+    return found is not None and (found.node, found.state, found.holdings) == (
+        claim.node,
+        "bound",
+        claim.holdings,
+    )

@@ -1,0 +1,163 @@
+"""What the ledger keeps in its store: the epoch, Pools, and domains with the claims on them.
+Counts are derived here from claims, each time a document is read; none is ever stored."""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+from berth.policy.fit import Free
+from berth.policy.pools import Pool, by_resource
+
+EPOCH = "epoch"
+REBUILD = "rebuild"  # who is rebuilding the ledger; it is lost with the ledger, and so stops a late opening
+_POOL, _DOMAIN = "pool/", "domain/"
+
+
+class Holding(msgspec.Struct, frozen=True):
+    """Units of one pool in one domain."""
+
+    pool: str
+    domain: str
+    count: int
+
+    @property
+    def key(self) -> str:
+        return domain_key(self.pool, self.domain)
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """What one pod holds, all or nothing; it stands in every domain it draws from, naming all.
+
+    `attempt` names the bind call that reserved it last, `since` when (Unix seconds).
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    holdings: tuple[Holding, ...]
+    state: Literal["reserved", "bound"] = "reserved"
+    attempt: str = ""
+    since: float = 0.0
+
+    @property
+    def label(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A domain's capacity (None: the pool has no share here any more) and its claims by pod UID."""
+
+    capacity: int | None = None
+    claims: dict[str, Claim] = {}
+
+    def used(self, pool: str, domain: str) -> int:
+        return sum(
+            holding.count
+            for claim in self.claims.values()
+            for holding in claim.holdings
+            if holding.pool == pool and holding.domain == domain
+        )
+
+
+class Epoch(msgspec.Struct, frozen=True):
+    """The mark that the ledger may be trusted; `since` in Unix seconds."""
+
+    id: str
+    since: float
+
+
+_domain = msgspec.json.Decoder(Domain)
+_pool = msgspec.json.Decoder(Pool)
+_encoder = msgspec.json.Encoder()
+
+
+def domain_key(pool: str, domain: str) -> str:
+    return f"{_DOMAIN}{pool}/{domain}"  # a pool's name holds no slash, so this can be taken apart again
+
+
+def pool_key(pool: str) -> str:
+    return f"{_POOL}{pool}"
+
+
+def encode(document: Domain | Pool | Epoch) -> bytes:
+    return _encoder.encode(document)
+
+
+def decode_domain(body: bytes | None) -> Domain:
+    return Domain() if body is None else _domain.decode(body)
+
+
+class View:
+    """All the ledger holds, as far as `changes` has told; kept up by `update`.
+
+    It may lag behind the store, so it advises (filter, scores, where a pod's claims are); reserve decides.
+    """
+
+    def __init__(self) -> None:
+        self.open = False
+        self.pools: dict[str, Pool] = {}
+        self.resources: dict[str, Pool] = {}
+        self.domains: dict[str, dict[str, Domain]] = {}
+        self.free: dict[str, dict[str, tuple[int, int]]] = {}
+        self._keys: dict[str, set[str]] = {}
+
+    def update(self, documents: Mapping[str, bytes | None]) -> None:
+        for key, body in documents.items():
+            if key == EPOCH:
+                self.open = body is not None
+            elif key.startswith(_DOMAIN):
+                self._update_domain(key, body)
+            elif key.startswith(_POOL):
+                self._update_pool(key.removeprefix(_POOL), body)
+
+    def claims_of(self, uid: str) -> list[Claim]:
+        """The pod's claims; more than one only while two bind calls for it overlap."""
+        found = (self._domain_at(key).claims.get(uid) for key in sorted(self._keys.get(uid, ())))
+        return _unique(claim for claim in found if claim is not None)
+
+    def keys_of(self, uid: str) -> set[str]:
+        """Keys of the domains in which the pod has a claim."""
+        return set(self._keys.get(uid, ()))
+
+    def claims(self) -> list[Claim]:
+        # Copies: another thread may update the view meanwhile.
+        domains = [domain for found in list(self.domains.values()) for domain in list(found.values())]
+        return _unique(claim for domain in domains for claim in domain.claims.values())
+
+    def free_of(self, pools: Iterable[str]) -> dict[str, Free]:
+        return {pool: self.free.get(pool, {}) for pool in pools}
+
+    def _update_pool(self, name: str, body: bytes | None) -> None:
+        if body is None:
+            self.pools.pop(name, None)
+        else:
+            self.pools[name] = _pool.decode(body)
+        self.resources = by_resource(self.pools)
+
+    def _update_domain(self, key: str, body: bytes | None) -> None:
+        pool, _, name = key.removeprefix(_DOMAIN).partition("/")
+        for uid in self._domain_at(key).claims:
+            self._keys[uid].discard(key)
+            if not self._keys[uid]:
+                del self._keys[uid]
+        domains, free = self.domains.setdefault(pool, {}), self.free.setdefault(pool, {})
+        domains.pop(name, None)
+        free.pop(name, None)
+        if body is None:
+            return
+        domain = domains[name] = _domain.decode(body)
+        for uid in domain.claims:
+            self._keys.setdefault(uid, set()).add(key)
+        if domain.capacity is not None:
+            free[name] = (max(0, domain.capacity - domain.used(pool, name)), domain.capacity)
+
+    def _domain_at(self, key: str) -> Domain:
+        pool, _, name = key.removeprefix(_DOMAIN).partition("/")
+        return self.domains.get(pool, {}).get(name, Domain())
+
+
+def _unique(claims: Iterable[Claim]) -> list[Claim]:
+    """One per pod and attempt: a claim over several domains is found in each."""
+    return list({(claim.uid, claim.node, claim.attempt): claim for claim in claims}.values())

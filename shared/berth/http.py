@@ -1,0 +1,122 @@
+"""The HTTP edge of every function: (method, path, headers, body) to (status, body), always one line of JSON.
+It knows no web framework, and does not promise to notice a client that has gone away."""
+
+import base64
+import binascii
+import hmac
+import logging
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from berth import wire
+from berth.errors import BadInputError, BerthError
+
+log = logging.getLogger("berth")
+
+_CHUNK = 1024 * 1024
+
+
+class Stream(Protocol):
+    """A request's body; read(n) gives at most n bytes, and none at its end."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What goes back: a status and a JSON body."""
+
+    status: int
+    body: bytes
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One function, ready to answer.
+
+    `answer` takes the lower-case headers and the whole body; `failed` makes the reply for an error whose
+    text may be shown; `health` raises when the store does not answer; `token` None asks for none.
+    """
+
+    name: str
+    answer: Callable[[Mapping[str, str], bytes], Reply]
+    failed: Callable[[str, bool], Reply]
+    health: Callable[[], None]
+    body_limit: int
+    token: str | None = None
+
+
+def respond(endpoint: Endpoint, method: str, path: str, headers: Mapping[str, str], body: Stream) -> Reply:
+    """Answer one request. Raises nothing: what goes wrong is in the reply and in the log."""
+    headers = {name.lower(): value for name, value in headers.items()}
+    if path.rstrip("/") == "/healthz" and method in ("GET", "HEAD"):
+        return _health(endpoint)
+    if method != "POST":
+        return _error(405, f"{endpoint.name} takes POST, and GET /healthz; this was {method} {path}")
+    if endpoint.token is not None and not _authorized(endpoint.token, headers.get("authorization", "")):
+        return _error(
+            401, f"{endpoint.name} needs the token of BERTH_AUTH_TOKEN, as Basic or Bearer authorization"
+        )
+    try:
+        content = _read(body, endpoint.body_limit)
+    except Exception as error:  # noqa: BLE001 - every web framework has its own for a client that hangs up
+        return _error(400, f"the body could not be read to its end ({type(error).__name__})")
+    if content is None:
+        return _error(413, f"the body is larger than {endpoint.body_limit} bytes (BERTH_BODY_LIMIT)")
+    return _call(endpoint, headers, content)
+
+
+def _call(endpoint: Endpoint, headers: Mapping[str, str], content: bytes) -> Reply:
+    try:
+        return endpoint.answer(headers, content)
+    except BadInputError as error:
+        return _error(400, str(error))
+    except BerthError as error:
+        log.warning("%s: %s", endpoint.name, error)
+        return endpoint.failed(str(error), True)
+    except Exception as error:
+        log.exception("%s failed", endpoint.name)
+        # The type alone: the text of a foreign error may hold a secret or a path.
+        return endpoint.failed(
+            f"internal error ({type(error).__name__}); see the log of {endpoint.name}", False
+        )
+
+
+def _health(endpoint: Endpoint) -> Reply:
+    try:
+        endpoint.health()
+    except BerthError as error:
+        return _error(503, str(error))
+    except Exception as error:
+        log.exception("%s is not healthy", endpoint.name)
+        return _error(503, f"internal error ({type(error).__name__}); see the log of {endpoint.name}")
+    return Reply(200, wire.encode({"status": "ok", "function": endpoint.name}))
+
+
+def _authorized(token: str, header: str) -> bool:
+    """Basic with any user name (kube-scheduler sends its URL's user info so: facts, 4), or Bearer."""
+    scheme, _, value = header.partition(" ")
+    offered = value.strip().encode()
+    if scheme.lower() == "basic":
+        try:
+            offered = base64.b64decode(offered, validate=True).partition(b":")[2]
+        except binascii.Error:
+            return False
+    elif scheme.lower() != "bearer":
+        return False
+    return hmac.compare_digest(offered, token.encode())
+
+
+def _read(body: Stream, limit: int) -> bytes | None:
+    """The whole body, or None when it is over the limit; counted, because Content-Length can lie."""
+    parts, total = [], 0
+    while chunk := body.read(min(_CHUNK, limit + 1 - total)):
+        total += len(chunk)
+        if total > limit:
+            return None
+        parts.append(chunk)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _error(status: int, message: str) -> Reply:
+    return Reply(status, wire.error_answer(message))

@@ -1,0 +1,250 @@
+"""Claims: reserve, confirm, cancel, release, adopt; and what they draw from: Pools, capacities, the epoch.
+Written once for all stores. It never asks the API server: whether a pod is gone is the caller's to know."""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+import tenacity
+
+from berth import decisions
+from berth.decisions import (
+    CapacityChange,
+    Domains,
+    ElsewhereError,
+    MissingClaimError,
+    SupersededError,
+    Writes,
+)
+from berth.documents import (
+    EPOCH,
+    REBUILD,
+    Claim,
+    Domain,
+    Epoch,
+    Holding,
+    View,
+    decode_domain,
+    domain_key,
+    encode,
+    pool_key,
+)
+from berth.errors import ContentionError, RebuildingError
+from berth.policy.pools import Pool
+from berth.stores.base import Cursor, Store, Version
+
+PATIENCE_SECONDS = 1.0
+_BATCH = 100  # documents in one commit where each could be committed alone
+
+T = TypeVar("T")
+
+
+class _ConflictError(Exception):
+    """Another writer was first: decide again."""
+
+
+class Ledger:
+    """The claims in one store. Every call may raise the store's errors, ContentionError and, while the
+    epoch is absent, RebuildingError; then nothing was changed."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        while_closed: bool = False,
+    ) -> None:
+        """`while_closed` is for reconcile, which must work on a ledger that has no epoch (yet)."""
+        self._store, self._clock, self._monotonic, self._sleep = store, clock, monotonic, sleep
+        self._while_closed = while_closed
+        self._lock = threading.Lock()
+        self._view = View()
+        self._cursor: Cursor | None = None
+
+    # What is there
+
+    def check(self) -> None:
+        """Raise a store error if the store does not answer."""
+        self._store.read([EPOCH])
+
+    def view(self) -> View:
+        """All the ledger holds, as `changes` tells it; see View for what it does not promise."""
+        with self._lock:
+            changes = self._store.changes(self._cursor)
+            if changes.snapshot:
+                self._view = View()
+            self._view.update(changes.documents)
+            self._cursor = changes.cursor
+            view = self._view
+        if not (view.open or self._while_closed):
+            raise RebuildingError
+        return view
+
+    # Claims
+
+    def reserve(self, wanted: Claim, *, again: bool = False) -> Claim:
+        """Hold `wanted.holdings` for the pod, all or nothing; the claim as it then stands.
+
+        `again` goes on with a reservation of the same attempt. Raises RefusedError where units are short,
+        ElsewhereError while the pod has a claim for another node, SupersededError (only `again`).
+        """
+        other = next(
+            (claim for claim in self.view().claims_of(wanted.uid) if claim.node != wanted.node), None
+        )
+        if other is not None:
+            raise SupersededError(wanted) if again else ElsewhereError(other)
+
+        def decide(domains: Domains) -> tuple[Claim, Writes]:
+            found = decisions.standing(wanted, domains)
+            if again and (found is None or found.attempt != wanted.attempt):
+                raise SupersededError(wanted)
+            if found is not None and (found.node, found.holdings) != (wanted.node, wanted.holdings):
+                raise ElsewhereError(found)
+            if found is not None and found.state == "bound":
+                return found, {}
+            # A repeated call takes the reservation over: only the newest attempt may cancel it.
+            if found is None:
+                decisions.require_room(wanted.holdings, domains)
+            return wanted, decisions.with_claim(wanted, domains)
+
+        return self._decide({holding.key for holding in wanted.holdings}, decide)
+
+    def confirm(self, claim: Claim) -> None:
+        """Mark the claim bound: its Binding was made. Raises MissingClaimError, and changes nothing then."""
+
+        def decide(domains: Domains) -> tuple[None, Writes]:
+            if any(claim.uid not in domain.claims for domain in domains.values()):
+                raise MissingClaimError(
+                    f"pod {claim.label}: no claim to confirm; reconcile will adopt it from the pod"
+                )
+            if all(domain.claims[claim.uid].state == "bound" for domain in domains.values()):
+                return None, {}
+            return None, decisions.with_claim(msgspec.structs.replace(claim, state="bound"), domains)
+
+        self._decide({holding.key for holding in claim.holdings}, decide)
+
+    def cancel(self, claim: Claim) -> tuple[Holding, ...]:
+        """Drop a reservation unless a newer attempt took it over or it was confirmed; what was freed.
+
+        Only for a pod that is fenced or gone: a Binding that lands later would hold units without a claim.
+        """
+
+        def decide(domains: Domains) -> tuple[tuple[Holding, ...], Writes]:
+            mine = {
+                key: domain
+                for key, domain in domains.items()
+                if (found := domain.claims.get(claim.uid)) is not None
+                and (found.attempt, found.state) == (claim.attempt, "reserved")
+            }
+            return (claim.holdings if mine else ()), decisions.without(claim.uid, mine)
+
+        return self._decide({holding.key for holding in claim.holdings}, decide)
+
+    def release(self, uid: str) -> tuple[Holding, ...]:
+        """Drop every claim of a pod that the caller knows to be gone or finished; what was freed."""
+        return self._decide(self.view().keys_of(uid), lambda domains: decisions.released(uid, domains))
+
+    def adopt(self, claim: Claim) -> bool:
+        """Make `claim` the pod's only one, room or not: the pod runs there. False if it was so."""
+        bound = msgspec.structs.replace(claim, state="bound")
+        keys = {holding.key for holding in bound.holdings}
+
+        def decide(domains: Domains) -> tuple[bool, Writes]:
+            stale = {
+                key: domain
+                for key, domain in domains.items()
+                if key not in keys and claim.uid in domain.claims
+            }
+            held = {key: domains[key] for key in keys}
+            if not stale and all(
+                decisions.agrees(domain.claims.get(claim.uid), bound) for domain in held.values()
+            ):
+                return False, {}
+            return True, {**decisions.without(claim.uid, stale), **decisions.with_claim(bound, held)}
+
+        return self._decide(keys | self.view().keys_of(claim.uid), decide)
+
+    # What claims draw from
+
+    def apply_pools(self, pools: Mapping[str, Pool]) -> list[str]:
+        """Make the ledger's Pools these; the names of those added, changed or removed."""
+        known = self.view().pools
+        changed = sorted(name for name in {*known, *pools} if known.get(name) != pools.get(name))
+        writes = {pool_key(name): encode(pools[name]) if name in pools else None for name in changed}
+        if writes:
+            self._decide((), lambda _: (None, writes))
+        return changed
+
+    def set_capacities(self, wanted: Mapping[tuple[str, str], int | None]) -> list[CapacityChange]:
+        """Set the capacity of domains by (pool, domain), or drop it with None; those that changed.
+
+        Holders of a domain whose capacity falls below what they hold stay; nothing new is given there.
+        """
+        known = self.view().domains
+        different = [
+            (pool, name)
+            for (pool, name), capacity in wanted.items()
+            if known.get(pool, {}).get(name, Domain()).capacity != capacity
+        ]
+        changes: list[CapacityChange] = []
+        for start in range(0, len(different), _BATCH):
+            some = {domain_key(*which): (which, wanted[which]) for which in different[start : start + _BATCH]}
+            changes += self._decide(some, partial(decisions.resized, some))
+        return changes
+
+    # The epoch
+
+    def begin_rebuild(self, rebuild_id: str) -> Version:
+        """Say that this caller rebuilds the ledger; the mark that `open` wants. Raises ContentionError."""
+        self._decide((), lambda _: (None, {REBUILD: rebuild_id.encode()}))
+        found = self._store.read([REBUILD]).get(REBUILD)
+        if found is None or found.body != rebuild_id.encode():
+            raise ContentionError("another reconcile is rebuilding berth's ledger; leaving it to that one")
+        return found.version
+
+    def open(self, epoch_id: str, mark: Version) -> None:
+        """Let verbs use the ledger: what bound pods hold is in it. Raises ContentionError where the ledger
+        was lost again, or another reconcile began to rebuild it, since the mark was made."""
+        body = encode(Epoch(epoch_id, self._clock()))
+        if not self._store.commit({EPOCH: body, REBUILD: None}, {EPOCH: None, REBUILD: mark}):
+            raise ContentionError(
+                "berth's ledger was lost again or is being rebuilt by another reconcile; try again"
+            )
+
+    # How decisions are made
+
+    def _decide(self, keys: Collection[str], decide: Callable[[Domains], tuple[T, Writes]]) -> T:
+        """Read, decide, commit; on a conflict decide again, until PATIENCE_SECONDS are over."""
+        give_up_at = self._monotonic() + PATIENCE_SECONDS
+        attempts = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(_ConflictError),
+            wait=tenacity.wait_random_exponential(multiplier=0.002, max=0.1),
+            stop=lambda _: self._monotonic() >= give_up_at,
+            sleep=self._sleep,
+        )
+        try:
+            result: T = attempts(self._try, keys, decide)
+        except tenacity.RetryError as error:
+            raise ContentionError(
+                f"berth's ledger was too busy for {PATIENCE_SECONDS:g} s; the pod will be retried"
+            ) from error
+        return result
+
+    def _try(self, keys: Collection[str], decide: Callable[[Domains], tuple[T, Writes]]) -> T:
+        found = self._store.read({EPOCH, *keys})
+        if EPOCH not in found and not self._while_closed:
+            raise RebuildingError
+        result, writes = decide(
+            {key: decode_domain(found[key].body if key in found else None) for key in keys}
+        )
+        if writes:
+            # Every document read is expected as it was, the epoch too: a lost ledger takes no commit.
+            expected = {key: found[key].version if key in found else None for key in {EPOCH, *keys}}
+            if not self._store.commit(writes, expected):
+                raise _ConflictError
+        return result

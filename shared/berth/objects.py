@@ -1,0 +1,92 @@
+"""The parts of Kubernetes' objects that Berth reads, for msgspec to decode and nothing else.
+A field that is absent or null in JSON is None or empty here; unknown fields are skipped unread."""
+
+import msgspec
+
+Quantity = str | int | float
+"""A resource quantity as JSON carries it; the API server sends strings, people write numbers."""
+
+
+class _Object(msgspec.Struct, frozen=True, rename="camel"):
+    pass
+
+
+class Meta(_Object, kw_only=True, frozen=True):
+    name: str = ""
+    namespace: str | None = None
+    uid: str = ""
+    resource_version: str | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class Resources(_Object, frozen=True):
+    requests: dict[str, Quantity] | None = None
+    limits: dict[str, Quantity] | None = None
+
+
+class Container(_Object, frozen=True):
+    resources: Resources | None = None
+    restart_policy: str | None = None
+
+
+class PodSpec(_Object, kw_only=True, frozen=True):
+    node_name: str | None = None
+    scheduler_name: str | None = None
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    overhead: dict[str, Quantity] | None = None
+    scheduling_gates: list[msgspec.Raw] | None = None
+    priority: int | None = None
+
+
+class PodStatus(_Object, frozen=True):
+    phase: str | None = None
+
+
+class Pod(_Object, frozen=True):
+    """A v1 Pod: who it is, what it asks for, where it runs, whether it has finished."""
+
+    metadata: Meta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def label(self) -> str:
+        """The pod as messages name it: namespace/name."""
+        return f"{self.metadata.namespace or 'default'}/{self.metadata.name}"
+
+    @property
+    def finished(self) -> bool:
+        """A terminal phase is set only when no container can run any more (facts, 5)."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def waiting(self) -> bool:
+        """Unbound, alive and free to be scheduled."""
+        spec = self.spec
+        alive = not self.finished and self.metadata.deletion_timestamp is None
+        return alive and not spec.node_name and not spec.scheduling_gates
+
+
+class Node(_Object, frozen=True):
+    """A v1 Node: its name, labels and annotations."""
+
+    metadata: Meta
+
+
+class ListMeta(_Object, kw_only=True, frozen=True):
+    resource_version: str | None = None
+    continue_: str | None = msgspec.field(default=None, name="continue")
+
+
+class PodList(_Object, kw_only=True, frozen=True):
+    metadata: ListMeta = ListMeta()
+    items: list[Pod] | None = None
+
+
+class NodeList(_Object, kw_only=True, frozen=True):
+    metadata: ListMeta = ListMeta()
+    items: list[Node] | None = None

@@ -1,0 +1,55 @@
+"""What fits where, and why not: one reason per refused node, equal for equal causes (promise 7).
+It does not decide who gets a unit; the ledger's reserve does, because two pods can both fit the last one."""
+
+from collections.abc import Iterable, Mapping
+
+Free = Mapping[str, tuple[int, int]]
+"""A pool's domains: units free and capacity, by domain."""
+
+_TEXTS = 4  # more kinds of refusal than this are told in general, to keep the pod's condition short
+
+_Cause = tuple[str, tuple[int, int] | None, int]
+
+
+def refusals(names: Iterable[str], demand: Mapping[str, int], free: Mapping[str, Free]) -> dict[str, str]:
+    """Why each node that can't take `demand` (units by pool) can't; nodes that can are left out.
+
+    A node is its own domain in the one scope there is so far. kube-scheduler groups equal texts and tries
+    again when they change, so a text holds no node, pod or time, and there are at most a few of them.
+    """
+    causes: dict[str, tuple[_Cause, ...]] = {}
+    for pool, asked in demand.items():
+        domains = free.get(pool, {})
+        for name in names:
+            found = domains.get(name)
+            if found is None or found[0] < asked:
+                causes[name] = (*causes.get(name, ()), (pool, found, asked))
+    texts = _texts(set(causes.values()))
+    return {name: texts[cause] for name, cause in causes.items()}
+
+
+def exhausted(pool: str, free: int, capacity: int, asked: int) -> str:
+    """The words of promise 7."""
+    return f"{pool}: {free} of {capacity} free, {asked} asked"
+
+
+def absent(pool: str) -> str:
+    """Said of a node that has no domain in the pool."""
+    return f"{pool}: none on this node"
+
+
+def _texts(causes: set[tuple[_Cause, ...]]) -> dict[tuple[_Cause, ...], str]:
+    exact = {cause: "; ".join(map(_exact, cause)) for cause in causes}
+    if len(set(exact.values())) <= _TEXTS:
+        return exact
+    return {cause: "; ".join(map(_general, cause)) for cause in causes}
+
+
+def _exact(cause: _Cause) -> str:
+    pool, found, asked = cause
+    return absent(pool) if found is None else exhausted(pool, *found, asked)
+
+
+def _general(cause: _Cause) -> str:
+    pool, found, asked = cause
+    return absent(pool) if found is None else f"{pool}: fewer free than the {asked} asked"

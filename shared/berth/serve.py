@@ -1,0 +1,41 @@
+"""From a verb's endpoint to the callable that functions-framework serves; all wiring to the outside is here.
+It knows of the web framework only what a request looks like."""
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from berth import settings
+from berth.errors import SettingsError
+from berth.http import Endpoint, respond
+from berth.settings import Settings
+
+if TYPE_CHECKING:
+    from flask import Request
+
+
+Response = tuple[bytes, int, dict[str, str]]
+
+
+def serve(endpoint: Callable[[Settings], Endpoint]) -> Callable[["Request"], Response]:
+    """Read the settings, build the endpoint and answer requests with it.
+
+    Wrong settings end the process with one clear line: a function that starts must be able to work.
+    """
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        built = endpoint(settings.from_environment())
+    except SettingsError as error:
+        sys.exit(f"berth can't start: {error}")
+
+    def answer(request: "Request") -> Response:
+        reply = respond(built, request.method, request.path, dict(request.headers.items()), request.stream)
+        headers = {"Content-Type": "application/json"}
+        if reply.status == 405:
+            headers["Allow"] = "POST"
+        if reply.status == 401:
+            headers["WWW-Authenticate"] = 'Basic realm="berth"'
+        return reply.body, reply.status, headers
+
+    return answer

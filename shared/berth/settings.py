@@ -1,0 +1,67 @@
+"""The environment variables that operators set (design 4), read once when a process starts.
+It does not open anything they point to."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from berth.errors import SettingsError
+
+DEFAULT_STORE = "sqlite:///.berth/ledger.db"
+DEFAULT_BODY_LIMIT = 256 * 1024 * 1024
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a function is told from outside. `token` None: calls need none; sizes are in bytes."""
+
+    store: str = DEFAULT_STORE
+    pools: Path | None = None
+    scheduler_names: tuple[str, ...] = ("berth",)
+    token: str | None = None
+    body_limit: int = DEFAULT_BODY_LIMIT
+
+
+def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
+    """Read BERTH_*; raises SettingsError that names the variable and what it should hold."""
+    names = tuple(environment.get("BERTH_SCHEDULER_NAMES", "berth").replace(",", " ").split())
+    if not names:
+        raise SettingsError("BERTH_SCHEDULER_NAMES is empty: name at least one scheduler, such as berth")
+    pools = environment.get("BERTH_POOLS")
+    return Settings(
+        store=environment.get("BERTH_STORE") or DEFAULT_STORE,
+        pools=Path(pools) if pools else None,
+        scheduler_names=names,
+        token=_token(environment),
+        body_limit=_bytes(environment, "BERTH_BODY_LIMIT", DEFAULT_BODY_LIMIT),
+    )
+
+
+def _token(environment: Mapping[str, str]) -> str | None:
+    token, path = environment.get("BERTH_AUTH_TOKEN"), environment.get("BERTH_AUTH_TOKEN_FILE")
+    if token and path:
+        raise SettingsError("BERTH_AUTH_TOKEN and BERTH_AUTH_TOKEN_FILE are both set: keep one")
+    if not path:
+        return token or None
+    try:
+        token = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        raise SettingsError(f"BERTH_AUTH_TOKEN_FILE: can't read {path}: {_reason(error)}") from error
+    if not token:
+        # An empty file must not switch authentication off in silence.
+        raise SettingsError(f"BERTH_AUTH_TOKEN_FILE: {path} is empty: put the token into it")
+    return token
+
+
+def _bytes(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name)
+    if text is None:
+        return default
+    if not text.isdecimal() or int(text) == 0:
+        raise SettingsError(f"{name} is {text!r}: it should be a number of bytes above 0, such as {default}")
+    return int(text)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or "it is not UTF-8 text"

@@ -1,0 +1,93 @@
+"""From a pod to its claim on a node, from a claim to the pod's annotation, and settling a claim in doubt.
+A claim says what the ledger gave; whether the pod runs there, only the API server knows."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from berth.cluster import Cluster
+from berth.documents import Claim, Holding
+from berth.ledger import Ledger
+from berth.objects import Meta, Pod
+
+ALLOCATED = "berth.dev/allocated"
+CONDITION = "berth.dev/Waiting"
+BIND_SECONDS = 4.0
+"""Bind's deadline over all it does; below 5 s, the least kube-scheduler waits for a bind by default."""
+
+
+class Settled(NamedTuple):
+    """The pod as it was after the fence (None: gone), and the units that settling freed."""
+
+    pod: Pod | None
+    freed: tuple[Holding, ...] = ()
+
+
+def claim_of(pod: Pod, node: str, units: Mapping[str, int], attempt: str = "", since: float = 0.0) -> Claim:
+    """What the pod holds, or is to hold, on that node; a node is its own domain in scope Node."""
+    return Claim(
+        uid=pod.metadata.uid,
+        namespace=pod.metadata.namespace or "default",
+        name=pod.metadata.name,
+        node=node,
+        holdings=tuple(Holding(pool, node, count) for pool, count in sorted(units.items())),
+        attempt=attempt,
+        since=since,
+    )
+
+
+def allocated(claim: Claim) -> dict[str, str]:
+    """The annotation that lets a lost ledger be rebuilt, and the pod see what it got (design 3)."""
+    return {ALLOCATED: msgspec.json.encode(claim.holdings).decode()}
+
+
+def condition(reason: str, message: str, now: float) -> dict[str, str]:
+    """The condition whose patch wakes or fences a pod.
+
+    Each must differ from the last, or the API server writes nothing and nobody is woken: so the message
+    carries the time to the microsecond.
+    """
+    at = datetime.fromtimestamp(now, UTC)
+    return {
+        "type": CONDITION,
+        "status": "False",
+        "reason": reason,
+        "message": f"{message} ({at:%Y-%m-%dT%H:%M:%S.%fZ})",
+        "lastTransitionTime": f"{at:%Y-%m-%dT%H:%M:%SZ}",
+    }
+
+
+def fence(cluster: Cluster, claim_or_pod: Claim | Pod, now: float, timeout: float) -> Pod | None:
+    """Write to the pod, so that no Binding sent before can land after; the pod then, None if gone."""
+    if isinstance(claim_or_pod, Claim):
+        claim = claim_or_pod
+        pod = Pod(Meta(name=claim.name, namespace=claim.namespace, uid=claim.uid))
+    else:
+        pod = claim_or_pod
+    return cluster.set_condition(pod, condition("Fenced", "an unfinished bind was stopped", now), timeout)
+
+
+def settle(ledger: Ledger, cluster: Cluster, claim: Claim, now: float, timeout: float) -> Settled:
+    """End a reservation whose bind is in doubt: by the pod as it is after a fence, confirm, move or cancel.
+
+    Raises ClusterUnavailableError when the pod can't be fenced: then the claim stands, and reconcile or the
+    next bind settles it.
+    """
+    pod = fence(cluster, claim, now, timeout)
+    if pod is None or pod.finished:
+        return Settled(pod, ledger.release(claim.uid))
+    node = pod.spec.node_name
+    if not node:
+        return Settled(pod, ledger.cancel(claim))
+    ledger.adopt(moved(claim, node))
+    return Settled(pod)
+
+
+def moved(claim: Claim, node: str) -> Claim:
+    """The same units on another node."""
+    if claim.node == node:
+        return claim
+    holdings = tuple(Holding(holding.pool, node, holding.count) for holding in claim.holdings)
+    return msgspec.structs.replace(claim, node=node, holdings=holdings)

@@ -1,0 +1,30 @@
+"""Stores by URL. A store's driver is imported only when its URL asks for it (cold start, optional extras).
+Nothing is opened here: a wrong URL is told at once, a store that is down only by its first call."""
+
+from pathlib import Path
+
+from berth.errors import SettingsError
+from berth.stores.base import Store
+
+_LATER = ("redis", "rediss", "configmap", "dynamodb")
+
+
+def open_store(url: str) -> Store:
+    """The store that BERTH_STORE names. Raises SettingsError for a URL that names none."""
+    scheme, separator, rest = url.partition("://")
+    if separator and scheme == "sqlite":
+        return _sqlite(url, rest)
+    if separator and scheme in _LATER:
+        raise SettingsError(f"BERTH_STORE: {scheme}:// is not built yet; use sqlite:///PATH")
+    raise SettingsError("BERTH_STORE should be a store's URL, such as sqlite:///.berth/ledger.db")
+
+
+def _sqlite(url: str, rest: str) -> Store:
+    # Three slashes and a relative path, four and an absolute one: the way SQLAlchemy made common.
+    if not rest.startswith("/") or len(rest) < 2 or "?" in rest or "#" in rest:
+        raise SettingsError(
+            f"BERTH_STORE: {url!r} should be sqlite:///relative/path or sqlite:////absolute/path"
+        )
+    from berth.stores.sqlite import SqliteStore
+
+    return SqliteStore(Path(rest[1:]))

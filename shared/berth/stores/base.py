@@ -1,0 +1,58 @@
+"""The store contract: versioned documents, three calls, nothing else (design 6).
+A store does not know what a claim is; it promises only what is written on `Store`."""
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple, Protocol
+
+Version = str
+"""Opaque. Never the same for two writes of a key, not even across a loss of the store: a store that was
+emptied and filled again must not accept a commit that was decided on what it held before."""
+
+Cursor = str
+"""Opaque: how far a reader of `changes` has come."""
+
+
+class Document(NamedTuple):
+    """A document as stored: its version and its body."""
+
+    version: Version
+    body: bytes
+
+
+class Changes(NamedTuple):
+    """What changed since a cursor: bodies by key, None for what was deleted; `snapshot` means that this
+    is everything there is, and what is not in it is gone."""
+
+    documents: Mapping[str, bytes | None]
+    cursor: Cursor
+    snapshot: bool
+
+
+class Store(Protocol):
+    """Where a ledger lives. Every call may raise StoreUnavailableError (retry) or StoreFailedError (final).
+
+    Implementations are safe to use from many threads, and between processes.
+    """
+
+    def read(self, keys: Collection[str]) -> Mapping[str, Document]:
+        """The documents that exist among `keys`, as of one moment at or after the call."""
+        ...
+
+    def commit(self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]) -> bool:
+        """Write (None deletes) all documents or none.
+
+        True when every key of `expected` had that version (None: did not exist), else False and nothing is
+        changed. Keys may be only expected, or only written. Durable when it returns.
+        """
+        ...
+
+    def changes(self, since: Cursor | None) -> Changes:
+        """A snapshot for None or for a cursor the store can no longer serve, else the changes since.
+
+        May lag behind `read` by the bound that the store states, may repeat; never goes back for a key.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of connections and files; the store may not be used afterwards."""
+        ...

@@ -1,0 +1,203 @@
+"""bind: reserve the pod's units on the node, make the Binding, confirm (promise 5).
+When it can't tell how a Binding ended, it fences the pod, looks, and only then confirms or cancels.
+
+    GET pod ─► reserve ─► POST Binding ─┬─ 201 ─► confirm ─► success
+       ▲          ▲                     ├─ 409 ─► GET pod again, the reservation must still be ours
+       └──────────┴─────────────────────┤
+                                        └─ else ─► fence: PATCH the pod, look at its node
+                                                     ├─ on this node ─► confirm ─► success
+                                                     └─ not ─► cancel, wake ─► Error
+"""
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping
+
+from berth import wire
+from berth.cluster import Cluster, connect
+from berth.decisions import ElsewhereError, MissingClaimError
+from berth.documents import Claim, Holding
+from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError, RefusedError
+from berth.http import Endpoint, Reply
+from berth.ledger import Ledger
+from berth.objects import Pod
+from berth.policy.demand import demand, might_ask
+from berth.settings import Settings
+from berth.steps.claims import BIND_SECONDS, allocated, claim_of, settle
+from berth.steps.wake import room_in, wake
+from berth.stores import open_store
+
+log = logging.getLogger("berth.bind")
+
+_WAKE_SECONDS = 1.0
+_SETTLE_SECONDS = 1.5  # kept back from the Binding's time, so that its outcome can be settled
+
+
+class Bind:
+    """The bind verb on one ledger and cluster; safe for many calls at once, also for one pod."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        cluster: Cluster,
+        schedulers: tuple[str, ...],
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        new_attempt: Callable[[], str] = lambda: uuid.uuid4().hex[:12],
+    ) -> None:
+        self._ledger, self._cluster, self._schedulers = ledger, cluster, schedulers
+        self._clock, self._monotonic, self._new_attempt = clock, monotonic, new_attempt
+
+    def run(self, call: wire.BindingCall) -> None:
+        """Return when the pod is bound to the node and its claim stands; else raise a BerthError that says
+        why it is not. No Error is raised after a Binding succeeded."""
+        until = self._monotonic() + BIND_SECONDS
+        attempt, claim = self._new_attempt(), None
+        while True:
+            pod = self._unbound(call, claim, until)
+            if pod is None:
+                return
+            try:
+                claim = self._reserve(pod, call.node, attempt, claim)
+            except ElsewhereError as error:
+                self._free(
+                    settle(
+                        self._ledger, self._cluster, error.claim, self._clock(), self._left(until, call)
+                    ).freed
+                )
+                continue
+            if self._bound(call, pod, claim, until):
+                return
+
+    def _unbound(self, call: wire.BindingCall, claim: Claim | None, until: float) -> Pod | None:
+        """The pod, to be bound; None if it is on this node already. Raises, and leaves no reservation, if it
+        can't be bound to it."""
+        pod = self._cluster.pod(call.namespace, call.name, self._left(until, call))
+        if pod is None or pod.metadata.uid != call.uid:
+            self._free(self._ledger.release(call.uid))
+            raise RefusedError(f"pod {call.namespace}/{call.name} with UID {call.uid} is gone")
+        if pod.spec.node_name:
+            self._adopt(pod)
+            if pod.spec.node_name == call.node:
+                return None
+            raise RefusedError(f"pod {pod.label} is bound to node {pod.spec.node_name} already")
+        why = self._not_ours(pod)
+        if why is not None:
+            if claim is not None:
+                self._free(self._ledger.cancel(claim))
+            raise RefusedError(f"pod {pod.label} {why}")
+        return pod
+
+    def _not_ours(self, pod: Pod) -> str | None:
+        """Why this pod may not be bound by us; while it is so, no Binding of it can land either."""
+        if pod.spec.scheduler_name not in self._schedulers:
+            return f"has schedulerName {pod.spec.scheduler_name}, which is not in BERTH_SCHEDULER_NAMES"
+        if pod.metadata.deletion_timestamp is not None or pod.finished:
+            return "is being deleted or has finished"
+        return "has scheduling gates" if pod.spec.scheduling_gates else None
+
+    def _reserve(self, pod: Pod, node: str, attempt: str, mine: Claim | None) -> Claim | None:
+        """The pod's reservation, None if it asks for nothing. Raises RefusedError, ElsewhereError."""
+        units = self._units(pod)
+        if not units:
+            return None
+        wanted = claim_of(pod, node, units, attempt, self._clock())
+        return self._ledger.reserve(wanted, again=mine is not None)
+
+    def _bound(self, call: wire.BindingCall, pod: Pod, claim: Claim | None, until: float) -> bool:
+        """Make the Binding. True: done; False: the pod has changed, look again; raises if it was refused."""
+        notes = {} if claim is None else allocated(claim)
+        try:
+            self._cluster.bind(pod, call.node, notes, max(0.1, self._left(until, call) - _SETTLE_SECONDS))
+        except ClusterRefusedError as error:
+            if error.status == 409 and self._changed(call, pod, until):
+                return False
+            return self._settled(call, claim, until, error)
+        except ClusterUnavailableError as error:
+            return self._settled(call, claim, until, error)
+        if claim is not None:
+            self._confirm(claim)
+        return True
+
+    def _changed(self, call: wire.BindingCall, pod: Pod, until: float) -> bool:
+        """Whether the pod was written since we read it: if not, trying again would meet the same refusal."""
+        now = self._cluster.pod(call.namespace, call.name, self._left(until, call))
+        return now is None or now.metadata.resource_version != pod.metadata.resource_version
+
+    def _settled(self, call: wire.BindingCall, claim: Claim | None, until: float, error: BerthError) -> bool:
+        """After a Binding with an unknown or bad outcome: True if the pod is on the node after all."""
+        if claim is None:
+            pod = self._cluster.pod(call.namespace, call.name, self._left(until, call))
+        else:
+            pod, freed = settle(self._ledger, self._cluster, claim, self._clock(), self._left(until, call))
+            self._free(freed)
+        if pod is not None and pod.metadata.uid == call.uid and pod.spec.node_name == call.node:
+            return True
+        raise RefusedError(
+            f"pod {call.namespace}/{call.name} was not bound to {call.node}: {error}"
+        ) from error
+
+    def _confirm(self, claim: Claim) -> None:
+        try:
+            self._ledger.confirm(claim)
+        except MissingClaimError as error:
+            log.warning("%s", error)
+        except BerthError as error:
+            log.warning(
+                "pod %s is bound, and its claim stays reserved until reconcile: %s", claim.label, error
+            )
+
+    def _adopt(self, pod: Pod) -> None:
+        """The pod is bound: its claim belongs on its node, whoever bound it."""
+        node = pod.spec.node_name or ""
+        try:
+            units = self._units(pod)
+            if units and not pod.finished:
+                self._ledger.adopt(claim_of(pod, node, units))
+        except BerthError as error:
+            log.warning(
+                "pod %s is bound to %s, and its claim waits for reconcile: %s", pod.label, node, error
+            )
+
+    def _units(self, pod: Pod) -> Mapping[str, int]:
+        if not might_ask(pod):
+            return {}
+        asked = demand(pod, self._ledger.view().resources)
+        if asked.refusal is not None:
+            raise RefusedError(asked.refusal)
+        return asked.units
+
+    def _free(self, freed: tuple[Holding, ...]) -> None:
+        try:
+            wake(self._ledger, self._cluster, self._schedulers, room_in(freed), self._clock(), _WAKE_SECONDS)
+        except BerthError as error:
+            log.warning("waiting pods were not woken, reconcile will: %s", error)
+
+    def _left(self, until: float, call: wire.BindingCall) -> float:
+        left = until - self._monotonic()
+        if left <= 0:
+            raise RefusedError(
+                f"pod {call.namespace}/{call.name} could not be bound to {call.node} within {BIND_SECONDS:g} s;"
+                " it will be retried"
+            )
+        return left
+
+
+def endpoint(settings: Settings) -> Endpoint:
+    ledger, cluster = Ledger(open_store(settings.store)), connect()
+    verb = Bind(ledger, cluster, settings.scheduler_names)
+
+    def answer(_: Mapping[str, str], body: bytes) -> Reply:
+        verb.run(wire.binding(body))
+        return Reply(200, wire.bind_answer())
+
+    return Endpoint(
+        name="bind",
+        answer=answer,
+        failed=lambda message, _: Reply(200, wire.bind_answer(f"berth: {message}")),
+        health=ledger.check,
+        body_limit=settings.body_limit,
+        token=settings.token,
+    )

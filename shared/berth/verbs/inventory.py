@@ -1,0 +1,56 @@
+"""inventory: a node or Pool event says that capacity may have changed; take it from the cluster as it is.
+The event's own object is not believed; it only says where to look."""
+
+import time
+from collections.abc import Callable, Mapping
+
+from berth import events, wire
+from berth.cluster import Cluster, connect
+from berth.decisions import CapacityChange
+from berth.errors import BadInputError
+from berth.events import Event
+from berth.http import Endpoint, Reply
+from berth.ledger import Ledger
+from berth.objects import Node
+from berth.settings import Settings
+from berth.steps.stock import read_pools, take_stock, take_stock_of
+from berth.steps.wake import room_in, wake
+from berth.stores import open_store
+
+
+def run(
+    ledger: Ledger, cluster: Cluster, settings: Settings, event: Event, clock: Callable[[], float] = time.time
+) -> dict[str, object]:
+    """How many domains' capacity changed, and how many pods were woken by it."""
+    kind = event.kind()
+    if kind == "Node":
+        changes = _node(ledger, cluster, event)
+    elif kind == "Pool":
+        ledger.apply_pools(read_pools(settings.pools, cluster))
+        changes = take_stock(ledger, cluster.nodes())
+    else:
+        raise BadInputError(f"inventory takes events of Nodes and Pools, and this is about a {kind}")
+    woken = wake(ledger, cluster, settings.scheduler_names, room_in(changes), clock())
+    return {"changed": len(changes), "woken": woken}
+
+
+def _node(ledger: Ledger, cluster: Cluster, event: Event) -> list[CapacityChange]:
+    name: str = event.about(Node).metadata.name
+    if not name:
+        raise BadInputError("the event's Node has no name")
+    return take_stock_of(ledger, name, cluster.node(name))
+
+
+def endpoint(settings: Settings) -> Endpoint:
+    ledger, cluster = Ledger(open_store(settings.store)), connect()
+
+    def answer(headers: Mapping[str, str], body: bytes) -> Reply:
+        return Reply(200, wire.encode(run(ledger, cluster, settings, events.decode(headers, body))))
+
+    return Endpoint(
+        name="inventory",
+        answer=answer,
+        failed=events.failed,
+        health=ledger.check,
+        body_limit=settings.body_limit,
+    )

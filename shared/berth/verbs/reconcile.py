@@ -1,0 +1,156 @@
+"""reconcile: make the ledger equal to the cluster, whatever was lost, doubled or late (promises 3 and 8).
+It never takes units from a pod that runs, and it alone opens a ledger that has no epoch.
+
+The order is the point. Claims are read first, then pods are listed: a claim whose pod is not in the later
+list is a claim of a pod that is gone. For a lost ledger, all waiting pods are fenced before the list: a bind
+that reserved in the ledger that was lost can't land its Binding after it.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from berth import wire
+from berth.cluster import Cluster, connect
+from berth.documents import Claim
+from berth.errors import BerthError, ClusterUnavailableError, StoreFailedError, StoreUnavailableError
+from berth.events import failed
+from berth.http import Endpoint, Reply
+from berth.ledger import Ledger
+from berth.objects import Node, Pod
+from berth.policy.demand import demand
+from berth.settings import Settings
+from berth.steps.claims import BIND_SECONDS, claim_of, fence, settle
+from berth.steps.stock import problems, read_pools, take_stock
+from berth.steps.wake import wake
+from berth.stores import open_store
+
+_FENCE_SECONDS = 5.0
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What one reconcile mended, counted in claims, domains and pods; all 0 when all was well."""
+
+    rebuilt: bool = False
+    released: int = 0
+    settled: int = 0
+    adopted: int = 0
+    capacities: int = 0
+    pools: list[str] = []
+    woken: int = 0
+    problems: list[str] = []
+
+
+class Reconcile:
+    """One reconcile over one ledger (opened `while_closed`) and cluster."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        cluster: Cluster,
+        settings: Settings,
+        *,
+        clock: Callable[[], float] = time.time,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        self._ledger, self._cluster, self._settings = ledger, cluster, settings
+        self._clock, self._new_id = clock, new_id
+
+    def run(self) -> Report:
+        """Mend all there is. Raises store and cluster errors; what was done until then stands."""
+        report = Report()
+        self._apply_pools(report)
+        mark = None
+        if not self._ledger.view().open:
+            mark = self._ledger.begin_rebuild(self._new_id())
+            self._fence_waiting()
+        claims = self._ledger.view().claims()
+        nodes, pods = self._cluster.nodes(), self._cluster.pods()
+        self._stock(report, nodes)
+        self._mend(report, claims, pods)
+        self._adopt(report, claims, pods)
+        if mark is not None:
+            self._ledger.open(self._new_id(), mark)
+            report.rebuilt = True
+        free = {
+            pool: sum(units for units, _ in domains.values())
+            for pool, domains in self._ledger.view().free.items()
+        }
+        room = {pool: units for pool, units in free.items() if units}
+        report.woken = wake(self._ledger, self._cluster, self._settings.scheduler_names, room, self._clock())
+        return report
+
+    def _apply_pools(self, report: Report) -> None:
+        try:
+            report.pools = self._ledger.apply_pools(read_pools(self._settings.pools, self._cluster))
+        except (ClusterUnavailableError, StoreUnavailableError, StoreFailedError):
+            raise
+        except BerthError as error:
+            # A typo in a Pool must not stop claims from being mended: the Pools applied last stay.
+            report.problems.append(str(error))
+
+    def _fence_waiting(self) -> None:
+        view = self._ledger.view()
+        for scheduler in self._settings.scheduler_names:
+            for pod in self._cluster.unbound_pods(scheduler):
+                if pod.waiting and demand(pod, view.resources).units:
+                    fence(self._cluster, pod, self._clock(), _FENCE_SECONDS)
+
+    def _stock(self, report: Report, nodes: list[Node]) -> None:
+        report.capacities = len(take_stock(self._ledger, nodes))
+        report.problems += problems(self._ledger.view().pools.values(), nodes)
+
+    def _mend(self, report: Report, claims: Iterable[Claim], pods: Iterable[Pod]) -> None:
+        """Claims of pods that are gone, that run elsewhere, or whose bind died."""
+        by_uid = {pod.metadata.uid: pod for pod in pods}
+        for claim in claims:
+            pod = by_uid.get(claim.uid)
+            if pod is None or pod.finished:
+                report.released += bool(self._ledger.release(claim.uid))
+            elif pod.spec.node_name:
+                report.settled += self._agree(claim, pod)
+            elif claim.state == "bound" or self._clock() - claim.since > BIND_SECONDS:
+                settle(self._ledger, self._cluster, claim, self._clock(), _FENCE_SECONDS)
+                report.settled += 1
+
+    def _agree(self, claim: Claim, pod: Pod) -> bool:
+        """The claim of a running pod says what the pod asks for, on its node."""
+        units = demand(pod, self._ledger.view().resources).units
+        if not units:
+            return bool(self._ledger.release(claim.uid))
+        return self._ledger.adopt(claim_of(pod, pod.spec.node_name or "", units, claim.attempt, claim.since))
+
+    def _adopt(self, report: Report, claims: Iterable[Claim], pods: Iterable[Pod]) -> None:
+        """Running pods that hold units without a claim: first install, lost ledger, bound by others."""
+        known = {claim.uid for claim in claims}
+        adopted = [pod for pod in pods if pod.metadata.uid not in known and self._adopted(pod)]
+        report.adopted = len(adopted)
+        if adopted:
+            # A pod may have gone between the list and its adoption, with its event: look once more.
+            living = {pod.metadata.uid for pod in self._cluster.pods() if not pod.finished}
+            for pod in adopted:
+                if pod.metadata.uid not in living:
+                    self._ledger.release(pod.metadata.uid)
+
+    def _adopted(self, pod: Pod) -> bool:
+        node = pod.spec.node_name
+        units = {} if not node or pod.finished else demand(pod, self._ledger.view().resources).units
+        return bool(units) and self._ledger.adopt(claim_of(pod, node or "", units, since=self._clock()))
+
+
+def endpoint(settings: Settings) -> Endpoint:
+    ledger = Ledger(open_store(settings.store), while_closed=True)
+    verb = Reconcile(ledger, connect(), settings)
+
+    def answer(_: Mapping[str, str], __: bytes) -> Reply:
+        return Reply(200, wire.encode(verb.run()))
+
+    return Endpoint(
+        name="reconcile",
+        answer=answer,
+        failed=failed,
+        health=ledger.check,
+        body_limit=settings.body_limit,
+    )

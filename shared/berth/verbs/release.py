@@ -1,0 +1,57 @@
+"""release: a pod event says that a pod may be gone or finished; if the API server agrees, free its units.
+A delete event alone frees nothing: it may be forged, stale, or mean that a label was taken off (facts, 7)."""
+
+import time
+from collections.abc import Callable, Mapping
+
+from berth import events, wire
+from berth.cluster import Cluster, connect
+from berth.errors import BadInputError
+from berth.events import Event
+from berth.http import Endpoint, Reply
+from berth.ledger import Ledger
+from berth.objects import Pod
+from berth.policy.demand import demand
+from berth.settings import Settings
+from berth.steps.wake import room_in, wake
+from berth.stores import open_store
+
+
+def run(
+    ledger: Ledger,
+    cluster: Cluster,
+    schedulers: tuple[str, ...],
+    event: Event,
+    clock: Callable[[], float] = time.time,
+) -> dict[str, object]:
+    """What came of the event: units released, pods woken. Raises BadInputError, store and cluster errors."""
+    if event.kind() != "Pod":
+        raise BadInputError(f"release takes events of Pods, and this is about a {event.kind()}")
+    pod: Pod = event.about(Pod)
+    if not pod.metadata.uid or not pod.metadata.name:
+        raise BadInputError("the event's Pod has no UID or no name")
+    if not (event.deletion or pod.finished):
+        return {"released": 0, "why": "the pod is neither deleted nor finished"}
+    found = cluster.pod(pod.metadata.namespace or "default", pod.metadata.name)
+    if found is not None and found.metadata.uid == pod.metadata.uid and not found.finished:
+        return {"released": 0, "why": f"the API server says that pod {pod.label} lives"}
+    freed = room_in(ledger.release(pod.metadata.uid))
+    # A repeated event frees nothing, but the first may have failed before it woke anyone.
+    room = freed or demand(pod, ledger.view().resources).units
+    return {"released": sum(freed.values()), "woken": wake(ledger, cluster, schedulers, room, clock())}
+
+
+def endpoint(settings: Settings) -> Endpoint:
+    ledger, cluster = Ledger(open_store(settings.store)), connect()
+
+    def answer(headers: Mapping[str, str], body: bytes) -> Reply:
+        found = run(ledger, cluster, settings.scheduler_names, events.decode(headers, body))
+        return Reply(200, wire.encode(found))
+
+    return Endpoint(
+        name="release",
+        answer=answer,
+        failed=events.failed,
+        health=ledger.check,
+        body_limit=settings.body_limit,
+    )

@@ -1,0 +1,3 @@
+"""What all tests share. It holds no fixtures itself."""
+
+pytest_plugins = ["tests.support.fixtures"]

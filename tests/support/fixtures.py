@@ -1,0 +1,58 @@
+"""The fixtures for tests on the real control plane; a failed test's report ends with its components' logs.
+
+They start no scheduler and none of berth's functions.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.plane import ControlPlane
+from tests.support.cluster import Cluster
+
+CONTROLPLANE = Path(__file__).resolve().parents[1] / "controlplane"
+NO_GO = 3
+
+
+@pytest.fixture(scope="session")
+def binaries(request: pytest.FixtureRequest) -> Path:
+    """The folder of etcd, kube-apiserver and kube-scheduler, built first if they are not there."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    command = [sys.executable, str(CONTROLPLANE / "build"), "--quiet"]
+    # Six minutes of silence look like a hang, so the first build's progress goes past pytest's capture.
+    with capture.global_and_fixture_disabled():
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    if done.returncode == NO_GO and os.environ.get("CI") != "true":
+        pytest.skip(done.stderr.strip())
+    if done.returncode:
+        pytest.fail(f"tests/controlplane/build: {done.stderr.strip()}", pytrace=False)
+    return CONTROLPLANE / ".bin"
+
+
+@pytest.fixture
+def plane(binaries: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+    """A control plane of this test's own; an indirect parameter gives it users ({token: (user, groups)})."""
+    with ControlPlane(binaries, tmp_path / "plane", getattr(request, "param", {})) as started:
+        yield started
+
+
+@pytest.fixture
+def cluster(plane: ControlPlane) -> Iterator[Cluster]:
+    """The plane's API server as its admin sees it."""
+    admin = Cluster(plane.url, plane.admin_token, plane.ca_file)
+    yield admin
+    admin.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    fixtures: dict[str, object] = getattr(item, "funcargs", {})
+    for each in fixtures.values():
+        if report.failed and isinstance(each, ControlPlane):
+            report.sections += [(f"end of {name}'s log", text) for name, text in each.logs().items()]
+    return report
