@@ -1,8 +1,10 @@
 """The only module that talks to the Kubernetes API: pods, nodes, Bindings, a pod's condition, Pools.
 It decides nothing: what an answer means for a claim is the caller's."""
 
+import os
 import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlencode
 
@@ -126,6 +128,14 @@ class Cluster:
         path = f"{_POOLS}/{document['metadata']['name']}?{query}"
         self._call("PATCH", path, timeout, document, "application/apply-patch+yaml")
 
+    def create(self, path: str, document: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Create one object in a collection."""
+        self._call("POST", path, timeout, document)
+
+    def delete(self, path: str, timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Delete one object at once, without a grace period."""
+        self._call("DELETE", path, timeout, {"gracePeriodSeconds": 0})
+
     def snapshot(
         self, path: str, query: Mapping[str, str], timeout: float = DEFAULT_TIMEOUT
     ) -> tuple[list[dict[str, Any]], str]:
@@ -227,10 +237,15 @@ class Cluster:
 def connect() -> Cluster:
     """The cluster that KUBECONFIG or the pod's own account names. Raises SettingsError."""
     settings = client.Configuration()
+    # The client's own rules, but KUBECONFIG as it is now and not as it was when the client was imported.
+    path = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     try:
-        config.load_config(client_configuration=settings)  # type: ignore[no-untyped-call]
+        if "KUBECONFIG" in os.environ or Path(path).exists():
+            config.load_kube_config(config_file=path, client_configuration=settings)  # type: ignore[no-untyped-call]
+        else:
+            config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]
     except (config.ConfigException, OSError, TypeError) as error:
-        raise SettingsError(f"no cluster to talk to: {error}; set KUBECONFIG") from error
+        raise SettingsError(f"no cluster to talk to ({error}): set KUBECONFIG to a kubeconfig") from error
     # Only what changes nothing is sent twice: a doubled Binding or patch is bind's to decide.
     settings.retries = urllib3.Retry(total=1, status=0, redirect=0, allowed_methods={"GET"})
     settings.connection_pool_maxsize = 16

@@ -56,11 +56,13 @@ def decode(headers: Mapping[str, str], body: bytes) -> Event:
     """The CloudEvent in an HTTP request. Raises BadInputError."""
     try:
         event = from_http(dict(headers), body)
-    except (GenericException, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (GenericException, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         said = " ".join(str(error).split()) or type(error).__name__
         raise BadInputError(f"not a CloudEvent: {said[:300]}") from error
     if event is None:
         raise BadInputError("not a CloudEvent: the body is null")
+    if not isinstance(event["type"], str):
+        raise BadInputError("not a CloudEvent: its type is no string")
     return Event(event["type"], event.data)
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from berth import wire
-from berth.errors import BadInputError, BerthError
+from berth.errors import BadInputError, BerthError, RefusedError
 
 log = logging.getLogger("berth")
 
@@ -72,7 +72,13 @@ def _call(endpoint: Endpoint, headers: Mapping[str, str], content: bytes) -> Rep
     except BadInputError as error:
         return _error(400, str(error))
     except BerthError as error:
-        log.warning("%s: %s", endpoint.name, error)
+        # A refusal is an answer like any other, and the pod's event holds it; the rest is trouble.
+        log.log(
+            logging.DEBUG if isinstance(error, RefusedError) else logging.WARNING,
+            "%s: %s",
+            endpoint.name,
+            error,
+        )
         return endpoint.failed(str(error), True)
     except Exception as error:
         log.exception("%s failed", endpoint.name)

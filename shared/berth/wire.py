@@ -62,13 +62,15 @@ _folded = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _shell = msgspec.json.Decoder(_NodeShell)
 _encoder = msgspec.json.Encoder()
 
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 
 def candidates(body: bytes) -> Candidates:
     """Decode a filter or prioritize call (ExtenderArgs). Raises BadInputError."""
     try:
         args = _args.decode(body)
         exact = args.nodes is not msgspec.UNSET and args.node_names is not msgspec.UNSET
-    except msgspec.DecodeError:
+    except _UNDECODABLE:
         exact = False
     if not exact:
         # Not kube-scheduler's own spelling, or plain wrong: fold the keys, and let that say which.
@@ -158,5 +160,5 @@ def _fold(body: bytes, known: Mapping[str, str]) -> bytes:
 def _decode(decoder: msgspec.json.Decoder[T], body: Any) -> T:
     try:
         return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except _UNDECODABLE as error:
         raise BadInputError(f"not a call that kube-scheduler makes: {error}") from error

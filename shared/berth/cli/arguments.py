@@ -27,23 +27,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    match options.command:
-        case "up":
-            from berth.cli import up
+    if options.command == "up":
+        from berth.cli import up
 
-            return up.run(options)
-        case "demo":
-            from berth.demo import play
+        return up.run(options)
+    if options.command == "demo":
+        from berth.cli import demo
 
-            return play.run(options)
-        case "apply":
-            from berth.cli import pools
+        return demo.run(options)
+    from berth.cli import pools
 
-            return pools.apply(options)
-        case "reconcile":
-            from berth.cli import pools
-
-            return pools.reconcile(options)
+    return pools.apply(options) if options.command == "apply" else pools.reconcile(options)
 
 
 def _environment(options: argparse.Namespace) -> None:

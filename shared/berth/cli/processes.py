@@ -86,7 +86,6 @@ class Function:
     def _start(self) -> None:
         if time.monotonic() < self._not_before:
             return
-        self._state("starting")
         framework = [
             sys.executable,
             "-m",
@@ -104,6 +103,7 @@ class Function:
             start_new_session=True,  # Ctrl-C is for us to pass on, in order
             preexec_fn=_die_with_parent,
         )
+        self._state("starting")
         threading.Thread(target=self._copy_output, args=(self._process,), daemon=True).start()
 
     def _died(self, code: int) -> None:
@@ -122,7 +122,8 @@ class Function:
             connection.close()
 
     def _state(self, state: str, **more: object) -> None:
-        self._say({"function": self.name, "url": self.url, "state": state, **more})
+        pid = {} if self._process is None else {"pid": self._process.pid}
+        self._say({"function": self.name, "url": self.url, "state": state, **pid, **more})
 
     def _copy_output(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None  # for mypy: it is a pipe

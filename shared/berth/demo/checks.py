@@ -37,6 +37,7 @@ def bound_to(key: Key, binding: Json) -> str:
     if (binding.get("metadata") or {}).get("name") != key.name:
         raise bad_request("name in URL does not match name in Binding object")
     node = (binding.get("target") or {}).get("name")
+    # 500 is the real one's answer, though the caller is at fault.
     if not isinstance(node, str) or not node:
         raise StatusError(500, "", "target.name: Required value")
     return node

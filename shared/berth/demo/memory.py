@@ -146,6 +146,7 @@ class Memory:
                 return old
             until = timestamp(self._clock() + grace)
             dying = self._write(key, _stamped(old, deletionTimestamp=until, deletionGracePeriodSeconds=grace))
+            # Two writes even without grace: every watch sees the mark before the end.
             return dying if grace else self._remove(key)
 
     def changes_after(self, revision: int, deadline: float) -> list[Change] | None:
@@ -183,6 +184,7 @@ class Memory:
 
     def _write(self, key: Key, new: Json) -> Json:
         old = self._objects.get(key)
+        # Like the real one: what changes nothing is no write, wakes no watch and fences nothing.
         if new == old:
             return new
         new = _stamped(new, resourceVersion=str(self._revision + 1))
@@ -197,6 +199,7 @@ class Memory:
         return _stamped(old, resourceVersion=str(revision))
 
     def _record(self, change: Change) -> None:
+        # Revisions have no gaps, so a revision less the forgotten ones is an index; pruned in bulk.
         self._changes.append(change)
         surplus = len(self._changes) - self._history
         if surplus > self._history // 2:

@@ -127,6 +127,7 @@ def _merge_conditions(old: list[Json], patch: list[Json]) -> list[Json]:
             known[change["type"]] = merge(known[change["type"]], change)
         else:
             fresh.append(merge({}, change))
+    # The real one puts new conditions first.
     return [*fresh, *known.values()]
 
 

@@ -39,10 +39,12 @@ def absent(pool: str) -> str:
 
 
 def _texts(causes: set[tuple[_Cause, ...]]) -> dict[tuple[_Cause, ...], str]:
-    exact = {cause: "; ".join(map(_exact, cause)) for cause in causes}
-    if len(set(exact.values())) <= _TEXTS:
-        return exact
-    return {cause: "; ".join(map(_general, cause)) for cause in causes}
+    for wording in (_exact, _general, _short):
+        texts = {cause: "; ".join(map(wording, cause)) for cause in causes}
+        if len(set(texts.values())) <= _TEXTS:
+            return texts
+    pools = sorted({pool for cause in causes for pool, _, _ in cause})
+    return dict.fromkeys(causes, f"fewer free than asked of at least one of {', '.join(pools)}")
 
 
 def _exact(cause: _Cause) -> str:
@@ -51,5 +53,9 @@ def _exact(cause: _Cause) -> str:
 
 
 def _general(cause: _Cause) -> str:
-    pool, found, asked = cause
-    return absent(pool) if found is None else f"{pool}: fewer free than the {asked} asked"
+    return absent(cause[0]) if cause[1] is None else _short(cause)
+
+
+def _short(cause: _Cause) -> str:
+    pool, _, asked = cause
+    return f"{pool}: fewer free than the {asked} asked"

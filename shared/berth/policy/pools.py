@@ -19,6 +19,7 @@ _NOT_BUILT = frozenset({
     "topologyKey", "units", "reuseAfterSeconds", "nodeNames", "releaseOn", "onLostNode", "preemption",
     "sticky", "limits", "reserved", "external", "adoptFrom", "suspended",
 })  # fmt: skip
+_FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
 _NOT_BUILT_VALUES = {"scope": ("Topology", "Cluster"), "score": ("Names", "None")}
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
@@ -160,17 +161,22 @@ def _pool(document: Any, source: str) -> Pool:
         raise BadInputError(
             f"{source}: each document should be an object with apiVersion: {API_VERSION} and kind: Pool"
         )
-    name = (document.get("metadata") or {}).get("name")
+    metadata = document.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(name, str) or len(name) > 63 or not _NAME.fullmatch(name):
         raise BadInputError(
             f"{source}: metadata.name {name!r} should be a name of lower-case letters, digits, - and ."
         )
     where, spec = f"{source}: Pool {name}", document.get("spec") or {}
+    unknown = [key for key in document if key not in _FIELDS]
+    if unknown:
+        raise BadInputError(f"{where}: unknown field {unknown[0]!r}; fields of a Pool go under spec")
     _refuse_unbuilt(spec, where)
     try:
         decoded = msgspec.convert(spec, PoolSpec)
     except msgspec.ValidationError as error:
-        raise BadInputError(f"{where}: {str(error).replace('`$', '`spec')}") from error
+        said = str(error).replace("`$", "`spec")
+        raise BadInputError(f"{where}: {said if '`spec' in said else f'{said} - at `spec`'}") from error
     return Pool(name, _resource(name, decoded, where), decoded)
 
 

@@ -31,7 +31,8 @@ def units(quantity: str | int | float) -> int:
     if match is None:
         raise ValueError("is not a quantity")
     number, suffix = match["number"], match["suffix"] or ""
-    value = Fraction(number) * _factor(suffix)
+    amount = Fraction(number)
+    value = amount * _factor(suffix) if amount else amount
     if value.denominator != 1:
         raise ValueError("is not a whole number of units")
     if value < 0:

@@ -178,10 +178,8 @@ class Bind:
     def _left(self, until: float, call: wire.BindingCall) -> float:
         left = until - self._monotonic()
         if left <= 0:
-            raise RefusedError(
-                f"pod {call.namespace}/{call.name} could not be bound to {call.node} within {BIND_SECONDS:g} s;"
-                " it will be retried"
-            )
+            what = f"pod {call.namespace}/{call.name} could not be bound to {call.node}"
+            raise RefusedError(f"{what} within {BIND_SECONDS:g} s; it will be retried")
         return left
 
 
@@ -196,7 +194,7 @@ def endpoint(settings: Settings) -> Endpoint:
     return Endpoint(
         name="bind",
         answer=answer,
-        failed=lambda message, _: Reply(200, wire.bind_answer(f"berth: {message}")),
+        failed=lambda message, _: Reply(200, wire.bind_answer(message)),
         health=ledger.check,
         body_limit=settings.body_limit,
         token=settings.token,

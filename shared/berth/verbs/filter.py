@@ -34,7 +34,7 @@ def endpoint(settings: Settings) -> Endpoint:
         name="filter",
         answer=answer,
         # Only Error in a 200 answer reaches the pod's event (facts, 1).
-        failed=lambda message, _: Reply(200, wire.filter_error(f"berth: {message}")),
+        failed=lambda message, _: Reply(200, wire.filter_error(message)),
         health=ledger.check,
         body_limit=settings.body_limit,
         token=settings.token,
