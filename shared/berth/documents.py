@@ -104,13 +104,26 @@ class View:
         self._keys: dict[str, set[str]] = {}
 
     def update(self, documents: Mapping[str, bytes | None]) -> None:
+        """Other threads read meanwhile: every dict they may go through is replaced, none is changed, and a
+        claim that moves is found all the time (keys are added first and taken away last)."""
+        domains: dict[str, dict[str, Domain | None]] = {}
         for key, body in documents.items():
             if key == EPOCH:
                 self.open = body is not None
             elif key.startswith(_DOMAIN):
-                self._update_domain(key, body)
+                pool, _, name = key.removeprefix(_DOMAIN).partition("/")
+                domains.setdefault(pool, {})[name] = None if body is None else _domain.decode(body)
             elif key.startswith(_POOL):
                 self._update_pool(key.removeprefix(_POOL), body)
+        before = [claim for pool in domains for claim in self._claims_in(pool, domains[pool])]
+        for pool, changed in domains.items():
+            for name, domain in changed.items():
+                for uid in domain.claims if domain is not None else ():
+                    self._keys[uid] = self._keys.get(uid, frozenset()) | {domain_key(pool, name)}
+        for pool, changed in domains.items():
+            self._update_domains(pool, changed)
+        for uid, key in before:
+            self._drop_key(uid, key)
 
     def claims_of(self, uid: str) -> list[Claim]:
         """The pod's claims; more than one only while two bind calls for it overlap."""

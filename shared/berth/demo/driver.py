@@ -4,6 +4,7 @@ It is not kube-scheduler: no plugins, no preemption, no assumed resources; tests
 import http.client
 import json
 import random
+import select
 import threading
 import time
 from collections.abc import Mapping
@@ -173,20 +174,25 @@ class Driver:
 
     def _call(self, verb: str, body: Json) -> Any:
         """One call on this thread's kept-alive connection; None where it failed."""
+        content = json.dumps(body).encode()
+        try:
+            return self._post(verb, content)
+        except (OSError, http.client.HTTPException, ValueError):
+            self._local.__dict__.pop(verb).close()
+            return None
+
+    def _post(self, verb: str, content: bytes) -> Any:
         connections = self._local.__dict__
         if verb not in connections:
-            connections[verb] = http.client.HTTPConnection(
-                urlsplit(self._urls[verb]).netloc, timeout=_CALL_SECONDS
-            )
+            host = urlsplit(self._urls[verb]).netloc
+            connections[verb] = http.client.HTTPConnection(host, timeout=_CALL_SECONDS)
         connection: http.client.HTTPConnection = connections[verb]
-        try:
-            connection.request("POST", f"/{verb}", json.dumps(body), {"Content-Type": "application/json"})
-            reply = connection.getresponse()
-            content = reply.read()
-            return json.loads(content) if reply.status == 200 else None
-        except (OSError, http.client.HTTPException, ValueError):
-            connection.close()
-            return None
+        if connection.sock is not None and select.select([connection.sock], [], [], 0)[0]:
+            connection.close()  # the server ended it while idle; Go's client notices that, too
+        connection.request("POST", f"/{verb}", content, {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        answer = reply.read()
+        return json.loads(answer) if reply.status == 200 else None
 
 
 def _others(pod: Json) -> object:

@@ -2,13 +2,14 @@
 Not for network file systems (SQLite's locks fail there). `changes` is exact: it never lags behind `read`."""
 
 import fcntl
+import glob
 import os
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
 from berth.errors import StoreFailedError, StoreUnavailableError
 from berth.stores.base import Changes, Cursor, Document, Version
@@ -19,22 +20,42 @@ _BUSY_SECONDS = 2.0
 _KEPT_DELETIONS = 10_000  # deletions remembered for readers that are behind
 _BATCH = 500  # keys in one statement; SQLite allows 32,766 parameters, older builds 999
 
-_SCHEMA = """
+_APPLICATION, _VERSION = 0x42455254, 1
+_SCHEMA = f"""
 CREATE TABLE docs (key TEXT PRIMARY KEY, rev INTEGER NOT NULL, body BLOB) WITHOUT ROWID;
 CREATE INDEX docs_rev ON docs (rev);
 CREATE TABLE meta (life TEXT NOT NULL, rev INTEGER NOT NULL, floor INTEGER NOT NULL);
-PRAGMA user_version = 1;
+PRAGMA application_id = {_APPLICATION};
+PRAGMA user_version = {_VERSION};
 """
-_RETRYABLE = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRUPT)
+_RETRYABLE = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_PROTOCOL)
+_NOT_OURS = "{path} is not a berth ledger; point BERTH_STORE at another file"
+
+
+class _Connection(NamedTuple):
+    db: sqlite3.Connection
+    inode: tuple[int, int]
+    life: str
 
 
 class SqliteStore:
-    """See `berth.stores.base.Store`. The file and its folder are made on first use."""
+    """See `berth.stores.base.Store`. The file and its folder are made on first use.
 
-    def __init__(self, path: Path, new_life: Callable[[], str] = lambda: os.urandom(8).hex()) -> None:
+    The path is a symbolic link to a file named after its life. SQLite finds a file's -wal and -shm by name:
+    were names used again, an `rm` in progress, or an old connection that closes, would take those of the new
+    file, and two processes would go on with two ledgers.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        new_life: Callable[[], str] = lambda: os.urandom(8).hex(),
+        busy_seconds: float = _BUSY_SECONDS,
+    ) -> None:
         self._path = path.absolute()
-        self._new_life = new_life
-        self._local = threading.local()
+        self._new_life, self._busy_seconds = new_life, busy_seconds
+        self._creating = threading.Lock()
+        self._idle: list[_Connection] = []
 
     def read(self, keys: Collection[str]) -> Mapping[str, Document]:
         def look(db: sqlite3.Connection, life: str) -> dict[str, Document]:
@@ -59,7 +80,7 @@ class SqliteStore:
         def look(db: sqlite3.Connection, life: str) -> Changes:
             rev, floor = db.execute("SELECT rev, floor FROM meta").fetchone()
             known, _, seen = (since or "").partition(".")
-            if known != life or int(seen) < floor:
+            if known != life or not floor <= int(seen) <= rev:
                 rows = db.execute("SELECT key, body FROM docs WHERE body IS NOT NULL")
                 return Changes(dict(rows), f"{life}.{rev}", True)
             if int(seen) == rev:
@@ -70,78 +91,114 @@ class SqliteStore:
         return self._run("DEFERRED", look)
 
     def close(self) -> None:
-        self._forget()
+        while (idle := self._take_idle()) is not None:
+            idle.db.close()
 
     def _run(self, mode: str, work: Callable[[sqlite3.Connection, str], T]) -> T:
         try:
-            db, life = self._connected()
-            with _transaction(db, mode):
-                return work(db, life)
+            while True:
+                connection = self._connected()
+                try:
+                    with _transaction(connection.db, mode):
+                        result = work(connection.db, connection.life)
+                except BaseException as error:
+                    connection.db.close()
+                    if isinstance(error, sqlite3.Error) and _inode(self._path) != connection.inode:
+                        continue
+                    raise
+                self._idle.append(connection)
+                # A deleted file lives on in whoever has it open (facts, 6); what was done there is lost.
+                if _inode(self._path) == connection.inode:
+                    return result
         except sqlite3.Error as error:
-            self._forget()
             _explain(self._path, error)
         except OSError as error:
             raise StoreFailedError(
                 f"berth's ledger {self._path} can't be used: {error.strerror}; check the path and its rights"
             ) from error
 
-    def _connected(self) -> tuple[sqlite3.Connection, str]:
-        """This thread's connection. A deleted file lives on in whoever has it open, beside the new one, so
-        each call compares the inode (facts, 6)."""
-        inode = _inode(self._path)
-        if inode is not None and getattr(self._local, "inode", None) == inode:
-            return self._local.db, self._local.life
-        self._forget()
+    def _connected(self) -> _Connection:
+        """A connection to the file that is there now, this thread's alone until it is idle again."""
         while True:
             inode = _inode(self._path)
             if inode is None:
                 self._create()
                 continue
+            connection = self._take_idle() or self._opened(inode)
+            if connection is not None and connection.inode == inode:
+                return connection
+            if connection is not None:
+                connection.db.close()
+
+    def _take_idle(self) -> _Connection | None:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+    def _opened(self, inode: tuple[int, int]) -> _Connection | None:
+        """A new connection; None if the file is no longer the one of this inode."""
+        db: sqlite3.Connection | None = None
+        try:
             db = self._open()
-            life: str = db.execute("SELECT life FROM meta").fetchone()[
-                0
-            ]  # this opens the WAL beside the file
+            connection = _Connection(db, inode, _life(db, self._path))
+        except (sqlite3.Error, StoreFailedError):
+            if db is not None:
+                db.close()
             if _inode(self._path) == inode:
-                self._local.inode, self._local.db, self._local.life = inode, db, life
-                return db, life
-            db.close()
+                raise
+            return None
+        if _inode(self._path) == inode:
+            return connection
+        db.close()
+        return None
 
     def _open(self) -> sqlite3.Connection:
         # rw, not rwc: only _create makes a file, or a half-made one could be seen.
-        db = sqlite3.connect(
+        return sqlite3.connect(
             f"{self._path.as_uri()}?mode=rw",
             uri=True,
-            timeout=_BUSY_SECONDS,
+            timeout=self._busy_seconds,
             isolation_level=None,
             check_same_thread=False,
         )
-        # FULL: a claim that bind answered for must outlive a power cut, or its unit could be given twice.
-        db.execute("PRAGMA synchronous = FULL")
-        return db
 
     def _create(self) -> None:
-        """Make the file whole and move it into place; the lock lets one process do it."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(self._path.with_name(self._path.name + ".lock")):
+        """Make the file whole, then link the path to it; the locks let one thread of one process do it."""
+        folder, name = self._path.parent, self._path.name
+        folder.mkdir(parents=True, exist_ok=True)
+        with self._creating, _locked(folder):
             if self._path.exists():
                 return
-            fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
-            fresh.unlink(missing_ok=True)
+            for left in folder.glob(f"{glob.escape(name)}.life-*"):
+                left.unlink(missing_ok=True)
+            life = self._new_life()
+            fresh = folder / f"{name}.life-{life}"
             with closing(sqlite3.connect(fresh)) as db:
                 db.execute("PRAGMA journal_mode = WAL")
                 db.executescript(_SCHEMA)
-                db.execute("INSERT INTO meta VALUES (?, 0, 0)", (self._new_life(),))
+                db.execute("INSERT INTO meta VALUES (?, 0, 0)", (life,))
                 db.commit()
-            # What a deleted ledger left beside it belongs to that one, not to the new file.
-            for suffix in ("-wal", "-shm"):
-                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
-            fresh.rename(self._path)
+            link = folder / f"{name}.life-link"
+            link.symlink_to(fresh.name)
+            link.rename(self._path)
 
-    def _forget(self) -> None:
-        db: sqlite3.Connection | None = getattr(self._local, "db", None)
-        self._local.__dict__.clear()
-        if db is not None:
-            db.close()
+
+def _life(db: sqlite3.Connection, path: Path) -> str:
+    """Which life of the ledger this file holds. Raises StoreFailedError if it is not ours to use."""
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if application != _APPLICATION:
+        raise StoreFailedError(_NOT_OURS.format(path=path))
+    if version != _VERSION:
+        raise StoreFailedError(
+            f"{path} has schema {version}, and this berth knows {_VERSION}; run one version of berth, "
+            "or delete the file and let reconcile rebuild it"
+        )
+    # FULL: a claim that bind answered for must outlive a power cut, or its unit could be given twice.
+    db.execute("PRAGMA synchronous = FULL")
+    life: str = db.execute("SELECT life FROM meta").fetchone()[0]
+    return life
 
 
 def _inode(path: Path) -> tuple[int, int] | None:
@@ -153,10 +210,14 @@ def _inode(path: Path) -> tuple[int, int] | None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+def _locked(folder: Path) -> Iterator[None]:
+    # The folder itself: a lock file would be deleted together with the ledger, and a second one locked.
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(handle)
 
 
 @contextmanager
@@ -205,8 +266,8 @@ def _explain(path: Path, error: sqlite3.Error) -> NoReturn:
         raise StoreUnavailableError(
             f"berth's ledger {path} is busy ({error}); the pod will be retried"
         ) from error
-    if "no such table" in str(error):
-        raise StoreFailedError(f"{path} is not a berth ledger; point BERTH_STORE at another file") from error
+    if code == sqlite3.SQLITE_NOTADB:
+        raise StoreFailedError(_NOT_OURS.format(path=path)) from error
     raise StoreFailedError(
         f"berth's ledger {path} can't be used: {error}; check the file, its rights and the disk"
     ) from error
