@@ -1,0 +1,72 @@
+"""Starts one function by plain functions-framework, as README says, and ends it.
+It adds no wrapper, no `berth up` and no supervision: what fails here fails for a user."""
+
+import http.client
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_READY_SECONDS = 30.0
+
+
+@contextmanager
+def started(command: list[str], environment: Mapping[str, str], port: int) -> Iterator[str]:
+    """Run the command until the block is left; its URL, once it accepts connections."""
+    program = Path(sys.executable).with_name(command[0])
+    settings = {**os.environ, "HOST": "127.0.0.1", **environment}
+    process = subprocess.Popen([program, *command[1:]], cwd=ROOT, env=settings, stderr=subprocess.PIPE)
+    try:
+        _wait(process, port)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(10)
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+@contextmanager
+def function(name: str, environment: Mapping[str, str]) -> Iterator[str]:
+    """One of Berth's functions on a free port."""
+    port = free_port()
+    source = f"functions/{name}/main.py"
+    command = ["functions-framework", "--source", source, "--target", name, "--port", str(port)]
+    with started(command, environment, port) as url:
+        yield url
+
+
+def send(url: str, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, str, bytes]:
+    """Status, content type and body of the answer."""
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
+    try:
+        connection.request(method, path, body, dict(headers))
+        reply = connection.getresponse()
+        return reply.status, reply.headers.get("Content-Type", ""), reply.read()
+    finally:
+        connection.close()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _wait(process: subprocess.Popen[bytes], port: int) -> None:
+    give_up_at, pause = time.monotonic() + _READY_SECONDS, threading.Event()
+    while process.poll() is None and time.monotonic() < give_up_at:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        pause.wait(0.05)
+    process.kill()
+    assert process.stderr is not None
+    said = process.stderr.read().decode()
+    raise AssertionError(f"{process.args!r} did not start: {said}")
