@@ -4,6 +4,7 @@ It decides nothing: what an answer means for a claim is the caller's."""
 import os
 import threading
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlencode
@@ -215,15 +216,25 @@ class Cluster:
             header_params={"Accept": "application/json", "Content-Type": kind},
             auth_settings=["BearerToken"],
         )
+        request = partial(
+            self._api.rest_client.pool_manager.request,
+            method,
+            f"{self.host}{path}",
+            headers=prepared[2],
+            preload_content=False,
+            body=None if body is None else msgspec.json.encode(body),
+            timeout=urllib3.Timeout(total=timeout),
+            retries=False,
+        )
         try:
-            return self._api.rest_client.pool_manager.request(
-                method,
-                f"{self.host}{path}",
-                headers=prepared[2],
-                preload_content=False,
-                body=None if body is None else msgspec.json.encode(body),
-                timeout=urllib3.Timeout(total=timeout),
-            )
+            try:
+                return request()
+            except urllib3.exceptions.ProtocolError:
+                # A connection that was closed while idle. What changes nothing may be sent again at once;
+                # a time-out may not (the caller's deadline), and a doubled Binding is bind's to decide.
+                if method != "GET":
+                    raise
+                return request()
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise self._unavailable(error) from error
 
@@ -246,8 +257,6 @@ def connect() -> Cluster:
             config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]
     except (config.ConfigException, OSError, TypeError) as error:
         raise SettingsError(f"no cluster to talk to ({error}): set KUBECONFIG to a kubeconfig") from error
-    # Only what changes nothing is sent twice: a doubled Binding or patch is bind's to decide.
-    settings.retries = urllib3.Retry(total=1, status=0, redirect=0, allowed_methods={"GET"})
     settings.connection_pool_maxsize = 16
     return Cluster(client.ApiClient(settings))
 
