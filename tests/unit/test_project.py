@@ -1,0 +1,77 @@
+"""The project's own rules: what is locked, how long files may be, which version this is.
+
+It does not check that the lock is fresh: only `make lock`, which needs a package index, can tell.
+"""
+
+import re
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import berth
+
+ROOT = Path(__file__).resolve().parents[2]
+LONGEST = 300
+PINNED = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==\S+( ;.*)? \\$")
+
+
+def locked() -> dict[str, list[str]]:
+    """Every line of the lock that is no comment, below the requirement that it belongs to."""
+    found: dict[str, list[str]] = {}
+    requirement = ""
+    for line in (ROOT / "requirements.lock").read_text().splitlines():
+        if line.lstrip().startswith("#"):
+            continue
+        if not line.startswith(" "):
+            requirement = line
+            found[requirement] = []
+        else:
+            found[requirement].append(line.strip())
+    return found
+
+
+def normal(requirement: str) -> str:
+    name = re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def declared() -> set[str]:
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = document["project"]
+    wanted: list[object] = [*project["dependencies"], *document["build-system"]["requires"]]
+    for group in (*project["optional-dependencies"].values(), *document["dependency-groups"].values()):
+        wanted.extend(group)
+    return {normal(each) for each in wanted if isinstance(each, str)}
+
+
+def test_the_lock_names_no_address_and_no_machines_path() -> None:
+    text = (ROOT / "requirements.lock").read_text()
+    assert "://" not in text
+    assert not re.search(r"(^|[\s=])/\w", text)
+    assert "--index-url" not in text
+    assert "--find-links" not in text
+
+
+def test_every_locked_requirement_is_pinned_and_hashed() -> None:
+    requirements = locked()
+    assert requirements
+    assert [each for each in requirements if not PINNED.match(each)] == []
+    hashed = re.compile(r"^--hash=sha256:[0-9a-f]{64}( \\)?$")
+    assert [
+        each for each, lines in requirements.items() if not lines or not all(map(hashed.match, lines))
+    ] == []
+
+
+def test_everything_that_pyproject_asks_for_is_locked() -> None:
+    assert declared() - {normal(each) for each in locked()} == set()
+
+
+def test_no_python_file_is_longer_than_300_lines() -> None:
+    files = [file for folder in ("shared", "functions", "tests") for file in (ROOT / folder).rglob("*.py")]
+    lengths = {str(file.relative_to(ROOT)): len(file.read_text().splitlines()) for file in files}
+    assert lengths
+    assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
+
+
+def test_the_installed_distribution_has_the_packages_version() -> None:
+    assert version("berth-scheduler") == berth.__version__
