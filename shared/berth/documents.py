@@ -12,6 +12,7 @@ from berth.policy.pools import Pool, by_resource
 EPOCH = "epoch"
 REBUILD = "rebuild"  # who is rebuilding the ledger; it is lost with the ledger, and so stops a late opening
 _POOL, _DOMAIN = "pool/", "domain/"
+_NOWHERE: frozenset[str] = frozenset()
 
 
 class Holding(msgspec.Struct, frozen=True):
@@ -101,74 +102,89 @@ class View:
         self.resources: dict[str, Pool] = {}
         self.domains: dict[str, dict[str, Domain]] = {}
         self.free: dict[str, dict[str, tuple[int, int]]] = {}
-        self._keys: dict[str, set[str]] = {}
+        self._keys: dict[str, frozenset[str]] = {}
 
     def update(self, documents: Mapping[str, bytes | None]) -> None:
-        """Other threads read meanwhile: every dict they may go through is replaced, none is changed, and a
-        claim that moves is found all the time (keys are added first and taken away last)."""
-        domains: dict[str, dict[str, Domain | None]] = {}
+        """Only one thread may, but others read meanwhile: dicts that they go through are replaced, never
+        changed, and a claim that moves has a key all the time."""
+        changed: dict[str, dict[str, Domain]] = {}
         for key, body in documents.items():
             if key == EPOCH:
                 self.open = body is not None
             elif key.startswith(_DOMAIN):
-                pool, _, name = key.removeprefix(_DOMAIN).partition("/")
-                domains.setdefault(pool, {})[name] = None if body is None else _domain.decode(body)
+                pool, name = _parts(key)
+                changed.setdefault(pool, {})[name] = decode_domain(body)
             elif key.startswith(_POOL):
                 self._update_pool(key.removeprefix(_POOL), body)
-        before = [claim for pool in domains for claim in self._claims_in(pool, domains[pool])]
-        for pool, changed in domains.items():
-            for name, domain in changed.items():
-                for uid in domain.claims if domain is not None else ():
-                    self._keys[uid] = self._keys.get(uid, frozenset()) | {domain_key(pool, name)}
-        for pool, changed in domains.items():
-            self._update_domains(pool, changed)
-        for uid, key in before:
-            self._drop_key(uid, key)
+        before = _places({pool: self._now(pool, names) for pool, names in changed.items()})
+        after = _places(changed)
+        for uid, key in after - before:
+            self._keys[uid] = self._keys.get(uid, _NOWHERE) | {key}
+        for pool, domains in changed.items():
+            self._update_domains(pool, domains)
+        for uid, key in before - after:
+            self._keys[uid] -= {key}
+            if not self._keys[uid]:
+                del self._keys[uid]
 
     def claims_of(self, uid: str) -> list[Claim]:
         """The pod's claims; more than one only while two bind calls for it overlap."""
-        found = (self._domain_at(key).claims.get(uid) for key in sorted(self._keys.get(uid, ())))
-        return _unique(claim for claim in found if claim is not None)
+        while True:
+            keys = self.keys_of(uid)
+            found = [self._domain_at(key).claims.get(uid) for key in sorted(keys)]
+            if self.keys_of(uid) is keys:  # else a claim may have moved to where we did not look
+                return _unique(claim for claim in found if claim is not None)
 
-    def keys_of(self, uid: str) -> set[str]:
+    def keys_of(self, uid: str) -> frozenset[str]:
         """Keys of the domains in which the pod has a claim."""
-        return set(self._keys.get(uid, ()))
+        return self._keys.get(uid, _NOWHERE)
 
     def claims(self) -> list[Claim]:
-        # Copies: another thread may update the view meanwhile.
-        domains = [domain for found in list(self.domains.values()) for domain in list(found.values())]
+        domains = [domain for found in self.domains.values() for domain in found.values()]
         return _unique(claim for domain in domains for claim in domain.claims.values())
 
     def free_of(self, pools: Iterable[str]) -> dict[str, Free]:
         return {pool: self.free.get(pool, {}) for pool in pools}
 
-    def _update_pool(self, name: str, body: bytes | None) -> None:
-        if body is None:
-            self.pools.pop(name, None)
-        else:
-            self.pools[name] = _pool.decode(body)
-        self.resources = by_resource(self.pools)
+    def _now(self, pool: str, names: Iterable[str]) -> dict[str, Domain]:
+        return {name: self.domains.get(pool, {}).get(name, Domain()) for name in names}
 
-    def _update_domain(self, key: str, body: bytes | None) -> None:
-        pool, _, name = key.removeprefix(_DOMAIN).partition("/")
-        for uid in self._domain_at(key).claims:
-            self._keys[uid].discard(key)
-            if not self._keys[uid]:
-                del self._keys[uid]
-        domains, free = self.domains.setdefault(pool, {}), self.free.setdefault(pool, {})
-        domains.pop(name, None)
-        free.pop(name, None)
-        if body is None:
-            return
-        domain = domains[name] = _domain.decode(body)
-        for uid in domain.claims:
-            self._keys.setdefault(uid, set()).add(key)
-        if domain.capacity is not None:
-            free[name] = (max(0, domain.capacity - domain.used(pool, name)), domain.capacity)
+    def _update_pool(self, name: str, body: bytes | None) -> None:
+        pools = {other: pool for other, pool in self.pools.items() if other != name}
+        if body is not None:
+            pools[name] = _pool.decode(body)
+        self.pools, self.resources = pools, by_resource(pools)
+
+    def _update_domains(self, pool: str, changed: Mapping[str, Domain]) -> None:
+        domains, free = dict(self.domains.get(pool, {})), dict(self.free.get(pool, {}))
+        for name, domain in changed.items():
+            domains[name] = domain
+            if domain.capacity is not None:
+                free[name] = (max(0, domain.capacity - domain.used(pool, name)), domain.capacity)
+                continue
+            free.pop(name, None)
+            if not domain.claims:
+                del domains[name]
+        self.domains, self.free = {**self.domains, pool: domains}, {**self.free, pool: free}
 
     def _domain_at(self, key: str) -> Domain:
-        pool, _, name = key.removeprefix(_DOMAIN).partition("/")
+        pool, name = _parts(key)
         return self.domains.get(pool, {}).get(name, Domain())
+
+
+def _parts(key: str) -> tuple[str, str]:
+    pool, _, name = key.removeprefix(_DOMAIN).partition("/")
+    return pool, name
+
+
+def _places(domains: Mapping[str, Mapping[str, Domain]]) -> set[tuple[str, str]]:
+    """Which pod has a claim where, as (UID, key of the domain)."""
+    return {
+        (uid, domain_key(pool, name))
+        for pool, found in domains.items()
+        for name, domain in found.items()
+        for uid in domain.claims
+    }
 
 
 def _unique(claims: Iterable[Claim]) -> list[Claim]:

@@ -102,7 +102,7 @@ class Pool(msgspec.Struct, frozen=True):
     def problem(self, node: Node) -> str | None:
         """What is wrong with the node's annotation, if the capacity comes from it."""
         text = self._annotation(node)
-        if text is None or node.metadata.name in self.spec.capacity.domains:
+        if text is None or node.metadata.name in self.spec.capacity.domains or self.capacity(node) is None:
             return None
         try:
             units(text)
@@ -204,7 +204,7 @@ def _meets(expression: Requirement, labels: Mapping[str, str]) -> bool:
         case "In":
             return value in expression.values
         case "NotIn":
-            return value is None or value not in expression.values
+            return value not in expression.values
         case "Exists":
             return value is not None
         case "DoesNotExist":

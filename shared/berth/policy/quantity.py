@@ -27,7 +27,7 @@ def units(quantity: str | int | float) -> int:
     Source: apimachinery, pkg/api/resource/quantity.go (the syntax is in its package comment).
     """
     text = str(quantity)
-    match = _SYNTAX.fullmatch(text) if len(text) <= _LONGEST and text.isascii() else None
+    match = _SYNTAX.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         raise ValueError("is not a quantity")
     number, suffix = match["number"], match["suffix"] or ""

@@ -85,6 +85,16 @@ def settle(ledger: Ledger, cluster: Cluster, claim: Claim, now: float, timeout: 
     return Settled(pod)
 
 
+def release_gone(ledger: Ledger, uid: str, label: str) -> tuple[Holding, ...]:
+    """Free what a pod held of whom the API server says that namespace/name `label` is not it any more.
+
+    A forged call or event can pair a name that is gone with the UID of a pod that lives: its claims tell its
+    own name, and then nothing is freed (promise 4).
+    """
+    claims = ledger.view().claims_of(uid)
+    return ledger.release(uid) if all(claim.label == label for claim in claims) else ()
+
+
 def moved(claim: Claim, node: str) -> Claim:
     """The same units on another node."""
     if claim.node == node:

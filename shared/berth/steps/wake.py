@@ -30,18 +30,22 @@ def wake(
     room: Mapping[str, int],
     now: float,
     timeout: float = DEFAULT_TIMEOUT,
+    *,
+    everyone: bool = False,
 ) -> int:
     """Wake pods that could use the room made in these pools (units by pool); how many were woken.
 
     Call it after the commit that made the room. 2 n + 8 for n units: the first in line may not fit the
-    node for want of CPU, and must not keep the unit from the next (facts, 5).
+    node for want of CPU, and must not keep the unit from the next (facts, 5). With `everyone` all of them:
+    reconcile must reach those behind, for the same first ones are first each time.
     """
     if not room:
         return 0
     view = ledger.view()
     waiting = [pod for name in schedulers for pod in cluster.unbound_pods(name, timeout) if pod.waiting]
     waiting.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or ""))
-    chosen = [pod for pod in waiting if _could_use(pod, room, view)][: 2 * sum(room.values()) + 8]
+    most = None if everyone else 2 * sum(room.values()) + 8
+    chosen = [pod for pod in waiting if _could_use(pod, room, view)][:most]
     return sum(_patch(cluster, pod, now, timeout) for pod in chosen)
 
 

@@ -24,7 +24,7 @@ from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.policy.demand import demand, might_ask
 from berth.settings import Settings
-from berth.steps.claims import BIND_SECONDS, allocated, claim_of, settle
+from berth.steps.claims import BIND_SECONDS, allocated, claim_of, release_gone, settle
 from berth.steps.wake import room_in, wake
 from berth.stores import open_store
 
@@ -76,7 +76,7 @@ class Bind:
         can't be bound to it."""
         pod = self._cluster.pod(call.namespace, call.name, self._left(until, call))
         if pod is None or pod.metadata.uid != call.uid:
-            self._free(self._ledger.release(call.uid))
+            self._free(release_gone(self._ledger, call.uid, f"{call.namespace}/{call.name}"))
             raise RefusedError(f"pod {call.namespace}/{call.name} with UID {call.uid} is gone")
         if pod.spec.node_name:
             self._adopt(pod)

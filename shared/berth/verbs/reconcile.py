@@ -79,7 +79,8 @@ class Reconcile:
             for pool, domains in self._ledger.view().free.items()
         }
         room = {pool: units for pool, units in free.items() if units}
-        report.woken = wake(self._ledger, self._cluster, self._settings.scheduler_names, room, self._clock())
+        schedulers = self._settings.scheduler_names
+        report.woken = wake(self._ledger, self._cluster, schedulers, room, self._clock(), everyone=True)
         return report
 
     def _apply_pools(self, report: Report) -> None:

@@ -1,0 +1,89 @@
+"""Claims, ledgers on a store in a folder, and a store that fails on demand, for tests of the ledger.
+The clock and the monotonic time stand still unless a test moves them; nothing sleeps."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+
+from berth.documents import Claim, Holding
+from berth.errors import StoreUnavailableError
+from berth.ledger import Ledger
+from berth.stores.base import Changes, Cursor, Document, Store, Version
+from berth.stores.sqlite import SqliteStore
+
+
+def claim(uid: str, node: str = "n1", attempt: str = "a1", /, **pools: int) -> Claim:
+    """A pod's claim on a node; one unit of `ip` if no pools are named."""
+    holdings = tuple(Holding(pool, node, count) for pool, count in sorted((pools or {"ip": 1}).items()))
+    return Claim(uid=uid, namespace="d", name=uid, node=node, holdings=holdings, attempt=attempt, since=1.0)
+
+
+class Time:
+    """Stands in for clock, monotonic and sleep: sleeping moves it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += max(seconds, 0.001)
+
+
+class FaultyStore:
+    """A store whose next commits end as told: "before" fails without writing, "after" writes and then fails,
+    "conflict" says that another was first; `meanwhile` is called before a commit goes through."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.faults: list[str] = []
+        self.meanwhile: Iterator[Callable[[], object]] = iter(())
+
+    def read(self, keys: Collection[str]) -> Mapping[str, Document]:
+        return self._store.read(keys)
+
+    def commit(self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]) -> bool:
+        next(self.meanwhile, lambda: None)()
+        fault = self.faults.pop(0) if self.faults else ""
+        if fault == "before":
+            raise StoreUnavailableError("the store went away before the commit")
+        done = fault != "conflict" and self._store.commit(writes, expected)
+        if fault == "after":
+            raise StoreUnavailableError("the store went away after the commit")
+        return done
+
+    def changes(self, since: Cursor | None) -> Changes:
+        return self._store.changes(since)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def ledger_on(store: Store, *, while_closed: bool = False, time: Time | None = None) -> Ledger:
+    time = time or Time()
+    return Ledger(store, clock=time, monotonic=time, sleep=time.sleep, while_closed=while_closed)
+
+
+def opened(path: Path, capacities: Mapping[tuple[str, str], int]) -> SqliteStore:
+    """A store at this path with a ledger that is open and has these capacities."""
+    store = SqliteStore(path)
+    keeper = ledger_on(store, while_closed=True)
+    mark = keeper.begin_rebuild("rebuild-1")
+    keeper.set_capacities(capacities)
+    keeper.open("epoch-1", mark)
+    return store
+
+
+def two_pools(path: Path) -> SqliteStore:
+    """An open ledger with two units of `ip` and three of `seat` on each of two nodes."""
+    units = {"ip": 2, "seat": 3}
+    return opened(path, {(pool, node): units[pool] for pool in units for node in ("n1", "n2")})
+
+
+def free(ledger: Ledger, pool: str = "ip", node: str = "n1") -> int:
+    return ledger.view().free[pool][node][0]
+
+
+def held(ledger: Ledger) -> dict[str, tuple[str, str]]:
+    """Every claim's state and node, by UID."""
+    return {found.uid: (found.state, found.node) for found in ledger.view().claims()}

@@ -1,0 +1,148 @@
+"""A small cluster for tests of the verbs: the stand-in API server, a SQLite ledger, and taps between calls.
+Time does not pass by itself; a tap may do anything between two calls that a verb makes."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from berth import wire
+from berth.cluster import connect
+from berth.demo.apiserver import StandIn
+from berth.errors import BerthError
+from berth.ledger import Ledger
+from berth.settings import Settings
+from berth.stores.base import Store
+from berth.stores.sqlite import SqliteStore
+from berth.verbs.bind import Bind
+from berth.verbs.reconcile import Reconcile, Report
+from tests.support.ledgers import Time
+
+RESOURCE = "berth.dev/ip"
+_POOL = """apiVersion: berth.dev/v1alpha1
+kind: Pool
+metadata: {name: ip}
+spec: {capacity: {perDomain: 1}}
+"""
+
+
+class KilledError(BaseException):
+    """Stands in for kill -9: nothing in the product may catch it."""
+
+
+class Tap:
+    """Passes every method on, calling `step` before and after each call."""
+
+    def __init__(self, target: Any, step: Callable[[], object]) -> None:
+        self._target, self._step = target, step
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._target, name)
+        if not callable(found):
+            return found
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            self._step()
+            answer = found(*arguments, **named)
+            self._step()
+            return answer
+
+        return call
+
+
+class Stage:
+    """Nodes n1 and n2 with one unit each; pods in namespace default that ask for one."""
+
+    def __init__(self, api: StandIn, folder: Path) -> None:
+        with mock.patch.dict(os.environ, {"KUBECONFIG": str(api.kubeconfig(folder / "kubeconfig"))}):
+            self.cluster = connect()
+        self.time = Time()
+        self._folder, self._ledgers = folder, count()
+        self._numbers = count()
+        (folder / "pools.yaml").write_text(_POOL)
+        self.settings = Settings(pools=folder / "pools.yaml")
+        for name in ("n1", "n2"):
+            self.cluster.create("/api/v1/nodes", {"metadata": {"name": name}})
+        self.new_ledger()
+
+    def new_ledger(self) -> None:
+        """An empty ledger at a path of its own, opened by a reconcile."""
+        self.path = self._folder / f"ledger-{next(self._ledgers)}.db"
+        self.store: Store = SqliteStore(self.path)
+        self.reconcile()
+
+    def clear(self) -> None:
+        """No pods, a new ledger."""
+        for pod in self.cluster.pods():
+            self.cluster.delete(f"/api/v1/namespaces/default/pods/{pod.metadata.name}")
+        self.new_ledger()
+
+    def add_pod(self, **metadata: Any) -> wire.BindingCall:
+        """A waiting pod, as the call that binds it to n1."""
+        name = f"pod-{next(self._numbers)}"
+        resources = {"limits": {RESOURCE: "1"}, "requests": {RESOURCE: "1"}}
+        spec = {
+            "schedulerName": "berth",
+            "containers": [{"name": "main", "image": "x", "resources": resources}],
+        }
+        body = {"metadata": {"name": name, **metadata}, "spec": spec}
+        self.cluster.create("/api/v1/namespaces/default/pods", body)
+        pod = self.cluster.pod("default", name)
+        assert pod is not None
+        return wire.BindingCall(name, "default", pod.metadata.uid, "n1")
+
+    def bind(self, call: wire.BindingCall, node: str = "", step: Callable[[], object] | None = None) -> str:
+        """One bind call; what its answer says, empty for success."""
+        wanted = wire.BindingCall(call.name, call.namespace, call.uid, node or call.node)
+        try:
+            self._bind(step or (lambda: None)).run(wanted)
+        except BerthError as error:
+            return str(error)
+        return ""
+
+    def reconcile(self, step: Callable[[], object] = lambda: None) -> Report:
+        store: Any = Tap(self.store, step)
+        cluster: Any = Tap(self.cluster, step)
+        ledger = self._ledger(store, while_closed=True)
+        return Reconcile(ledger, cluster, self.settings, clock=self.time).run()
+
+    def lose_ledger(self) -> None:
+        self.path.unlink()
+
+    def delete(self, call: wire.BindingCall) -> None:
+        self.cluster.delete(f"/api/v1/namespaces/default/pods/{call.name}")
+
+    def claims(self) -> dict[str, tuple[str, str]]:
+        """Node and state by the name of the pod that holds a claim."""
+        found = self._ledger(self.store, while_closed=True).view().claims()
+        return {claim.name: (claim.node, claim.state) for claim in found}
+
+    def bound(self) -> dict[str, str]:
+        """Node by the name of each bound pod."""
+        return {pod.metadata.name: pod.spec.node_name for pod in self.cluster.pods() if pod.spec.node_name}
+
+    def _bind(self, step: Callable[[], object]) -> Bind:
+        store: Any = Tap(self.store, step)
+        cluster: Any = Tap(self.cluster, step)
+        ids = (f"attempt-{next(self._numbers)}" for _ in count())
+        return Bind(
+            self._ledger(store),
+            cluster,
+            ("berth",),
+            clock=self.time,
+            monotonic=self.time,
+            new_attempt=lambda: next(ids),
+        )
+
+    def _ledger(self, store: Store, *, while_closed: bool = False) -> Ledger:
+        time = self.time
+        return Ledger(store, clock=time, monotonic=time, sleep=time.sleep, while_closed=while_closed)
+
+
+@contextmanager
+def staged(folder: Path) -> Iterator[Stage]:
+    with StandIn() as api:
+        yield Stage(api, folder)

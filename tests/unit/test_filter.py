@@ -1,0 +1,247 @@
+"""filter and prioritize over a ledger in a SQLite file: who is refused and why, and nodes' scores."""
+
+import json
+from collections.abc import Iterator, Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.documents import Claim, Holding
+from berth.http import Reply, respond
+from berth.ledger import Ledger
+from berth.objects import Quantity
+from berth.policy.pools import Pool
+from berth.settings import Settings
+from berth.stores.sqlite import SqliteStore
+from berth.verbs import bind, prioritize
+from berth.verbs import filter as filter_verb
+from tests.support.objects import EVENTS, IP, SEAT, candidates, filter_call, pool
+
+NODES = ["n1", "n2", "n3"]
+REBUILDING = (
+    "berth's ledger is being rebuilt from the pods; the pod will be retried "
+    "(if this lasts over two minutes, check that berth's reconcile function runs)"
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SqliteStore]:
+    found = SqliteStore(path)
+    yield found
+    found.close()
+
+
+def opened(store: SqliteStore, capacities: Mapping[tuple[str, str], int], *pools: Pool) -> Ledger:
+    """A ledger as reconcile leaves it: Pools, capacities, and the epoch that lets verbs use it."""
+    rebuilding = Ledger(store, while_closed=True)
+    mark = rebuilding.begin_rebuild("r1")
+    rebuilding.apply_pools({found.name: found for found in pools or (pool(),)})
+    rebuilding.set_capacities(dict(capacities))
+    rebuilding.open("e1", mark)
+    return Ledger(store)
+
+
+def ips(*counts: int) -> dict[tuple[str, str], int]:
+    return {("underlay-ip", f"n{number}"): count for number, count in enumerate(counts, start=1)}
+
+
+def hold(ledger: Ledger, node: str, count: int, name: str = "holder") -> None:
+    holding = Holding("underlay-ip", node, count)
+    ledger.reserve(
+        Claim(uid=f"uid-of-{name}", namespace="default", name=name, node=node, holdings=(holding,))
+    )
+
+
+def ask(verb: Any, path: Path, body: bytes) -> Reply:
+    endpoint = verb.endpoint(Settings(store=f"sqlite:///{path}"))
+    return respond(endpoint, "POST", "/", {}, BytesIO(body))
+
+
+def filtered(path: Path, requests: Mapping[str, Quantity], names: list[str] = NODES) -> dict[str, Any]:
+    reply = ask(filter_verb, path, filter_call(names, requests))
+    assert reply.status == 200
+    answer: dict[str, Any] = json.loads(reply.body)
+    return answer
+
+
+def test_refused_nodes_stand_only_where_preemption_is_not_tried(store: SqliteStore, path: Path) -> None:
+    hold(opened(store, ips(10, 10)), "n1", 10)
+    assert filtered(path, {IP: 1}) == {
+        "Nodes": None,
+        "NodeNames": ["n2"],
+        "FailedNodes": {},
+        "FailedAndUnresolvableNodes": {
+            "n1": "underlay-ip: 0 of 10 free, 1 asked",
+            "n3": "underlay-ip: none on this node",
+        },
+        "Error": "",
+    }
+
+
+def test_a_node_below_what_it_gave_out_has_none_free(store: SqliteStore, path: Path) -> None:
+    ledger = opened(store, ips(10))
+    hold(ledger, "n1", 8)
+    ledger.set_capacities({("underlay-ip", "n1"): 5})
+    refused = filtered(path, {IP: 1}, ["n1"])["FailedAndUnresolvableNodes"]
+    assert refused == {"n1": "underlay-ip: 0 of 5 free, 1 asked"}
+
+
+def test_a_warm_filter_sees_what_was_reserved_and_released_meanwhile(store: SqliteStore) -> None:
+    ledger, warm = opened(store, ips(1)), Ledger(store)
+    call = candidates(["n1"], {IP: 1})
+    assert filter_verb.run(warm, call) == {}
+    hold(ledger, "n1", 1)
+    assert filter_verb.run(warm, call) == {"n1": "underlay-ip: 0 of 1 free, 1 asked"}
+    ledger.release("uid-of-holder")
+    assert filter_verb.run(warm, call) == {}
+
+
+def test_filter_advises_and_reserves_nothing(store: SqliteStore) -> None:
+    ledger = opened(store, ips(1))
+    for _ in range(3):
+        assert filter_verb.run(ledger, candidates(["n1"], {IP: 1})) == {}
+    assert ledger.view().claims() == []
+
+
+def test_a_pod_needs_all_its_pools_on_one_node(store: SqliteStore) -> None:
+    capacities = {**ips(4, 4), ("matlab-licence", "n2"): 1, ("matlab-licence", "n3"): 1}
+    ledger = opened(store, capacities, pool(), pool("matlab-licence"))
+    assert filter_verb.run(ledger, candidates(NODES, {IP: 1, SEAT: 1})) == {
+        "n1": "matlab-licence: none on this node",
+        "n3": "underlay-ip: none on this node",
+    }
+
+
+@pytest.mark.parametrize(
+    ("requests", "words"),
+    [
+        ({IP: "500m"}, f"{IP}: '500m' is not a whole number of units; ask for a whole number"),
+        ({"berth.dev/ip": 1}, f"berth.dev/ip: no Pool has this resource; there are: {IP}"),
+    ],
+)
+def test_a_demand_that_none_can_meet_is_refused_on_all_nodes_alike(
+    store: SqliteStore, path: Path, requests: dict[str, Quantity], words: str
+) -> None:
+    opened(store, ips(10, 10, 10))
+    answer = filtered(path, requests)
+    assert answer["FailedAndUnresolvableNodes"] == dict.fromkeys(NODES, words)
+    assert (answer["NodeNames"], answer["FailedNodes"], answer["Error"]) == ([], {}, "")
+
+
+@pytest.mark.parametrize("requests", [{"cpu": "2", "memory": "1Gi"}, {}], ids=str)
+def test_a_pod_without_extended_resources_passes_even_when_the_store_is_broken(
+    path: Path, requests: dict[str, Quantity]
+) -> None:
+    path.write_text("not a database, and long enough for SQLite to say so " * 10)
+    answer = filtered(path, requests)
+    assert (answer["NodeNames"], answer["Error"]) == (NODES, "")
+    scores = json.loads(ask(prioritize, path, filter_call(NODES, requests)).body)
+    assert scores == [{"Host": name, "Score": 0} for name in NODES]
+
+
+def test_a_ledger_without_an_epoch_says_that_it_is_being_rebuilt(path: Path) -> None:
+    answer = filtered(path, {IP: 1})
+    assert answer["Error"] == REBUILDING
+    assert (answer["NodeNames"], answer["FailedAndUnresolvableNodes"]) == (None, {})
+    reply = ask(prioritize, path, filter_call(NODES, {IP: 1}))
+    assert (reply.status, json.loads(reply.body)) == (503, {"error": REBUILDING})
+
+
+def test_a_ledger_that_was_thrown_away_says_so_to_a_warm_filter_too(store: SqliteStore, path: Path) -> None:
+    opened(store, ips(10))
+    endpoint = filter_verb.endpoint(Settings(store=f"sqlite:///{path}"))
+    body = filter_call(["n1"], {IP: 1})
+    assert json.loads(respond(endpoint, "POST", "/", {}, BytesIO(body)).body)["Error"] == ""
+    path.unlink()
+    said = json.loads(respond(endpoint, "POST", "/", {}, BytesIO(body)).body)["Error"]
+    assert said == REBUILDING
+
+
+def test_a_broken_store_is_an_error_in_the_answer_and_not_healthy(path: Path) -> None:
+    path.write_text("not a database, and long enough for SQLite to say so " * 10)
+    answer = filtered(path, {IP: 1})
+    assert answer["Error"] == f"{path} is not a berth ledger; point BERTH_STORE at another file"
+    assert ask(prioritize, path, filter_call(NODES, {IP: 1})).status == 503
+    for verb in (filter_verb, prioritize):
+        endpoint = verb.endpoint(Settings(store=f"sqlite:///{path}"))
+        assert respond(endpoint, "GET", "/healthz", {}, BytesIO()).status == 503
+
+
+def failing(*_: object, **__: object) -> None:
+    raise RuntimeError("hunter2 in /home/someone")
+
+
+INTERNAL = "internal error (RuntimeError); see the log of "
+
+
+def test_an_internal_failure_of_filter_reaches_the_pods_event_without_foreign_text(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filter_verb, "run", failing)
+    assert filtered(path, {IP: 1}) == {
+        "Nodes": None,
+        "NodeNames": None,
+        "FailedNodes": {},
+        "FailedAndUnresolvableNodes": {},
+        "Error": f"{INTERNAL}filter",
+    }
+
+
+def test_an_internal_failure_of_prioritize_is_503(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prioritize, "run", failing)
+    reply = ask(prioritize, path, filter_call(NODES, {IP: 1}))
+    assert (reply.status, json.loads(reply.body)) == (503, {"error": f"{INTERNAL}prioritize"})
+
+
+def test_an_internal_failure_of_bind_reaches_the_pods_event_without_foreign_text(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bind, "connect", lambda: None)
+    monkeypatch.setattr(bind.Bind, "run", failing)
+    reply = ask(bind, path, (EVENTS / "extender/bind.json").read_bytes())
+    assert reply.status == 200
+    assert json.loads(reply.body) == {"Error": f"{INTERNAL}bind"}
+
+
+@pytest.mark.parametrize("verb", [filter_verb, prioritize])
+def test_bad_input_is_400_whatever_the_store(path: Path, verb: Any) -> None:
+    reply = ask(verb, path, b"<html>")
+    assert reply.status == 400
+    assert json.loads(reply.body)["error"].startswith("not a call that kube-scheduler makes: ")
+
+
+@pytest.mark.parametrize("name", ["names", "full"])
+def test_the_recorded_calls_are_answered(store: SqliteStore, path: Path, name: str) -> None:
+    hold(opened(store, {("underlay-ip", f"n{number}"): 10 for number in range(3)}), "n1", 10)
+    answer = json.loads(ask(filter_verb, path, (EVENTS / f"extender/filter-{name}.json").read_bytes()).body)
+    assert answer["FailedAndUnresolvableNodes"] == {"n1": "underlay-ip: 0 of 10 free, 1 asked"}
+    passed = answer["NodeNames"] or [node["metadata"]["name"] for node in answer["Nodes"]["items"]]
+    assert sorted(passed) == ["n0", "n2"]
+    scores = json.loads(
+        ask(prioritize, path, (EVENTS / f"extender/prioritize-{name}.json").read_bytes()).body
+    )
+    assert {found["Host"]: found["Score"] for found in scores} == {"n0": 10, "n1": 0, "n2": 10}
+
+
+def test_prioritize_keeps_the_order_offered_and_prefers_most_free(store: SqliteStore, path: Path) -> None:
+    ledger = opened(store, ips(10, 10, 10))
+    hold(ledger, "n1", 5)
+    hold(ledger, "n3", 9, "another")
+    reply = ask(prioritize, path, filter_call(["n3", "n1", "n2", "n9"], {IP: 1}))
+    assert reply == Reply(
+        200,
+        b'[{"Host":"n3","Score":1},{"Host":"n1","Score":5},{"Host":"n2","Score":10},{"Host":"n9","Score":0}]',
+    )
+
+
+def test_prioritize_refuses_nothing(store: SqliteStore) -> None:
+    ledger = opened(store, ips(10))
+    for requests in ({IP: "500m"}, {"berth.dev/typo": 1}):
+        assert prioritize.run(ledger, candidates(["n1"], requests)) == [("n1", 0)]

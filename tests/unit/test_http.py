@@ -1,0 +1,300 @@
+"""The HTTP edge: what every function answers to good calls, bad ones, and its own failures."""
+
+import io
+import json
+import logging
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from typing import NoReturn
+
+import pytest
+from flask import Request
+from hypothesis import given
+from hypothesis import strategies as st
+from werkzeug.test import EnvironBuilder
+
+from berth.errors import BadInputError, RefusedError, StoreUnavailableError
+from berth.http import Endpoint, Reply, Stream, respond
+from berth.serve import Response, serve
+from berth.settings import Settings
+
+TOKEN = "s3cret"
+LIMIT = 3 * 1024 * 1024
+
+
+def echo(_: Mapping[str, str], body: bytes) -> Reply:
+    return Reply(200, body)
+
+
+def endpoint(
+    answer: Callable[[Mapping[str, str], bytes], Reply] = echo,
+    *,
+    health: Callable[[], None] = lambda: None,
+    limit: int = LIMIT,
+    token: str | None = None,
+) -> Endpoint:
+    def failed(message: str, expected: bool) -> Reply:
+        return Reply(200, json.dumps({"Error": message, "expected": expected}).encode())
+
+    return Endpoint(name="filter", answer=answer, failed=failed, health=health, body_limit=limit, token=token)
+
+
+def ask(
+    found: Endpoint,
+    method: str = "POST",
+    path: str = "/",
+    headers: Mapping[str, str] | None = None,
+    body: Stream | bytes = b"{}",
+) -> Reply:
+    return respond(found, method, path, headers or {}, io.BytesIO(body) if isinstance(body, bytes) else body)
+
+
+def raising(error: Exception) -> Callable[..., NoReturn]:
+    def answer(*_: object) -> NoReturn:
+        raise error
+
+    return answer
+
+
+def basic(text: str) -> str:
+    return "Basic " + b64encode(text.encode()).decode()
+
+
+class Endless:
+    """A body that never ends, in chunks of at most what it is asked for; it counts what was taken."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def read(self, size: int, /) -> bytes:
+        self.taken += size
+        return b"x" * size
+
+
+class Trickle:
+    """A body that comes a few bytes at a time."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = io.BytesIO(body)
+
+    def read(self, size: int, /) -> bytes:
+        return self._body.read(min(size, 7))
+
+
+@pytest.mark.parametrize("path", ["/", "/filter", "/predicates", "/any/path/at/all"])
+def test_any_path_is_answered(path: str) -> None:
+    assert ask(endpoint(), path=path, body=b'{"a":1}') == Reply(200, b'{"a":1}')
+
+
+def test_headers_reach_the_verb_in_lower_case() -> None:
+    seen = endpoint(lambda headers, _: Reply(200, headers["ce-type"].encode()))
+    assert ask(seen, headers={"Ce-Type": "dev.knative.sources.ping"}).body == b"dev.knative.sources.ping"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"])
+def test_another_method_is_405_and_says_what_is_taken(method: str) -> None:
+    reply = ask(endpoint(), method, "/filter")
+    assert reply.status == 405
+    message = f"filter takes POST, and GET /healthz; this was {method} /filter"
+    assert json.loads(reply.body) == {"error": message}
+
+
+def test_bad_input_is_400_with_its_reason() -> None:
+    reply = ask(endpoint(raising(BadInputError('not a call: "x"'))))
+    assert reply == Reply(400, b'{"error":"not a call: \\"x\\""}')
+
+
+def test_a_failure_on_purpose_is_answered_and_logged_in_its_own_words(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    reply = ask(endpoint(raising(StoreUnavailableError("the ledger is busy"))))
+    assert json.loads(reply.body) == {"Error": "the ledger is busy", "expected": True}
+    assert "filter: the ledger is busy" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+def test_a_refusal_is_answered_and_is_no_trouble_to_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    reply = ask(endpoint(raising(RefusedError("k80: 0 of 1 free, 1 asked"))))
+    assert json.loads(reply.body) == {"Error": "k80: 0 of 1 free, 1 asked", "expected": True}
+    assert caplog.text == ""
+
+
+def test_a_foreign_error_is_told_by_its_type_alone_and_logged_in_full(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    reply = ask(endpoint(raising(RuntimeError("password hunter2 in <b>/home/someone</b>"))))
+    message = "internal error (RuntimeError); see the log of filter"
+    assert json.loads(reply.body) == {"Error": message, "expected": False}
+    assert b"hunter2" not in reply.body
+    assert "hunter2" in caplog.text
+    assert "Traceback" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        *(basic(f"{user}:{TOKEN}") for user in ("berth", "", "anyone at all", "ü")),
+        f"Bearer {TOKEN}",
+        f"bearer  {TOKEN} ",
+        "b" + basic(f"berth:{TOKEN}")[1:],
+    ],
+)
+def test_the_token_is_taken_as_basic_with_any_user_or_as_bearer(header: str) -> None:
+    assert ask(endpoint(token=TOKEN), headers={"authorization": header}).status == 200
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        *(
+            None,
+            "",
+            TOKEN,
+            "Basic",
+            "Bearer",
+            "Bearer ",
+            "Bearer wrong",
+            f"Bearer {TOKEN}x",
+            f"Digest {TOKEN}",
+        ),
+        *(basic(text) for text in ("berth:wrong", f"{TOKEN}:", TOKEN, f"berth:{TOKEN}:x", "berth:", "")),
+        *(
+            f"Basic {TOKEN}",
+            "Basic not base64!",
+            "Basic YmVyd",
+            "Basic \xff",
+            "Bearer \xfc",
+            f"Basic {TOKEN}=",
+        ),
+    ],
+)
+def test_a_missing_or_wrong_token_is_401_before_the_body_is_read(header: str | None) -> None:
+    body = Endless()
+    reply = ask(endpoint(token=TOKEN), headers={} if header is None else {"Authorization": header}, body=body)
+    assert reply.status == 401
+    assert json.loads(reply.body) == {
+        "error": "filter needs the token of BERTH_AUTH_TOKEN, as Basic or Bearer authorization"
+    }
+    assert body.taken == 0
+
+
+def test_a_token_may_hold_colons() -> None:
+    assert ask(endpoint(token="a:b:c"), headers={"Authorization": basic("berth:a:b:c")}).status == 200
+
+
+def test_without_a_token_set_none_is_asked_for() -> None:
+    assert ask(endpoint(), headers={"Authorization": "Bearer whatever"}).status == 200
+
+
+@pytest.mark.parametrize("limit", [1, 10, 1024 * 1024, LIMIT])
+def test_a_body_of_exactly_the_limit_passes_and_one_byte_more_does_not(limit: int) -> None:
+    assert ask(endpoint(limit=limit), body=b"x" * limit) == Reply(200, b"x" * limit)
+    reply = ask(endpoint(limit=limit), body=b"x" * (limit + 1))
+    message = f"the body is larger than {limit} bytes (BERTH_BODY_LIMIT)"
+    assert (reply.status, json.loads(reply.body)) == (413, {"error": message})
+
+
+@pytest.mark.parametrize("said", ["0", "2", "nonsense"])
+def test_the_body_is_counted_and_content_length_not_believed(said: str) -> None:
+    body = Endless()
+    assert ask(endpoint(), headers={"Content-Length": said}, body=body).status == 413
+    assert body.taken == LIMIT + 1
+
+
+def test_a_body_that_comes_in_small_parts_is_put_together() -> None:
+    whole = bytes(range(256)) * 10
+    assert ask(endpoint(), body=Trickle(whole)).body == whole
+    assert ask(endpoint(limit=2559), body=Trickle(whole)).status == 413
+
+
+def test_an_empty_body_is_the_verbs_to_judge() -> None:
+    assert ask(endpoint(), body=b"") == Reply(200, b"")
+
+
+def test_a_client_that_hangs_up_is_400() -> None:
+    class Torn:
+        def read(self, _: int, /) -> bytes:
+            raise ConnectionResetError("secret")
+
+    reply = ask(endpoint(), body=Torn())
+    message = "the body could not be read to its end (ConnectionResetError)"
+    assert (reply.status, json.loads(reply.body)) == (400, {"error": message})
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/healthz/"])
+def test_healthz_is_200_when_the_store_answers_and_needs_no_token(path: str) -> None:
+    reply = ask(endpoint(token=TOKEN), "GET", path)
+    assert (reply.status, json.loads(reply.body)) == (200, {"status": "ok", "function": "filter"})
+    assert ask(endpoint(token=TOKEN), "HEAD", path).status == 200
+
+
+def test_healthz_is_503_when_the_store_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
+    down = endpoint(health=raising(StoreUnavailableError("the ledger is busy")))
+    assert ask(down, "GET", "/healthz") == Reply(503, b'{"error":"the ledger is busy"}')
+    reply = ask(endpoint(health=raising(OSError("/secret/path"))), "GET", "/healthz")
+    assert reply.status == 503
+    assert json.loads(reply.body) == {"error": "internal error (OSError); see the log of filter"}
+    assert "/secret/path" in caplog.text
+
+
+def test_post_healthz_is_a_call_like_any_other() -> None:
+    assert ask(endpoint(token=TOKEN), "POST", "/healthz").status == 401
+    assert ask(endpoint(), "POST", "/healthz", body=b"[]") == Reply(200, b"[]")
+    assert ask(endpoint(), "DELETE", "/healthz").status == 405
+
+
+@given(st.text(), st.text(), st.dictionaries(st.text(), st.text()), st.binary(max_size=50))
+def test_whatever_comes_is_answered_in_one_line_of_json(
+    method: str, path: str, headers: dict[str, str], body: bytes
+) -> None:
+    found = endpoint(lambda *_: Reply(200, b"{}"), token=TOKEN, limit=20)
+    reply = ask(found, method, path, headers, body)
+    assert reply.status in (200, 401, 405, 413)
+    assert isinstance(json.loads(reply.body), dict)
+    assert b"\n" not in reply.body
+
+
+@given(st.text(alphabet=st.characters(max_codepoint=255)))
+def test_no_header_but_the_right_one_opens(header: str) -> None:
+    assert ask(endpoint(token=TOKEN * 3), headers={"Authorization": header}).status == 401
+
+
+def served(found: Endpoint, method: str, path: str, body: bytes = b"") -> Response:
+    def built(_: Settings) -> Endpoint:
+        return found
+
+    return serve(built)(Request(EnvironBuilder(path=path, method=method, data=body).get_environ()))
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "header"),
+    [
+        ("GET", 405, ("Allow", "POST")),
+        ("POST", 401, ("WWW-Authenticate", 'Basic realm="berth"')),
+    ],
+)
+def test_served_to_the_web_a_refusal_is_json_with_the_header_that_belongs_to_it(
+    method: str, status: int, header: tuple[str, str]
+) -> None:
+    body, found, headers = served(endpoint(token=TOKEN), method, "/filter")
+    assert found == status
+    assert headers == dict([("Content-Type", "application/json"), header])
+    assert json.loads(body)["error"]
+
+
+def test_served_to_the_web_no_answer_is_ever_html(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+    broken = endpoint(raising(ZeroDivisionError("<html>")), health=raising(KeyError("<html>")))
+    for method, path in (("POST", "/"), ("GET", "/healthz"), ("GET", "/"), ("POST", "/favicon.ico")):
+        body, _, headers = served(broken, method, path, b"x")
+        assert headers["Content-Type"] == "application/json"
+        assert b"<" not in body
+
+
+def test_wrong_settings_end_the_process_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BERTH_BODY_LIMIT", "lots")
+    with pytest.raises(SystemExit) as caught:
+        serve(lambda _: endpoint())
+    assert str(caught.value).startswith("berth can't start: BERTH_BODY_LIMIT is 'lots'")
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,95 @@
+"""The environment variables that operators set, and what is said when one is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from berth.errors import SettingsError
+from berth.settings import Settings, from_environment
+
+
+def refusal(environment: dict[str, str]) -> str:
+    with pytest.raises(SettingsError) as caught:
+        from_environment(environment)
+    return str(caught.value)
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    found = from_environment({})
+    assert found == Settings()
+    assert (found.store, found.scheduler_names) == ("sqlite:///.berth/ledger.db", ("berth",))
+    assert (found.pools, found.token, found.body_limit) == (None, None, 256 * 1024 * 1024)
+
+
+def test_every_variable_is_read() -> None:
+    environment = {
+        "BERTH_STORE": "sqlite:////data/ledger.db",
+        "BERTH_POOLS": "pools.yaml",
+        "BERTH_SCHEDULER_NAMES": "berth",
+        "BERTH_AUTH_TOKEN": "s3cret",
+        "BERTH_BODY_LIMIT": "1000",
+    }
+    assert from_environment(environment) == Settings(
+        store="sqlite:////data/ledger.db",
+        pools=Path("pools.yaml"),
+        scheduler_names=("berth",),
+        token="s3cret",
+        body_limit=1000,
+    )
+
+
+def test_variables_that_are_empty_count_as_not_set() -> None:
+    names = ("BERTH_STORE", "BERTH_POOLS", "BERTH_AUTH_TOKEN", "BERTH_AUTH_TOKEN_FILE")
+    assert from_environment(dict.fromkeys(names, "")) == Settings()
+
+
+@pytest.mark.parametrize("text", ["berth,other", "berth other", " berth , other ", "berth,,other\n"])
+def test_scheduler_names_are_a_list(text: str) -> None:
+    assert from_environment({"BERTH_SCHEDULER_NAMES": text}).scheduler_names == ("berth", "other")
+
+
+@pytest.mark.parametrize("text", ["", " ", ",", " , "])
+def test_no_scheduler_name_at_all_is_refused(text: str) -> None:
+    assert refusal({"BERTH_SCHEDULER_NAMES": text}) == (
+        "BERTH_SCHEDULER_NAMES is empty: name at least one scheduler, such as berth"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "1Mi", "lots", " 7", "0x10", "1_000"])
+def test_a_body_limit_that_is_no_number_of_bytes_is_refused(text: str) -> None:
+    assert refusal({"BERTH_BODY_LIMIT": text}) == (
+        f"BERTH_BODY_LIMIT is {text!r}: it should be a number of bytes above 0, such as 268435456"
+    )
+
+
+def test_a_token_may_come_from_a_file_without_its_last_newline(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("s3cret\n")
+    assert from_environment({"BERTH_AUTH_TOKEN_FILE": str(file)}).token == "s3cret"
+
+
+@pytest.mark.parametrize("text", ["", "\n", " \t\n"])
+def test_an_empty_token_file_is_refused_and_does_not_open_the_door(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(text)
+    said = refusal({"BERTH_AUTH_TOKEN_FILE": str(file)})
+    assert said == f"BERTH_AUTH_TOKEN_FILE: {file} is empty: put the token into it"
+
+
+def test_a_token_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    said = refusal({"BERTH_AUTH_TOKEN_FILE": str(gone)})
+    assert said == f"BERTH_AUTH_TOKEN_FILE: can't read {gone}: No such file or directory"
+    assert refusal({"BERTH_AUTH_TOKEN_FILE": str(tmp_path)}).endswith("Is a directory")
+
+
+def test_a_token_file_that_is_no_text_is_refused_without_its_bytes(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(b"\xffs3cret")
+    said = refusal({"BERTH_AUTH_TOKEN_FILE": str(file)})
+    assert said == f"BERTH_AUTH_TOKEN_FILE: can't read {file}: it is not UTF-8 text"
+
+
+def test_two_tokens_are_refused_without_naming_either(tmp_path: Path) -> None:
+    said = refusal({"BERTH_AUTH_TOKEN": "s3cret", "BERTH_AUTH_TOKEN_FILE": str(tmp_path / "token")})
+    assert said == "BERTH_AUTH_TOKEN and BERTH_AUTH_TOKEN_FILE are both set: keep one"
