@@ -19,6 +19,7 @@ _TYPES = {"ADDED": "add", "MODIFIED": "update", "DELETED": "delete"}
 _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)  # between a delivery's tries: five retries in 3.1 s, as Knative's source
 _RETRIED = (404, 413, 425, 429, 502, 503, 504)
 _EVERY_SECONDS = 60.0
+_WATCH_PAUSES = (1.0, 30.0)  # after a watch that failed: first and longest
 _FILE_SECONDS = 0.2
 
 
@@ -67,18 +68,19 @@ class Relay:
 
     def _follow(self, path: str, query: Mapping[str, str], function: str) -> None:
         """List, then watch on from there; for ever, until stopped."""
-        first = True
+        first, pause = True, _WATCH_PAUSES[0]
         while not self._stop.is_set():
             try:
                 _, version = self._cluster.snapshot(path, query)
                 if not first:
                     self._reconcile_now.set()  # what happened between two watches was not seen
-                first = False
+                first, pause = False, _WATCH_PAUSES[0]
                 for kind, item in self._cluster.watch(path, query, version, self._stop):
                     self._send(function, _event(self._cluster.host, _TYPES[kind], item), item)
             except BerthError as error:
                 self._say({"watch": path, "state": "failed", "why": str(error)})
-                self._stop.wait(1.0)
+                self._stop.wait(pause)
+                pause = min(2 * pause, _WATCH_PAUSES[1])
 
     def _follow_file(self, path: Path) -> None:
         """A changed file of Pools is taken over at once, as a changed Pool object would be."""
@@ -92,32 +94,35 @@ class Relay:
     def _tick(self) -> None:
         while not self._stop.is_set():
             self._reconcile_now.clear()
-            if self._send("reconcile", _ping(), {"action": "reconcile"}):
-                self._first_done.set()
-                self._reconcile_now.wait(_EVERY_SECONDS)
-            else:
+            report = self._send("reconcile", _ping(), {"action": "reconcile"})
+            if report is None:
                 self._stop.wait(1.0)
+                continue
+            for problem in json.loads(report).get("problems", ()):
+                self._say({"function": "reconcile", "state": "problem", "why": problem})
+            self._first_done.set()
+            self._reconcile_now.wait(_EVERY_SECONDS)
 
-    def _send(self, function: str, headers: Mapping[str, str], data: Any) -> bool:
-        """Deliver one event, with the source's retries; False (and said so) if it was lost."""
-        body, why = json.dumps(data, separators=(",", ":")).encode(), ""
+    def _send(self, function: str, headers: Mapping[str, str], data: Any) -> str | None:
+        """Deliver one event, with the source's retries; the answer, or None (and said so) if it was lost."""
+        body, answer = json.dumps(data, separators=(",", ":")).encode(), ""
         for pause in (*_PAUSES, None):
-            status, why = self._post(self._urls[function], headers, body)
+            status, answer = self._post(self._urls[function], headers, body)
             if status == 200:
-                return True
+                return answer
             if pause is None or (status and status not in _RETRIED):
                 break
             self._stop.wait(pause)
         if not self._stop.is_set():
-            self._say({"event": headers["Ce-Type"], "to": function, "state": "lost", "why": why})
-        return False
+            self._say({"event": headers["Ce-Type"], "to": function, "state": "lost", "why": answer[:500]})
+        return None
 
     def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
         connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
         try:
             connection.request("POST", "/", body, dict(headers))
             reply = connection.getresponse()
-            return reply.status, reply.read().decode(errors="replace")[:500]
+            return reply.status, reply.read().decode(errors="replace")
         except (OSError, http.client.HTTPException) as error:
             return 0, f"{url}: {type(error).__name__}"
         finally:
