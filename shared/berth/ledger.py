@@ -118,11 +118,12 @@ class Ledger:
         """Mark the claim bound: its Binding was made. Raises MissingClaimError, and changes nothing then."""
 
         def decide(domains: Domains) -> tuple[None, Writes]:
-            if any(claim.uid not in domain.claims for domain in domains.values()):
+            found = [domain.claims.get(claim.uid) for domain in domains.values()]
+            if any(each is None or each.holdings != claim.holdings for each in found):
                 raise MissingClaimError(
                     f"pod {claim.label}: no claim to confirm; reconcile will adopt it from the pod"
                 )
-            if all(domain.claims[claim.uid].state == "bound" for domain in domains.values()):
+            if all(each is not None and each.state == "bound" for each in found):
                 return None, {}
             return None, decisions.with_claim(msgspec.structs.replace(claim, state="bound"), domains)
 

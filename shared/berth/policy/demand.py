@@ -15,7 +15,8 @@ _NAMED = 10  # so many pools are named in a refusal, the rest are counted
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """Units asked per pool, by name; or why the pod can be served on no node at all."""
+    """Units asked per pool, by name; and why, if so, the pod can be served on no node at all (one that runs
+    all the same holds those units)."""
 
     units: Mapping[str, int]
     refusal: str | None = None
@@ -40,10 +41,11 @@ def demand(pod: Pod, pools: Mapping[str, Pool]) -> Demand:
         asked = _effective(pod, lambda name: name in pools or _ours(name))
     except ValueError as error:
         return Demand({}, str(error))
-    for resource in sorted(asked):
-        if resource not in pools:
-            return Demand({}, _no_such_pool(resource, pools))
-    return Demand({pools[resource].name: count for resource, count in sorted(asked.items())})
+    missing = min(asked.keys() - pools.keys(), default=None)
+    return Demand(
+        {pools[resource].name: count for resource, count in sorted(asked.items()) if resource in pools},
+        None if missing is None else _no_such_pool(missing, pools),
+    )
 
 
 def _effective(pod: Pod, wanted: Wanted) -> dict[str, int]:

@@ -1,6 +1,8 @@
 """Wake waiting pods when room was made (promise 6): a patch of their status makes kube-scheduler try again.
 A woken pod may still not fit for reasons that are not ours; so more are woken than there is room for."""
 
+import math
+import time
 from collections.abc import Iterable, Mapping
 
 from berth.cluster import DEFAULT_TIMEOUT, Cluster
@@ -32,21 +34,30 @@ def wake(
     timeout: float = DEFAULT_TIMEOUT,
     *,
     everyone: bool = False,
+    patience: float = math.inf,
 ) -> int:
     """Wake pods that could use the room made in these pools (units by pool); how many were woken.
 
     Call it after the commit that made the room. 2 n + 8 for n units: the first in line may not fit the
     node for want of CPU, and must not keep the unit from the next (facts, 5). With `everyone` all of them:
-    reconcile must reach those behind, for the same first ones are first each time.
+    reconcile must reach those behind, for the same first ones are first each time. `timeout` is for each
+    call; those not woken within `patience` seconds in all are left to reconcile.
     """
     if not room:
         return 0
+    until = time.monotonic() + patience
     view = ledger.view()
     waiting = [pod for name in schedulers for pod in cluster.unbound_pods(name, timeout) if pod.waiting]
     waiting.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or ""))
     most = None if everyone else 2 * sum(room.values()) + 8
     chosen = [pod for pod in waiting if _could_use(pod, room, view)][:most]
-    return sum(_patch(cluster, pod, now, timeout) for pod in chosen)
+    woken = 0
+    for pod in chosen:
+        left = until - time.monotonic()
+        if left <= 0:
+            break
+        woken += _patch(cluster, pod, now, min(timeout, left))
+    return woken
 
 
 def _could_use(pod: Pod, room: Mapping[str, int], view: View) -> bool:

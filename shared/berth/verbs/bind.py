@@ -30,7 +30,7 @@ from berth.stores import open_store
 
 log = logging.getLogger("berth.bind")
 
-_WAKE_SECONDS = 1.0
+_WAKE_SECONDS = 0.8  # on top of BIND_SECONDS, and still below what kube-scheduler waits
 _SETTLE_SECONDS = 1.5  # kept back from the Binding's time, so that its outcome can be settled
 
 
@@ -170,8 +170,17 @@ class Bind:
         return asked.units
 
     def _free(self, freed: tuple[Holding, ...]) -> None:
+        room, now = room_in(freed), self._clock()
         try:
-            wake(self._ledger, self._cluster, self._schedulers, room_in(freed), self._clock(), _WAKE_SECONDS)
+            wake(
+                self._ledger,
+                self._cluster,
+                self._schedulers,
+                room,
+                now,
+                _WAKE_SECONDS,
+                patience=_WAKE_SECONDS,
+            )
         except BerthError as error:
             log.warning("waiting pods were not woken, reconcile will: %s", error)
 

@@ -13,6 +13,7 @@ from berth.http import Endpoint, Reply
 from berth.ledger import Ledger
 from berth.objects import Node
 from berth.settings import Settings
+from berth.steps.adopt import adopt
 from berth.steps.stock import read_pools, take_stock, take_stock_of
 from berth.steps.wake import room_in, wake
 from berth.stores import open_store
@@ -26,7 +27,9 @@ def run(
     if kind == "Node":
         changes = _node(ledger, cluster, event)
     elif kind == "Pool":
-        ledger.apply_pools(read_pools(settings.pools, cluster))
+        if ledger.apply_pools(read_pools(settings.pools, cluster)):
+            # Before there is capacity: what running pods hold of a new Pool must not be given out again.
+            adopt(ledger, cluster, cluster.pods(), (), clock())
         changes = take_stock(ledger, cluster.nodes())
     else:
         raise BadInputError(f"inventory takes events of Nodes and Pools, and this is about a {kind}")

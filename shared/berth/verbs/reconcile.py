@@ -22,6 +22,7 @@ from berth.ledger import Ledger
 from berth.objects import Node, Pod
 from berth.policy.demand import demand
 from berth.settings import Settings
+from berth.steps.adopt import adopt
 from berth.steps.claims import BIND_SECONDS, claim_of, fence, settle
 from berth.steps.stock import problems, read_pools, take_stock
 from berth.steps.wake import wake
@@ -68,9 +69,10 @@ class Reconcile:
             self._fence_waiting()
         claims = self._ledger.view().claims()
         nodes, pods = self._cluster.nodes(), self._cluster.pods()
-        self._stock(report, nodes)
         self._mend(report, claims, pods)
-        self._adopt(report, claims, pods)
+        known = {claim.uid for claim in claims}
+        report.adopted = adopt(self._ledger, self._cluster, pods, known, self._clock())
+        self._stock(report, nodes)  # last: new capacity is given only beside the claims of those who use it
         if mark is not None:
             self._ledger.open(self._new_id(), mark)
             report.rebuilt = True
@@ -118,27 +120,14 @@ class Reconcile:
 
     def _agree(self, claim: Claim, pod: Pod) -> bool:
         """The claim of a running pod says what the pod asks for, on its node."""
-        units = demand(pod, self._ledger.view().resources).units
-        if not units:
+        view = self._ledger.view()
+        asked = demand(pod, view.resources)
+        if asked.refusal is not None or any(each.pool not in view.pools for each in claim.holdings):
+            return False  # its Pool was taken away: the claim stays, for the day it is put back
+        if not asked.units:
             return bool(self._ledger.release(claim.uid))
-        return self._ledger.adopt(claim_of(pod, pod.spec.node_name or "", units, claim.attempt, claim.since))
-
-    def _adopt(self, report: Report, claims: Iterable[Claim], pods: Iterable[Pod]) -> None:
-        """Running pods that hold units without a claim: first install, lost ledger, bound by others."""
-        known = {claim.uid for claim in claims}
-        adopted = [pod for pod in pods if pod.metadata.uid not in known and self._adopted(pod)]
-        report.adopted = len(adopted)
-        if adopted:
-            # A pod may have gone between the list and its adoption, with its event: look once more.
-            living = {pod.metadata.uid for pod in self._cluster.pods() if not pod.finished}
-            for pod in adopted:
-                if pod.metadata.uid not in living:
-                    self._ledger.release(pod.metadata.uid)
-
-    def _adopted(self, pod: Pod) -> bool:
-        node = pod.spec.node_name
-        units = {} if not node or pod.finished else demand(pod, self._ledger.view().resources).units
-        return bool(units) and self._ledger.adopt(claim_of(pod, node or "", units, since=self._clock()))
+        node = pod.spec.node_name or ""
+        return self._ledger.adopt(claim_of(pod, node, asked.units, claim.attempt, claim.since))
 
 
 def endpoint(settings: Settings) -> Endpoint:

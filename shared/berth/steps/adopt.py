@@ -1,0 +1,32 @@
+"""Adopt running pods that hold units without a claim: first install, lost ledger, new Pool, bound by others.
+It makes no room and asks for none: a pod that runs holds what it requests, whatever the capacity."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from berth.cluster import Cluster
+from berth.ledger import Ledger
+from berth.objects import Pod
+from berth.policy.demand import demand
+from berth.policy.pools import Pool
+from berth.steps.claims import claim_of
+
+
+def adopt(ledger: Ledger, cluster: Cluster, pods: Iterable[Pod], known: Collection[str], now: float) -> int:
+    """How many of these pods were adopted; those whose UID is `known` are left as they are."""
+    resources = ledger.view().resources
+    adopted = [pod for pod in pods if pod.metadata.uid not in known and _adopted(ledger, pod, resources, now)]
+    if adopted:
+        # A pod may have gone between the list and its adoption, with its event: look once more.
+        living = {pod.metadata.uid for pod in cluster.pods() if not pod.finished}
+        for pod in adopted:
+            if pod.metadata.uid not in living:
+                ledger.release(pod.metadata.uid)
+    return len(adopted)
+
+
+def _adopted(ledger: Ledger, pod: Pod, resources: Mapping[str, Pool], now: float) -> bool:
+    node = pod.spec.node_name
+    if not node or pod.finished:
+        return False
+    units = demand(pod, resources).units
+    return bool(units) and ledger.adopt(claim_of(pod, node, units, since=now))

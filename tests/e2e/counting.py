@@ -1,0 +1,52 @@
+"""A filter function that also writes down, for each call, the pod it was asked about.
+
+It answers as Berth's own; the rest of the functions are Berth's own.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.e2e.harness import faulty_functions
+
+_FILTER = """
+from pathlib import Path
+
+import functions_framework
+
+from berth.serve import serve
+from berth.verbs import filter as verb
+
+told = verb.run
+
+
+def run(ledger, call):
+    with Path(%r).open("a") as calls:
+        calls.write(call.pod.metadata.name + "\\n")
+    return told(ledger, call)
+
+
+verb.run = run
+answer = serve(verb.endpoint)
+
+
+@functions_framework.http
+def filter(request):
+    return answer(request)
+"""
+
+
+@dataclass
+class CountedFilter:
+    """`functions` is for Berth's --functions; `calls` how often each pod was asked about so far."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self._file = self.folder / "filter-calls"
+        self._file.touch()
+        self.functions = faulty_functions(self.folder, filter=_FILTER % str(self._file))
+
+    @property
+    def calls(self) -> Counter[str]:
+        return Counter(self._file.read_text().split())

@@ -1,0 +1,32 @@
+"""One world for all tests of failing binds; each gets it empty, with no fault and no rule.
+Whoever needs a kube-scheduler starts one by `world.scheduling()`.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.faults.checks import UNITS, A, B
+from tests.e2e.faults.world import World, world_of
+from tests.support.cluster import Object
+
+CONTROL_PLANE = {"labels": {"node-role.kubernetes.io/control-plane": ""}}
+
+
+@pytest.fixture(scope="package")
+def shared(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    nodes = {A: {}, B: {}, "outside": CONTROL_PLANE}
+    with world_of(binaries, tmp_path_factory.mktemp("bind"), nodes, UNITS) as world:
+        yield world
+
+
+@pytest.fixture
+def world(shared: World) -> Iterator[World]:
+    with shared.fresh():
+        yield shared
+
+
+@pytest.fixture
+def pod(world: World) -> Object:
+    return world.cluster.create_pod("pod")

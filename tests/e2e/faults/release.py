@@ -1,0 +1,53 @@
+"""release as it can go wrong; each fault is a file in the folder FAULTS, looked for on every call.
+Without such a file it is Berth's own release.
+
+deaf: events are taken and forgotten. mute: nobody is woken. dies, dies-once: killed between commit and wake.
+It writes into `seen` which event it was through with last.
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import functions_framework
+from flask import Request
+
+from berth.serve import Response, serve
+from berth.steps.wake import wake
+from berth.verbs import release as verb
+
+FAULTS = Path(os.environ["FAULTS"])
+
+
+def faulty_wake(*arguments: Any) -> int:
+    if (FAULTS / "dies-once").exists():
+        (FAULTS / "dies-once").unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if (FAULTS / "dies").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 0 if (FAULTS / "mute").exists() else wake(*arguments)
+
+
+mock.patch.object(verb, "wake", faulty_wake).start()
+answer = serve(verb.endpoint)
+
+
+@functions_framework.http
+def release(request: Request) -> Response:
+    try:
+        return faulty(request)
+    finally:
+        change = request.headers.get("Ce-Type", "").rpartition(".")[2]
+        (FAULTS / "seen").write_text(f"{change} {request.headers.get('Ce-Name')}")
+
+
+def faulty(request: Request) -> Response:
+    if (FAULTS / "deaf").exists():
+        return b"{}", 200, {}
+    if (FAULTS / "mute").exists():
+        # An event's usual way to a function (facts, 5): kube-scheduler has looked in vain before it is over.
+        time.sleep(0.05)
+    return answer(request)

@@ -1,0 +1,295 @@
+"""`berth up` as a process, and the whole system around it: a control plane, Berth, a kube-scheduler.
+
+It uses Berth as a user would, by its command line and HTTP; only `ledger` looks inside.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import urllib3
+import yaml
+
+from berth.documents import View
+from berth.ledger import Ledger
+from berth.stores import open_store
+from tests.controlplane.plane import ControlPlane
+from tests.support.cluster import Cluster, Object, Reply, is_finished, wait
+
+FUNCTIONS = Path(__file__).resolve().parents[2] / "functions"
+BERTH = str(Path(sys.executable).with_name("berth"))
+CONTROL_PLANE = {"node-role.kubernetes.io/control-plane": ""}
+MENDED = ("released", "settled", "adopted", "capacities", "pools", "problems")
+_http = urllib3.PoolManager(maxsize=8, retries=False)
+
+
+def pool(name: str = "underlay-ip", units: int | Object = 10, **spec: Any) -> Object:
+    """A Pool document; a number of units is capacity.perDomain, else they are the whole capacity."""
+    capacity = {"perDomain": units} if isinstance(units, int) else units
+    return {
+        "apiVersion": "berth.dev/v1alpha1",
+        "kind": "Pool",
+        "metadata": {"name": name},
+        "spec": {"capacity": capacity, **spec},
+    }
+
+
+def faulty_functions(folder: Path, **sources: str | Path) -> Path:
+    """A folder for `functions=`: Berth's own functions, but for those named here, whose main.py is given as
+    its path or as its text."""
+    made = folder / "functions"
+    made.mkdir()
+    for real in sorted(FUNCTIONS.iterdir()):
+        if real.name not in sources and (real / "main.py").is_file():
+            (made / real.name).symlink_to(real)
+    for name, source in sources.items():
+        (made / name).mkdir()
+        text = source if isinstance(source, str) else source.read_text()
+        (made / name / "main.py").write_text(text)
+    return made
+
+
+@dataclass
+class Berth:
+    """`pools` None: Pools come from the cluster. It may be started and stopped again and again."""
+
+    folder: Path
+    kubeconfig: Path
+    pools: Sequence[Object] | None = field(default_factory=lambda: [pool()])
+    environment: Mapping[str, str] = field(default_factory=dict)
+    functions: Path | None = None
+    port: int = 0
+    store: str = ""
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.ledger_file = self.folder / "ledger.db"
+        self.store = self.store or f"sqlite:///{self.ledger_file}"
+        self.pools_file = self.folder / "pools.yaml"
+        self.scheduler_config = self.folder / "scheduler.yaml"
+        self.log = self.folder / "berth.log"
+        self.lines: list[Object] = []
+        self.urls: dict[str, str] = {}
+        self.pids: dict[str, int] = {}
+        self.process: subprocess.Popen[str] | None = None
+        if self.pools is not None:
+            self.write_pools(self.pools)
+
+    def write_pools(self, documents: Sequence[Object]) -> None:
+        fresh = self.pools_file.with_suffix(".new")
+        fresh.write_text(yaml.safe_dump_all(documents, sort_keys=False))
+        fresh.rename(self.pools_file)
+
+    def start(self, seconds: float = 30) -> None:
+        """Returns when all functions answer and the first reconcile is through."""
+        self.launch()
+        self.wait_line(state="ready", function=None, since=self._begun, seconds=seconds)
+
+    def launch(self) -> None:
+        """Starts `berth up` and waits for nothing."""
+        self._begun = len(self.lines)
+        arguments = ["--json", "--port", str(self.port), "--scheduler-config", str(self.scheduler_config)]
+        arguments += ["--functions", str(self.functions)] if self.functions else []
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [BERTH, "up", *self._common(), *arguments],
+                cwd=self.folder,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        threading.Thread(target=self._read, args=(self.process,), daemon=True).start()
+
+    def stop(self, how: signal.Signals = signal.SIGTERM, seconds: float = 15) -> int | None:
+        """The exit code, None if it was not running."""
+        process, self.process = self.process, None
+        if process is None:
+            return None
+        process.send_signal(how)
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+
+    def kill(self, function: str) -> int:
+        """kill -9 of the function's process and its workers; the pid it had."""
+        pid = self.pids[function]
+        os.killpg(pid, signal.SIGKILL)
+        return pid
+
+    def wait_line(self, since: int = 0, seconds: float = 10, **fields: object) -> Object:
+        """The first line with these fields (None: absent) among those from number `since` on."""
+
+        def found() -> Object | None:
+            return next((each for each in self.lines[since:] if _has(each, fields)), None)
+
+        def found_or_ended() -> Object | None:
+            ended = self.process is not None and self.process.poll() is not None
+            line = found()
+            assert line or not ended, f"berth up has ended; it said {self.said()}"
+            return line
+
+        line = wait(found_or_ended, seconds, f"a line {fields} of berth up")
+        assert line is not None
+        return line
+
+    def said(self, lines: int = 60) -> str:
+        """The end of what berth and its functions wrote to standard error."""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def run(self, *arguments: str, seconds: float = 30) -> subprocess.CompletedProcess[str]:
+        """Another `berth` command in the same folder and environment."""
+        return subprocess.run(
+            [BERTH, *arguments],
+            cwd=self.folder,
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+
+    def reconcile(self) -> Object:
+        """`berth reconcile -o json`: what was mended."""
+        done = self.run("reconcile", *self._common(), "-o", "json")
+        assert done.returncode == 0, f"berth reconcile ended with {done.returncode}: {done.stderr}"
+        report: Object = json.loads(done.stdout)
+        return report
+
+    def ledger(self) -> View:
+        """All that the ledger holds at this moment."""
+        store = open_store(self.store)
+        try:
+            return Ledger(store, while_closed=True).view()
+        finally:
+            store.close()
+
+    def claims(self, name: str = "") -> list[tuple[str, str, int]]:
+        """(pod, pool, units) of all claims, or of those on one node."""
+        claims = [claim for claim in self.ledger().claims() if claim.node == name or not name]
+        return sorted((claim.name, each.pool, each.count) for claim in claims for each in claim.holdings)
+
+    def post(self, function: str, body: Any, headers: Mapping[str, str] | None = None) -> Reply:
+        """Any call, whatever the answer; a body that is no bytes is sent as JSON."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        sent = {"Content-Type": "application/json", **(headers or {})}
+        answer = _http.request("POST", self.urls[function], body=data, headers=sent, timeout=30)
+        is_json = answer.headers.get("Content-Type", "").startswith("application/json")
+        return Reply(answer.status, answer.json() if is_json else answer.data.decode())
+
+    def _common(self) -> list[str]:
+        pools = [] if self.pools is None else ["-f", str(self.pools_file)]
+        return ["--kubeconfig", str(self.kubeconfig), "--store", self.store, *pools]
+
+    def _environment(self) -> dict[str, str]:
+        own = {key: value for key, value in os.environ.items() if not key.startswith(("BERTH_", "KUBE"))}
+        return {**own, "KUBECONFIG": str(self.kubeconfig), **self.environment}
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        with process.stdout as lines:
+            for text in lines:
+                line = json.loads(text)
+                if "function" in line:
+                    self.urls[line["function"]] = line["url"]
+                if "pid" in line:
+                    self.pids[line["function"]] = line["pid"]
+                self.lines.append(line)
+
+
+def _has(line: Object, fields: Mapping[str, object]) -> bool:
+    return all(line.get(key) == value for key, value in fields.items())
+
+
+@dataclass
+class System:
+    """A control plane, Berth and, once started, a kube-scheduler on the configuration that Berth wrote."""
+
+    plane: ControlPlane
+    cluster: Cluster
+    berth: Berth
+
+    def start_scheduler(self) -> None:
+        self.plane.start_scheduler(self.berth.scheduler_config)
+
+    def refusal_of(self, pod: str, seconds: float = 10) -> str:
+        """The last event that says why the pod was not scheduled; it is waited for."""
+        return wait(lambda: self.cluster.events_of(pod), seconds, f"an event of {pod}")[-1]
+
+
+def settled(system: System, seconds: float = 10, overcommitted: bool = False) -> Object:
+    """The invariant: one reconcile later claims are exactly the bound, unfinished pods, no domain gives more
+    than it has, and nothing is left to mend. What that reconcile mended."""
+    first = system.berth.reconcile()
+    wait(lambda: not _difference(system), seconds, f"claims as the pods: {_difference(system)}")
+    again = system.berth.reconcile()
+    assert not any(again[key] for key in MENDED), f"there was more to mend: {again}"
+    over = [] if overcommitted else _overcommitted(system.berth.ledger())
+    assert not over, f"more given than there is: {over}"
+    return first
+
+
+def _difference(system: System) -> Object:
+    """What claims and pods say of the UIDs on which they differ."""
+    view = system.berth.ledger()
+    claims = {
+        # Of a Pool that was taken away a claim may say what it likes.
+        claim.uid: (claim.node, claim.state, {each.pool: each.count for each in held})
+        for claim in view.claims()
+        if (held := [each for each in claim.holdings if each.pool in view.pools])
+    }
+    pods = {
+        pod["metadata"]["uid"]: (pod["spec"]["nodeName"], "bound", units)
+        for pod in system.cluster.list_pods(None)
+        if pod["spec"].get("nodeName") and not is_finished(pod) and (units := _asked(pod, view))
+    }
+    differ = {uid: (claims.get(uid), pods.get(uid)) for uid in claims.keys() | pods.keys()}
+    found = {uid: pair for uid, pair in differ.items() if pair[0] != pair[1]}
+    if any(claim is not None and claim[1] == "reserved" for claim, _ in found.values()):
+        # Only a reservation younger than bind's deadline may wait for the next look.
+        system.berth.reconcile()
+    return found
+
+
+def _asked(pod: Object, view: View) -> dict[str, int]:
+    """For pods of plain containers, which are all that the tests make; Berth's own rule is not asked."""
+    asked: dict[str, int] = {}
+    for container in pod["spec"]["containers"]:
+        for resource, amount in container.get("resources", {}).get("limits", {}).items():
+            if resource in view.resources and int(amount):
+                name = view.resources[resource].name
+                asked[name] = asked.get(name, 0) + int(amount)
+    return asked
+
+
+def _overcommitted(view: View) -> list[tuple[str, str, int, int | None]]:
+    return [
+        (pool, name, domain.used(pool, name), domain.capacity)
+        for pool, domains in view.domains.items()
+        for name, domain in domains.items()
+        if pool in view.pools and domain.used(pool, name) > (domain.capacity or 0)
+    ]
+
+
+def event(change: str, item: Object) -> dict[str, str]:
+    """Headers of a CloudEvent (add, update, delete) as Knative's ApiServerSource sends it, mode Resource."""
+    return {
+        "Ce-Specversion": "1.0",
+        "Ce-Id": f"of-{item['metadata']['name']}",
+        "Ce-Source": "https://10.96.0.1:443",
+        "Ce-Type": f"dev.knative.apiserver.resource.{change}",
+        "Ce-Kind": item.get("kind", "Pod"),
+        "Ce-Name": item["metadata"]["name"],
+    }

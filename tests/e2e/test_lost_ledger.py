@@ -1,0 +1,230 @@
+"""Promise 8 on the real kube-scheduler: the ledger can be thrown away, also under load.
+The API server's watch is the judge: at no moment do a node's pods hold more than there is.
+"""
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.faults.world import Background, World, world_of
+from tests.e2e.harness import event, pool, settled
+from tests.support.cluster import ApiError, Object, wait
+from tests.support.proxy import Fault, held, wait_reached
+
+NODES = [f"node-{number}" for number in range(1, 6)]
+UNITS = 4
+PODS = 100
+PACE_SECONDS = 0.02  # so that binds, deletions and the loss overlap
+BINDING = r"/pods/pod/binding$"
+
+
+@pytest.fixture(scope="module")
+def shared(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("lost")
+    with world_of(binaries, folder, {name: {} for name in NODES}, UNITS) as world:
+        yield world
+
+
+@pytest.fixture
+def world(shared: World) -> Iterator[World]:
+    with shared.fresh():
+        yield shared
+
+
+def lose(world: World, what: str = "ledger.db") -> None:
+    """The path is a link to a file beside it, which has a -wal and a -shm."""
+    for each in sorted(world.berth.folder.glob(what)):
+        if each.suffix != ".lock":
+            each.unlink(missing_ok=True)
+
+
+def offered(world: World, pod: Object) -> Object:
+    """What filter answers for this pod and all nodes."""
+    answer: Object = world.berth.post("filter", {"Pod": pod, "Nodes": None, "NodeNames": NODES}).body
+    return answer
+
+
+class Churn(threading.Thread):
+    """Creates pods and deletes bound ones, until all are created; `half` is set midway."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(daemon=True)
+        self._world, self._random = world, random.Random(3)
+        self.half, self._pace = threading.Event(), threading.Event()
+        self.failed: ApiError | None = None
+
+    def run(self) -> None:
+        try:
+            for number in range(PODS):
+                self._world.cluster.create_pod(f"pod-{number:03}")
+                self._pace.wait(PACE_SECONDS)
+                if number % 4 == 3:
+                    self._delete_some()
+                if number == PODS // 2:
+                    self.half.set()
+        except ApiError as error:
+            self.failed = error
+        finally:
+            self.half.set()
+
+    def _delete_some(self) -> None:
+        bound = sorted(self._world.cluster.bound())
+        for name in self._random.sample(bound, min(2, len(bound))):
+            self._world.cluster.delete_pod(name)
+
+
+@pytest.mark.parametrize("what", ["ledger.db", "ledger.db.life-*", "ledger.db*"])
+def test_a_ledger_deleted_under_load_is_rebuilt_and_no_unit_is_given_twice(world: World, what: str) -> None:
+    with world.cluster.watch_pods() as seen, world.scheduling():
+        churn = Churn(world)
+        churn.start()
+        assert churn.half.wait(30)
+        lose(world, what)
+        probe = {"metadata": {"name": "probe", "uid": "of-probe"}, "spec": pod_spec(world)}
+        assert "is being rebuilt" in offered(world, probe)["Error"]
+        wait(churn_ended(churn), 30, "all pods are created")
+        assert world.berth.reconcile()["rebuilt"]
+        wait(lambda: sum(world.cluster.per_node().values()) == len(NODES) * UNITS, 30, "all units are used")
+        settled(world)
+    assert churn.failed is None
+    assert world.cluster.per_node() == dict.fromkeys(NODES, UNITS)
+    assert set(seen.peak) <= set(NODES)
+    assert max(seen.peak.values()) <= UNITS, seen.peak
+
+
+def churn_ended(churn: Churn) -> Callable[[], bool]:
+    return lambda: not churn.is_alive()
+
+
+def pod_spec(world: World) -> Object:
+    pods = world.cluster.list_pods()
+    spec: Object = pods[0]["spec"]
+    return {**spec, "nodeName": ""}
+
+
+def test_a_ledger_deleted_again_and_again_under_load_gives_no_unit_twice(world: World) -> None:
+    with world.cluster.watch_pods() as seen, world.scheduling():
+        churn = Churn(world)
+        churn.start()
+        losses = 0
+        while churn.is_alive():
+            lose(world)
+            rebuild(world)
+            losses += 1
+        wait(lambda: sum(world.cluster.per_node().values()) == len(NODES) * UNITS, 30, "all units are used")
+        settled(world)
+    assert losses > 3
+    assert churn.failed is None
+    assert max(seen.peak.values()) <= UNITS, seen.peak
+
+
+def rebuild(world: World) -> None:
+    """A reconcile may find that the ledger was lost under its hands; then it answers 503, and is retried."""
+    wait(lambda: world.berth.post("reconcile", {}).status == 200, 10, "a reconcile goes through")
+    assert world.berth.ledger().open
+
+
+# A bind caught between its reservation and its Binding
+
+
+def rivals(world: World) -> tuple[list[Object], dict[str, str]]:
+    """Pods that take all of node-1 but one unit."""
+    pods = [world.cluster.create_pod(f"first-{number}") for number in range(UNITS - 1)]
+    return pods, {pod["metadata"]["name"]: world.bind(pod, NODES[0]) for pod in pods}
+
+
+def test_a_binding_on_its_way_while_the_ledger_is_lost_cannot_land_after_the_rebuild(world: World) -> None:
+    _, errors = rivals(world)
+    assert set(errors.values()) == {""}
+    pod, rival = world.cluster.create_pod("pod"), world.cluster.create_pod("rival")
+    with world.cluster.watch_pods() as seen:
+        rule = world.proxy.on("POST", BINDING, held(10), times=1)
+        call = Background(lambda: world.bind(pod, NODES[0]))
+        wait_reached(rule)
+        lose(world)
+        rebuild(world)
+        assert world.bind(rival, NODES[0]) == ""
+        rule.resume.set()
+        assert call.result()
+        assert rule.done.wait(5)
+    assert world.node_of(pod) is None
+    assert seen.peak[NODES[0]] == UNITS
+    settled(world)
+
+
+def test_a_binding_that_lands_before_the_rebuild_is_adopted_by_it(world: World) -> None:
+    rivals(world)
+    pod, rival = world.cluster.create_pod("pod"), world.cluster.create_pod("rival")
+    with world.cluster.watch_pods() as seen:
+        rule = world.proxy.on("POST", BINDING, Fault(after=10), times=1)
+        call = Background(lambda: world.bind(pod, NODES[0]))
+        wait(lambda: world.node_of(pod), 5, "the Binding is made, its answer on its way")
+        lose(world)
+        rule.resume.set()
+        assert call.result() == ""
+        rebuild(world)
+        assert "0 of 4 free" in world.bind(rival, NODES[0])
+    assert world.claims_of(pod) == [(NODES[0], "bound")]
+    assert seen.peak[NODES[0]] == UNITS
+    settled(world)
+
+
+def test_a_bind_caught_before_its_reservation_gets_no_unit_of_a_ledger_that_was_lost(world: World) -> None:
+    pod = world.cluster.create_pod("pod")
+    rule = world.proxy.on("GET", r"/pods/pod$", held(10), times=1)
+    call = Background(lambda: world.bind(pod, NODES[0]))
+    wait_reached(rule)
+    lose(world)
+    rule.resume.set()
+    assert "is being rebuilt" in call.result()
+    rebuild(world)
+    assert world.node_of(pod) is None
+    settled(world)
+
+
+# First install
+
+
+def test_pods_that_ran_before_berth_are_adopted_and_an_over_committed_node_gives_nothing_new(
+    world: World,
+) -> None:
+    for number in range(UNITS + 2):
+        world.cluster.create_pod(f"early-{number}", scheduler="default-scheduler", node_name=NODES[0])
+    world.cluster.create_pod("early-ours", node_name=NODES[1])
+    finished = world.cluster.create_pod("early-finished", node_name=NODES[1])
+    world.cluster.finish_pod(finished["metadata"]["name"])
+    lose(world, "ledger.db*")
+    report = world.berth.reconcile()
+    assert report["rebuilt"]
+    assert report["adopted"] == UNITS + 3
+    assert world.free() == {NODES[0]: 0, NODES[1]: UNITS - 1, **dict.fromkeys(NODES[2:], UNITS)}
+    pod = world.cluster.create_pod("pod")
+    assert "0 of 4 free" in world.bind(pod, NODES[0])
+    for number in range(2):
+        world.cluster.delete_pod(f"early-{number}")
+    settled(world)
+    assert "0 of 4 free" in world.bind(pod, NODES[0])
+    world.cluster.delete_pod("early-2")
+    settled(world)
+    assert world.bind(pod, NODES[0]) == ""
+    settled(world)
+
+
+def test_a_pool_taken_away_and_put_back_still_counts_the_pods_that_run(world: World) -> None:
+    pods = [world.cluster.create_pod(f"pod-{number}") for number in range(UNITS)]
+    assert [world.bind(pod, NODES[0]) for pod in pods] == [""] * UNITS
+    late = world.cluster.create_pod("late")
+    try:
+        world.berth.write_pools([pool("other", 1)])
+        world.berth.reconcile()
+        assert "no Pool has this resource" in world.bind(late, NODES[0])
+    finally:
+        world.berth.write_pools([pool(units=UNITS)])
+    # As the event of a Pool object would, sooner than any reconcile.
+    changed = pool(units=UNITS)
+    assert world.berth.post("inventory", changed, event("add", changed)).status == 200
+    assert "0 of 4 free" in world.bind(late, NODES[0])
+    settled(world)

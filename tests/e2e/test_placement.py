@@ -1,0 +1,111 @@
+"""Pods land where units are free, and a pod that no node can take says why: the main job.
+
+How fast waiters are woken when units are released is tested elsewhere (test_wake*.py).
+"""
+
+import time
+from collections import Counter
+
+from berth.documents import View
+from tests.e2e.conftest import Systems
+from tests.e2e.harness import CONTROL_PLANE, System, pool, settled
+from tests.support.cluster import UNDERLAY_IP, Object, wait
+
+WORKERS = ("worker-1", "worker-2", "worker-3")
+
+
+def test_thirty_pods_fill_three_workers_and_the_next_waits_until_a_node_is_added(
+    system_of: Systems,
+) -> None:
+    system = system_of({**{name: {} for name in WORKERS}, "master": {"labels": CONTROL_PLANE}})
+    cluster = system.cluster
+    with cluster.watch_pods() as seen:
+        for number in range(30):
+            cluster.create_pod(f"pod-{number}")
+        cluster.wait_bound(seconds=30)
+        cluster.create_pod("waiter")
+        said = system.refusal_of("waiter")
+    assert seen.peak == dict.fromkeys(WORKERS, 10)
+    assert cluster.per_node() == dict.fromkeys(WORKERS, 10)
+    assert said.startswith("0/4 nodes are available: ")
+    assert "3 underlay-ip: 0 of 10 free, 1 asked" in said
+    assert "1 underlay-ip: none on this node" in said
+
+    with cluster.watch_pods() as seen:
+        cluster.create_node("worker-4")
+        added = time.monotonic()
+        assert cluster.wait_bound("waiter", seconds=5) == {"waiter": "worker-4"}
+    assert seen.bound_at["waiter"] - added < 2
+    settled(system)
+    assert system.berth.claims("worker-4") == [("waiter", "underlay-ip", 1)]
+
+    cluster.delete_node("worker-4")
+    wait(lambda: _capacity(system.berth.ledger(), "worker-4") is None, 2, "worker-4's capacity gone")
+    cluster.delete_pod("waiter")  # as the pod garbage collector of a real cluster does
+    wait(lambda: not system.berth.claims("worker-4"), 2, "worker-4's claims gone")
+    first = settled(system)
+    assert not first["released"], "the event should have freed the claim, not the reconcile"
+    assert set(system.berth.ledger().domains["underlay-ip"]) == set(WORKERS)
+
+
+def _capacity(view: View, node: str) -> int | None:
+    domains = view.domains["underlay-ip"]
+    return domains[node].capacity if node in domains else None
+
+
+def test_ten_pods_bind_at_once_when_one_of_300_nodes_has_the_pool(system_of: Systems) -> None:
+    nodes: dict[str, Object] = {f"node-{number}": {} for number in range(299)}
+    nodes["special"] = {"labels": {"network": "underlay"}}
+    system = system_of(nodes, pools=[pool(nodeSelector={"matchLabels": {"network": "underlay"}})])
+    with system.cluster.watch_pods() as seen:
+        for number in range(10):
+            system.cluster.create_pod(f"pod-{number}")
+        created = time.monotonic()
+        bound = system.cluster.wait_bound(seconds=10)
+    assert set(bound.values()) == {"special"}
+    assert max(seen.bound_at.values()) - created < 5
+    # Nobody had to try twice.
+    assert not [message for name in bound for message in system.cluster.events_of(name)]
+
+
+def test_a_pod_that_1000_nodes_refuse_has_a_condition_of_under_400_bytes(system_of: Systems) -> None:
+    nodes = {
+        f"node-{number:03}": {"annotations": {"example.com/seats": str(number % 50)}}
+        for number in range(1000)
+    }
+    pools = [pool(), pool("seats", {"nodeAnnotation": "example.com/seats"})]
+    system = system_of(nodes, pools=pools)
+    asked = {
+        "uniform": {UNDERLAY_IP: 11},
+        "mixed": {"berth.dev/seats": 100},
+        "both": {UNDERLAY_IP: 11, "berth.dev/seats": 40},
+        "unknown": {"berth.dev/seat": 1},
+    }
+    for name, resources in asked.items():
+        system.cluster.create_pod(name, resources)
+    said = {name: _unschedulable(system, name) for name in asked}
+    assert "1000 underlay-ip: 10 of 10 free, 11 asked" in said["uniform"]
+    assert "1000 seats: fewer free than the 100 asked" in said["mixed"]
+    assert "800 seats: fewer free than the 40 asked; underlay-ip: fewer free than" in said["both"]
+    assert "berth.dev/seat: no Pool has this resource; there are: " in said["unknown"]
+    assert {name: len(text.encode()) for name, text in said.items() if len(text.encode()) >= 400} == {}
+
+
+def _unschedulable(system: System, name: str) -> str:
+    condition = wait(lambda: system.cluster.condition(name, "PodScheduled"), 15, f"a condition of {name}")
+    assert condition is not None
+    assert condition["reason"] == "Unschedulable"
+    return str(condition["message"])
+
+
+def test_spread_fills_nodes_evenly_and_pack_one_after_the_other(system_of: Systems) -> None:
+    pools = [pool("spread", 4), pool("pack", 4, score="Pack")]
+    system = system_of(3, pools=pools)
+    # One after the other: at once, filter's view of the last bind would be behind.
+    for kind, expected in (("spread", [2, 2, 2]), ("pack", [2, 4])):
+        for number in range(6):
+            system.cluster.create_pod(f"{kind}-{number}", {f"berth.dev/{kind}": 1})
+            system.cluster.wait_bound(f"{kind}-{number}")
+        placed = system.cluster.bound().items()
+        assert sorted(Counter(node for pod, node in placed if pod.startswith(kind)).values()) == expected
+    settled(system)

@@ -1,0 +1,172 @@
+"""`berth up` as a user meets it: the order things start in, what dies, what is wrong, and the token.
+
+What each subcommand's options are called is tested in tests/unit.
+"""
+
+import base64
+import json
+import os
+import signal
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.plane import free_port
+from tests.e2e.conftest import Systems
+from tests.e2e.harness import Berth, pool, settled
+from tests.support.cluster import wait
+
+TOKEN = "a secret/with:signs@in?it"
+FUNCTIONS = {"filter", "prioritize", "bind", "release", "inventory", "reconcile"}
+
+
+def test_pods_wait_with_a_word_when_the_scheduler_is_there_before_the_functions(system_of: Systems) -> None:
+    system = system_of(2, start_berth=False, port=_nine_free_ports())
+    cluster, berth = system.cluster, system.berth
+    berth.start()  # it writes the configuration that the scheduler is to run on
+    assert berth.stop(signal.SIGINT) == 0
+    berth.ledger_file.unlink()
+    system.start_scheduler()
+    for number in range(5):
+        cluster.create_pod(f"pod-{number}")
+    for number in range(5):
+        said = system.refusal_of(f"pod-{number}")
+        assert f"127.0.0.1:{berth.port}/filter" in said
+        assert "connection refused" in said
+    assert cluster.bound() == {}
+    berth.start()
+    cluster.wait_bound(seconds=15)
+    settled(system)
+
+
+def test_a_killed_function_is_started_again_and_ctrl_c_ends_all(system_of: Systems) -> None:
+    system = system_of(1)
+    berth, cluster = system.berth, system.cluster
+    assert set(berth.urls) == FUNCTIONS
+    for name in ("bind", "release"):
+        seen = len(berth.lines)
+        killed = berth.kill(name)
+        assert berth.wait_line(function=name, state="died", since=seen)["exit"] == -signal.SIGKILL
+        assert berth.wait_line(function=name, state="ready", since=seen)["pid"] != killed
+    cluster.create_pod("pod")
+    cluster.wait_bound("pod")
+    settled(system)
+    assert berth.stop(signal.SIGINT) == 0
+    assert not [name for name, pid in berth.pids.items() if _alive(pid)]
+    wait(lambda: berth.lines[-1] == {"state": "stopping"}, 2, "the last word of berth up")
+    refused = cluster.create_pod("later")["metadata"]["name"]
+    system.refusal_of(refused)
+
+
+def test_with_a_token_the_scheduler_binds_and_a_call_without_it_gets_401(system_of: Systems) -> None:
+    system = system_of(1, environment={"BERTH_AUTH_TOKEN": TOKEN}, pools=[pool(units=1)])
+    cluster, berth = system.cluster, system.berth
+    cluster.create_pod("first")
+    cluster.wait_bound("first")
+    cluster.create_pod("waiter")
+    said = system.refusal_of("waiter")
+    assert "underlay-ip: 0 of 1 free, 1 asked" in said
+    assert stat.S_IMODE(berth.scheduler_config.stat().st_mode) == 0o600
+    body = {"Pod": cluster.get_pod("waiter"), "NodeNames": ["node-1"]}
+    for function in ("filter", "prioritize", "bind"):
+        for wrong in ({}, _basic("another"), {"Authorization": "Bearer another"}):
+            reply = berth.post(function, body, wrong)
+            assert reply.status == 401
+            assert "BERTH_AUTH_TOKEN" in reply.body["error"]
+    assert berth.post("filter", body, _basic(TOKEN)).status == 200
+    assert berth.post("filter", body, {"Authorization": f"Bearer {TOKEN}"}).status == 200
+    assert TOKEN not in berth.said(lines=10_000)
+    settled(system)
+
+
+def _basic(token: str) -> dict[str, str]:
+    return {"Authorization": f"Basic {base64.b64encode(f'berth:{token}'.encode()).decode()}"}
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path) -> Path:
+    """A kubeconfig of a cluster that is not there; what is wrong is told before anyone asks it."""
+    path = tmp_path / "kubeconfig"
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "nowhere", "cluster": {"server": "http://127.0.0.1:9"}}],
+        "users": [{"name": "nobody", "user": {}}],
+        "contexts": [{"name": "nowhere", "context": {"cluster": "nowhere", "user": "nobody"}}],
+        "current-context": "nowhere",
+    }
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_a_wrong_pool_file_ends_it_with_one_clear_line(nowhere: Path, tmp_path: Path) -> None:
+    berth = Berth(tmp_path, nowhere, pools=[pool(units=1, scoer="Pack")])
+    said = _refused(berth)
+    assert f"{berth.pools_file}: Pool underlay-ip: " in said
+    assert "scoer" in said
+
+
+def test_a_pool_file_that_is_no_yaml_ends_it_with_one_clear_line(nowhere: Path, tmp_path: Path) -> None:
+    berth = Berth(tmp_path, nowhere)
+    berth.pools_file.write_text("kind: [Pool")
+    assert f"{berth.pools_file} is not YAML" in _refused(berth)
+
+
+def test_a_taken_port_ends_it_with_one_clear_line(nowhere: Path, tmp_path: Path) -> None:
+    first = _nine_free_ports()
+    with socket.create_server(("127.0.0.1", first + 3)):
+        said = _refused(Berth(tmp_path, nowhere, port=first))
+    assert f"port {first + 3} (for bind) is in use" in said
+    assert "--port" in said
+
+
+@pytest.mark.parametrize("url", ["postgres://host/db", "/var/lib/berth.db", "sqlite://ledger.db"])
+def test_a_store_that_is_none_ends_it_with_one_clear_line(nowhere: Path, tmp_path: Path, url: str) -> None:
+    assert "BERTH_STORE" in _refused(Berth(tmp_path, nowhere, store=url))
+
+
+def test_a_missing_kubeconfig_ends_it_with_one_clear_line(tmp_path: Path) -> None:
+    assert "there is no file" in _refused(Berth(tmp_path, tmp_path / "none"))
+
+
+def _refused(berth: Berth) -> str:
+    """What `berth up` said; it started nothing."""
+    berth.launch()
+    assert berth.process is not None
+    try:
+        assert berth.process.wait(10) == 1
+    finally:
+        berth.stop(signal.SIGKILL)
+    said = berth.said()
+    assert said.startswith("berth: ")
+    assert "\n" not in said
+    assert berth.lines == []
+    return said
+
+
+def _nine_free_ports() -> int:
+    """The first of nine in a row, as many as `berth up` may use."""
+    for _ in range(100):
+        first = free_port()
+        if all(_is_free(first + more) for more in range(9)):
+            return first
+    raise AssertionError("no nine free ports in a row")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
