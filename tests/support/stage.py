@@ -2,7 +2,7 @@
 Time does not pass by itself; a tap may do anything between two calls that a verb makes."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -19,6 +19,7 @@ from berth.stores.base import Store
 from berth.stores.sqlite import SqliteStore
 from berth.verbs.bind import Bind
 from berth.verbs.reconcile import Reconcile, Report
+from tests.support.cluster import Cluster
 from tests.support.ledgers import Time
 
 RESOURCE = "berth.dev/ip"
@@ -59,6 +60,7 @@ class Stage:
     def __init__(self, api: StandIn, folder: Path) -> None:
         with mock.patch.dict(os.environ, {"KUBECONFIG": str(api.kubeconfig(folder / "kubeconfig"))}):
             self.cluster = connect()
+        self._raw = Cluster(api.url, "")
         self.time = Time()
         self._folder, self._ledgers = folder, count()
         self._numbers = count()
@@ -80,19 +82,33 @@ class Stage:
             self.cluster.delete(f"/api/v1/namespaces/default/pods/{pod.metadata.name}")
         self.new_ledger()
 
-    def add_pod(self, **metadata: Any) -> wire.BindingCall:
-        """A waiting pod, as the call that binds it to n1."""
+    def add_pod(
+        self,
+        units: str = "1",
+        *,
+        scheduler: str = "berth",
+        priority: int = 0,
+        gates: Sequence[Mapping[str, str]] = (),
+        other: str = "",
+        **metadata: Any,
+    ) -> wire.BindingCall:
+        """A waiting pod that asks for units (and one of `other`), as the call that binds it to n1."""
         name = f"pod-{next(self._numbers)}"
-        resources = {"limits": {RESOURCE: "1"}, "requests": {RESOURCE: "1"}}
+        asked = {RESOURCE: units, **({other: "1"} if other else {})}
         spec = {
-            "schedulerName": "berth",
-            "containers": [{"name": "main", "image": "x", "resources": resources}],
+            "schedulerName": scheduler,
+            "priority": priority,
+            "schedulingGates": list(gates),
+            "containers": [{"name": "main", "image": "x", "resources": {"limits": asked, "requests": asked}}],
         }
         body = {"metadata": {"name": name, **metadata}, "spec": spec}
         self.cluster.create("/api/v1/namespaces/default/pods", body)
         pod = self.cluster.pod("default", name)
         assert pod is not None
         return wire.BindingCall(name, "default", pod.metadata.uid, "n1")
+
+    def finish(self, call: wire.BindingCall) -> None:
+        self._raw.finish_pod(call.name)
 
     def bind(self, call: wire.BindingCall, node: str = "", step: Callable[[], object] | None = None) -> str:
         """One bind call; what its answer says, empty for success."""

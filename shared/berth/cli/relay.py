@@ -99,7 +99,7 @@ class Relay:
                 self._stop.wait(1.0)
                 continue
             for problem in json.loads(report).get("problems", ()):
-                self._say({"function": "reconcile", "state": "problem", "why": problem})
+                self._say({"state": "problem", "why": problem})
             self._first_done.set()
             self._reconcile_now.wait(_EVERY_SECONDS)
 

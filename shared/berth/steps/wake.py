@@ -1,9 +1,8 @@
 """Wake waiting pods when room was made (promise 6): a patch of their status makes kube-scheduler try again.
 A woken pod may still not fit for reasons that are not ours; so more are woken than there is room for."""
 
-import math
-import time
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 
 from berth.cluster import DEFAULT_TIMEOUT, Cluster
 from berth.decisions import CapacityChange
@@ -13,6 +12,8 @@ from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.policy.demand import demand
 from berth.steps.claims import condition
+
+log = logging.getLogger("berth.wake")
 
 
 def room_in(made: Iterable[Holding | CapacityChange]) -> dict[str, int]:
@@ -31,54 +32,58 @@ def wake(
     schedulers: Iterable[str],
     room: Mapping[str, int],
     now: float,
-    timeout: float = DEFAULT_TIMEOUT,
     *,
     everyone: bool = False,
-    patience: float = math.inf,
+    left: Callable[[], float] = lambda: DEFAULT_TIMEOUT,
 ) -> int:
     """Wake pods that could use the room made in these pools (units by pool); how many were woken.
 
     Call it after the commit that made the room. 2 n + 8 for n units: the first in line may not fit the
     node for want of CPU, and must not keep the unit from the next (facts, 5). With `everyone` all of them:
-    reconcile must reach those behind, for the same first ones are first each time. `timeout` is for each
-    call; those not woken within `patience` seconds in all are left to reconcile.
+    reconcile must reach those behind, for the same first ones are first each time. `left` is asked before
+    each call for the seconds it may take; once there are none, the others are left to reconcile.
     """
     if not room:
         return 0
-    until = time.monotonic() + patience
     view = ledger.view()
-    waiting = [pod for name in schedulers for pod in cluster.unbound_pods(name, timeout) if pod.waiting]
+    waiting = [pod for name in schedulers for pod in cluster.unbound_pods(name, max(0.1, left())) if pod.waiting]
     waiting.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or ""))
-    most = None if everyone else 2 * sum(room.values()) + 8
-    chosen = [pod for pod in waiting if _could_use(pod, room, view)][:most]
+    chosen = _could_use(waiting, room, view)[: None if everyone else 2 * sum(room.values()) + 8]
     woken = 0
     for pod in chosen:
-        left = until - time.monotonic()
-        if left <= 0:
+        if (seconds := left()) <= 0:
             break
-        woken += _patch(cluster, pod, now, min(timeout, left))
+        woken += _patch(cluster, pod, now, seconds)
     return woken
 
 
-def _could_use(pod: Pod, room: Mapping[str, int], view: View) -> bool:
-    """Whether the pod asks for a pool that gained room, and fits some domain now."""
-    units = demand(pod, view.resources).units
-    if not any(pool in room for pool in units):
-        return False
-    fitting = (
+def _could_use(pods: Iterable[Pod], room: Mapping[str, int], view: View) -> list[Pod]:
+    """Those that ask for a pool that gained room, and fit some domain now."""
+    fits: dict[tuple[tuple[str, int], ...], bool] = {}  # a thousand waiters often ask for the same
+    chosen = []
+    for pod in pods:
+        asked = demand(pod, view.resources)
+        units = tuple(asked.units.items())
+        if units not in fits:
+            fits[units] = any(pool in room for pool, _ in units) and _fits(units, view)
+        if fits[units] and asked.refusal is None:
+            chosen.append(pod)
+    return chosen
+
+
+def _fits(units: Iterable[tuple[str, int]], view: View) -> bool:
+    domains = (
         {name for name, (free, _) in view.free.get(pool, {}).items() if free >= count}
-        for pool, count in units.items()
+        for pool, count in units
     )
-    return bool(set.intersection(*fitting))
+    return bool(set.intersection(*domains))
 
 
-def _patch(cluster: Cluster, pod: Pod, now: float, timeout: float) -> bool:
+def _patch(cluster: Cluster, pod: Pod, now: float, seconds: float) -> bool:
+    note = condition("Woken", "room was made; the pod is tried again", now)
     try:
-        woken = cluster.set_condition(
-            pod, condition("Woken", "room was made; the pod is tried again", now), timeout
-        )
-    except ClusterRefusedError:
-        if pod.metadata.deletion_timestamp is None:
-            raise
+        return cluster.set_condition(pod, note, seconds) is not None
+    except ClusterRefusedError as error:
+        # Some webhook or a deletion: one pod that can't be written to must not keep the room from the rest.
+        log.warning("pod %s was not woken: %s", pod.label, error)
         return False
-    return woken is not None

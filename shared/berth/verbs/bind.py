@@ -170,16 +170,15 @@ class Bind:
         return asked.units
 
     def _free(self, freed: tuple[Holding, ...]) -> None:
-        room, now = room_in(freed), self._clock()
+        until, room = self._monotonic() + _WAKE_SECONDS, room_in(freed)
         try:
             wake(
                 self._ledger,
                 self._cluster,
                 self._schedulers,
                 room,
-                now,
-                _WAKE_SECONDS,
-                patience=_WAKE_SECONDS,
+                self._clock(),
+                left=lambda: until - self._monotonic(),
             )
         except BerthError as error:
             log.warning("waiting pods were not woken, reconcile will: %s", error)

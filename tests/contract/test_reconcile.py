@@ -1,0 +1,131 @@
+"""One reconcile makes the ledger equal to the cluster, from whatever state, and says what it mended.
+On the stand-in API server; with crashes in between in test_bind_interleavings.py."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from berth.errors import ContentionError
+from berth.steps.claims import BIND_SECONDS, claim_of
+from berth.wire import BindingCall
+from tests.support.ledgers import ledger_on
+from tests.support.stage import KilledError, Stage, staged
+
+
+@pytest.fixture
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with staged(tmp_path_factory.mktemp("stage")) as found:
+        yield found
+
+
+def test_when_all_is_well_nothing_is_mended(stage: Stage) -> None:
+    assert stage.bind(stage.add_pod()) == ""
+    report = stage.reconcile()
+    assert (report.released, report.settled, report.adopted, report.capacities) == (0, 0, 0, 0)
+    assert (report.rebuilt, report.pools, report.problems) == (False, [], [])
+
+
+def test_claims_of_pods_that_went_unseen_are_released(stage: Stage) -> None:
+    gone, finished = stage.add_pod(), stage.add_pod()
+    assert stage.bind(gone) == stage.bind(finished, "n2") == ""
+    stage.delete(gone)
+    stage.finish(finished)
+    assert stage.reconcile().released == 2
+    assert stage.claims() == {}
+
+
+@pytest.mark.parametrize(("age", "left"), [(BIND_SECONDS, 1), (BIND_SECONDS + 0.001, 0)])
+def test_a_reservation_waits_until_its_bind_must_be_over(stage: Stage, age: float, left: int) -> None:
+    call = stage.add_pod()
+    _reserved_and_killed(stage, call)
+    stage.time.now += age
+    assert stage.reconcile().settled == 1 - left
+    assert len(stage.claims()) == left
+
+
+def test_a_bound_pod_whose_bind_died_before_confirm_is_confirmed(stage: Stage) -> None:
+    call = stage.add_pod()
+    pod = stage.cluster.pod("default", call.name)
+    assert pod is not None
+    ledger_on(stage.store, time=stage.time).reserve(claim_of(pod, "n1", {"ip": 1}, "a", stage.time()))
+    stage.cluster.bind(pod, "n1", {}, 5.0)
+    assert stage.reconcile().settled == 1
+    assert stage.claims() == {call.name: ("n1", "bound")}
+
+
+def test_running_pods_without_a_claim_are_adopted_also_beyond_capacity(stage: Stage) -> None:
+    calls = [stage.add_pod(), stage.add_pod()]
+    for call in calls:
+        pod = stage.cluster.pod("default", call.name)
+        assert pod is not None
+        stage.cluster.bind(pod, "n1", {}, 5.0)
+    assert stage.reconcile().adopted == 2
+    assert stage.claims() == {call.name: ("n1", "bound") for call in calls}
+    assert stage.bind(stage.add_pod()) == "ip: 0 of 1 free, 1 asked"
+
+
+def test_a_users_annotation_is_no_claim(stage: Stage) -> None:
+    stage.add_pod(units="0", annotations={"berth.dev/allocated": '[{"pool":"ip","domain":"n1","count":1}]'})
+    assert stage.reconcile().adopted == 0
+    assert stage.bind(stage.add_pod()) == ""
+
+
+def test_a_node_that_is_gone_has_no_capacity_and_its_claims_go_with_their_pods(stage: Stage) -> None:
+    call = stage.add_pod()
+    assert stage.bind(call) == ""
+    stage.cluster.delete("/api/v1/nodes/n1")
+    assert stage.reconcile().capacities == 1
+    assert stage.claims() == {call.name: ("n1", "bound")}
+    assert stage.bind(stage.add_pod()) == "ip: none on this node"
+    stage.delete(call)
+    stage.reconcile()
+    assert stage.claims() == {}
+
+
+def test_a_wrong_pool_document_is_reported_and_changes_nothing(stage: Stage) -> None:
+    call = stage.add_pod()
+    assert stage.bind(call) == ""
+    pools = stage.settings.pools
+    assert pools is not None
+    pools.write_text(pools.read_text().replace("perDomain: 1", "perDomain: one"))
+    report = stage.reconcile()
+    expected = "Expected `int | null`, got `str` - at `spec.capacity.perDomain`"
+    assert report.problems == [f"{pools}: Pool ip: {expected}"]
+    assert stage.claims() == {call.name: ("n1", "bound")}
+
+
+def test_a_lost_ledger_gives_nothing_until_it_is_rebuilt(stage: Stage) -> None:
+    holder, waiter = stage.add_pod(), stage.add_pod()
+    assert stage.bind(holder) == ""
+    stage.lose_ledger()
+    assert stage.bind(waiter).startswith("berth's ledger is being rebuilt")
+    report = stage.reconcile()
+    assert (report.rebuilt, report.adopted) == (True, 1)
+    assert stage.bind(waiter) == "ip: 0 of 1 free, 1 asked"
+
+
+def test_a_ledger_that_is_lost_again_while_it_is_rebuilt_stays_closed(stage: Stage) -> None:
+    holder = stage.add_pod()
+    assert stage.bind(holder) == ""
+    stage.lose_ledger()
+    steps = 0
+
+    def lose_it_again_late() -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 30:  # capacities and claims are in it by then, the epoch is not
+            stage.lose_ledger()
+
+    with pytest.raises(ContentionError, match="lost again"):
+        stage.reconcile(step=lose_it_again_late)
+    assert stage.bind(stage.add_pod()).startswith("berth's ledger is being rebuilt")
+    assert stage.reconcile().rebuilt
+
+
+def _reserved_and_killed(stage: Stage, call: BindingCall) -> None:
+    def step() -> None:
+        if stage.claims():
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        stage.bind(call, step=step)
