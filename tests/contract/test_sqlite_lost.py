@@ -174,7 +174,7 @@ def count_up(path: str, stop: Event, results: "Queue[tuple[list[str], list[str]]
 def test_processes_that_hammer_a_file_that_is_deleted_again_and_again_lose_no_commit(
     path: Path, lose: Removal
 ) -> None:
-    """Were two files in use at once, or one with the other's -wal, a count would come twice or not at all."""
+    """Were two files in use at once, or one with the other's -wal, a count would come twice."""
     spawn = multiprocessing.get_context("spawn")
     stop, results = spawn.Event(), spawn.Queue()
     workers = [spawn.Process(target=count_up, args=(str(path), stop, results)) for _ in range(3)]
@@ -182,9 +182,11 @@ def test_processes_that_hammer_a_file_that_is_deleted_again_and_again_lose_no_co
         worker.start()
     lives, watcher = set[str](), SqliteStore(path)
     deadline = time.monotonic() + 60
-    while len(lives) < 10 and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
         found = watcher.read(["n"]).get("n")
         life, _, count = (found.body.decode() if found else ":0").partition(":")
+        if int(count) > 20 and len(lives) == 10:
+            break
         if int(count) > 20:
             lives.add(life)
             lose(path)
@@ -192,12 +194,14 @@ def test_processes_that_hammer_a_file_that_is_deleted_again_and_again_lose_no_co
     found_by = [results.get(timeout=30) for _ in workers]
     for worker in workers:
         worker.join(timeout=30)
-    watcher.close()
     assert len(lives) == 10
     assert [error for _, errors in found_by for error in errors] == []
     counted = Counter(body for bodies, _ in found_by for body in bodies)
     assert [body for body, times in counted.items() if times > 1] == []
-    for life in lives:
-        counts = {int(body.partition(":")[2]) for body in counted if body.startswith(life)}
-        assert counts == set(range(len(counts)))
+    life, _, last = watcher.read(["n"])["n"].body.decode().partition(":")
+    # In a life that is over a count may be left out: it landed, but the file had gone before it was answered.
+    assert {body for body in counted if body.startswith(life)} == {
+        f"{life}:{i}" for i in range(int(last) + 1)
+    }
+    watcher.close()
     assert intact(path)
