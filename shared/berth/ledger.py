@@ -48,7 +48,8 @@ class _ConflictError(Exception):
 
 class Ledger:
     """The claims in one store. Every call may raise the store's errors, ContentionError and, while the
-    epoch is absent, RebuildingError; then nothing was changed."""
+    epoch is absent, RebuildingError; then nothing was changed, or, of the domains that set_capacities was
+    given, some: setting them again does the rest."""
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ class Ledger:
         self._decide({holding.key for holding in claim.holdings}, decide)
 
     def cancel(self, claim: Claim) -> tuple[Holding, ...]:
-        """Drop a reservation unless a newer attempt took it over or it was confirmed; what was freed.
+        """Drop the claim unless it was taken over by a newer attempt, or confirmed, since; what was freed.
 
         Only for a pod that is fenced or gone: a Binding that lands later would hold units without a claim.
         """
@@ -140,7 +141,7 @@ class Ledger:
                 key: domain
                 for key, domain in domains.items()
                 if (found := domain.claims.get(claim.uid)) is not None
-                and (found.attempt, found.state) == (claim.attempt, "reserved")
+                and (found.attempt, found.state) == (claim.attempt, claim.state)
             }
             return (claim.holdings if mine else ()), decisions.without(claim.uid, mine)
 
@@ -150,21 +151,21 @@ class Ledger:
         """Drop every claim of a pod that the caller knows to be gone or finished; what was freed."""
         return self._decide(self.view().keys_of(uid), lambda domains: decisions.released(uid, domains))
 
-    def adopt(self, claim: Claim) -> bool:
-        """Make `claim` the pod's only one, room or not: the pod runs there. False if it was so."""
+    def adopt(self, claim: Claim, *, anew: bool = True) -> bool:
+        """Make `claim` the pod's only one, room or not: the pod runs there. False if nothing had to change.
+
+        With `anew` False only in place of a claim that stands: if there is none any more, the pod has gone
+        and was released since the caller looked.
+        """
         bound = msgspec.structs.replace(claim, state="bound")
         keys = {holding.key for holding in bound.holdings}
 
         def decide(domains: Domains) -> tuple[bool, Writes]:
-            stale = {
-                key: domain
-                for key, domain in domains.items()
-                if key not in keys and claim.uid in domain.claims
-            }
+            standing = {key: domain for key, domain in domains.items() if claim.uid in domain.claims}
+            stale = {key: domain for key, domain in standing.items() if key not in keys}
             held = {key: domains[key] for key in keys}
-            if not stale and all(
-                decisions.agrees(domain.claims.get(claim.uid), bound) for domain in held.values()
-            ):
+            agreed = all(decisions.agrees(domain.claims.get(claim.uid), bound) for domain in held.values())
+            if (agreed and not stale) or not (anew or standing):
                 return False, {}
             return True, {**decisions.without(claim.uid, stale), **decisions.with_claim(bound, held)}
 

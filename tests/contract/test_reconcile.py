@@ -122,6 +122,47 @@ def test_a_ledger_that_is_lost_again_while_it_is_rebuilt_stays_closed(stage: Sta
     assert stage.reconcile().rebuilt
 
 
+@pytest.mark.parametrize(
+    "reserved", [True, False], ids=["bind died before confirm", "bound by somebody else"]
+)
+def test_a_pod_that_goes_with_its_event_at_any_step_of_reconcile_leaves_no_claim(
+    stage: Stage, reserved: bool
+) -> None:
+    for at in range(1, 60):
+        stage.clear()
+        call = stage.add_pod()
+        pod = stage.cluster.pod("default", call.name)
+        assert pod is not None
+        if reserved:
+            ledger_on(stage.store, time=stage.time).reserve(claim_of(pod, "n2", {"ip": 1}, "a", stage.time()))
+        stage.cluster.bind(pod, "n1", {}, 5.0)
+        steps = 0
+
+        def step() -> None:
+            nonlocal steps
+            steps += 1
+            if steps == at:  # noqa: B023 - it runs within this turn of the loop
+                stage.delete_with_event(call)  # noqa: B023
+
+        stage.reconcile(step=step)
+        left = {name: (node, "bound") for name, node in stage.bound().items()}
+        assert stage.claims() == left, f"step {at}"
+        if steps < at:
+            return
+    pytest.fail("a reconcile makes more calls than were tried")
+
+
+def test_a_confirmed_claim_of_a_living_pod_that_is_unbound_again_is_settled(stage: Stage) -> None:
+    """As after etcd was restored to a time before the Binding."""
+    call = stage.add_pod()
+    pod = stage.cluster.pod("default", call.name)
+    assert pod is not None
+    ledger = ledger_on(stage.store, time=stage.time)
+    ledger.confirm(ledger.reserve(claim_of(pod, "n1", {"ip": 1}, "a", stage.time())))
+    assert stage.bind(call, "n2") == ""
+    assert stage.claims() == {call.name: ("n2", "bound")}
+
+
 def _reserved_and_killed(stage: Stage, call: BindingCall) -> None:
     def step() -> None:
         if stage.claims():

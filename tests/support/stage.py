@@ -9,14 +9,18 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import msgspec
+
 from berth import wire
 from berth.cluster import connect
 from berth.demo.apiserver import StandIn
 from berth.errors import BerthError
+from berth.events import Event
 from berth.ledger import Ledger
 from berth.settings import Settings
 from berth.stores.base import Store
 from berth.stores.sqlite import SqliteStore
+from berth.verbs import release
 from berth.verbs.bind import Bind
 from berth.verbs.reconcile import Reconcile, Report
 from tests.support.cluster import Cluster
@@ -130,6 +134,16 @@ class Stage:
 
     def delete(self, call: wire.BindingCall) -> None:
         self.cluster.delete(f"/api/v1/namespaces/default/pods/{call.name}")
+
+    def delete_with_event(self, call: wire.BindingCall) -> None:
+        """Delete the pod, and let release have the event at once."""
+        pod = self.cluster.pod("default", call.name)
+        if pod is not None:
+            self.delete(call)
+            event = Event(
+                "dev.knative.apiserver.resource.delete", {"kind": "Pod", **msgspec.to_builtins(pod)}
+            )
+            release.run(self._ledger(self.store), self.cluster, ("berth",), event, self.time)
 
     def claims(self) -> dict[str, tuple[str, str]]:
         """Node and state by the name of the pod that holds a claim."""

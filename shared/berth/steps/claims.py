@@ -81,7 +81,7 @@ def settle(ledger: Ledger, cluster: Cluster, claim: Claim, now: float, timeout: 
     node = pod.spec.node_name
     if not node:
         return Settled(pod, ledger.cancel(claim))
-    ledger.adopt(moved(claim, node))
+    ledger.adopt(moved(claim, node), anew=False)
     return Settled(pod)
 
 

@@ -46,7 +46,9 @@ def wake(
     if not room:
         return 0
     view = ledger.view()
-    waiting = [pod for name in schedulers for pod in cluster.unbound_pods(name, max(0.1, left())) if pod.waiting]
+    waiting = [
+        pod for name in schedulers for pod in cluster.unbound_pods(name, max(0.1, left())) if pod.waiting
+    ]
     waiting.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or ""))
     chosen = _could_use(waiting, room, view)[: None if everyone else 2 * sum(room.values()) + 8]
     woken = 0

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 
 from berth import wire
 from berth.cluster import Cluster, connect
-from berth.decisions import ElsewhereError, MissingClaimError
+from berth.decisions import ElsewhereError, MissingClaimError, SupersededError
 from berth.documents import Claim, Holding
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError, RefusedError
 from berth.http import Endpoint, Reply
@@ -104,7 +104,12 @@ class Bind:
         if not units:
             return None
         wanted = claim_of(pod, node, units, attempt, self._clock())
-        return self._ledger.reserve(wanted, again=mine is not None)
+        try:
+            return self._ledger.reserve(wanted, again=mine is not None)
+        except SupersededError:
+            if mine is not None:
+                self._free(self._ledger.cancel(mine))  # its Binding was refused, or we would not try again
+            raise
 
     def _bound(self, call: wire.BindingCall, pod: Pod, claim: Claim | None, until: float) -> bool:
         """Make the Binding. True: done; False: the pod has changed, look again; raises if it was refused."""
@@ -154,12 +159,19 @@ class Bind:
         node = pod.spec.node_name or ""
         try:
             units = self._units(pod)
-            if units and not pod.finished:
-                self._ledger.adopt(claim_of(pod, node, units))
+            if units and not pod.finished and self._ledger.adopt(claim_of(pod, node, units)):
+                self._look_again(pod)
         except BerthError as error:
             log.warning(
                 "pod %s is bound to %s, and its claim waits for reconcile: %s", pod.label, node, error
             )
+
+    def _look_again(self, pod: Pod) -> None:
+        """The pod may have gone, with its event, between the look and the adoption."""
+        meta = pod.metadata
+        now = self._cluster.pod(meta.namespace or "default", meta.name, _WAKE_SECONDS)
+        if now is None or now.metadata.uid != meta.uid or now.finished:
+            self._free(self._ledger.release(meta.uid))
 
     def _units(self, pod: Pod) -> Mapping[str, int]:
         if not might_ask(pod):

@@ -126,8 +126,8 @@ class Reconcile:
             return False  # its Pool was taken away: the claim stays, for the day it is put back
         if not asked.units:
             return bool(self._ledger.release(claim.uid))
-        node = pod.spec.node_name or ""
-        return self._ledger.adopt(claim_of(pod, node, asked.units, claim.attempt, claim.since))
+        agreed = claim_of(pod, pod.spec.node_name or "", asked.units, claim.attempt, claim.since)
+        return self._ledger.adopt(agreed, anew=False)
 
 
 def endpoint(settings: Settings) -> Endpoint:
