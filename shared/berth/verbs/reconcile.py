@@ -20,7 +20,7 @@ from berth.events import failed
 from berth.http import Endpoint, Reply
 from berth.ledger import Ledger
 from berth.objects import Node, Pod
-from berth.policy.demand import demand
+from berth.policy.demand import demand, might_ask
 from berth.settings import Settings
 from berth.steps.adopt import adopt
 from berth.steps.claims import BIND_SECONDS, claim_of, fence, settle
@@ -95,10 +95,10 @@ class Reconcile:
             report.problems.append(str(error))
 
     def _fence_waiting(self) -> None:
-        view = self._ledger.view()
+        """Every waiting pod that may hold a reservation, also of a Pool that is not known now."""
         for scheduler in self._settings.scheduler_names:
             for pod in self._cluster.unbound_pods(scheduler):
-                if pod.waiting and demand(pod, view.resources).units:
+                if pod.waiting and might_ask(pod):
                     fence(self._cluster, pod, self._clock(), _FENCE_SECONDS)
 
     def _stock(self, report: Report, nodes: list[Node]) -> None:
