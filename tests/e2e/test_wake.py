@@ -178,15 +178,15 @@ def patch_waiting(world: World, name: str) -> None:
 
 
 def test_a_failed_bind_wakes_the_next_waiter(world: World) -> None:
-    """The first in line gets the unit and cannot be bound; the unit must not lie idle beside the second."""
-    world.cluster.create_pod("unlucky", priority_class="system-cluster-critical")
-    world.cluster.create_pod("waiter")
-    world.wait_idle(2)
+    """Who got the unit cannot be bound; the unit must not lie idle beside the one who waits."""
+    world.cluster.create_pod("unlucky")
+    world.wait_idle(1)
     refused = world.proxy.on("POST", r"/pods/unlucky/binding", Fault(before=10, forward=False, answer=409))
     world.cluster.delete_pod("full-1")
     wait_reached(refused)
-    # Not at once: had the waiter's own bind been refused meanwhile, kube-scheduler would keep it in back-off.
-    wait(lambda: world.pending()["unschedulable"] == 1, 2, "the waiter is refused again")
+    # Only now: side by side either of them may be tried first, and a refused bind means back-off.
+    world.cluster.create_pod("waiter")
+    wait(lambda: world.pending()["unschedulable"] == 1, 2, "the waiter is refused: the unit is held")
     took = seconds_to_bind(world, refused.resume.set, "waiter")
     tell("from the refusal of a Binding to the next one's", [took])
     assert took < AT_ONCE
