@@ -7,19 +7,21 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 import urllib3
+import yaml
 from kubernetes import client, config
 
-from berth.errors import ClusterRefusedError, ClusterUnavailableError, SettingsError
+from berth.errors import BadInputError, ClusterRefusedError, ClusterUnavailableError, SettingsError
 from berth.objects import Node, NodeList, Pod, PodList
 
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT = 10.0  # seconds, for calls with no deadline above them
 _PAGE = 500
+_WATCH_SECONDS = 240
 _POOLS = "/apis/berth.dev/v1alpha1/pools"
 
 _pod = msgspec.json.Decoder(Pod)
@@ -30,12 +32,14 @@ _nodes = msgspec.json.Decoder(NodeList)
 
 class _Status(msgspec.Struct):
     message: str = ""
-    reason: str = ""
 
 
 class _Any(msgspec.Struct):
     metadata: dict[str, Any] = {}
     items: list[dict[str, Any]] | None = None
+
+
+_any = msgspec.json.Decoder(_Any)
 
 
 class Cluster:
@@ -55,24 +59,20 @@ class Cluster:
 
     def node(self, name: str, timeout: float = DEFAULT_TIMEOUT) -> Node | None:
         """The node as it is now (a consistent read), or None."""
-        return self._get(_node, f"/api/v1/nodes/{name}", timeout)
+        return self._get(_node, f"/api/v1/nodes/{_segment(name)}", timeout)
 
     def pods(self, timeout: float = DEFAULT_TIMEOUT) -> list[Pod]:
         """All pods, as of one moment at or after the call."""
-        return [pod for page in self._pages(_pods, "/api/v1/pods", {}, timeout) for pod in page.items or ()]
+        return self._items(_pods, "/api/v1/pods", {}, timeout)
 
     def unbound_pods(self, scheduler: str, timeout: float = DEFAULT_TIMEOUT) -> list[Pod]:
         """The pods of one schedulerName that have no node, as of one moment at or after the call."""
         query = {"fieldSelector": f"spec.nodeName=,spec.schedulerName={scheduler}"}
-        return [
-            pod for page in self._pages(_pods, "/api/v1/pods", query, timeout) for pod in page.items or ()
-        ]
+        return self._items(_pods, "/api/v1/pods", query, timeout)
 
     def nodes(self, timeout: float = DEFAULT_TIMEOUT) -> list[Node]:
         """All nodes, as of one moment at or after the call."""
-        return [
-            node for page in self._pages(_nodes, "/api/v1/nodes", {}, timeout) for node in page.items or ()
-        ]
+        return self._items(_nodes, "/api/v1/nodes", {}, timeout)
 
     def bind(self, pod: Pod, node: str, annotations: Mapping[str, str], timeout: float) -> None:
         """Put the pod on the node; the annotations are merged into the pod in the same write.
@@ -116,7 +116,7 @@ class Cluster:
     def pools(self, timeout: float = DEFAULT_TIMEOUT) -> list[dict[str, Any]] | None:
         """Pool objects as documents; None where the cluster serves no such resource."""
         try:
-            found = _decode(msgspec.json.Decoder(_Any), self._call("GET", _POOLS, timeout))
+            found = _decode(_any, self._call("GET", _POOLS, timeout))
         except ClusterRefusedError as error:
             if error.status == 404:
                 return None
@@ -141,7 +141,7 @@ class Cluster:
         self, path: str, query: Mapping[str, str], timeout: float = DEFAULT_TIMEOUT
     ) -> tuple[list[dict[str, Any]], str]:
         """Whole objects of a list, and the resourceVersion from which to watch on."""
-        found = _decode(msgspec.json.Decoder(_Any), self._call("GET", _with(path, query), timeout))
+        found = _decode(_any, self._call("GET", _with(path, query), timeout))
         return found.items or [], str(found.metadata.get("resourceVersion", ""))
 
     def watch(
@@ -151,11 +151,9 @@ class Cluster:
 
         A version that is too old ends it too: take a new snapshot, and know that something was missed.
         """
-        seconds = 240
-        target = _with(
-            path, {**query, "watch": "1", "resourceVersion": version, "timeoutSeconds": str(seconds)}
-        )
-        response = self._send("GET", target, seconds + 10.0, None, "application/json")
+        more = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(_WATCH_SECONDS)}
+        target = _with(path, {**query, **more})
+        response = self._send("GET", target, _WATCH_SECONDS + 10.0, None, "application/json")
         try:
             if response.status != 200:
                 _explain(response.status, response.read(), "GET", path)
@@ -178,25 +176,24 @@ class Cluster:
                 return None
             raise
 
-    def _pages(
+    def _items(
         self, decoder: msgspec.json.Decoder[Any], path: str, query: Mapping[str, str], timeout: float
-    ) -> Iterator[Any]:
-        """Pages of one consistent list: the continue token keeps its resourceVersion."""
+    ) -> list[Any]:
+        """A whole list, page by page, as of one moment: the continue token keeps its resourceVersion."""
+        items: list[Any] = []
         token = ""
         while True:
             more = {"continue": token} if token else {}
-            page = _decode(
-                decoder, self._call("GET", _with(path, {**query, "limit": str(_PAGE), **more}), timeout)
-            )
-            yield page
+            target = _with(path, {**query, "limit": str(_PAGE), **more})
+            page = _decode(decoder, self._call("GET", target, timeout))
+            items += page.items or ()
             token = page.metadata.continue_ or ""
             if not token:
-                return
+                return items
 
     def _call(self, method: str, path: str, timeout: float, body: Any = None, kind: str = "") -> bytes:
-        if not kind:
-            kind = "application/strategic-merge-patch+json" if method == "PATCH" else "application/json"
-        response = self._send(method, path, timeout, body, kind)
+        usual = "application/strategic-merge-patch+json" if method == "PATCH" else "application/json"
+        response = self._send(method, path, timeout, body, kind or usual)
         try:
             content: bytes = response.read()
         except (urllib3.exceptions.HTTPError, OSError) as error:
@@ -255,7 +252,7 @@ def connect() -> Cluster:
             config.load_kube_config(config_file=path, client_configuration=settings)  # type: ignore[no-untyped-call]
         else:
             config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]
-    except (config.ConfigException, OSError, TypeError) as error:
+    except (config.ConfigException, yaml.YAMLError, OSError, TypeError) as error:
         raise SettingsError(f"no cluster to talk to ({error}): set KUBECONFIG to a kubeconfig") from error
     settings.connection_pool_maxsize = 16
     return Cluster(client.ApiClient(settings))
@@ -263,17 +260,13 @@ def connect() -> Cluster:
 
 def _explain(status: int, content: bytes, method: str, path: str) -> NoReturn:
     try:
-        said = msgspec.json.decode(content, type=_Status).message
+        said = msgspec.json.decode(content, type=_Status).message or "no reason given"
     except msgspec.DecodeError:
-        said = ""
+        said = "no reason given"
     where = f"{method} {path.partition('?')[0]}"
     if status == 429 or status >= 500:
-        raise ClusterUnavailableError(
-            f"the API server answered {status} to {where}: {said or 'no reason given'}"
-        )
-    raise ClusterRefusedError(
-        f"the API server refused {where} ({status}): {said or 'no reason given'}", status
-    )
+        raise ClusterUnavailableError(f"the API server answered {status} to {where}: {said}")
+    raise ClusterRefusedError(f"the API server refused {where} ({status}): {said}", status)
 
 
 def _decode(decoder: msgspec.json.Decoder[T], content: bytes) -> T:
@@ -291,7 +284,14 @@ def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
 
 
 def _pod_path(namespace: str, name: str) -> str:
-    return f"/api/v1/namespaces/{namespace}/pods/{name}"
+    return f"/api/v1/namespaces/{_segment(namespace)}/pods/{_segment(name)}"
+
+
+def _segment(name: str) -> str:
+    """A name from a call or an event as one segment of a path: it may try to name something else."""
+    if name in ("", ".", ".."):
+        raise BadInputError(f"{name!r} is not the name of a Kubernetes object")
+    return quote(name, safe="")
 
 
 def _with(path: str, query: Mapping[str, str]) -> str:

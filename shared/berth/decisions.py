@@ -4,7 +4,7 @@ Whether the decision still holds is the store's to say: it takes the commit or r
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from berth.documents import Claim, Domain, Holding, encode
+from berth.documents import Claim, Domain, Holding, domain_key, encode
 from berth.errors import BerthError, RefusedError
 from berth.policy import fit
 
@@ -101,16 +101,13 @@ def released(uid: str, domains: Domains) -> tuple[tuple[Holding, ...], Writes]:
     return freed, without(uid, domains)
 
 
-def resized(
-    wanted: Mapping[str, tuple[tuple[str, str], int | None]], domains: Domains
-) -> tuple[list[CapacityChange], Writes]:
-    changes, writes = [], {}
-    for key, ((pool, name), capacity) in wanted.items():
-        domain = domains[key]
-        if domain.capacity != capacity:
-            changes.append(CapacityChange(pool, name, domain.capacity, capacity))
-            writes[key] = _encoded(Domain(capacity, domain.claims))
-    return changes, writes
+def resized(wanted: Mapping[str, CapacityChange], domains: Domains) -> tuple[list[CapacityChange], Writes]:
+    """Those of the wanted changes (by key) whose domain still has the capacity they start from."""
+    changes = [change for key, change in wanted.items() if domains[key].capacity == change.before]
+    by_key = {domain_key(change.pool, change.domain): change for change in changes}
+    return changes, {
+        key: _encoded(Domain(change.after, domains[key].claims)) for key, change in by_key.items()
+    }
 
 
 def agrees(found: Claim | None, claim: Claim) -> bool:

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from berth.errors import StoreFailedError
 from berth.policy.fit import Free
 from berth.policy.pools import Pool, by_resource
 
@@ -90,6 +91,15 @@ def decode_domain(body: bytes | None) -> Domain:
     return Domain() if body is None else _domain.decode(body)
 
 
+def _decode_pool(name: str, body: bytes) -> Pool:
+    try:
+        return _pool.decode(body)
+    except msgspec.ValidationError as error:
+        raise StoreFailedError(
+            f"berth's ledger holds Pool {name} as another version wrote it: run one version ({error})"
+        ) from error
+
+
 class View:
     """All the ledger holds, as far as `changes` has told; kept up by `update`.
 
@@ -143,8 +153,24 @@ class View:
         domains = [domain for found in self.domains.values() for domain in found.values()]
         return _unique(claim for domain in domains for claim in domain.claims.values())
 
-    def free_of(self, pools: Iterable[str]) -> dict[str, Free]:
-        return {pool: self.free.get(pool, {}) for pool in pools}
+    def free_for(self, uid: str, pools: Iterable[str]) -> dict[str, Free]:
+        """Free units of these pools as the pod sees them: what it holds itself does not stand in its way."""
+        free: dict[str, Free] = {pool: self.free.get(pool, {}) for pool in pools}
+        for holding in (holding for claim in self.claims_of(uid) for holding in claim.holdings):
+            capacity = self._domain_at(holding.key).capacity
+            if holding.pool in free and capacity is not None:
+                used = self._domain_at(holding.key).used(holding.pool, holding.domain) - holding.count
+                seen = (max(0, capacity - used), capacity)
+                free[holding.pool] = {**free[holding.pool], holding.domain: seen}
+        return free
+
+    def capacities(self) -> dict[tuple[str, str], int | None]:
+        """By pool and domain, those that only have claims (None) too."""
+        return {
+            (pool, name): domain.capacity
+            for pool, found in self.domains.items()
+            for name, domain in found.items()
+        }
 
     def _now(self, pool: str, names: Iterable[str]) -> dict[str, Domain]:
         return {name: self.domains.get(pool, {}).get(name, Domain()) for name in names}
@@ -152,7 +178,7 @@ class View:
     def _update_pool(self, name: str, body: bytes | None) -> None:
         pools = {other: pool for other, pool in self.pools.items() if other != name}
         if body is not None:
-            pools[name] = _pool.decode(body)
+            pools[name] = _decode_pool(name, body)
         self.pools, self.resources = pools, by_resource(pools)
 
     def _update_domains(self, pool: str, changed: Mapping[str, Domain]) -> None:

@@ -66,7 +66,7 @@ def decode(headers: Mapping[str, str], body: bytes) -> Event:
     return Event(event["type"], event.data)
 
 
-def failed(message: str, expected: bool) -> Reply:
+def failed(message: str, retryable: bool) -> Reply:
     """An event function's failure: 503 where the source's retry may help, else 500, which it drops or,
     through a Broker, keeps as a dead letter (facts, 7)."""
-    return Reply(503 if expected else 500, wire.error_answer(message))
+    return Reply(503 if retryable else 500, wire.error_answer(message))

@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from berth import wire
-from berth.errors import BadInputError, BerthError, RefusedError
+from berth.errors import BadInputError, BerthError, RefusedError, RetryableError
 
 log = logging.getLogger("berth")
 
@@ -34,8 +34,8 @@ class Reply(msgspec.Struct, frozen=True):
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One function, ready to answer.
 
-    `answer` takes the lower-case headers and the whole body; `failed` makes the reply for an error whose
-    text may be shown; `health` raises when the store does not answer; `token` None asks for none.
+    `answer` takes the lower-case headers and the whole body; `failed` makes the reply for an error's text and
+    whether a retry may help; `health` raises when the store does not answer; `token` None asks for none.
     """
 
     name: str
@@ -79,7 +79,7 @@ def _call(endpoint: Endpoint, headers: Mapping[str, str], content: bytes) -> Rep
             endpoint.name,
             error,
         )
-        return endpoint.failed(str(error), True)
+        return endpoint.failed(str(error), isinstance(error, RetryableError))
     except Exception as error:
         log.exception("%s failed", endpoint.name)
         # The type alone: the text of a foreign error may hold a secret or a path.

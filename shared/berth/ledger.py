@@ -23,7 +23,6 @@ from berth.documents import (
     EPOCH,
     REBUILD,
     Claim,
-    Domain,
     Epoch,
     Holding,
     View,
@@ -88,21 +87,22 @@ class Ledger:
 
     # Claims
 
-    def reserve(self, wanted: Claim, *, again: bool = False) -> Claim:
+    def reserve(self, wanted: Claim, *, after: str | None = None) -> Claim:
         """Hold `wanted.holdings` for the pod, all or nothing; the claim as it then stands.
 
-        `again` goes on with a reservation of the same attempt. Raises RefusedError where units are short,
-        ElsewhereError while the pod has a claim for another node, SupersededError (only `again`).
+        `after` names the attempt that this one goes on from. Each call needs an attempt of its own: cancel
+        drops what it was shown, and must miss a reservation renewed since. Raises RefusedError where units
+        are short, ElsewhereError while the pod has a claim for another node, SupersededError (with `after`).
         """
         other = next(
             (claim for claim in self.view().claims_of(wanted.uid) if claim.node != wanted.node), None
         )
         if other is not None:
-            raise SupersededError(wanted) if again else ElsewhereError(other)
+            raise ElsewhereError(other) if after is None else SupersededError(wanted)
 
         def decide(domains: Domains) -> tuple[Claim, Writes]:
             found = decisions.standing(wanted, domains)
-            if again and (found is None or found.attempt != wanted.attempt):
+            if after is not None and (found is None or found.attempt != after):
                 raise SupersededError(wanted)
             if found is not None and (found.node, found.holdings) != (wanted.node, wanted.holdings):
                 raise ElsewhereError(found)
@@ -147,12 +147,24 @@ class Ledger:
 
         return self._decide({holding.key for holding in claim.holdings}, decide)
 
-    def release(self, uid: str) -> tuple[Holding, ...]:
-        """Drop every claim of a pod that the caller knows to be gone or finished; what was freed."""
-        return self._decide(self.view().keys_of(uid), lambda domains: decisions.released(uid, domains))
+    def release(self, uid: str, label: str | None = None) -> tuple[Holding, ...]:
+        """Drop every claim of a pod that the caller knows to be gone or finished; what was freed.
 
-    def adopt(self, claim: Claim, *, anew: bool = True) -> bool:
-        """Make `claim` the pod's only one, room or not: the pod runs there. False if nothing had to change.
+        With `label` (namespace/name) only claims that bear it: a forged event may pair a name that is gone
+        with the UID of a pod that lives.
+        """
+
+        def decide(domains: Domains) -> tuple[tuple[Holding, ...], Writes]:
+            found = [claim for domain in domains.values() if (claim := domain.claims.get(uid)) is not None]
+            if label is not None and any(claim.label != label for claim in found):
+                return (), {}
+            return decisions.released(uid, domains)
+
+        return self._decide(self.view().keys_of(uid), decide)
+
+    def adopt(self, claim: Claim, *, anew: bool = True) -> tuple[Holding, ...] | None:
+        """Make `claim` the pod's only one, room or not: the pod runs there. None if nothing had to change,
+        else what was freed elsewhere.
 
         With `anew` False only in place of a claim that stands: if there is none any more, the pod has gone
         and was released since the caller looked.
@@ -160,14 +172,15 @@ class Ledger:
         bound = msgspec.structs.replace(claim, state="bound")
         keys = {holding.key for holding in bound.holdings}
 
-        def decide(domains: Domains) -> tuple[bool, Writes]:
+        def decide(domains: Domains) -> tuple[tuple[Holding, ...] | None, Writes]:
             standing = {key: domain for key, domain in domains.items() if claim.uid in domain.claims}
-            stale = {key: domain for key, domain in standing.items() if key not in keys}
             held = {key: domains[key] for key in keys}
             agreed = all(decisions.agrees(domain.claims.get(claim.uid), bound) for domain in held.values())
+            stale = {key: domain for key, domain in standing.items() if key not in keys}
             if (agreed and not stale) or not (anew or standing):
-                return False, {}
-            return True, {**decisions.without(claim.uid, stale), **decisions.with_claim(bound, held)}
+                return None, {}
+            freed, dropped = decisions.released(claim.uid, stale)
+            return freed, {**dropped, **decisions.with_claim(bound, held)}
 
         return self._decide(keys | self.view().keys_of(claim.uid), decide)
 
@@ -182,20 +195,22 @@ class Ledger:
             self._decide((), lambda _: (None, writes))
         return changed
 
-    def set_capacities(self, wanted: Mapping[tuple[str, str], int | None]) -> list[CapacityChange]:
+    def set_capacities(
+        self, wanted: Mapping[tuple[str, str], int | None], known: Mapping[tuple[str, str], int | None]
+    ) -> list[CapacityChange]:
         """Set the capacity of domains by (pool, domain), or drop it with None; those that changed.
 
-        Holders of a domain whose capacity falls below what they hold stay; nothing new is given there.
+        Only where it still is what was `known` before the caller asked the API server: else somebody has set
+        it since, by a later look. Holders of a domain whose capacity falls below what they hold stay; nothing
+        new is given there.
         """
-        known = self.view().domains
-        different = [
-            (pool, name)
-            for (pool, name), capacity in wanted.items()
-            if known.get(pool, {}).get(name, Domain()).capacity != capacity
-        ]
+        different = [which for which, capacity in wanted.items() if known.get(which) != capacity]
         changes: list[CapacityChange] = []
         for start in range(0, len(different), _BATCH):
-            some = {domain_key(*which): (which, wanted[which]) for which in different[start : start + _BATCH]}
+            some = {
+                domain_key(*which): CapacityChange(*which, known.get(which), wanted[which])
+                for which in different[start : start + _BATCH]
+            }
             changes += self._decide(some, partial(decisions.resized, some))
         return changes
 

@@ -78,7 +78,6 @@ class Node(_Object, frozen=True):
 
 
 class ListMeta(_Object, kw_only=True, frozen=True):
-    resource_version: str | None = None
     continue_: str | None = msgspec.field(default=None, name="continue")
 
 

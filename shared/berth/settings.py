@@ -43,7 +43,7 @@ def _token(environment: Mapping[str, str]) -> str | None:
     if token and path:
         raise SettingsError("BERTH_AUTH_TOKEN and BERTH_AUTH_TOKEN_FILE are both set: keep one")
     if not path:
-        return token or None
+        return (token or "").strip() or None
     try:
         token = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeError) as error:

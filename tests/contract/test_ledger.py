@@ -87,10 +87,10 @@ def test_a_claim_for_other_units_on_the_same_node_must_be_settled_first(ledger: 
 
 def test_going_on_with_a_reservation_wants_it_to_be_the_same_attempt_s(ledger: Ledger) -> None:
     ledger.reserve(claim("a", "n1", "a1"))
-    assert ledger.reserve(claim("a", "n1", "a1"), again=True).attempt == "a1"
+    assert ledger.reserve(claim("a", "n1", "a1"), after="a1").attempt == "a1"
     ledger.reserve(claim("a", "n1", "a2"))
     with pytest.raises(SupersededError, match="a newer bind call for this pod has taken over"):
-        ledger.reserve(claim("a", "n1", "a1"), again=True)
+        ledger.reserve(claim("a", "n1", "a1"), after="a1")
     assert ledger.cancel(claim("a", "n1", "a2"))
 
 
@@ -102,7 +102,7 @@ def test_going_on_with_a_reservation_that_is_gone_reserves_nothing(
     if now_on:
         ledger.reserve(claim("a", now_on, "a2"))
     with pytest.raises(SupersededError):
-        ledger.reserve(claim("a", "n1", "a1"), again=True)
+        ledger.reserve(claim("a", "n1", "a1"), after="a1")
     assert free(ledger) == 2
 
 
@@ -176,7 +176,7 @@ def test_releasing_frees_what_a_pod_holds_anywhere_in_any_state_once(ledger: Led
 
 def test_adopting_takes_units_where_the_pod_runs_room_or_not(ledger: Ledger) -> None:
     ledger.confirm(ledger.reserve(claim("a", ip=2)))
-    assert ledger.adopt(claim("b"))
+    assert ledger.adopt(claim("b")) is not None
     assert ledger.view().domains["ip"]["n1"].used("ip", "n1") == 3
     assert free(ledger) == 0
     ledger.release("a")
@@ -185,20 +185,20 @@ def test_adopting_takes_units_where_the_pod_runs_room_or_not(ledger: Ledger) -> 
 
 def test_adopting_what_is_so_already_changes_nothing(ledger: Ledger) -> None:
     mine = ledger.reserve(claim("a", ip=1, seat=1))
-    assert ledger.adopt(mine)
-    assert not ledger.adopt(mine)
-    assert not ledger.adopt(claim("a", "n1", "other attempt", ip=1, seat=1))
+    assert ledger.adopt(mine) is not None
+    assert ledger.adopt(mine) is None
+    assert ledger.adopt(claim("a", "n1", "other attempt", ip=1, seat=1)) is None
 
 
 def test_adopting_ends_every_other_claim_of_the_pod(ledger: Ledger) -> None:
     ledger.reserve(claim("a", "n1", "a1", ip=1, seat=1))
-    assert ledger.adopt(claim("a", "n2", "a2"))
+    assert ledger.adopt(claim("a", "n2", "a2")) is not None
     assert held(ledger) == {"a": ("bound", "n2")}
     assert [free(ledger, *where) for where in (("ip", "n1"), ("seat", "n1"), ("ip", "n2"))] == [2, 3, 1]
 
 
 def test_adopting_on_a_node_without_the_pool_is_kept_until_release(ledger: Ledger) -> None:
-    assert ledger.adopt(claim("a", "n9"))
+    assert ledger.adopt(claim("a", "n9")) is not None
     assert "n9" not in ledger.view().free["ip"]
     assert ledger.release("a") == (Holding("ip", "n9", 1),)
     assert "n9" not in ledger.view().domains["ip"]

@@ -11,7 +11,7 @@ from berth.decisions import CapacityChange
 from berth.errors import RefusedError
 from berth.ledger import Ledger
 from berth.policy.pools import Capacity, Pool, PoolSpec
-from tests.support.ledgers import FaultyStore, claim, free, held, ledger_on, two_pools
+from tests.support.ledgers import FaultyStore, claim, free, held, ledger_on, resize, two_pools
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def ledger(store: FaultyStore) -> Ledger:
 
 def test_capacity_below_use_keeps_holders_and_gives_nothing_new(ledger: Ledger) -> None:
     ledger.reserve(claim("a", ip=2))
-    assert ledger.set_capacities({("ip", "n1"): 1}) == [CapacityChange("ip", "n1", 2, 1)]
+    assert resize(ledger, {("ip", "n1"): 1}) == [CapacityChange("ip", "n1", 2, 1)]
     assert ledger.view().free["ip"]["n1"] == (0, 1)
     assert ledger.reserve(claim("a", "n1", "a2", ip=2)).attempt == "a2"
     with pytest.raises(RefusedError, match=r"^ip: 0 of 1 free, 1 asked$"):
@@ -38,7 +38,7 @@ def test_capacity_below_use_keeps_holders_and_gives_nothing_new(ledger: Ledger) 
 
 def test_a_dropped_capacity_keeps_its_holders_and_goes_with_the_last(ledger: Ledger) -> None:
     mine = ledger.reserve(claim("a"))
-    assert [change.gained for change in ledger.set_capacities({("ip", "n1"): None})] == [0]
+    assert [change.gained for change in resize(ledger, {("ip", "n1"): None})] == [0]
     ledger.confirm(mine)
     with pytest.raises(RefusedError, match=r"^ip: none on this node$"):
         ledger.reserve(claim("b"))
@@ -48,8 +48,8 @@ def test_a_dropped_capacity_keeps_its_holders_and_goes_with_the_last(ledger: Led
 
 def test_a_capacity_that_comes_back_finds_its_holders(ledger: Ledger) -> None:
     ledger.reserve(claim("a"))
-    ledger.set_capacities({("ip", "n1"): None})
-    assert [change.gained for change in ledger.set_capacities({("ip", "n1"): 2})] == [2]
+    resize(ledger, {("ip", "n1"): None})
+    assert [change.gained for change in resize(ledger, {("ip", "n1"): 2})] == [2]
     assert free(ledger) == 1
 
 
@@ -57,15 +57,15 @@ def test_capacities_that_are_so_already_are_no_changes_and_no_commit(
     ledger: Ledger, store: FaultyStore
 ) -> None:
     store.faults = ["before"]
-    assert ledger.set_capacities({("ip", "n1"): 2, ("ip", "n9"): None}) == []
+    assert resize(ledger, {("ip", "n1"): 2, ("ip", "n9"): None}) == []
     assert store.faults == ["before"]
 
 
 def test_many_capacities_at_once_also_under_another_writer(ledger: Ledger, store: FaultyStore) -> None:
     store.faults = ["", "conflict", "conflict"]
     wanted: dict[tuple[str, str], int | None] = {("ip", f"m{i}"): 1 for i in range(250)}
-    assert len(ledger.set_capacities(wanted)) == 250
-    assert ledger.set_capacities(wanted) == []
+    assert len(resize(ledger, wanted)) == 250
+    assert resize(ledger, wanted) == []
 
 
 def test_applying_pools_adds_changes_and_removes(ledger: Ledger) -> None:

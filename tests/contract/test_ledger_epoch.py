@@ -13,20 +13,20 @@ from berth.ledger import Ledger
 from berth.policy.pools import Capacity, Pool, PoolSpec
 from berth.stores.base import Version
 from berth.stores.sqlite import SqliteStore
-from tests.support.ledgers import FaultyStore, claim, ledger_on
+from tests.support.ledgers import FaultyStore, claim, ledger_on, resize
 
 POOL = Pool("ip", "berth.dev/ip", PoolSpec(capacity=Capacity(per_domain=1)))
 MINE = claim("a")
 
 CALLS: dict[str, Callable[[Ledger], object]] = {
     "reserve": lambda ledger: ledger.reserve(MINE),
-    "reserve again": lambda ledger: ledger.reserve(MINE, again=True),
+    "reserve again": lambda ledger: ledger.reserve(MINE, after="a1"),
     "confirm": lambda ledger: ledger.confirm(MINE),
     "cancel": lambda ledger: ledger.cancel(MINE),
     "release": lambda ledger: ledger.release("a"),
     "adopt": lambda ledger: ledger.adopt(MINE),
     "apply_pools": lambda ledger: ledger.apply_pools({"ip": POOL}),
-    "set_capacities": lambda ledger: ledger.set_capacities({("ip", "n1"): 7}),
+    "set_capacities": lambda ledger: resize(ledger, {("ip", "n1"): 7}),
     "view": lambda ledger: ledger.view(),
 }
 
@@ -52,7 +52,7 @@ def rebuild(store: FaultyStore, *adopted: Claim) -> None:
     """As reconcile does: one unit of `ip` on n1, and what pods hold."""
     keeper = ledger_on(store, while_closed=True)
     mark = keeper.begin_rebuild("r")
-    keeper.set_capacities({("ip", "n1"): 1})
+    resize(keeper, {("ip", "n1"): 1})
     for each in adopted:
         keeper.adopt(each)
     keeper.open("e", mark)
@@ -130,7 +130,7 @@ def test_calls_of_before_the_loss_find_nothing_of_theirs_in_the_rebuilt_ledger(
         ledger.confirm(MINE)
     assert ledger.cancel(MINE) == ledger.release("a") == ()
     with pytest.raises(RefusedError):
-        ledger.reserve(MINE, again=True)
+        ledger.reserve(MINE, after="a1")
     assert [found.uid for found in ledger.view().claims()] == ["b"]
 
 

@@ -15,7 +15,7 @@ from berth.documents import Claim, Domain, View, decode_domain, domain_key
 from berth.errors import BerthError, RebuildingError, RefusedError, StoreUnavailableError
 from berth.ledger import Ledger
 from berth.stores.sqlite import SqliteStore
-from tests.support.ledgers import FaultyStore, claim, ledger_on
+from tests.support.ledgers import FaultyStore, claim, ledger_on, resize
 
 DEMANDS: dict[str, dict[str, int]] = {
     "a": {"ip": 1},
@@ -69,7 +69,7 @@ class LedgerMachine(RuleBasedStateMachine):
         for found in ledger.view().claims():
             freed = ledger.cancel(found) if found.state == "reserved" else ledger.release(found.uid)
             assert set(freed) == set(found.holdings)
-        ledger.set_capacities(dict.fromkeys(START))
+        resize(ledger, dict.fromkeys(START))
         assert [key for key in self.sqlite.changes(None).documents if key.startswith("domain/")] == []
 
     # Rules
@@ -96,7 +96,11 @@ class LedgerMachine(RuleBasedStateMachine):
             error = RefusedError
         elif now is not None and now[1] == "bound":
             after = self.claims
-        self._call(lambda ledger: ledger.reserve(wanted, again=again), Outcome(error, after), how)
+        self._call(
+            lambda ledger: ledger.reserve(wanted, after=wanted.attempt if again else None),
+            Outcome(error, after),
+            how,
+        )
 
     @rule(mine=calls, how=st.data())
     def confirm(self, mine: Claim, how: st.DataObject) -> None:
@@ -125,7 +129,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(where=st.sampled_from(sorted(START)), units=st.sampled_from([0, 1, 2, 3, None]))
     def set_capacity(self, where: tuple[str, str], units: int | None) -> None:
-        changes = self.ledgers[0].set_capacities({where: units})
+        changes = resize(self.ledgers[0], {where: units})
         assert len(changes) == (self.capacities[where] != units)
         self.capacities[where] = units
 
@@ -146,7 +150,7 @@ class LedgerMachine(RuleBasedStateMachine):
         mark = keeper.begin_rebuild("r")
         for uid, (node, _, attempt) in self.claims.items():
             keeper.adopt(claim(uid, node, attempt, **DEMANDS[uid]))
-        keeper.set_capacities(self.capacities)
+        resize(keeper, self.capacities)
         keeper.open("e", mark)
         self.open = self.adopted = True
 

@@ -199,7 +199,7 @@ def test_an_older_attempt_never_cancels_a_newer_one_s_reservation(path: Path) ->
             if attempt != last.attempt:
                 assert ledger.cancel(claim("the pod", "n1", attempt)) == ()
                 with pytest.raises(SupersededError):
-                    ledger.reserve(claim("the pod", "n1", attempt), again=True)
+                    ledger.reserve(claim("the pod", "n1", attempt), after=attempt)
         assert ledger.cancel(last) == last.holdings
 
 
@@ -230,7 +230,7 @@ def test_threads_that_read_a_view_while_another_updates_it_never_miss_what_is_th
         for _ in range(20_000):
             assert view.keys_of("a")
             assert view.claims_of("a")
-            assert {name for name, _ in view.free_of(["ip"])["ip"].items()} >= {"n1", "n2"}
+            assert {name for name, _ in view.free_for("b", ["ip"])["ip"].items()} >= {"n1", "n2"}
     finally:
         stop.set()
         updating.join()

@@ -4,6 +4,7 @@ The clock and the monotonic time stand still unless a test moves them; nothing s
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
+from berth.decisions import CapacityChange
 from berth.documents import Claim, Holding
 from berth.errors import StoreUnavailableError
 from berth.ledger import Ledger
@@ -64,12 +65,17 @@ def ledger_on(store: Store, *, while_closed: bool = False, time: Time | None = N
     return Ledger(store, clock=time, monotonic=time, sleep=time.sleep, while_closed=while_closed)
 
 
+def resize(ledger: Ledger, wanted: Mapping[tuple[str, str], int | None]) -> list[CapacityChange]:
+    """Set capacities whatever they are now."""
+    return ledger.set_capacities(wanted, ledger.view().capacities())
+
+
 def opened(path: Path, capacities: Mapping[tuple[str, str], int]) -> SqliteStore:
     """A store at this path with a ledger that is open and has these capacities."""
     store = SqliteStore(path)
     keeper = ledger_on(store, while_closed=True)
     mark = keeper.begin_rebuild("rebuild-1")
-    keeper.set_capacities(capacities)
+    resize(keeper, capacities)
     keeper.open("epoch-1", mark)
     return store
 

@@ -17,6 +17,7 @@ from berth.settings import Settings
 from berth.stores.sqlite import SqliteStore
 from berth.verbs import bind, prioritize
 from berth.verbs import filter as filter_verb
+from tests.support.ledgers import resize
 from tests.support.objects import EVENTS, IP, SEAT, candidates, filter_call, pool
 
 NODES = ["n1", "n2", "n3"]
@@ -43,7 +44,7 @@ def opened(store: SqliteStore, capacities: Mapping[tuple[str, str], int], *pools
     rebuilding = Ledger(store, while_closed=True)
     mark = rebuilding.begin_rebuild("r1")
     rebuilding.apply_pools({found.name: found for found in pools or (pool(),)})
-    rebuilding.set_capacities(dict(capacities))
+    resize(rebuilding, dict(capacities))
     rebuilding.open("e1", mark)
     return Ledger(store)
 
@@ -88,7 +89,7 @@ def test_refused_nodes_stand_only_where_preemption_is_not_tried(store: SqliteSto
 def test_a_node_below_what_it_gave_out_has_none_free(store: SqliteStore, path: Path) -> None:
     ledger = opened(store, ips(10))
     hold(ledger, "n1", 8)
-    ledger.set_capacities({("underlay-ip", "n1"): 5})
+    resize(ledger, {("underlay-ip", "n1"): 5})
     refused = filtered(path, {IP: 1}, ["n1"])["FailedAndUnresolvableNodes"]
     assert refused == {"n1": "underlay-ip: 0 of 5 free, 1 asked"}
 

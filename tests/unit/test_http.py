@@ -33,8 +33,8 @@ def endpoint(
     limit: int = LIMIT,
     token: str | None = None,
 ) -> Endpoint:
-    def failed(message: str, expected: bool) -> Reply:
-        return Reply(200, json.dumps({"Error": message, "expected": expected}).encode())
+    def failed(message: str, retryable: bool) -> Reply:
+        return Reply(200, json.dumps({"Error": message, "retryable": retryable}).encode())
 
     return Endpoint(name="filter", answer=answer, failed=failed, health=health, body_limit=limit, token=token)
 
@@ -108,7 +108,7 @@ def test_a_failure_on_purpose_is_answered_and_logged_in_its_own_words(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     reply = ask(endpoint(raising(StoreUnavailableError("the ledger is busy"))))
-    assert json.loads(reply.body) == {"Error": "the ledger is busy", "expected": True}
+    assert json.loads(reply.body) == {"Error": "the ledger is busy", "retryable": True}
     assert "filter: the ledger is busy" in caplog.text
     assert "Traceback" not in caplog.text
 
@@ -116,7 +116,7 @@ def test_a_failure_on_purpose_is_answered_and_logged_in_its_own_words(
 def test_a_refusal_is_answered_and_is_no_trouble_to_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     reply = ask(endpoint(raising(RefusedError("k80: 0 of 1 free, 1 asked"))))
-    assert json.loads(reply.body) == {"Error": "k80: 0 of 1 free, 1 asked", "expected": True}
+    assert json.loads(reply.body) == {"Error": "k80: 0 of 1 free, 1 asked", "retryable": False}
     assert caplog.text == ""
 
 
@@ -125,7 +125,7 @@ def test_a_foreign_error_is_told_by_its_type_alone_and_logged_in_full(
 ) -> None:
     reply = ask(endpoint(raising(RuntimeError("password hunter2 in <b>/home/someone</b>"))))
     message = "internal error (RuntimeError); see the log of filter"
-    assert json.loads(reply.body) == {"Error": message, "expected": False}
+    assert json.loads(reply.body) == {"Error": message, "retryable": False}
     assert b"hunter2" not in reply.body
     assert "hunter2" in caplog.text
     assert "Traceback" in caplog.text

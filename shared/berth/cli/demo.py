@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -154,9 +154,9 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
 def _trouble(what: Mapping[str, object]) -> None:
     """Of all state changes only the bad ones are of interest here."""
     if what.get("state") in ("died", "lost", "failed"):
-        sys.stderr.write(f"berth demo: {json.dumps(what)}\n")
+        with suppress(OSError):  # the thread that says so has the functions to look after
+            sys.stderr.write(f"berth demo: {json.dumps(what)}\n")
 
 
 def _show(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    print(text, flush=True)

@@ -1,6 +1,7 @@
 """Every function as its own functions-framework process on 127.0.0.1, kept alive.
 Not a production server: Knative does this in a cluster."""
 
+import contextlib
 import ctypes
 import http.client
 import os
@@ -128,8 +129,10 @@ class Function:
     def _copy_output(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None  # for mypy: it is a pipe
         for line in process.stdout:
-            sys.stderr.write(f"{self.name} | {line.decode(errors='replace')}")
-            sys.stderr.flush()
+            # Read on even if nobody listens: a full pipe would stop the function.
+            with contextlib.suppress(OSError, AttributeError):
+                sys.stderr.write(f"{self.name} | {line.decode(errors='replace')}")
+                sys.stderr.flush()
 
 
 class Functions:

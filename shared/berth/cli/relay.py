@@ -19,7 +19,10 @@ _TYPES = {"ADDED": "add", "MODIFIED": "update", "DELETED": "delete"}
 _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)  # between a delivery's tries: five retries in 3.1 s, as Knative's source
 _RETRIED = (404, 413, 425, 429, 502, 503, 504)
 _EVERY_SECONDS = 60.0
-_WATCH_PAUSES = (1.0, 30.0)  # after a watch that failed: first and longest
+_ANSWER_SECONDS = 600.0  # reconcile rebuilds a large ledger in one call
+_WATCH_PAUSE = 4.0  # longest pause after a watch that failed
+_POOLS_PAUSE = 30.0  # the same for Pools, which a cluster may not serve at all
+_POOLS = "/apis/berth.dev/v1alpha1/pools"
 _FILE_SECONDS = 0.2
 
 
@@ -39,24 +42,22 @@ class Relay:
         self._stop = threading.Event()
         self._reconcile_now = threading.Event()
         self._first_done = threading.Event()
+        self._watching: dict[str, threading.Event] = {}
 
     def start(self) -> None:
         """Begin to watch and to tick; the first reconcile is sent at once."""
-        targets = [
-            ("/api/v1/pods", {"fieldSelector": f"spec.schedulerName={name}"}, "release")
-            for name in self._schedulers
-        ]
-        targets.append(("/api/v1/nodes", {}, "inventory"))
-        if self._pools is None:
-            targets.append(("/apis/berth.dev/v1alpha1/pools", {}, "inventory"))
-        for target in targets:
-            threading.Thread(target=self._follow, args=target, daemon=True).start()
+        for name in self._schedulers:
+            self._start_watch("/api/v1/pods", {"fieldSelector": f"spec.schedulerName={name}"}, "release")
+        self._start_watch("/api/v1/nodes", {}, "inventory")
         if self._pools is not None:
             threading.Thread(target=self._follow_file, args=(self._pools,), daemon=True).start()
+        else:
+            # Nobody waits for this one: the cluster may not serve Pools.
+            self._start_follow(_POOLS, {}, "inventory", threading.Event(), _POOLS_PAUSE)
         threading.Thread(target=self._tick, daemon=True).start()
 
     def wait_first_reconcile(self, stop: threading.Event) -> bool:
-        """Wait until one reconcile went through; False if stopped before."""
+        """Wait until a reconcile went through with all watches standing; False if stopped before."""
         while not self._first_done.wait(0.05):
             if stop.is_set():
                 return False
@@ -66,21 +67,32 @@ class Relay:
         self._stop.set()
         self._reconcile_now.set()
 
-    def _follow(self, path: str, query: Mapping[str, str], function: str) -> None:
+    def _start_watch(self, path: str, query: Mapping[str, str], function: str) -> None:
+        standing = self._watching[f"{path} {query}"] = threading.Event()
+        self._start_follow(path, query, function, standing, _WATCH_PAUSE)
+
+    def _start_follow(self, *arguments: object) -> None:
+        threading.Thread(target=self._follow, args=arguments, daemon=True).start()
+
+    def _follow(
+        self, path: str, query: Mapping[str, str], function: str, standing: threading.Event, longest: float
+    ) -> None:
         """List, then watch on from there; for ever, until stopped."""
-        first, pause = True, _WATCH_PAUSES[0]
+        pause, said = 1.0, ""
         while not self._stop.is_set():
             try:
                 _, version = self._cluster.snapshot(path, query)
-                if not first:
-                    self._reconcile_now.set()  # what happened between two watches was not seen
-                first, pause = False, _WATCH_PAUSES[0]
+                standing.set()
+                self._reconcile_now.set()  # what happened before this list was not seen by any watch
+                pause, said = 1.0, ""
                 for kind, item in self._cluster.watch(path, query, version, self._stop):
                     self._send(function, _event(self._cluster.host, _TYPES[kind], item), item)
             except BerthError as error:
-                self._say({"watch": path, "state": "failed", "why": str(error)})
+                if str(error) != said:
+                    said = str(error)
+                    self._say({"watch": path, "state": "failed", "why": said})
                 self._stop.wait(pause)
-                pause = min(2 * pause, _WATCH_PAUSES[1])
+                pause = min(2 * pause, longest)
 
     def _follow_file(self, path: Path) -> None:
         """A changed file of Pools is taken over at once, as a changed Pool object would be."""
@@ -94,13 +106,15 @@ class Relay:
     def _tick(self) -> None:
         while not self._stop.is_set():
             self._reconcile_now.clear()
+            standing = all(watch.is_set() for watch in self._watching.values())
             report = self._send("reconcile", _ping(), {"action": "reconcile"})
             if report is None:
                 self._stop.wait(1.0)
                 continue
             for problem in json.loads(report).get("problems", ()):
                 self._say({"state": "problem", "why": problem})
-            self._first_done.set()
+            if standing:
+                self._first_done.set()
             self._reconcile_now.wait(_EVERY_SECONDS)
 
     def _send(self, function: str, headers: Mapping[str, str], data: Any) -> str | None:
@@ -118,7 +132,7 @@ class Relay:
         return None
 
     def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
-        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
+        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_ANSWER_SECONDS)
         try:
             connection.request("POST", "/", body, dict(headers))
             reply = connection.getresponse()

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import yaml
 
+from berth.errors import SettingsError
 from berth.policy.pools import GROUP
 
 
@@ -40,11 +41,14 @@ def configuration(
 
 
 def write(path: Path, document: Mapping[str, Any]) -> None:
-    """Write it for its owner's eyes only: the URLs may hold the token."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch(mode=0o600)
-    path.chmod(0o600)
-    path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    """Write it for its owner's eyes only: the URLs may hold the token. Raises SettingsError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.chmod(0o600)
+        path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"can't write {path} (--scheduler-config): {error.strerror}") from error
 
 
 def _profile(name: str, groups: list[str]) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 For a laptop, a test or a first look at a real cluster; in production Knative runs the same functions."""
 
 import argparse
+import contextlib
 import json
 import os
 import signal
-import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +15,7 @@ from berth.cli import scheduler_config
 from berth.cli.processes import Functions, Say, functions_folder
 from berth.cli.relay import Relay
 from berth.cluster import connect
+from berth.ledger import Ledger
 from berth.policy.pools import GROUP, parse
 from berth.settings import Settings
 from berth.steps.stock import documents
@@ -24,10 +25,12 @@ from berth.stores import open_store
 def run(options: argparse.Namespace) -> int:
     """Run until SIGINT or SIGTERM. Raises SettingsError before anything is started."""
     found = settings.from_environment()
-    open_store(found.store).close()
+    _check_ledger(found.store)
     cluster = connect()
     groups = _groups(found)
     say = _say_json if options.json else _say_text
+    if not options.json:
+        _print(f"berth: ledger {found.store}")
     folder = Path(options.functions).absolute() if options.functions else functions_folder()
     functions = Functions(folder, options.port, say)
     if options.scheduler_config:
@@ -50,6 +53,15 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _check_ledger(url: str) -> None:
+    """Without a ledger nothing would ever be ready. Raises the store's error."""
+    store = open_store(url)
+    try:
+        Ledger(store, while_closed=True).check()
+    finally:
+        store.close()
+
+
 def _groups(found: Settings) -> set[str]:
     """The domains of the Pools' resources, as far as they are known before the cluster is asked."""
     if found.pools is None:
@@ -59,7 +71,8 @@ def _groups(found: Settings) -> set[str]:
 
 
 def _write(path: Path, urls: Mapping[str, str], found: Settings, groups: set[str], say: Say) -> None:
-    kubeconfig = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    listed = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    kubeconfig = listed.split(os.pathsep)[0]  # kube-scheduler takes one
     document = scheduler_config.configuration(
         urls,
         kubeconfig=str(Path(kubeconfig).absolute()),
@@ -72,8 +85,7 @@ def _write(path: Path, urls: Mapping[str, str], found: Settings, groups: set[str
 
 
 def _say_json(what: Mapping[str, object]) -> None:
-    sys.stdout.write(json.dumps(what, separators=(",", ":")) + "\n")
-    sys.stdout.flush()
+    _print(json.dumps(what, separators=(",", ":")))
 
 
 def _say_text(what: Mapping[str, object]) -> None:
@@ -84,7 +96,10 @@ def _say_text(what: Mapping[str, object]) -> None:
         "ready": "ready" if subject else "ready: all functions answer, the ledger is reconciled",
     }
     state = str(what.get("state"))
-    sys.stdout.write(
-        " ".join(filter(None, ("berth:", str(subject or ""), words.get(state, state), more))) + "\n"
-    )
-    sys.stdout.flush()
+    _print(" ".join(filter(None, ("berth:", str(subject or ""), words.get(state, state), more))))
+
+
+def _print(line: str) -> None:
+    """Threads that keep the functions alive say things: a reader that is gone must not end them."""
+    with contextlib.suppress(OSError):
+        print(line, flush=True)

@@ -11,9 +11,18 @@ from berth.policy.pools import Pool
 from berth.steps.claims import claim_of
 
 
-def adopt(ledger: Ledger, cluster: Cluster, pods: Iterable[Pod], known: Collection[str], now: float) -> int:
-    """How many of these pods were adopted; those whose UID is `known` are left as they are."""
-    resources = ledger.view().resources
+def adopt(
+    ledger: Ledger,
+    cluster: Cluster,
+    pods: Iterable[Pod],
+    resources: Mapping[str, Pool],
+    now: float,
+    known: Collection[str] = (),
+) -> int:
+    """How many of these pods were adopted, by the Pools in `resources`; whose UID is `known` is left alone.
+
+    Call it before new Pools are applied: once the ledger has a Pool, any node event gives out its capacity.
+    """
     adopted = [pod for pod in pods if pod.metadata.uid not in known and _adopted(ledger, pod, resources, now)]
     if adopted:
         # A pod may have gone between the list and its adoption, with its event: look once more.
@@ -29,4 +38,4 @@ def _adopted(ledger: Ledger, pod: Pod, resources: Mapping[str, Pool], now: float
     if not node or pod.finished:
         return False
     units = demand(pod, resources).units
-    return bool(units) and ledger.adopt(claim_of(pod, node, units, since=now))
+    return bool(units) and ledger.adopt(claim_of(pod, node, units, since=now)) is not None

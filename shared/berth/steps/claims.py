@@ -1,6 +1,7 @@
 """From a pod to its claim on a node, from a claim to the pod's annotation, and settling a claim in doubt.
 A claim says what the ledger gave; whether the pod runs there, only the API server knows."""
 
+import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -9,8 +10,11 @@ import msgspec
 
 from berth.cluster import Cluster
 from berth.documents import Claim, Holding
+from berth.errors import BerthError
 from berth.ledger import Ledger
 from berth.objects import Meta, Pod
+
+log = logging.getLogger("berth.claims")
 
 ALLOCATED = "berth.dev/allocated"
 CONDITION = "berth.dev/Waiting"
@@ -81,18 +85,12 @@ def settle(ledger: Ledger, cluster: Cluster, claim: Claim, now: float, timeout: 
     node = pod.spec.node_name
     if not node:
         return Settled(pod, ledger.cancel(claim))
-    ledger.adopt(moved(claim, node), anew=False)
-    return Settled(pod)
-
-
-def release_gone(ledger: Ledger, uid: str, label: str) -> tuple[Holding, ...]:
-    """Free what a pod held of whom the API server says that namespace/name `label` is not it any more.
-
-    A forged call or event can pair a name that is gone with the UID of a pod that lives: its claims tell its
-    own name, and then nothing is freed (promise 4).
-    """
-    claims = ledger.view().claims_of(uid)
-    return ledger.release(uid) if all(claim.label == label for claim in claims) else ()
+    try:
+        return Settled(pod, ledger.adopt(moved(claim, node), anew=False) or ())
+    except BerthError as error:
+        # The pod is bound: that is the answer, and the ledger follows.
+        log.warning("pod %s is on %s, and its claim waits for reconcile: %s", claim.label, node, error)
+        return Settled(pod)
 
 
 def moved(claim: Claim, node: str) -> Claim:

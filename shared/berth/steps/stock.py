@@ -1,7 +1,7 @@
 """Take stock: Pools from their active source, capacities from the nodes as they are, both into the ledger.
 It frees and wakes nobody; it returns what changed."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -41,26 +41,27 @@ def documents(path: Path) -> list[Any]:
         raise BadInputError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
 
 
-def take_stock(ledger: Ledger, nodes: Iterable[Node]) -> list[CapacityChange]:
-    """Set every domain's capacity by all nodes; a domain whose node is not there loses its capacity."""
+def take_stock(ledger: Ledger, nodes: Callable[[], Iterable[Node]]) -> list[CapacityChange]:
+    """Set every domain's capacity by all nodes, which are asked for only once it is known what the ledger
+    has: so a later look of somebody else's is not undone. A domain whose node is gone loses its capacity."""
     view = ledger.view()
-    wanted: dict[tuple[str, str], int | None] = {
-        (pool, name): None for pool, domains in view.domains.items() for name in list(domains)
-    }
-    for node in nodes:
+    known = view.capacities()
+    wanted: dict[tuple[str, str], int | None] = dict.fromkeys(known)
+    for node in nodes():
         wanted |= {(pool.name, node.metadata.name): pool.capacity(node) for pool in view.pools.values()}
-    return ledger.set_capacities(wanted)
+    return ledger.set_capacities(wanted, known)
 
 
-def take_stock_of(ledger: Ledger, name: str, node: Node | None) -> list[CapacityChange]:
+def take_stock_of(ledger: Ledger, name: str, node: Callable[[], Node | None]) -> list[CapacityChange]:
     """The same for one node; None: it is gone."""
     view = ledger.view()
-    return ledger.set_capacities(
-        {
-            (pool, name): view.pools[pool].capacity(node) if node is not None and pool in view.pools else None
-            for pool in {*view.pools, *view.domains}
-        }
-    )
+    known = {(pool, name): view.capacities().get((pool, name)) for pool in {*view.pools, *view.domains}}
+    found = node()
+    wanted = {
+        (pool, name): view.pools[pool].capacity(found) if found is not None and pool in view.pools else None
+        for pool, _ in known
+    }
+    return ledger.set_capacities(wanted, known)
 
 
 def problems(pools: Iterable[Pool], nodes: Iterable[Node]) -> list[str]:

@@ -16,7 +16,7 @@ from berth.stores.base import Changes, Cursor, Document, Version
 
 T = TypeVar("T")
 
-_BUSY_SECONDS = 2.0
+_BUSY_SECONDS = 1.0
 _KEPT_DELETIONS = 10_000  # deletions remembered for readers that are behind
 _BATCH = 500  # keys in one statement; SQLite allows 32,766 parameters, older builds 999
 

@@ -24,7 +24,7 @@ from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.policy.demand import demand, might_ask
 from berth.settings import Settings
-from berth.steps.claims import BIND_SECONDS, allocated, claim_of, release_gone, settle
+from berth.steps.claims import BIND_SECONDS, allocated, claim_of, settle
 from berth.steps.wake import room_in, wake
 from berth.stores import open_store
 
@@ -54,19 +54,17 @@ class Bind:
         """Return when the pod is bound to the node and its claim stands; else raise a BerthError that says
         why it is not. No Error is raised after a Binding succeeded."""
         until = self._monotonic() + BIND_SECONDS
-        attempt, claim = self._new_attempt(), None
+        claim = None
         while True:
             pod = self._unbound(call, claim, until)
             if pod is None:
                 return
             try:
-                claim = self._reserve(pod, call.node, attempt, claim)
+                claim = self._reserve(pod, call.node, claim, until)
             except ElsewhereError as error:
-                self._free(
-                    settle(
-                        self._ledger, self._cluster, error.claim, self._clock(), self._left(until, call)
-                    ).freed
-                )
+                left = self._left(until, call)
+                settled = settle(self._ledger, self._cluster, error.claim, self._clock(), left)
+                self._free(settled.freed, until)
                 continue
             if self._bound(call, pod, claim, until):
                 return
@@ -76,17 +74,17 @@ class Bind:
         can't be bound to it."""
         pod = self._cluster.pod(call.namespace, call.name, self._left(until, call))
         if pod is None or pod.metadata.uid != call.uid:
-            self._free(release_gone(self._ledger, call.uid, f"{call.namespace}/{call.name}"))
+            self._free(self._ledger.release(call.uid, f"{call.namespace}/{call.name}"), until)
             raise RefusedError(f"pod {call.namespace}/{call.name} with UID {call.uid} is gone")
         if pod.spec.node_name:
-            self._adopt(pod)
+            self._adopt(pod, until)
             if pod.spec.node_name == call.node:
                 return None
             raise RefusedError(f"pod {pod.label} is bound to node {pod.spec.node_name} already")
         why = self._not_ours(pod)
         if why is not None:
             if claim is not None:
-                self._free(self._ledger.cancel(claim))
+                self._free(self._ledger.cancel(claim), until)
             raise RefusedError(f"pod {pod.label} {why}")
         return pod
 
@@ -98,17 +96,18 @@ class Bind:
             return "is being deleted or has finished"
         return "has scheduling gates" if pod.spec.scheduling_gates else None
 
-    def _reserve(self, pod: Pod, node: str, attempt: str, mine: Claim | None) -> Claim | None:
+    def _reserve(self, pod: Pod, node: str, mine: Claim | None, until: float) -> Claim | None:
         """The pod's reservation, None if it asks for nothing. Raises RefusedError, ElsewhereError."""
         units = self._units(pod)
         if not units:
             return None
-        wanted = claim_of(pod, node, units, attempt, self._clock())
+        wanted = claim_of(pod, node, units, self._new_attempt(), self._clock())
         try:
-            return self._ledger.reserve(wanted, again=mine is not None)
+            return self._ledger.reserve(wanted, after=None if mine is None else mine.attempt)
         except SupersededError:
             if mine is not None:
-                self._free(self._ledger.cancel(mine))  # its Binding was refused, or we would not try again
+                # Its Binding was refused, or we would not try again.
+                self._free(self._ledger.cancel(mine), until)
             raise
 
     def _bound(self, call: wire.BindingCall, pod: Pod, claim: Claim | None, until: float) -> bool:
@@ -137,7 +136,7 @@ class Bind:
             pod = self._cluster.pod(call.namespace, call.name, self._left(until, call))
         else:
             pod, freed = settle(self._ledger, self._cluster, claim, self._clock(), self._left(until, call))
-            self._free(freed)
+            self._free(freed, until)
         if pod is not None and pod.metadata.uid == call.uid and pod.spec.node_name == call.node:
             return True
         raise RefusedError(
@@ -154,24 +153,26 @@ class Bind:
                 "pod %s is bound, and its claim stays reserved until reconcile: %s", claim.label, error
             )
 
-    def _adopt(self, pod: Pod) -> None:
+    def _adopt(self, pod: Pod, until: float) -> None:
         """The pod is bound: its claim belongs on its node, whoever bound it."""
         node = pod.spec.node_name or ""
         try:
             units = self._units(pod)
-            if units and not pod.finished and self._ledger.adopt(claim_of(pod, node, units)):
-                self._look_again(pod)
+            freed = self._ledger.adopt(claim_of(pod, node, units)) if units and not pod.finished else None
+            if freed is not None:
+                self._look_again(pod, until)
+                self._free(freed, until)
         except BerthError as error:
             log.warning(
                 "pod %s is bound to %s, and its claim waits for reconcile: %s", pod.label, node, error
             )
 
-    def _look_again(self, pod: Pod) -> None:
+    def _look_again(self, pod: Pod, until: float) -> None:
         """The pod may have gone, with its event, between the look and the adoption."""
         meta = pod.metadata
         now = self._cluster.pod(meta.namespace or "default", meta.name, _WAKE_SECONDS)
         if now is None or now.metadata.uid != meta.uid or now.finished:
-            self._free(self._ledger.release(meta.uid))
+            self._free(self._ledger.release(meta.uid), until)
 
     def _units(self, pod: Pod) -> Mapping[str, int]:
         if not might_ask(pod):
@@ -181,16 +182,16 @@ class Bind:
             raise RefusedError(asked.refusal)
         return asked.units
 
-    def _free(self, freed: tuple[Holding, ...]) -> None:
-        until, room = self._monotonic() + _WAKE_SECONDS, room_in(freed)
+    def _free(self, freed: tuple[Holding, ...], until: float) -> None:
+        """Wake who could use what was freed, for a while beyond bind's deadline at most."""
         try:
             wake(
                 self._ledger,
                 self._cluster,
                 self._schedulers,
-                room,
+                room_in(freed),
                 self._clock(),
-                left=lambda: until - self._monotonic(),
+                left=lambda: until + _WAKE_SECONDS - self._monotonic(),
             )
         except BerthError as error:
             log.warning("waiting pods were not woken, reconcile will: %s", error)

@@ -20,7 +20,7 @@ def run(ledger: Ledger, call: wire.Candidates) -> dict[str, str]:
     asked = demand(call.pod, view.resources)
     if asked.refusal is not None:
         return dict.fromkeys(call.names, asked.refusal)
-    return refusals(call.names, asked.units, view.free_of(asked.units))
+    return refusals(call.names, asked.units, view.free_for(call.pod.metadata.uid, asked.units))
 
 
 def endpoint(settings: Settings) -> Endpoint:

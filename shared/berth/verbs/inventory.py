@@ -12,6 +12,7 @@ from berth.events import Event
 from berth.http import Endpoint, Reply
 from berth.ledger import Ledger
 from berth.objects import Node
+from berth.policy.pools import by_resource
 from berth.settings import Settings
 from berth.steps.adopt import adopt
 from berth.steps.stock import read_pools, take_stock, take_stock_of
@@ -27,10 +28,11 @@ def run(
     if kind == "Node":
         changes = _node(ledger, cluster, event)
     elif kind == "Pool":
-        if ledger.apply_pools(read_pools(settings.pools, cluster)):
-            # Before there is capacity: what running pods hold of a new Pool must not be given out again.
-            adopt(ledger, cluster, cluster.pods(), (), clock())
-        changes = take_stock(ledger, cluster.nodes())
+        pools = read_pools(settings.pools, cluster)
+        if pools != ledger.view().pools:
+            adopt(ledger, cluster, cluster.pods(), by_resource(pools), clock())
+            ledger.apply_pools(pools)
+        changes = take_stock(ledger, cluster.nodes)
     else:
         raise BadInputError(f"inventory takes events of Nodes and Pools, and this is about a {kind}")
     woken = wake(ledger, cluster, settings.scheduler_names, room_in(changes), clock())
@@ -41,7 +43,7 @@ def _node(ledger: Ledger, cluster: Cluster, event: Event) -> list[CapacityChange
     name: str = event.about(Node).metadata.name
     if not name:
         raise BadInputError("the event's Node has no name")
-    return take_stock_of(ledger, name, cluster.node(name))
+    return take_stock_of(ledger, name, lambda: cluster.node(name))
 
 
 def endpoint(settings: Settings) -> Endpoint:

@@ -18,7 +18,7 @@ def run(ledger: Ledger, call: wire.Candidates) -> list[tuple[str, int]]:
         return [(name, 0) for name in call.names]
     view = ledger.view()
     units = demand(call.pod, view.resources).units
-    return scores(call.names, units, view.free_of(units), view.pools)
+    return scores(call.names, units, view.free_for(call.pod.metadata.uid, units), view.pools)
 
 
 def endpoint(settings: Settings) -> Endpoint:

@@ -14,13 +14,15 @@ import msgspec
 
 from berth import wire
 from berth.cluster import Cluster, connect
+from berth.decisions import agrees
 from berth.documents import Claim
-from berth.errors import BerthError, ClusterUnavailableError, StoreFailedError, StoreUnavailableError
+from berth.errors import BerthError, ClusterRefusedError, RetryableError, StoreFailedError
 from berth.events import failed
 from berth.http import Endpoint, Reply
 from berth.ledger import Ledger
 from berth.objects import Node, Pod
 from berth.policy.demand import demand, might_ask
+from berth.policy.pools import Pool, by_resource
 from berth.settings import Settings
 from berth.steps.adopt import adopt
 from berth.steps.claims import BIND_SECONDS, claim_of, fence, settle
@@ -62,37 +64,44 @@ class Reconcile:
     def run(self) -> Report:
         """Mend all there is. Raises store and cluster errors; what was done until then stands."""
         report = Report()
-        self._apply_pools(report)
+        pools = self._read_pools(report)
+        resources = by_resource(pools)
         mark = None
         if not self._ledger.view().open:
             mark = self._ledger.begin_rebuild(self._new_id())
             self._fence_waiting()
         claims = self._ledger.view().claims()
-        nodes, pods = self._cluster.nodes(), self._cluster.pods()
-        self._mend(report, claims, pods)
+        pods = self._cluster.pods()
+        self._mend(report, claims, pods, resources)
         known = {claim.uid for claim in claims}
-        report.adopted = adopt(self._ledger, self._cluster, pods, known, self._clock())
-        self._stock(report, nodes)  # last: new capacity is given only beside the claims of those who use it
+        report.adopted = adopt(self._ledger, self._cluster, pods, resources, self._clock(), known)
+        # Only now: what running pods hold of a new Pool is in the ledger before its capacity is.
+        report.pools = self._ledger.apply_pools(pools)
+        self._stock(report)
         if mark is not None:
             self._ledger.open(self._new_id(), mark)
             report.rebuilt = True
+        report.woken = self._wake()
+        return report
+
+    def _wake(self) -> int:
         free = {
             pool: sum(units for units, _ in domains.values())
             for pool, domains in self._ledger.view().free.items()
         }
         room = {pool: units for pool, units in free.items() if units}
         schedulers = self._settings.scheduler_names
-        report.woken = wake(self._ledger, self._cluster, schedulers, room, self._clock(), everyone=True)
-        return report
+        return wake(self._ledger, self._cluster, schedulers, room, self._clock(), everyone=True)
 
-    def _apply_pools(self, report: Report) -> None:
+    def _read_pools(self, report: Report) -> Mapping[str, Pool]:
         try:
-            report.pools = self._ledger.apply_pools(read_pools(self._settings.pools, self._cluster))
-        except (ClusterUnavailableError, StoreUnavailableError, StoreFailedError):
+            return read_pools(self._settings.pools, self._cluster)
+        except (RetryableError, StoreFailedError):
             raise
         except BerthError as error:
             # A typo in a Pool must not stop claims from being mended: the Pools applied last stay.
             report.problems.append(str(error))
+            return self._ledger.view().pools
 
     def _fence_waiting(self) -> None:
         """Every waiting pod that may hold a reservation, also of a Pool that is not known now."""
@@ -101,33 +110,47 @@ class Reconcile:
                 if pod.waiting and might_ask(pod):
                     fence(self._cluster, pod, self._clock(), _FENCE_SECONDS)
 
-    def _stock(self, report: Report, nodes: list[Node]) -> None:
-        report.capacities = len(take_stock(self._ledger, nodes))
+    def _stock(self, report: Report) -> None:
+        nodes: list[Node] = []
+
+        def asked() -> list[Node]:
+            nodes.extend(self._cluster.nodes())
+            return nodes
+
+        report.capacities = len(take_stock(self._ledger, asked))
         report.problems += problems(self._ledger.view().pools.values(), nodes)
 
-    def _mend(self, report: Report, claims: Iterable[Claim], pods: Iterable[Pod]) -> None:
+    def _mend(
+        self, report: Report, claims: Iterable[Claim], pods: Iterable[Pod], resources: Mapping[str, Pool]
+    ) -> None:
         """Claims of pods that are gone, that run elsewhere, or whose bind died."""
         by_uid = {pod.metadata.uid: pod for pod in pods}
         for claim in claims:
-            pod = by_uid.get(claim.uid)
-            if pod is None or pod.finished:
-                report.released += bool(self._ledger.release(claim.uid))
-            elif pod.spec.node_name:
-                report.settled += self._agree(claim, pod)
-            elif claim.state == "bound" or self._clock() - claim.since > BIND_SECONDS:
-                settle(self._ledger, self._cluster, claim, self._clock(), _FENCE_SECONDS)
-                report.settled += 1
+            try:
+                self._mend_one(report, claim, by_uid.get(claim.uid), resources)
+            except ClusterRefusedError as error:
+                # A webhook that refuses one pod's fence must not keep the rest from being mended.
+                report.problems.append(f"the claim of pod {claim.label} was not settled: {error}")
 
-    def _agree(self, claim: Claim, pod: Pod) -> bool:
+    def _mend_one(self, report: Report, claim: Claim, pod: Pod | None, resources: Mapping[str, Pool]) -> None:
+        if pod is None or pod.finished:
+            report.released += bool(self._ledger.release(claim.uid))
+        elif pod.spec.node_name:
+            report.settled += self._agree(claim, pod, resources)
+        elif claim.state == "bound" or self._clock() - claim.since > BIND_SECONDS:
+            settle(self._ledger, self._cluster, claim, self._clock(), _FENCE_SECONDS)
+            report.settled += 1
+
+    def _agree(self, claim: Claim, pod: Pod, resources: Mapping[str, Pool]) -> bool:
         """The claim of a running pod says what the pod asks for, on its node."""
-        view = self._ledger.view()
-        asked = demand(pod, view.resources)
-        if asked.refusal is not None or any(each.pool not in view.pools for each in claim.holdings):
+        asked = demand(pod, resources)
+        pools = {pool.name for pool in resources.values()}
+        if asked.refusal is not None or any(holding.pool not in pools for holding in claim.holdings):
             return False  # its Pool was taken away: the claim stays, for the day it is put back
         if not asked.units:
             return bool(self._ledger.release(claim.uid))
         agreed = claim_of(pod, pod.spec.node_name or "", asked.units, claim.attempt, claim.since)
-        return self._ledger.adopt(agreed, anew=False)
+        return not agrees(claim, agreed) and self._ledger.adopt(agreed, anew=False) is not None
 
 
 def endpoint(settings: Settings) -> Endpoint:

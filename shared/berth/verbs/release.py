@@ -13,7 +13,6 @@ from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.policy.demand import demand
 from berth.settings import Settings
-from berth.steps.claims import release_gone
 from berth.steps.wake import room_in, wake
 from berth.stores import open_store
 
@@ -36,7 +35,7 @@ def run(
     found = cluster.pod(pod.metadata.namespace or "default", pod.metadata.name)
     if found is not None and found.metadata.uid == pod.metadata.uid and not found.finished:
         return {"released": 0, "why": f"the API server says that pod {pod.label} lives"}
-    freed = room_in(release_gone(ledger, pod.metadata.uid, pod.label))
+    freed = room_in(ledger.release(pod.metadata.uid, pod.label))
     # A repeated event frees nothing, but the first may have failed before it woke anyone.
     room = freed or demand(pod, ledger.view().resources).units
     return {"released": sum(freed.values()), "woken": wake(ledger, cluster, schedulers, room, clock())}
