@@ -2,7 +2,8 @@
 A claim says what the ledger gave; whether the pod runs there, only the API server knows."""
 
 import logging
-from collections.abc import Mapping
+import uuid
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -47,18 +48,20 @@ def allocated(claim: Claim) -> dict[str, str]:
     return {ALLOCATED: msgspec.json.encode(claim.holdings).decode()}
 
 
-def condition(reason: str, message: str, now: float) -> dict[str, str]:
+def condition(
+    reason: str, message: str, now: float, unique: Callable[[], str] = lambda: uuid.uuid4().hex[:8]
+) -> dict[str, str]:
     """The condition whose patch wakes or fences a pod.
 
-    Each must differ from the last, or the API server writes nothing and nobody is woken: so the message
-    carries the time to the microsecond.
+    Each must differ from the last, or the API server writes nothing: nobody is woken, and a fence stops no
+    Binding. So the message carries the time and, because clocks may stand still, something unique.
     """
     at = datetime.fromtimestamp(now, UTC)
     return {
         "type": CONDITION,
         "status": "False",
         "reason": reason,
-        "message": f"{message} ({at:%Y-%m-%dT%H:%M:%S.%fZ})",
+        "message": f"{message} (at {at:%Y-%m-%dT%H:%M:%S}Z, {unique()})",
         "lastTransitionTime": f"{at:%Y-%m-%dT%H:%M:%SZ}",
     }
 
