@@ -7,6 +7,11 @@ import shlex
 import subprocess
 from pathlib import Path
 
+import yaml
+
+from berth.cli.processes import ORDER
+from berth.cli.scheduler_config import configuration
+from berth.policy.pools import parse
 from tests.support.framework import ROOT, free_port, started
 
 _MARK = "<!-- run by tests/functions/test_readme.py -->\n```sh\n"
@@ -21,6 +26,25 @@ def test_readme_starts_one_function_and_sends_it_a_sample(tmp_path: Path) -> Non
     with started(start, {"BERTH_STORE": f"sqlite:///{tmp_path}/ledger.db"}, int(port)):
         answer = subprocess.run(call, cwd=ROOT, capture_output=True, check=True, timeout=30).stdout
     assert json.loads(answer)["Error"].startswith("berth's ledger is being rebuilt from the pods")
+
+
+def test_the_configuration_in_readme_is_the_one_that_berth_writes() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    shown = next(
+        found for found in map(yaml.safe_load, blocks) if found.get("kind") == "KubeSchedulerConfiguration"
+    )
+    urls = {name: f"http://127.0.0.1:{8080 + ORDER.index(name)}" for name in ("filter", "prioritize", "bind")}
+    kubeconfig = shown["clientConnection"]["kubeconfig"]
+    assert shown == configuration(urls, kubeconfig=kubeconfig, schedulers=["berth"])
+
+
+def test_the_pool_in_readme_is_a_right_one() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert list(parse([yaml.safe_load(blocks[0])], "README.md")) == ["underlay-ip"]
+
+
+def test_no_figure_in_readme_is_still_to_be_measured() -> None:
+    assert not re.search(r"@[A-Z]+@", (ROOT / "README.md").read_text())
 
 
 def test_every_file_that_readme_and_docs_link_to_is_there() -> None:

@@ -20,7 +20,7 @@ _READY_SECONDS = 30.0
 def started(command: list[str], environment: Mapping[str, str], port: int) -> Iterator[str]:
     """Run the command until the block is left; its URL, once it accepts connections."""
     program = Path(sys.executable).with_name(command[0])
-    settings = {**os.environ, "HOST": "127.0.0.1", **environment}
+    settings = {**os.environ, **environment}
     process = subprocess.Popen([program, *command[1:]], cwd=ROOT, env=settings, stderr=subprocess.PIPE)
     try:
         _wait(process, port)
@@ -37,7 +37,8 @@ def function(name: str, environment: Mapping[str, str]) -> Iterator[str]:
     """One of Berth's functions on a free port."""
     port = free_port()
     source = f"functions/{name}/main.py"
-    command = ["functions-framework", "--source", source, "--target", name, "--port", str(port)]
+    command = ["functions-framework", "--source", source, "--target", name, "--host", "127.0.0.1"]
+    command += ["--port", str(port)]
     with started(command, environment, port) as url:
         yield url
 
