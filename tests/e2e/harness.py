@@ -164,8 +164,9 @@ class Berth:
     def reconcile(self) -> Object:
         """`berth reconcile -o json`: what was mended."""
         done = self.run("reconcile", *self._common(), "-o", "json")
-        assert done.returncode == 0, f"berth reconcile ended with {done.returncode}: {done.stderr}"
+        assert done.stdout, f"berth reconcile ended with {done.returncode}: {done.stderr}"
         report: Object = json.loads(done.stdout)
+        assert done.returncode == bool(report["problems"]), done.stderr
         return report
 
     def ledger(self) -> View:

@@ -86,7 +86,9 @@ def test_a_ledger_deleted_under_load_is_rebuilt_and_no_unit_is_given_twice(world
         probe = {"metadata": {"name": "probe", "uid": "of-probe"}, "spec": pod_spec(world)}
         assert "is being rebuilt" in offered(world, probe)["Error"]
         wait(churn_ended(churn), 30, "all pods are created")
-        assert world.berth.reconcile()["rebuilt"]
+        report = world.berth.reconcile()
+        assert report["rebuilt"]
+        assert report["adopted"] > 0
         wait(lambda: sum(world.cluster.per_node().values()) == len(NODES) * UNITS, 30, "all units are used")
         settled(world)
     assert churn.failed is None

@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         _show(json.dumps(result, separators=(",", ":")))
     else:
         show(
-            f"\n{result['pods']} pods: {result['bound']} bound, {result['waiting']} waiting; "
+            f"\n{result['pods']} pods left: {result['bound']} bound, {result['waiting']} waiting; "
             f"over-allocated {result['over_allocated']}, leaked {result['leaked']}, "
             f"waiter bound after {result['wake_seconds']} s"
         )

@@ -159,7 +159,8 @@ class Functions:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
         enders = [threading.Thread(target=function.stop) for function in self.all.values()]
         for ender in enders:
             ender.start()

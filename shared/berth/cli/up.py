@@ -48,8 +48,10 @@ def run(options: argparse.Namespace) -> int:
                 stop.wait()
     finally:
         say({"state": "stopping"})
-        relay.stop()
-        functions.stop()
+        try:
+            relay.stop()
+        finally:
+            functions.stop()
     return 0
 
 
@@ -101,5 +103,5 @@ def _say_text(what: Mapping[str, object]) -> None:
 
 def _print(line: str) -> None:
     """Threads that keep the functions alive say things: a reader that is gone must not end them."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):
         print(line, flush=True)

@@ -29,10 +29,10 @@ FAULTS = [
     [answering(409), answering(500), answering_after(500), ANSWER_LOST, CUT, held(20)],
     ids=["409", "500", "500 though done", "answer lost", "cut", "hangs"],
 )
-def test_a_pod_whose_first_bind_fails_is_bound_by_the_scheduler_s_next_try(
+def test_a_pod_whose_first_binding_goes_wrong_ends_bound_once_whoever_tries_again(
     world: World, fault: Fault
 ) -> None:
-    with world.cluster.watch_pods() as seen, world.scheduling():
+    with world.scheduling():
         rule = world.proxy.on("POST", "/binding$", fault, times=1)
         pods = [world.cluster.create_pod(f"pod-{number}") for number in range(3)]
         bound = world.cluster.wait_bound(seconds=20)
@@ -43,7 +43,6 @@ def test_a_pod_whose_first_bind_fails_is_bound_by_the_scheduler_s_next_try(
     assert [world.claims_of(pod) for pod in pods] == [
         [(bound[pod["metadata"]["name"]], "bound")] for pod in pods
     ]
-    assert sum(seen.peak.values()) <= len(pods)
 
 
 def test_a_first_bind_that_outlives_the_scheduler_s_time_out_yields_to_the_second_on_another_node(
