@@ -238,7 +238,7 @@ class Cluster:
     def _unavailable(self, error: Exception) -> ClusterUnavailableError:
         reason = getattr(error, "reason", None) or error
         return ClusterUnavailableError(
-            f"the API server at {self.host} did not answer ({type(reason).__name__}); it will be tried again"
+            f"the API server at {self.host} did not answer ({type(reason).__name__})"
         )
 
 
