@@ -9,10 +9,8 @@ import csv
 import ctypes
 import http.client
 import json
-import random
 import secrets
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -22,6 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
+
+from berth.ports import free_port
 
 READY_SECONDS = 60.0
 ADMIN_TOKEN = "admin-of-this-test"
@@ -38,18 +38,6 @@ _OPENER = urllib.request.build_opener(
 
 class ControlPlaneError(Exception):
     """A component did not start; the text ends with its last log lines."""
-
-
-def free_port() -> int:
-    # Not the kernel's choice: while its server is away, an ephemeral port can become some client's own.
-    for port in random.SystemRandom().sample(range(20000, 32000), 100):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise ControlPlaneError("no free port between 20000 and 32000 on 127.0.0.1; end what holds them")
 
 
 def _die_with_parent() -> None:

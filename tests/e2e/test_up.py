@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.controlplane.plane import free_port
+from berth.ports import free_port
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import Berth, pool, settled
 from tests.support.cluster import wait

@@ -12,7 +12,8 @@ import yaml
 from berth.cli.processes import ORDER
 from berth.cli.scheduler_config import configuration
 from berth.policy.pools import parse
-from tests.support.framework import ROOT, free_port, started
+from berth.ports import free_port
+from tests.support.framework import ROOT, started
 
 _MARK = "<!-- run by tests/functions/test_readme.py -->\n```sh\n"
 

@@ -6,13 +6,14 @@ They start no scheduler and none of berth's functions.
 import os
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.controlplane.plane import ControlPlane
 from tests.support.cluster import Cluster
+from tests.support.places import Place
 
 CONTROLPLANE = Path(__file__).resolve().parents[1] / "controlplane"
 NO_GO = 3
@@ -31,6 +32,20 @@ def binaries(request: pytest.FixtureRequest) -> Path:
     if done.returncode:
         pytest.fail(f"tests/controlplane/build: {done.stderr.strip()}", pytrace=False)
     return CONTROLPLANE / ".bin"
+
+
+def _sqlite(_: pytest.FixtureRequest, folder: Path) -> Place:
+    path = folder / "a b%" / "ledger.db"
+    return Place("sqlite", f"sqlite:///{path}", lambda: path.unlink(missing_ok=True))
+
+
+PLACES: dict[str, Callable[[pytest.FixtureRequest, Path], Place]] = {"sqlite": _sqlite}
+
+
+@pytest.fixture(params=sorted(PLACES))
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """An empty place for a ledger, once for each store."""
+    return PLACES[request.param](request, tmp_path)
 
 
 @pytest.fixture

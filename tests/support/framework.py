@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from berth.ports import free_port
+
 ROOT = Path(__file__).parents[2]
 _READY_SECONDS = 30.0
 
@@ -52,12 +54,6 @@ def send(url: str, method: str, path: str, body: bytes, headers: Mapping[str, st
         return reply.status, reply.headers.get("Content-Type", ""), reply.read()
     finally:
         connection.close()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _wait(process: subprocess.Popen[bytes], port: int) -> None:

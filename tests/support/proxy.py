@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
-from tests.controlplane.plane import ControlPlane, free_port
+from berth.ports import free_port
+from tests.controlplane.plane import ControlPlane
 
 _HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "host", "authorization"}
 

@@ -6,7 +6,6 @@ import ctypes
 import http.client
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import berth
 from berth.errors import SettingsError
+from berth.ports import free_ports, is_free
 
 ORDER = ("filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile", "extender", "status")
 """Ports count up by this list; functions that are not built yet leave gaps."""
@@ -40,10 +40,10 @@ def ports(folder: Path, first: int) -> dict[str, int]:
     if not built:
         raise SettingsError(f"there are no functions in {folder}")
     if first == 0:
-        return _free_ports(built)
+        return dict(zip(built, free_ports(len(built)), strict=True))
     chosen = {name: first + ORDER.index(name) for name in built}
     for name, port in chosen.items():
-        if not _is_free(port):
+        if not is_free(port):
             raise SettingsError(f"port {port} (for {name}) is in use: choose another first port with --port")
     return chosen
 
@@ -179,21 +179,3 @@ def _die_with_parent() -> None:
     """Even a `kill -9` of berth leaves no function behind (Linux; elsewhere they must be stopped by hand)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
-def _free_ports(names: list[str]) -> dict[str, int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in names]
-    found = {name: probe.getsockname()[1] for name, probe in zip(names, probes, strict=True)}
-    for probe in probes:
-        probe.close()
-    return found
