@@ -9,6 +9,7 @@ STAMP := .venv/.berth-stamp
 SOURCES := $(wildcard shared functions tests)
 FAST := $(wildcard tests/unit tests/contract tests/functions)
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 LOCK_ARGS ?=
 
 .PHONY: help
@@ -57,8 +58,13 @@ controlplane: ## build kube-apiserver, kube-scheduler and etcd for the tests (mi
 	  if [ $$code -ne 3 ] || [ "$${CI:-}" = true ]; then exit $$code; fi; \
 	  echo "make: without Go the tests on a real kube-scheduler are skipped" >&2; }
 
+.PHONY: redis
+redis: ## see that there is a redis-server for the tests, by apt-get where that works
+	@tests/support/install-redis || { [ "$${CI:-}" != true ] || exit 1; \
+	  echo "make: without redis-server the tests on Redis are skipped" >&2; }
+
 .PHONY: test
-test: .venv controlplane ## all tests, those on a real kube-scheduler too
+test: .venv redis controlplane ## all tests, those on a real kube-scheduler and a real Redis too
 	$(BIN)/pytest $(PYTEST_ARGS)
 
 .PHONY: test-fast
@@ -68,6 +74,10 @@ test-fast: .venv ## only the tests that need no control plane
 .PHONY: demo
 demo: .venv ## pods placed by the ledger, on nothing but Python
 	$(BIN)/berth demo
+
+.PHONY: bench
+bench: .venv redis ## filter and prioritize against a minimal Go extender, some minutes (BENCH_ARGS=--help)
+	@$(BIN)/python -m tests.bench $(BENCH_ARGS)
 
 .PHONY: build
 build: .venv ## the wheel, in dist/

@@ -7,21 +7,23 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
-from urllib.parse import quote, urlencode
 
 import msgspec
 import urllib3
 import yaml
 from kubernetes import client, config
 
-from berth.errors import BadInputError, ClusterRefusedError, ClusterUnavailableError, SettingsError
+from berth.errors import ClusterRefusedError, ClusterUnavailableError, SettingsError
 from berth.objects import Node, NodeList, Pod, PodList
+from berth.paths import node_path, pod_path, with_query
 
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT = 10.0  # seconds, for calls with no deadline above them
 _PAGE = 500
 _WATCH_SECONDS = 240
+_KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
+_IDENTITY_SECONDS = 1.0  # within bind's deadline
 _POOLS = "/apis/berth.dev/v1alpha1/pools"
 
 _pod = msgspec.json.Decoder(Pod)
@@ -52,14 +54,24 @@ class Cluster:
     def __init__(self, api: client.ApiClient) -> None:
         self._api = api
         self.host: str = api.configuration.host
+        self._identity = ""
+
+    def identity(self) -> str:
+        """The UID of namespace kube-system, which is made with a cluster and lasts as long; asked once."""
+        if not self._identity:
+            found = self._get(_any, _KUBE_SYSTEM, _IDENTITY_SECONDS)
+            if found is None:  # a new API server makes it a moment after it began to answer
+                raise ClusterUnavailableError(f"the cluster at {self.host} has no namespace kube-system yet")
+            self._identity = str(found.metadata["uid"])
+        return self._identity
 
     def pod(self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT) -> Pod | None:
         """The pod as it is now (a consistent read), or None."""
-        return self._get(_pod, _pod_path(namespace, name), timeout)
+        return self._get(_pod, pod_path(namespace, name), timeout)
 
     def node(self, name: str, timeout: float = DEFAULT_TIMEOUT) -> Node | None:
         """The node as it is now (a consistent read), or None."""
-        return self._get(_node, f"/api/v1/nodes/{_segment(name)}", timeout)
+        return self._get(_node, node_path(name), timeout)
 
     def pods(self, timeout: float = DEFAULT_TIMEOUT) -> list[Pod]:
         """All pods, as of one moment at or after the call."""
@@ -92,7 +104,7 @@ class Cluster:
             },
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        self._call("POST", f"{_pod_path(meta.namespace or '', meta.name)}/binding", timeout, body)
+        self._call("POST", f"{pod_path(meta.namespace or '', meta.name)}/binding", timeout, body)
 
     def set_condition(
         self, pod: Pod, condition: Mapping[str, str], timeout: float = DEFAULT_TIMEOUT
@@ -103,7 +115,7 @@ class Cluster:
         """
         meta = pod.metadata
         body = {"metadata": {"uid": meta.uid}, "status": {"conditions": [dict(condition)]}}
-        path = f"{_pod_path(meta.namespace or '', meta.name)}/status"
+        path = f"{pod_path(meta.namespace or '', meta.name)}/status"
         try:
             return _decode(_pod, self._call("PATCH", path, timeout, body))
         except ClusterRefusedError:
@@ -125,8 +137,8 @@ class Cluster:
 
     def apply_pool(self, document: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
         """Create the Pool object or make it so (server-side apply, as berth)."""
-        query = urlencode({"fieldManager": "berth", "force": "true"})
-        path = f"{_POOLS}/{document['metadata']['name']}?{query}"
+        path = f"{_POOLS}/{document['metadata']['name']}"
+        path = with_query(path, {"fieldManager": "berth", "force": "true"})
         self._call("PATCH", path, timeout, document, "application/apply-patch+yaml")
 
     def create(self, path: str, document: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
@@ -141,7 +153,7 @@ class Cluster:
         self, path: str, query: Mapping[str, str], timeout: float = DEFAULT_TIMEOUT
     ) -> tuple[list[dict[str, Any]], str]:
         """Whole objects of a list, and the resourceVersion from which to watch on."""
-        found = _decode(_any, self._call("GET", _with(path, query), timeout))
+        found = _decode(_any, self._call("GET", with_query(path, query), timeout))
         return found.items or [], str(found.metadata.get("resourceVersion", ""))
 
     def watch(
@@ -152,7 +164,7 @@ class Cluster:
         A version that is too old ends it too: take a new snapshot, and know that something was missed.
         """
         more = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(_WATCH_SECONDS)}
-        target = _with(path, {**query, **more})
+        target = with_query(path, {**query, **more})
         response = self._send("GET", target, _WATCH_SECONDS + 10.0, None, "application/json")
         try:
             if response.status != 200:
@@ -184,7 +196,7 @@ class Cluster:
         token = ""
         while True:
             more = {"continue": token} if token else {}
-            target = _with(path, {**query, "limit": str(_PAGE), **more})
+            target = with_query(path, {**query, "limit": str(_PAGE), **more})
             page = _decode(decoder, self._call("GET", target, timeout))
             items += page.items or ()
             token = page.metadata.continue_ or ""
@@ -281,18 +293,3 @@ def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
     for chunk in response.stream(65536, decode_content=True):
         *lines, rest = (rest + chunk).split(b"\n")
         yield from filter(None, lines)
-
-
-def _pod_path(namespace: str, name: str) -> str:
-    return f"/api/v1/namespaces/{_segment(namespace)}/pods/{_segment(name)}"
-
-
-def _segment(name: str) -> str:
-    """A name from a call or an event as one segment of a path: it may try to name something else."""
-    if name in ("", ".", ".."):
-        raise BadInputError(f"{name!r} is not the name of a Kubernetes object")
-    return quote(name, safe="")
-
-
-def _with(path: str, query: Mapping[str, str]) -> str:
-    return f"{path}?{urlencode(query)}" if query else path

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from berth.documents import Claim, Domain, Holding, domain_key, encode
-from berth.errors import BerthError, RefusedError
+from berth.errors import BerthError, OtherClusterError, RefusedError
 from berth.policy import fit
 
 Domains = Mapping[str, Domain]
@@ -44,6 +44,16 @@ class CapacityChange(NamedTuple):
     @property
     def gained(self) -> int:
         return max(0, (self.after or 0) - (self.before or 0))
+
+
+def require_ours(owner: bytes | None, ours: str, ledger: str) -> None:
+    """A ledger that names no owner is anybody's: it was made by a berth that wrote none, or is new."""
+    if owner is not None and owner.decode() != ours:
+        raise OtherClusterError(
+            f"berth's ledger {ledger} belongs to another cluster (its kube-system namespace has UID "
+            f"{owner.decode()}, this one's is {ours}): give each cluster its own ledger (BERTH_STORE), or "
+            "delete this one if its cluster is no more"
+        )
 
 
 def standing(wanted: Claim, domains: Domains) -> Claim | None:

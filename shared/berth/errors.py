@@ -18,6 +18,10 @@ class SettingsError(BerthError):
     """An environment variable, a flag or a Pool document is wrong; nothing was started."""
 
 
+class OtherClusterError(SettingsError):
+    """The ledger is another cluster's: BERTH_STORE or KUBECONFIG is wrong; nothing was changed."""
+
+
 class RetryableError(BerthError):
     """It may well work a moment later without anyone doing anything."""
 
@@ -27,7 +31,7 @@ class RebuildingError(RetryableError):
 
     def __init__(self) -> None:
         super().__init__(
-            "berth's ledger is being rebuilt from the pods; the pod will be retried "
+            "berth's ledger is being rebuilt from the pods "
             "(if this lasts over two minutes, check that berth's reconcile function runs)"
         )
 

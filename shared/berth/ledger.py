@@ -1,7 +1,6 @@
 """Claims: reserve, confirm, cancel, release, adopt; and what they draw from: Pools, capacities, the epoch.
 Written once for all stores. It never asks the API server: whether a pod is gone is the caller's to know."""
 
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
@@ -20,7 +19,7 @@ from berth.decisions import (
     Writes,
 )
 from berth.documents import (
-    EPOCH,
+    CLUSTER,
     REBUILD,
     Claim,
     Epoch,
@@ -32,8 +31,9 @@ from berth.documents import (
     pool_key,
 )
 from berth.errors import ContentionError, RebuildingError
+from berth.follow import Follower
 from berth.policy.pools import Pool
-from berth.stores.base import Cursor, Store, Version
+from berth.stores.base import EPOCH, Store, Version
 
 PATIENCE_SECONDS = 1.0
 _BATCH = 100  # documents in one commit where each could be committed alone
@@ -58,13 +58,18 @@ class Ledger:
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         while_closed: bool = False,
+        cluster: Callable[[], str] | None = None,
+        name: str = "",
     ) -> None:
-        """`while_closed` is for reconcile, which must work on a ledger that has no epoch (yet)."""
+        """`while_closed` is for reconcile, which must work on a ledger that has no epoch (yet).
+
+        `cluster` tells the identity of the cluster that the caller acts for: then whatever decides something
+        raises OtherClusterError, and changes nothing, in the ledger of another one. `name` is for its text.
+        """
         self._store, self._clock, self._monotonic, self._sleep = store, clock, monotonic, sleep
         self._while_closed = while_closed
-        self._lock = threading.Lock()
-        self._view = View()
-        self._cursor: Cursor | None = None
+        self._cluster, self._name = cluster, name
+        self._follower = Follower(store)
 
     # What is there
 
@@ -72,15 +77,18 @@ class Ledger:
         """Raise a store error if the store does not answer."""
         self._store.read([EPOCH])
 
+    def require_ours(self) -> None:
+        """Raise OtherClusterError if the ledger is another cluster's."""
+        self._decide((), lambda _: (None, {}))
+
+    def make_ours(self) -> None:
+        """The same, and write into a ledger that names no cluster yet that it is this one's."""
+        named = CLUSTER in self._store.read([CLUSTER])
+        self._decide((), lambda _: (None, {} if named else self._owner()))
+
     def view(self) -> View:
         """All the ledger holds, as `changes` tells it; see View for what it does not promise."""
-        with self._lock:
-            changes = self._store.changes(self._cursor)
-            if changes.snapshot:
-                self._view = View()
-            self._view.update(changes.documents)
-            self._cursor = changes.cursor
-            view = self._view
+        view = self._follower.view()
         if not (view.open or self._while_closed):
             raise RebuildingError
         return view
@@ -218,7 +226,7 @@ class Ledger:
 
     def begin_rebuild(self, rebuild_id: str) -> Version:
         """Say that this caller rebuilds the ledger; the mark that `open` wants. Raises ContentionError."""
-        self._decide((), lambda _: (None, {REBUILD: rebuild_id.encode()}))
+        self._decide((), lambda _: (None, {REBUILD: rebuild_id.encode(), **self._owner()}))
         found = self._store.read([REBUILD]).get(REBUILD)
         if found is None or found.body != rebuild_id.encode():
             raise ContentionError("another reconcile is rebuilding berth's ledger; leaving it to that one")
@@ -232,6 +240,9 @@ class Ledger:
             raise ContentionError(
                 "berth's ledger was lost again or is being rebuilt by another reconcile; try again"
             )
+
+    def _owner(self) -> Writes:
+        return {} if self._cluster is None else {CLUSTER: self._cluster().encode()}
 
     # How decisions are made
 
@@ -247,13 +258,14 @@ class Ledger:
         try:
             result: T = attempts(self._try, keys, decide)
         except tenacity.RetryError as error:
-            raise ContentionError(
-                f"berth's ledger was too busy for {PATIENCE_SECONDS:g} s; the pod will be retried"
-            ) from error
+            raise ContentionError(f"berth's ledger was too busy for {PATIENCE_SECONDS:g} s") from error
         return result
 
     def _try(self, keys: Collection[str], decide: Callable[[Domains], tuple[T, Writes]]) -> T:
-        found = self._store.read({EPOCH, *keys})
+        ours = None if self._cluster is None else self._cluster()
+        found = self._store.read({EPOCH, CLUSTER, *keys})
+        if ours is not None and CLUSTER in found:
+            decisions.require_ours(found[CLUSTER].body, ours, self._name)
         if EPOCH not in found and not self._while_closed:
             raise RebuildingError
         result, writes = decide(
@@ -261,7 +273,8 @@ class Ledger:
         )
         if writes:
             # Every document read is expected as it was, the epoch too: a lost ledger takes no commit.
-            expected = {key: found[key].version if key in found else None for key in {EPOCH, *keys}}
+            known = {EPOCH, CLUSTER, *keys}
+            expected = {key: found[key].version if key in found else None for key in known}
             if not self._store.commit(writes, expected):
                 raise _ConflictError
         return result

@@ -16,6 +16,8 @@ from berth.objects import Pod
 
 T = TypeVar("T")
 
+HIGHEST_SCORE = 10  # extender/v1 MaxExtenderPriority
+
 
 class _Named(msgspec.Struct, frozen=True):
     name: str
@@ -127,9 +129,14 @@ def _filter_result(nodes: object, names: list[str] | None, refused: Mapping[str,
     )
 
 
-def priorities(scores: Iterable[tuple[str, int]]) -> bytes:
-    """HostPriorityList: a bare list of hosts and scores from 0 to 10."""
-    return _encoder.encode([{"Host": host, "Score": score} for host, score in scores])
+def priorities(scored: Iterable[bytes]) -> bytes:
+    """HostPriorityList: a bare list of what `priority` makes."""
+    return b"[" + b",".join(scored) + b"]"
+
+
+def priority(node: str, score: int) -> bytes:
+    """HostPriority: a node and its score, from 0 to 10."""
+    return b'{"Host":%b,"Score":%d}' % (_encoder.encode(node), score)
 
 
 def bind_answer(error: str = "") -> bytes:

@@ -107,6 +107,15 @@ def test_a_writer_that_finds_the_file_locked_for_too_long_is_told_to_retry(path:
     store.close()
 
 
+def test_a_writer_whose_turn_does_not_come_in_time_is_told_to_retry_and_readers_go_on(path: Path) -> None:
+    store = SqliteStore(path, busy_seconds=0.05)
+    with store._turn, pytest.raises(StoreUnavailableError, match=r"ledger\.db is busy"):
+        store.commit({"a": b"1"}, {})
+    assert store.read(["a"]) == {}
+    assert store.commit({"a": b"1"}, {})
+    store.close()
+
+
 @pytest.mark.usefixtures("locked")
 def test_a_file_that_was_deleted_while_it_was_locked_is_no_longer_waited_for(path: Path) -> None:
     store = SqliteStore(path, busy_seconds=0.2)

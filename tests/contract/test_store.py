@@ -1,27 +1,25 @@
 """The store contract (stores/base.py), one suite for every store.
-A store joins by a factory that opens the same store again, as another process would."""
+A store joins by its place (tests/support/fixtures.py), opened again and again as processes would."""
 
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from berth.stores import open_store
 from berth.stores.base import Store
-
-URLS: dict[str, Callable[[Path], str]] = {"sqlite": lambda folder: f"sqlite:///{folder}/a b%/ledger.db"}
+from tests.support.places import Place
 
 Factory = Callable[[], Store]
 
 
-@pytest.fixture(params=sorted(URLS))
-def store_factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Factory]:
+@pytest.fixture
+def store_factory(place: Place) -> Iterator[Factory]:
     opened: list[Store] = []
 
     def factory() -> Store:
-        opened.append(open_store(URLS[request.param](tmp_path)))
+        opened.append(open_store(place.url))
         return opened[-1]
 
     yield factory

@@ -14,6 +14,7 @@ import pytest
 from tests.controlplane.plane import ControlPlane
 from tests.support.cluster import Cluster
 from tests.support.places import Place
+from tests.support.redisserver import MISSING, RedisServer, redis_binary
 
 CONTROLPLANE = Path(__file__).resolve().parents[1] / "controlplane"
 NO_GO = 3
@@ -39,7 +40,39 @@ def _sqlite(_: pytest.FixtureRequest, folder: Path) -> Place:
     return Place("sqlite", f"sqlite:///{path}", lambda: path.unlink(missing_ok=True))
 
 
-PLACES: dict[str, Callable[[pytest.FixtureRequest, Path], Place]] = {"sqlite": _sqlite}
+def _redis(request: pytest.FixtureRequest, _: Path) -> Place:
+    server: RedisServer = request.getfixturevalue("redis_server")
+    server.flush()
+    return Place("redis", f"{server.url}/0", server.flush)
+
+
+PLACES: dict[str, Callable[[pytest.FixtureRequest, Path], Place]] = {"redis": _redis, "sqlite": _sqlite}
+
+
+@pytest.fixture(scope="session")
+def redis_installed() -> Path:
+    """For tests that start servers of their own; the program."""
+    if (found := redis_binary()) is not None:
+        return found
+    if os.environ.get("CI") != "true":
+        pytest.skip(MISSING)
+    pytest.fail(MISSING, pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def redis_server(redis_installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """The session's server, for tests that do not harm it; `place` empties it before each."""
+    assert redis_installed.exists()
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture
+def own_redis(redis_installed: Path, tmp_path: Path) -> Iterator[RedisServer]:
+    """A server of this test's own, which it may harm."""
+    assert redis_installed.exists()
+    with RedisServer(tmp_path / "redis") as server:
+        yield server
 
 
 @pytest.fixture(params=sorted(PLACES))

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.policy.fit import refusals
+from berth.policy.free import Free, Share
 
-Share = tuple[int, int]
 POOLS = ("underlay-ip", "matlab-licence", "k80", "seat")
 
 shares = st.none() | st.integers(0, 12).flatmap(lambda size: st.tuples(st.integers(0, size), st.just(size)))
@@ -20,32 +20,33 @@ demands = st.dictionaries(st.sampled_from(POOLS), st.integers(1, 12), max_size=l
 def refused(cluster: list[tuple[Share | None, ...]], demand: Mapping[str, int]) -> dict[str, str]:
     names = [f"worker-{number}" for number in range(len(cluster))]
     free = {
-        pool: {
-            name: share for name, has in zip(names, cluster, strict=True) if (share := has[at]) is not None
-        }
+        pool: Free(
+            {name: share for name, has in zip(names, cluster, strict=True) if (share := has[at]) is not None}
+        )
         for at, pool in enumerate(POOLS)
     }
     return refusals(names, demand, free)
 
 
 def test_a_refusal_says_which_pool_how_much_is_free_and_how_much_was_asked() -> None:
-    found = refusals(["n1", "n2"], {"underlay-ip": 1}, {"underlay-ip": {"n1": (0, 10), "n2": (1, 10)}})
+    found = refusals(["n1", "n2"], {"underlay-ip": 1}, {"underlay-ip": Free({"n1": (0, 10), "n2": (1, 10)})})
     assert found == {"n1": "underlay-ip: 0 of 10 free, 1 asked"}
 
 
 def test_a_node_without_a_share_says_so() -> None:
-    assert refusals(["n1"], {"k80": 2}, {"k80": {}}) == {"n1": "k80: none on this node"}
+    assert refusals(["n1"], {"k80": 2}, {"k80": Free()}) == {"n1": "k80: none on this node"}
     assert refusals(["n1"], {"k80": 2}, {}) == {"n1": "k80: none on this node"}
 
 
 def test_exactly_what_is_free_fits_and_one_more_does_not() -> None:
-    free = {"k80": {"n1": (3, 8)}}
+    free = {"k80": Free({"n1": (3, 8)})}
     assert refusals(["n1"], {"k80": 3}, free) == {}
     assert refusals(["n1"], {"k80": 4}, free) == {"n1": "k80: 3 of 8 free, 4 asked"}
 
 
 def test_all_pools_that_are_short_are_named_and_only_they() -> None:
-    free = {"underlay-ip": {"n1": (0, 10)}, "k80": {"n1": (1, 2)}, "seat": {"n1": (5, 5)}}
+    shares = {"underlay-ip": (0, 10), "k80": (1, 2), "seat": (5, 5)}
+    free = {pool: Free({"n1": share}) for pool, share in shares.items()}
     found = refusals(["n1"], {"underlay-ip": 1, "k80": 2, "seat": 1}, free)
     assert found == {"n1": "underlay-ip: 0 of 10 free, 1 asked; k80: 1 of 2 free, 2 asked"}
 
@@ -55,13 +56,13 @@ def test_a_pod_that_asks_nothing_fits_everywhere() -> None:
 
 
 def test_up_to_four_kinds_of_refusal_are_told_exactly() -> None:
-    free = {"k80": {f"n{count}": (count, 8) for count in range(4)}}
+    free = {"k80": Free({f"n{count}": (count, 8) for count in range(4)})}
     found = refusals(free["k80"], {"k80": 5}, free)
     assert set(found.values()) == {f"k80: {count} of 8 free, 5 asked" for count in range(4)}
 
 
 def test_more_kinds_are_told_in_general() -> None:
-    free = {"k80": {f"n{count}": (count, 8) for count in range(5)}}
+    free = {"k80": Free({f"n{count}": (count, 8) for count in range(5)})}
     found = refusals([*free["k80"], "bare"], {"k80": 5}, free)
     assert set(found.values()) == {"k80: fewer free than the 5 asked", "k80: none on this node"}
 
@@ -71,7 +72,7 @@ def test_two_pools_short_in_many_ways_still_say_which_of_them_is_short() -> None
     kinds: list[Share | None] = [None, (1, 8), (9, 9)]
     names = {f"n{a}{b}": (kinds[a], kinds[b]) for a in range(3) for b in range(3)}
     free = {
-        pool: {name: share for name, has in names.items() if (share := has[at]) is not None}
+        pool: Free({name: share for name, has in names.items() if (share := has[at]) is not None})
         for at, pool in enumerate(("underlay-ip", "k80"))
     }
     found = refusals(names, {"underlay-ip": 9, "k80": 9}, free)
@@ -81,7 +82,7 @@ def test_two_pools_short_in_many_ways_still_say_which_of_them_is_short() -> None
 
 
 def test_a_thousand_refusals_stay_below_400_bytes_in_the_pods_condition() -> None:
-    free = {pool: {f"n{at}": (at % 7, 7 + at % 5) for at in range(1000)} for pool in POOLS}
+    free = {pool: Free({f"n{at}": (at % 7, 7 + at % 5) for at in range(1000)}) for pool in POOLS}
     found = refusals([f"n{at}" for at in range(1000)], dict.fromkeys(POOLS, 9), free)
     assert len(found) == 1000
     assert len("".join(f"1000 {text}, " for text in set(found.values()))) < 400

@@ -250,7 +250,8 @@ def test_an_error_of_filter_names_no_nodes() -> None:
 
 
 def test_the_other_answers_have_gos_names_too() -> None:
-    assert wire.priorities([("n1", 10), ("n2", 0)]) == b'[{"Host":"n1","Score":10},{"Host":"n2","Score":0}]'
+    scored = [wire.priority("n1", 10), wire.priority("n2", 0)]
+    assert wire.priorities(scored) == b'[{"Host":"n1","Score":10},{"Host":"n2","Score":0}]'
     assert wire.priorities([]) == b"[]"
     assert wire.bind_answer() == b'{"Error":""}'
     assert wire.bind_answer("no room") == b'{"Error":"no room"}'

@@ -1,31 +1,39 @@
 """What fits where, and why not: one reason per refused node, equal for equal causes (promise 7).
 It does not decide who gets a unit; the ledger's reserve does, because two pods can both fit the last one."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
+from itertools import filterfalse
 
-Free = Mapping[str, tuple[int, int]]
-"""A pool's domains: units free and capacity, by domain."""
+from berth.policy.free import Free, Share
 
+_NONE = Free()
 _TEXTS = 4  # more kinds of refusal than this are told in general, to keep the pod's condition short
 
-_Cause = tuple[str, tuple[int, int] | None, int]
+_Cause = tuple[str, Share | None, int]
 
 
-def refusals(names: Iterable[str], demand: Mapping[str, int], free: Mapping[str, Free]) -> dict[str, str]:
+def refusals(names: Collection[str], demand: Mapping[str, int], free: Mapping[str, Free]) -> dict[str, str]:
     """Why each node that can't take `demand` (units by pool) can't; nodes that can are left out.
 
     A node is its own domain in the one scope there is so far. kube-scheduler groups equal texts and tries
     again when they change, so a text holds no node, pod or time, and there are at most a few of them.
     """
-    causes: dict[str, tuple[_Cause, ...]] = {}
+    kinds: dict[tuple[int, str, Share | None, int], int] = {}
+    causes: list[tuple[_Cause, ...]] = [()]
+    refused: dict[str, int] = {}
     for pool, asked in demand.items():
-        domains = free.get(pool, {})
-        for name in names:
-            found = domains.get(name)
-            if found is None or found[0] < asked:
-                causes[name] = (*causes.get(name, ()), (pool, found, asked))
-    texts = _texts(set(causes.values()))
-    return {name: texts[cause] for name, cause in causes.items()}
+        shares = free.get(pool, _NONE)
+        for name in filterfalse(shares.enough(asked).__contains__, names):
+            share = shares.get(name)
+            before = refused.get(name, 0)
+            kind = kinds.setdefault((before, pool, share, asked), len(causes))
+            if kind == len(causes):
+                causes.append((*causes[before], (pool, share, asked)))
+            refused[name] = kind
+    used = set(refused.values())
+    texts = _texts({causes[kind] for kind in used})
+    told = {kind: texts[causes[kind]] for kind in used}
+    return {name: told[kind] for name, kind in refused.items()}
 
 
 def exhausted(pool: str, free: int, capacity: int, asked: int) -> str:

@@ -1,12 +1,14 @@
 """Stores by URL. A store's driver is imported only when its URL asks for it (cold start, optional extras).
 Nothing is opened here: a wrong URL is told at once, a store that is down only by its first call."""
 
+import re
 from pathlib import Path
 
 from berth.errors import SettingsError
 from berth.stores.base import Store
 
-_LATER = ("redis", "rediss", "configmap", "dynamodb")
+_LATER = ("configmap", "dynamodb")
+_LOGIN = re.compile(r"^([^:/@]*:/+)?([^:@/]*:)?.*@", re.DOTALL)
 
 
 def open_store(url: str) -> Store:
@@ -14,9 +16,20 @@ def open_store(url: str) -> Store:
     scheme, separator, rest = url.partition("://")
     if separator and scheme == "sqlite":
         return _sqlite(url, rest)
+    if separator and scheme in ("redis", "rediss"):
+        return _redis(url)
     if separator and scheme in _LATER:
-        raise SettingsError(f"BERTH_STORE: {scheme}:// is not built yet; use sqlite:///PATH")
-    raise SettingsError("BERTH_STORE should be a store's URL, such as sqlite:///.berth/ledger.db")
+        raise SettingsError(f"BERTH_STORE: {scheme}:// is not built yet; use sqlite:///PATH or redis://HOST")
+    raise SettingsError(
+        "BERTH_STORE should be a store's URL, such as sqlite:///.berth/ledger.db or redis://HOST"
+    )
+
+
+def shown(url: str) -> str:
+    """The URL as it may be printed: without its password."""
+    if url.startswith("sqlite:"):
+        return url
+    return _LOGIN.sub(lambda found: f"{found[1] or ''}{found[2] or ''}***@", url)
 
 
 def _sqlite(url: str, rest: str) -> Store:
@@ -28,3 +41,17 @@ def _sqlite(url: str, rest: str) -> Store:
     from berth.stores.sqlite import SqliteStore
 
     return SqliteStore(Path(rest[1:]))
+
+
+def _redis(url: str) -> Store:
+    try:
+        from berth.stores.redis import RedisStore
+    except ModuleNotFoundError as error:
+        if error.name != "redis":
+            raise
+        raise SettingsError(
+            f"BERTH_STORE: {shown(url)} needs the package redis: pip install 'berth-scheduler[redis]'"
+        ) from error
+    from berth.stores.redis.location import parse
+
+    return RedisStore(parse(url))

@@ -11,6 +11,10 @@ emptied and filled again must not accept a commit that was decided on what it he
 Cursor = str
 """Opaque: how far a reader of `changes` has come."""
 
+EPOCH = "epoch"
+"""The one document that a store knows by name. A store that may have come back older than it was deletes it
+and begins a new life: versions and cursors of before are worthless."""
+
 
 class Document(NamedTuple):
     """A document as stored: its version and its body."""

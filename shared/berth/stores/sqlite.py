@@ -55,6 +55,7 @@ class SqliteStore:
         self._path = path.absolute()
         self._new_life, self._busy_seconds = new_life, busy_seconds
         self._creating = threading.Lock()
+        self._turn = threading.Lock()
         self._idle: list[_Connection] = []
 
     def read(self, keys: Collection[str]) -> Mapping[str, Document]:
@@ -74,7 +75,14 @@ class SqliteStore:
             _store(db, writes)
             return True
 
-        return self._run("IMMEDIATE", write)
+        # The threads of a process queue here: SQLite lets whoever waits sleep and try again, in no order, and
+        # in a burst the unlucky ones would run out of time.
+        if not self._turn.acquire(timeout=self._busy_seconds):
+            raise StoreUnavailableError(f"berth's ledger {self._path} is busy (too many writers)")
+        try:
+            return self._run("IMMEDIATE", write)
+        finally:
+            self._turn.release()
 
     def changes(self, since: Cursor | None) -> Changes:
         def look(db: sqlite3.Connection, life: str) -> Changes:
@@ -263,9 +271,7 @@ def _store(db: sqlite3.Connection, writes: Mapping[str, bytes | None]) -> None:
 def _explain(path: Path, error: sqlite3.Error) -> NoReturn:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in _RETRYABLE:
-        raise StoreUnavailableError(
-            f"berth's ledger {path} is busy ({error}); the pod will be retried"
-        ) from error
+        raise StoreUnavailableError(f"berth's ledger {path} is busy ({error})") from error
     if code == sqlite3.SQLITE_NOTADB:
         raise StoreFailedError(_NOT_OURS.format(path=path)) from error
     raise StoreFailedError(

@@ -7,22 +7,41 @@ from berth import wire
 from berth.http import Endpoint, Reply
 from berth.ledger import Ledger
 from berth.policy.demand import demand, might_ask
-from berth.policy.score import scores
+from berth.policy.free import Share
+from berth.policy.score import pack, rule, scores, spread
 from berth.settings import Settings
 from berth.stores import open_store
 
 
-def run(ledger: Ledger, call: wire.Candidates) -> list[tuple[str, int]]:
-    """Each offered node with its score, in the order they came."""
+def run(ledger: Ledger, call: wire.Candidates) -> list[bytes]:
+    """Each offered node with its score, as JSON, in the order they came."""
+    names = call.names
     if not might_ask(call.pod):
-        return [(name, 0) for name in call.names]
+        return [wire.priority(name, 0) for name in names]
     view = ledger.view()
     units = demand(call.pod, view.resources).units
-    return scores(call.names, units, view.free_for(call.pod.metadata.uid, units), view.pools)
+    free = view.free_for(call.pod.metadata.uid, units)
+    if len(units) == 1:
+        (pool,) = units
+        known = free[pool].each(_packed if rule(view.pools[pool]) is pack else _spread)
+        return [known.get(name) or wire.priority(name, 0) for name in names]
+    return list(map(wire.priority, names, scores(names, units, free, view.pools)))
+
+
+def _spread(name: str, share: Share) -> bytes:
+    return wire.priority(name, spread(share))
+
+
+def _packed(name: str, share: Share) -> bytes:
+    return wire.priority(name, pack(share))
 
 
 def endpoint(settings: Settings) -> Endpoint:
-    ledger = Ledger(open_store(settings.store))
+    return on(Ledger(open_store(settings.store)), settings)
+
+
+def on(ledger: Ledger, settings: Settings) -> Endpoint:
+    """The endpoint on a ledger that others may use too."""
 
     def answer(_: Mapping[str, str], body: bytes) -> Reply:
         return Reply(200, wire.priorities(run(ledger, wire.candidates(body))))

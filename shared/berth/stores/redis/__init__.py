@@ -1,0 +1,122 @@
+"""The ledger in Redis 7 or Valkey: a hash of documents and two sorted sets of what changed when.
+
+`changes` is exact on a single primary: it never lags behind `read`. A server that was restarted, failed
+over to, emptied, or put back to older data begins a new life (trust.lua). Not promised: that two primaries
+of a split network are told apart before they meet again (min-replicas-max-lag bounds it); that older keys,
+put back by hand, are noticed where only processes call that had seen no more. Cluster and Sentinel are
+untried.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Collection, Mapping
+from importlib import resources
+from typing import Any, NamedTuple
+
+from berth.stores.base import EPOCH, Changes, Cursor, Document, Version
+from berth.stores.redis.link import Link, Script
+from berth.stores.redis.location import Location
+
+_SECONDS = 1.0  # for a connection, and for an answer
+_KEPT_DELETIONS = 10_000  # deletions remembered for readers that are behind
+_LIVES = 16  # remembered as over
+_MARK = b"\xff"
+
+
+def _script(name: str) -> Script:
+    folder = resources.files(__name__)
+    return Script("".join((folder / f"{part}.lua").read_text("utf-8") for part in ("trust", name)))
+
+
+_READ, _COMMIT, _CHANGES = _script("read"), _script("commit"), _script("changes")
+
+
+class _Known(NamedTuple):
+    """The latest that was seen here: a life, a revision of it, and which lives are over."""
+
+    life: str = ""
+    rev: int = 0
+    over: tuple[str, ...] = ()
+
+
+class RedisStore:
+    """See `berth.stores.base.Store`. Nothing is sent before the first call."""
+
+    def __init__(
+        self,
+        location: Location,
+        new_life: Callable[[], str] = lambda: os.urandom(8).hex(),
+        seconds: float = _SECONDS,
+    ) -> None:
+        self._link = Link(location, seconds)
+        self._keys = [f"{{{location.prefix}}}:{name}" for name in ("documents", "written", "deleted")]
+        self._new_life = new_life
+        self._lock = threading.Lock()
+        self._known = _Known()
+
+    def read(self, keys: Collection[str]) -> Mapping[str, Document]:
+        if not keys:
+            return {}
+        life, _, values = self._run(_READ, *keys)
+        return {
+            key: _document(life, value) for key, value in zip(keys, values, strict=True) if value is not None
+        }
+
+    def commit(self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]) -> bool:
+        written = [each for key, body in writes.items() if body is not None for each in (key, body)]
+        _, _, (done,) = self._run(
+            _COMMIT,
+            len(expected),
+            len(written) // 2,
+            _KEPT_DELETIONS,
+            *(each for key, version in expected.items() for each in (key, version or "")),
+            *written,
+            *(key for key, body in writes.items() if body is None),
+        )
+        return bool(done)
+
+    def changes(self, since: Cursor | None) -> Changes:
+        known, _, seen = (since or "").partition(".")
+        life, rev, found = self._run(_CHANGES, known, seen if seen.isdecimal() else -1)
+        documents: dict[str, bytes | None] = {}
+        if found:
+            pairs = iter(found[0])
+            documents = {
+                key.decode(): _body(value) for key, value in zip(pairs, pairs, strict=True) if key != _MARK
+            }
+            documents |= {key.decode(): None for gone in found[1:] for key in gone if key != _MARK}
+        return Changes(documents, f"{life}.{rev}", len(found) == 1)
+
+    def close(self) -> None:
+        self._link.close()
+
+    def _run(self, script: Script, *arguments: Any) -> tuple[str, int, list[Any]]:
+        """The life and revision the store was found in, and what else the script answered."""
+        known = self._known
+        trust = [EPOCH, self._new_life(), known.life, known.rev, " ".join(known.over)]
+        answer = self._link.run(
+            script, [len(self._keys), *self._keys, *trust, *arguments], again=script is not _COMMIT
+        )
+        life, rev = answer[0].decode(), int(answer[1])
+        if life != self._known.life or rev > self._known.rev:
+            self._learn(known, life, rev)
+        return life, rev, answer[2:]
+
+    def _learn(self, before: _Known, life: str, rev: int) -> None:
+        with self._lock:
+            now = self._known
+            if life == now.life:
+                self._known = now._replace(rev=max(rev, now.rev))
+            # Answers come out of order: one to a question of an earlier life may tell of a life that is over.
+            elif before.life == now.life and life not in now.over:
+                over = (*now.over, now.life)[-_LIVES:] if now.life else ()
+                self._known = _Known(life, rev, over)
+
+
+def _document(life: str, value: bytes) -> Document:
+    rev, _, body = value.partition(b" ")
+    return Document(f"{life}.{rev.decode()}", body)
+
+
+def _body(value: bytes) -> bytes:
+    return value.partition(b" ")[2]

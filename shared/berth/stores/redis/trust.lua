@@ -1,0 +1,66 @@
+-- What stands before each script: is this the store that it was, or one that came back older, or in part?
+-- The server's run id and replication id, and the revision in all three keys, must be those of the last
+-- write; no client may have seen a later revision, or the end of this life. Else a new life begins.
+-- The mark is no UTF-8, so no document's key: "FORMAT LIFE REVISION FLOOR RUN-ID REPLICATION-ID".
+local DOCUMENTS, WRITTEN, DELETED = KEYS[1], KEYS[2], KEYS[3]
+local EPOCH, FRESH, KNOWN, SEEN, OVER = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local MARK, FORMAT = '\255', '1'
+
+local function told(info, name)
+  local _, at = string.find(info, '\n' .. name .. ':', 1, true)
+  return at and string.sub(info, at + 1, at + 40)
+end
+
+local function server()
+  local info = redis.call('INFO', 'server', 'replication')
+  local run, history = told(info, 'run_id'), told(info, 'master_replid')
+  return run and history and run .. ' ' .. history
+end
+
+local HERE = server()
+
+-- The mark in the hash goes first and those beside it last: a script that was cut short is noticed.
+local function advance(life, rev, floor)
+  redis.call('HSET', DOCUMENTS, MARK, string.format('%s %s %.0f %.0f %s', FORMAT, life, rev, floor, HERE))
+end
+
+local function settle(rev)
+  redis.call('ZADD', WRITTEN, rev, MARK)
+  redis.call('ZADD', DELETED, rev, MARK)
+end
+
+local function begin(rev)
+  redis.call('DEL', WRITTEN, DELETED)
+  redis.call('HDEL', DOCUMENTS, EPOCH)
+  advance(FRESH, rev, rev)
+  settle(rev)
+  return FRESH, rev, rev
+end
+
+local function trusted()
+  local mark = redis.call('HGET', DOCUMENTS, MARK)
+  if not mark then
+    redis.call('DEL', DOCUMENTS) -- without a revision nothing tells which versions were given before
+    return begin(1)
+  end
+  local format, life, rev, floor, there = string.match(mark, '^(%d+) (%x+) (%d+) (%d+) (.*)$')
+  if format ~= FORMAT then
+    return nil
+  end
+  rev, floor = tonumber(rev), tonumber(floor)
+  local whole = tonumber(redis.call('ZSCORE', WRITTEN, MARK) or -1) == rev
+    and tonumber(redis.call('ZSCORE', DELETED, MARK) or -1) == rev
+  local older = (life == KNOWN and rev < SEEN) or string.find(OVER, life, 1, true)
+  if there == HERE and whole and not older then
+    return life, rev, floor
+  end
+  return begin(rev)
+end
+
+if not HERE then
+  return redis.error_reply('BERTHSERVER')
+end
+local life, rev, floor = trusted()
+if not life then
+  return redis.error_reply('BERTHFORMAT')
+end

@@ -1,0 +1,116 @@
+"""One look at the store serves all who asked before it began; nobody is served by one that began earlier."""
+
+import threading
+from collections.abc import Collection, Mapping
+
+import pytest
+
+from berth.documents import View, domain_key
+from berth.errors import StoreUnavailableError
+from berth.follow import Follower
+from berth.stores.base import Changes, Cursor, Document, Version
+
+SECONDS = 30
+
+
+class GatedStore:
+    """Each look takes the number of writes so far, says that it began, and waits to be let go."""
+
+    def __init__(self) -> None:
+        self.writes = 0
+        self.looks = 0
+        self.began = threading.Semaphore(0)
+        self.let_go = threading.Semaphore(0)
+        self.down = False
+
+    def changes(self, since: Cursor | None) -> Changes:
+        self.looks += 1
+        seen = self.writes
+        self.began.release()
+        assert self.let_go.acquire(timeout=SECONDS)
+        if self.down:
+            raise StoreUnavailableError("the store is away")
+        documents = {domain_key("ip", f"n{number}"): b'{"capacity":1}' for number in range(seen)}
+        return Changes(documents, str(seen), since is None)
+
+    def read(self, keys: Collection[str]) -> Mapping[str, Document]:
+        raise AssertionError(keys)
+
+    def commit(self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]) -> bool:
+        raise AssertionError(writes, expected)
+
+    def close(self) -> None:
+        pass
+
+
+class Asking(threading.Thread):
+    """Asks once; what it was told is the number of domains it saw, or the error."""
+
+    def __init__(self, follower: Follower) -> None:
+        super().__init__(daemon=True)
+        self._follower, self.told = follower, ""
+
+    def run(self) -> None:
+        try:
+            self.told = str(len(self._follower.view().free.get("ip", {})))
+        except StoreUnavailableError as error:
+            self.told = str(error)
+
+    def answer(self) -> str:
+        self.join(SECONDS)
+        assert not self.is_alive()
+        return self.told
+
+
+class Waiters(threading.Condition):
+    """A condition that says how many wait on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrived = threading.Semaphore(0)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.arrived.release()
+        return super().wait(timeout)
+
+
+@pytest.fixture
+def store() -> GatedStore:
+    return GatedStore()
+
+
+def one_looks_and_others_wait(store: GatedStore, others: int) -> tuple[Asking, list[Asking]]:
+    """One whose look began before a write, and others who asked after it."""
+    follower = Follower(store)
+    follower._turn = waiting = Waiters()
+    first = Asking(follower)
+    first.start()
+    assert store.began.acquire(timeout=SECONDS)
+    store.writes = 1
+    late = [Asking(follower) for _ in range(others)]
+    for each in late:
+        each.start()
+        assert waiting.arrived.acquire(timeout=SECONDS)
+    return first, late
+
+
+def test_all_who_come_during_a_look_share_the_next_one_and_see_what_was_written_before_they_came(
+    store: GatedStore,
+) -> None:
+    first, late = one_looks_and_others_wait(store, 8)
+    store.let_go.release(2)
+    assert first.answer() == "0"
+    assert [each.answer() for each in late] == ["1"] * 8
+    assert store.looks == 2
+
+
+def test_a_look_that_fails_fails_for_all_who_share_it_and_not_for_the_next(store: GatedStore) -> None:
+    store.down = True
+    first, late = one_looks_and_others_wait(store, 8)
+    store.let_go.release(2)
+    assert {each.answer() for each in (first, *late)} == {"the store is away"}
+    assert store.looks == 2
+    store.down = False
+    store.let_go.release()
+    view: View = Follower(store).view()
+    assert len(view.free["ip"]) == 1

@@ -1,0 +1,158 @@
+"""Stores by URL: what each means, what is said of one that is wrong, and that no password is ever shown."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from berth.errors import SettingsError
+from berth.stores import open_store, shown
+from berth.stores.redis.location import Location, parse
+from berth.stores.sqlite import SqliteStore
+
+SECRET = "s3cr3t"
+
+
+def refusal(url: str) -> str:
+    with pytest.raises(SettingsError) as caught:
+        open_store(url)
+    seen: BaseException | None = caught.value
+    while seen is not None:
+        assert SECRET not in str(seen)
+        seen = seen.__cause__
+    return str(caught.value)
+
+
+# What opens what
+
+
+def test_a_sqlite_url_names_a_file() -> None:
+    assert isinstance(open_store("sqlite:///ledger.db"), SqliteStore)
+
+
+@pytest.mark.parametrize("url", ["", "ledger.db", "redis:/host", "mysql://host", "REDIS://host", "unix:///s"])
+def test_a_url_of_no_store_is_refused_with_examples(url: str) -> None:
+    assert refusal(url) == (
+        "BERTH_STORE should be a store's URL, such as sqlite:///.berth/ledger.db or redis://HOST"
+    )
+
+
+@pytest.mark.parametrize("scheme", ["configmap", "dynamodb"])
+def test_a_store_that_is_not_built_yet_is_refused_by_its_name(scheme: str) -> None:
+    assert refusal(f"{scheme}://x") == (
+        f"BERTH_STORE: {scheme}:// is not built yet; use sqlite:///PATH or redis://HOST"
+    )
+
+
+def test_without_the_redis_package_the_url_is_refused_with_what_to_install() -> None:
+    script = (
+        "import sys; sys.modules['redis'] = None\n"
+        "from berth.stores import open_store\n"
+        "from berth.errors import SettingsError\n"
+        "try: open_store('redis://u:s3cr3t@host')\n"
+        "except SettingsError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout == (
+        "BERTH_STORE: redis://u:***@host needs the package redis: pip install 'berth-scheduler[redis]'\n"
+    )
+
+
+# Redis
+
+
+@pytest.mark.parametrize(
+    ("url", "location"),
+    [
+        ("redis://host", Location("host")),
+        ("redis://host/", Location("host")),
+        ("redis://host:7000/3", Location("host", 7000, 3)),
+        ("redis://10.0.0.1", Location("10.0.0.1")),
+        ("redis://[::1]:7000", Location("::1", 7000)),
+        ("redis://me:s3cr3t@host", Location("host", user="me", password="s3cr3t")),
+        ("redis://:s3cr3t@host", Location("host", password="s3cr3t")),
+        ("redis://m%40e:%2F%3A%23%25@host", Location("host", user="m@e", password="/:#%")),
+        ("redis://me:a:b@host", Location("host", user="me", password="a:b")),
+        ("rediss://host", Location("host", tls=True)),
+        ("redis://host?prefix=blue-2.x_y", Location("host", prefix="blue-2.x_y")),
+        ("redis://host/1?prefix=blue", Location("host", database=1, prefix="blue")),
+    ],
+)
+def test_a_redis_url_says_where_and_as_whom(url: str, location: Location) -> None:
+    assert parse(url) == location
+
+
+def test_tls_trusts_a_file_of_authorities_if_one_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "ca 1.pem"
+    file.touch()
+    url = f"rediss://host?ssl_ca_certs={str(file).replace(' ', '%20')}"
+    assert parse(url) == Location("host", tls=True, ca_certs=str(file))
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("redis://", "the form is redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE][?prefix=NAME]"),
+        ("redis://me:s3cr3t@", "the form is"),
+        ("redis://host:port", "its host and port can't be read"),
+        ("redis://host:70000", "its host and port can't be read"),
+        ("redis://[::1", "its host and port can't be read"),
+        ("redis://:s3cr3t/x@host", r"signs such as / # ? @ in a password escaped (%2F %23 %3F %40)"),
+        ("redis://:1234/s3cr3t@host", "in a password escaped"),
+        ("redis://:1?s3cr3t@host", "in a password escaped"),
+        ("redis://:1#s3cr3t@host", "in a password escaped"),
+        ("redis://:s3cr3t@x@host", "its user or password can't be read"),
+        ("redis://:s3cr3t%zz@host", "its user or password can't be read"),
+        ("redis://s3cr3t@host", "a user needs a password"),
+        ("redis://me:@host", "a user needs a password"),
+        ("redis://host#x", "a # has no place in it"),
+        ("redis://host/x", "the number of a database, such as /0"),
+        ("redis://host/-1", "the number of a database"),
+        ("redis://host/0/1", "the number of a database"),
+        ("redis://host?prefix=", "prefix= should be letters, digits, dots, dashes and underscores"),
+        ("redis://host?prefix={x}", "prefix={x} should be"),
+        ("redis://host?prefix=a%0A", "should be letters"),
+        ("redis://host?prefix=a&prefix=b", "an option stands in it twice"),
+        ("redis://host?prefix", "its options can't be read: they are NAME=VALUE, joined by &"),
+        ("redis://host?db=1", "there is no option 'db'; there are prefix and ssl_ca_certs"),
+        ("redis://host?ssl_cert_reqs=none", "there is no option 'ssl_cert_reqs'"),
+        ("redis://host?ssl_ca_certs=/etc/ssl/ca.pem", "ssl_ca_certs is for rediss://"),
+        ("rediss://host?ssl_ca_certs=ca.pem", "should be the absolute path of a file of certificates"),
+        ("rediss://host?ssl_ca_certs=/no/such.pem", "should be the absolute path of a file of certificates"),
+    ],
+)
+def test_a_redis_url_that_can_t_be_meant_is_refused_without_its_password(url: str, said: str) -> None:
+    text = refusal(url)
+    assert text.startswith("BERTH_STORE, a Redis URL: ")
+    assert said in text
+
+
+def test_a_location_is_named_without_its_password() -> None:
+    location = parse("redis://me:s3cr3t@[::1]:7000/3")
+    assert str(location) == "[::1]:7000/3"
+    assert SECRET not in repr(location)
+
+
+# What may be shown
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("sqlite:////a/b@c:d.db", "sqlite:////a/b@c:d.db"),
+        ("redis://host:6379/0?prefix=x", "redis://host:6379/0?prefix=x"),
+        ("redis://me:s3cr3t@host:6379/0", "redis://me:***@host:6379/0"),
+        ("rediss://:s3cr3t@host", "rediss://:***@host"),
+        ("redis://s3cr3t@host", "redis://***@host"),
+        ("redis://me:s3cr3t/s3cr3t#@s3cr3t@host", "redis://me:***@host"),
+        ("redis://s3cr3t/x@host", "redis://***@host"),
+        ("mongodb://me:s3cr3t@host", "mongodb://me:***@host"),
+        ("REDIS://me:s3cr3t@host", "REDIS://me:***@host"),
+        ("redis:/me:s3cr3t@host", "redis:/me:***@host"),
+        ("me:s3cr3t@host", "me:***@host"),
+        ("", ""),
+    ],
+)
+def test_a_url_is_shown_without_what_may_be_a_password(url: str, text: str) -> None:
+    assert shown(url) == text
