@@ -46,13 +46,46 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     token: str | None = None
 
 
-def respond(endpoint: Endpoint, method: str, path: str, headers: Mapping[str, str], body: Stream) -> Reply:
-    """Answer one request. Raises nothing: what goes wrong is in the reply and in the log."""
-    headers = {name.lower(): value for name, value in headers.items()}
+class Router(msgspec.Struct, frozen=True, kw_only=True):
+    """One function that serves several endpoints, chosen by the last part of the path, in its very case."""
+
+    name: str
+    endpoints: Mapping[str, Endpoint]
+    health: Callable[[], None]
+
+    def at(self, path: str) -> Endpoint | None:
+        return self.endpoints.get(path.rstrip("/").rpartition("/")[2])
+
+    @property
+    def paths(self) -> str:
+        return ", ".join(f"/{name}" for name in sorted(self.endpoints))
+
+
+def for_the_event(message: str, retryable: bool) -> str:
+    """An error's text for the event of a pod, which kube-scheduler tries again by itself."""
+    return f"{message}; the pod will be retried" if retryable else message
+
+
+def respond(
+    target: Endpoint | Router, method: str, path: str, headers: Mapping[str, str], body: Stream
+) -> Reply:
+    """Answer one request: an Endpoint on any path. Raises nothing: what goes wrong is in the reply and in
+    the log."""
     if path.rstrip("/") == "/healthz" and method in ("GET", "HEAD"):
-        return _health(endpoint)
+        return _health(target)
     if method != "POST":
-        return _error(405, f"{endpoint.name} takes POST, and GET /healthz; this was {method} {path}")
+        return _error(405, f"{target.name} takes POST, and GET /healthz; this was {method} {path}")
+    if isinstance(target, Router):
+        found = target.at(path)
+        if found is None:
+            return _error(
+                404, f"{target.name} has no {path or '/'}: it takes POST {target.paths}, and GET /healthz"
+            )
+        target = found
+    return _take(target, {name.lower(): value for name, value in headers.items()}, body)
+
+
+def _take(endpoint: Endpoint, headers: Mapping[str, str], body: Stream) -> Reply:
     if endpoint.token is not None and not _authorized(endpoint.token, headers.get("authorization", "")):
         return _error(
             401, f"{endpoint.name} needs the token of BERTH_AUTH_TOKEN, as Basic or Bearer authorization"
@@ -88,15 +121,15 @@ def _call(endpoint: Endpoint, headers: Mapping[str, str], content: bytes) -> Rep
         )
 
 
-def _health(endpoint: Endpoint) -> Reply:
+def _health(target: Endpoint | Router) -> Reply:
     try:
-        endpoint.health()
+        target.health()
     except BerthError as error:
         return _error(503, str(error))
     except Exception as error:
-        log.exception("%s is not healthy", endpoint.name)
-        return _error(503, f"internal error ({type(error).__name__}); see the log of {endpoint.name}")
-    return Reply(200, wire.encode({"status": "ok", "function": endpoint.name}))
+        log.exception("%s is not healthy", target.name)
+        return _error(503, f"internal error ({type(error).__name__}); see the log of {target.name}")
+    return Reply(200, wire.encode({"status": "ok", "function": target.name}))
 
 
 def _authorized(token: str, header: str) -> bool:

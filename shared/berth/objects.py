@@ -32,13 +32,17 @@ class Container(_Object, frozen=True):
     restart_policy: str | None = None
 
 
+class Gate(_Object, frozen=True):
+    name: str = ""
+
+
 class PodSpec(_Object, kw_only=True, frozen=True):
     node_name: str | None = None
     scheduler_name: str | None = None
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
     overhead: dict[str, Quantity] | None = None
-    scheduling_gates: list[msgspec.Raw] | None = None
+    scheduling_gates: list[Gate] | None = None
     priority: int | None = None
 
 

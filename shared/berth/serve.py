@@ -1,5 +1,5 @@
-"""From a verb's endpoint to the callable that functions-framework serves; all wiring to the outside is here.
-It knows of the web framework only what a request looks like."""
+"""From a verb's endpoint, or a router of several, to the callable that functions-framework serves.
+It reads the settings, and knows of the web framework only what a request looks like."""
 
 import logging
 import sys
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from berth import settings
 from berth.errors import SettingsError
-from berth.http import Endpoint, respond
+from berth.http import Endpoint, Router, respond
 from berth.settings import Settings
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Response = tuple[bytes, int, dict[str, str]]
 
 
-def serve(endpoint: Callable[[Settings], Endpoint]) -> Callable[["Request"], Response]:
+def serve(endpoint: Callable[[Settings], Endpoint | Router]) -> Callable[["Request"], Response]:
     """Read the settings, build the endpoint and answer requests with it.
 
     Wrong settings end the process with one clear line: a function that starts must be able to work.

@@ -2,6 +2,7 @@
 What the answers mean in a cluster is shown by tests/e2e."""
 
 import json
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -40,6 +41,7 @@ SAMPLES: dict[str, tuple[str, int, Any]] = {
     ),
     "extender/bind.json": ("bind", 200, {"Error": "pod default/a with UID {uid} is gone"}),
     "cloudevents/pod-add.json": ("release", 200, {"released": 0}),
+    "cloudevents/pod-add-gated.json": ("release", 200, {"released": 0}),
     "cloudevents/pod-update-graceful-deletion.json": ("release", 200, {"released": 0}),
     "cloudevents/pod-update-finished.json": ("release", 200, _NONE),
     "cloudevents/pod-delete.json": ("release", 200, _NONE),
@@ -55,24 +57,39 @@ SAMPLES: dict[str, tuple[str, int, Any]] = {
     "cloudevents/ping.json": ("reconcile", 200, {"problems": [], "released": 0, "rebuilt": False}),
 }
 LATER = {"extender/preempt-names.json", "extender/preempt-full.json"}  # for functions/preempt, not built yet
-FUNCTIONS = sorted({name for name, _, _ in SAMPLES.values()})
+# the paths of functions/extender: the function that answers the same samples
+VERBS = {
+    "/filter": "filter",
+    "/predicates": "filter",
+    "/scheduler/filter": "filter",
+    "/prioritize": "prioritize",
+    "/priorities": "prioritize",
+    "/bind": "bind",
+}
+SINGLE = [(path, sample) for path in VERBS for sample, (name, *_) in SAMPLES.items() if name == VERBS[path]]
+FUNCTIONS = sorted({"extender", *(name for name, _, _ in SAMPLES.values())})
 
 
 @pytest.fixture(scope="module")
-def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
-    """All functions, on one ledger that reconcile has opened, beside a stand-in with three nodes."""
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
+    """A stand-in with three nodes, one ledger and one Pool."""
     folder = tmp_path_factory.mktemp("samples")
     (folder / "pools.yaml").write_text(_POOL)
-    with ExitStack() as stack:
-        api = stack.enter_context(StandIn())
+    with StandIn() as api:
         for number in range(3):
             body = json.dumps({"metadata": {"name": f"n{number}"}}).encode()
             send(api.url, "POST", "/api/v1/nodes", body, {"Content-Type": "application/json"})
-        environment = {
+        yield {
             "KUBECONFIG": str(api.kubeconfig(folder / "kubeconfig")),
             "BERTH_STORE": f"sqlite:///{folder}/ledger.db",
             "BERTH_POOLS": str(folder / "pools.yaml"),
         }
+
+
+@pytest.fixture(scope="module")
+def urls(environment: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+    """All functions, on the ledger that reconcile has opened."""
+    with ExitStack() as stack:
         started = {name: stack.enter_context(function(name, environment)) for name in FUNCTIONS}
         status, _, report = _send(started["reconcile"], EVENTS / "cloudevents/ping.json")
         assert (status, json.loads(report)["rebuilt"]) == (200, True)
@@ -81,8 +98,41 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]
 
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_a_function_takes_its_sample(urls: Mapping[str, str], sample: str) -> None:
-    name, status, expected = SAMPLES[sample]
-    found = _send(urls[name], EVENTS / sample)
+    name, *_ = SAMPLES[sample]
+    _check(sample, _send(urls[name], EVENTS / sample))
+
+
+@pytest.mark.parametrize(("path", "sample"), SINGLE)
+def test_the_extender_takes_the_samples_of_each_verb_by_path(
+    urls: Mapping[str, str], path: str, sample: str
+) -> None:
+    found = _send(urls["extender"], EVENTS / sample, path)
+    _check(sample, found)
+    assert found == _send(urls[VERBS[path]], EVENTS / sample), "the function of this verb alone answers alike"
+
+
+@pytest.mark.parametrize("path", ["/", "/preempt", "/Filter", "/filter/x"])
+def test_the_extender_names_its_paths_where_there_is_none(urls: Mapping[str, str], path: str) -> None:
+    known = "/bind, /filter, /predicates, /priorities, /prioritize"
+    said = f"extender has no {path}: it takes POST {known}, and GET /healthz"
+    status, kind, body = _send(urls["extender"], EVENTS / "extender/filter-names.json", path)
+    assert (status, kind, json.loads(body)) == (404, "application/json", {"error": said})
+
+
+def test_the_extender_wants_the_token_for_every_verb(environment: Mapping[str, str]) -> None:
+    token = {"BERTH_AUTH_TOKEN": "s3cret"}
+    basic = {"Authorization": f"Basic {b64encode(b'berth:s3cret').decode()}"}
+    with function("extender", {**environment, **token}) as url:
+        for path, sample in SINGLE:
+            body = (EVENTS / sample).read_bytes()
+            assert send(url, "POST", path, body, {})[0] == 401
+            assert send(url, "POST", path, body, basic)[0] == 200
+        assert send(url, "POST", "/preempt", b"", {})[0] == 404
+        assert send(url, "GET", "/healthz", b"", {})[0] == 200
+
+
+def _check(sample: str, found: tuple[int, str, bytes]) -> None:
+    _, status, expected = SAMPLES[sample]
     answer = json.loads(found[2])
     assert (found[0], found[1]) == (status, "application/json")
     assert b"\n" not in found[2]
@@ -124,6 +174,8 @@ def test_every_answer_is_one_line_of_json(
 ) -> None:
     if name == "reconcile" and method == "POST":
         status = 200  # a tick has nothing in it to be wrong: any POST reconciles
+    if name == "extender" and method == "POST":
+        status = 404  # its paths name the verbs
     found = send(urls[name], method, path, body, {"Content-Type": "application/json"})
     assert (found[0], found[1]) == (status, "application/json")
     assert json.loads(found[2])
@@ -140,6 +192,6 @@ def test_a_function_with_wrong_settings_does_not_start_and_says_why(name: str, t
         pass
 
 
-def _send(url: str, sample: Path) -> tuple[int, str, bytes]:
+def _send(url: str, sample: Path, path: str = "/") -> tuple[int, str, bytes]:
     kind = "application/cloudevents+json" if sample.parent.name == "cloudevents" else "application/json"
-    return send(url, "POST", "/", sample.read_bytes(), {"Content-Type": kind})
+    return send(url, "POST", path, sample.read_bytes(), {"Content-Type": kind})

@@ -1,7 +1,7 @@
 """CloudEvents in both modes: the samples, what they are about, and what is refused."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from berth import events
 from berth.errors import BadInputError
 from berth.events import Event
-from berth.objects import Node, Pod
+from berth.objects import Gate, Node, Pod
 from tests.support.objects import EVENTS
 
 STRUCTURED = {"content-type": "application/cloudevents+json"}
@@ -46,7 +46,7 @@ def refusal(headers: Mapping[str, str], body: bytes) -> str:
 
 
 def test_there_are_samples() -> None:
-    assert len(SAMPLES) == 10
+    assert len(SAMPLES) == 11
     readme = (EVENTS / "README.md").read_text()
     assert all(f"`{name}.json`" in readme for name in SAMPLES)
 
@@ -80,6 +80,14 @@ def test_a_label_taken_off_is_told_as_a_deletion_of_a_pod_that_lives() -> None:
     assert found.deletion
     pod = found.about(Pod)
     assert (pod.metadata.deletion_timestamp, pod.finished) == (None, False)
+
+
+@pytest.mark.parametrize("read", [structured, binary])
+def test_the_event_of_a_pod_with_scheduling_gates_carries_its_pod(read: Callable[[str], Event]) -> None:
+    pod = read("pod-add-gated").about(Pod)
+    assert pod.metadata.name == "gated"
+    assert pod.spec.scheduling_gates == [Gate("example.com/later")]
+    assert not pod.waiting
 
 
 def test_a_nodes_and_a_pools_event_say_what_they_are_about() -> None:

@@ -15,18 +15,18 @@ import uuid
 from collections.abc import Callable, Mapping
 
 from berth import wire
-from berth.cluster import Cluster, connect
+from berth.cluster import Cluster
 from berth.decisions import ElsewhereError, MissingClaimError, SupersededError
 from berth.documents import Claim, Holding
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError, RefusedError
-from berth.http import Endpoint, Reply
+from berth.http import Endpoint, Reply, for_the_event
 from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.policy.demand import demand, might_ask
 from berth.settings import Settings
 from berth.steps.claims import BIND_SECONDS, allocated, claim_of, settle
+from berth.steps.ours import ledger_and_cluster
 from berth.steps.wake import room_in, wake
-from berth.stores import open_store
 
 log = logging.getLogger("berth.bind")
 
@@ -205,7 +205,11 @@ class Bind:
 
 
 def endpoint(settings: Settings) -> Endpoint:
-    ledger, cluster = Ledger(open_store(settings.store)), connect()
+    return on(*ledger_and_cluster(settings), settings)
+
+
+def on(ledger: Ledger, cluster: Cluster, settings: Settings) -> Endpoint:
+    """The endpoint on a ledger and a cluster that others may use too."""
     verb = Bind(ledger, cluster, settings.scheduler_names)
 
     def answer(_: Mapping[str, str], body: bytes) -> Reply:
@@ -215,7 +219,7 @@ def endpoint(settings: Settings) -> Endpoint:
     return Endpoint(
         name="bind",
         answer=answer,
-        failed=lambda message, _: Reply(200, wire.bind_answer(message)),
+        failed=lambda *error: Reply(200, wire.bind_answer(for_the_event(*error))),
         health=ledger.check,
         body_limit=settings.body_limit,
         token=settings.token,

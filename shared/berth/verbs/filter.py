@@ -4,7 +4,7 @@ It advises: near the last unit several pods are told yes, and bind's reservation
 from collections.abc import Mapping
 
 from berth import wire
-from berth.http import Endpoint, Reply
+from berth.http import Endpoint, Reply, for_the_event
 from berth.ledger import Ledger
 from berth.policy.demand import demand, might_ask
 from berth.policy.fit import refusals
@@ -24,7 +24,11 @@ def run(ledger: Ledger, call: wire.Candidates) -> dict[str, str]:
 
 
 def endpoint(settings: Settings) -> Endpoint:
-    ledger = Ledger(open_store(settings.store))
+    return on(Ledger(open_store(settings.store)), settings)
+
+
+def on(ledger: Ledger, settings: Settings) -> Endpoint:
+    """The endpoint on a ledger that others may use too."""
 
     def answer(_: Mapping[str, str], body: bytes) -> Reply:
         call = wire.candidates(body)
@@ -34,7 +38,7 @@ def endpoint(settings: Settings) -> Endpoint:
         name="filter",
         answer=answer,
         # Only Error in a 200 answer reaches the pod's event (facts, 1).
-        failed=lambda message, _: Reply(200, wire.filter_error(message)),
+        failed=lambda *error: Reply(200, wire.filter_error(for_the_event(*error))),
         health=ledger.check,
         body_limit=settings.body_limit,
         token=settings.token,

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from berth import events, wire
-from berth.cluster import Cluster, connect
+from berth.cluster import Cluster
 from berth.decisions import CapacityChange
 from berth.errors import BadInputError
 from berth.events import Event
@@ -15,9 +15,9 @@ from berth.objects import Node
 from berth.policy.pools import by_resource
 from berth.settings import Settings
 from berth.steps.adopt import adopt
+from berth.steps.ours import ledger_and_cluster
 from berth.steps.stock import read_pools, take_stock, take_stock_of
 from berth.steps.wake import room_in, wake
-from berth.stores import open_store
 
 
 def run(
@@ -25,6 +25,7 @@ def run(
 ) -> dict[str, object]:
     """How many domains' capacity changed, and how many pods were woken by it."""
     kind = event.kind()
+    ledger.require_ours()
     if kind == "Node":
         changes = _node(ledger, cluster, event)
     elif kind == "Pool":
@@ -47,7 +48,7 @@ def _node(ledger: Ledger, cluster: Cluster, event: Event) -> list[CapacityChange
 
 
 def endpoint(settings: Settings) -> Endpoint:
-    ledger, cluster = Ledger(open_store(settings.store)), connect()
+    ledger, cluster = ledger_and_cluster(settings)
 
     def answer(headers: Mapping[str, str], body: bytes) -> Reply:
         return Reply(200, wire.encode(run(ledger, cluster, settings, events.decode(headers, body))))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from berth import wire
-from berth.cluster import Cluster, connect
+from berth.cluster import Cluster
 from berth.decisions import agrees
 from berth.documents import Claim
 from berth.errors import BerthError, ClusterRefusedError, RetryableError, StoreFailedError
@@ -26,9 +26,9 @@ from berth.policy.pools import Pool, by_resource
 from berth.settings import Settings
 from berth.steps.adopt import adopt
 from berth.steps.claims import BIND_SECONDS, claim_of, fence, settle
+from berth.steps.ours import ledger_and_cluster
 from berth.steps.stock import problems, read_pools, take_stock
 from berth.steps.wake import wake
-from berth.stores import open_store
 
 _FENCE_SECONDS = 5.0
 
@@ -63,6 +63,7 @@ class Reconcile:
 
     def run(self) -> Report:
         """Mend all there is. Raises store and cluster errors; what was done until then stands."""
+        self._ledger.make_ours()
         report = Report()
         pools = self._read_pools(report)
         resources = by_resource(pools)
@@ -154,8 +155,8 @@ class Reconcile:
 
 
 def endpoint(settings: Settings) -> Endpoint:
-    ledger = Ledger(open_store(settings.store), while_closed=True)
-    verb = Reconcile(ledger, connect(), settings)
+    ledger, cluster = ledger_and_cluster(settings, while_closed=True)
+    verb = Reconcile(ledger, cluster, settings)
 
     def answer(_: Mapping[str, str], __: bytes) -> Reply:
         return Reply(200, wire.encode(verb.run()))

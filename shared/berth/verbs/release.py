@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from berth import events, wire
-from berth.cluster import Cluster, connect
+from berth.cluster import Cluster
 from berth.errors import BadInputError
 from berth.events import Event
 from berth.http import Endpoint, Reply
@@ -13,8 +13,8 @@ from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.policy.demand import demand
 from berth.settings import Settings
+from berth.steps.ours import ledger_and_cluster
 from berth.steps.wake import room_in, wake
-from berth.stores import open_store
 
 
 def run(
@@ -42,7 +42,7 @@ def run(
 
 
 def endpoint(settings: Settings) -> Endpoint:
-    ledger, cluster = Ledger(open_store(settings.store)), connect()
+    ledger, cluster = ledger_and_cluster(settings)
 
     def answer(headers: Mapping[str, str], body: bytes) -> Reply:
         found = run(ledger, cluster, settings.scheduler_names, events.decode(headers, body))

@@ -1,0 +1,15 @@
+"""kube-scheduler's calls under one URL: /filter, /prioritize and /bind, with any path before them.
+Run it: functions-framework --source functions/extender/main.py --target extender"""
+
+import functions_framework
+from flask import Request
+
+from berth.extender import router
+from berth.serve import Response, serve
+
+answer = serve(router)
+
+
+@functions_framework.http
+def extender(request: Request) -> Response:
+    return answer(request)

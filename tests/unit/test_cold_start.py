@@ -1,0 +1,64 @@
+"""What a function has loaded once it has answered a call: a heavy library makes it start late.
+
+Seen in a process of its own; import-linter sees the same in the source, but not what a library pulls in.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.objects import EVENTS
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = {"kubernetes", "boto3", "botocore", "redis", "rich"}
+
+_CALLED = """
+import runpy, sys
+from pathlib import Path
+from flask import Request
+from werkzeug.test import EnvironBuilder
+
+main, sample = sys.argv[1:]
+call = EnvironBuilder(path="/", method="POST", data=Path(sample).read_bytes())
+body, _, _ = runpy.run_path(main)["answer"](Request(call.get_environ()))
+assert b"ledger is being rebuilt" in body, body  # so the store was asked
+"""
+_IMPORTED = "import importlib, sys; importlib.import_module(sys.argv[1])"
+
+
+def loaded(script: str, *arguments: str, store: str = "") -> set[str]:
+    """The top-level packages that the script had loaded at its end."""
+    own = {key: value for key, value in os.environ.items() if not key.startswith("BERTH_")}
+    done = subprocess.run(
+        [sys.executable, "-c", f"{script}\nprint('loaded', *sys.modules)", *arguments],
+        env=own | {"BERTH_STORE": store},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    first, *names = done.stdout.splitlines()[-1].split()
+    assert first == "loaded"
+    return {name.partition(".")[0] for name in names}
+
+
+@pytest.mark.parametrize("name", ["filter", "prioritize"])
+def test_filter_and_prioritize_answer_without_any_heavy_library(name: str, tmp_path: Path) -> None:
+    main, sample = ROOT / "functions" / name / "main.py", EVENTS / "extender" / f"{name}-names.json"
+    found = loaded(_CALLED, str(main), str(sample), store=f"sqlite:///{tmp_path}/ledger.db")
+    assert {"berth", "functions_framework"} <= found
+    assert found & HEAVY == set()
+
+
+def test_serve_loads_no_heavy_library() -> None:
+    assert loaded(_IMPORTED, "berth.serve") & HEAVY == set()
+
+
+@pytest.mark.parametrize("name", ["extender", "verbs.bind", "verbs.release", "verbs.reconcile"])
+def test_what_talks_to_the_cluster_loads_its_client_and_no_other_heavy_library(name: str) -> None:
+    assert loaded(_IMPORTED, f"berth.{name}") & HEAVY == {"kubernetes"}
