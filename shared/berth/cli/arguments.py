@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from berth import __version__
-from berth.errors import BerthError, SettingsError
+from berth.errors import BerthError, SettingsError, StoreUnavailableError
 from berth.settings import DEFAULT_STORE
 
 FIRST_PORT = 8080
 LAST_FIRST_PORT = 65535 - 8  # nine functions, one port each
+MOST_REPLICAS = 9
 _FILE_STORE = "sqlite:///"
 
 
@@ -25,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _run(options)
         print(end="", flush=True)
         return code
+    except StoreUnavailableError as error:
+        return _failed(f"{error}; check that it runs and that BERTH_STORE names it", 1)
     except BerthError as error:
         return _failed(str(error), 1)
     except KeyboardInterrupt:
@@ -58,6 +61,10 @@ def _run(options: argparse.Namespace) -> int:
         from berth.cli import demo
 
         return demo.run(options)
+    if options.command in ("status", "claims"):
+        from berth.cli import see
+
+        return see.status(options) if options.command == "status" else see.claims(options)
     from berth.cli import pools
 
     return pools.apply(options) if options.command == "apply" else pools.reconcile(options)
@@ -78,7 +85,7 @@ def _environment(options: argparse.Namespace) -> None:
             if not Path(value).is_file():
                 raise SettingsError(f"there is no file {value} (--{option})")
         os.environ[variable] = value
-    if options.command in ("up", "reconcile"):
+    if options.command in ("up", "reconcile", "status", "claims"):
         os.environ["BERTH_STORE"] = _absolute(os.environ.get("BERTH_STORE") or DEFAULT_STORE)
 
 
@@ -118,6 +125,18 @@ def _up(parser: argparse.ArgumentParser) -> None:
         "--scheduler-config", metavar="OUT", help="write a file that kube-scheduler --config takes"
     )
     parser.add_argument(
+        "--single",
+        action="store_true",
+        help="serve the scheduler's calls under one URL: pods that ask for none of the Pools cost no call",
+    )
+    parser.add_argument(
+        "--replicas",
+        type=_replicas,
+        default=1,
+        metavar="N",
+        help=f"processes of each function, 1 to {MOST_REPLICAS}; each call goes to the next of them in turn",
+    )
+    parser.add_argument(
         "--functions", metavar="DIR", help="take the functions from this folder, not Berth's own"
     )
     parser.add_argument(
@@ -135,6 +154,13 @@ def _demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print only the measured result, as one JSON line"
     )
+    parser.add_argument(
+        "--real",
+        action="store_true",
+        help="on a real etcd, kube-apiserver and kube-scheduler; in a checkout they are built first, "
+        "once, with Go: about 6 minutes on 2 cores",
+    )
+    parser.add_argument("--binaries", metavar="DIR", help="the folder they are in, built by others (--real)")
 
 
 def _apply(parser: argparse.ArgumentParser) -> None:
@@ -153,14 +179,34 @@ def _reconcile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
 
 
+def _status(parser: argparse.ArgumentParser) -> None:
+    _cluster(parser)
+    _look(parser)
+
+
+def _claims(parser: argparse.ArgumentParser) -> None:
+    _look(parser)
+    parser.add_argument("-n", "--namespace", metavar="NAME", help="only of pods in this one (default: all)")
+
+
+def _look(parser: argparse.ArgumentParser) -> None:
+    _store(parser)
+    parser.add_argument("--pool", metavar="NAME", help="only this one (default: all)")
+    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
+
+
 def _cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kubeconfig", metavar="FILE", help="the cluster to talk to (KUBECONFIG)")
 
 
-def _ledger(parser: argparse.ArgumentParser) -> None:
+def _store(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store", metavar="URL", help=f"the ledger's store (BERTH_STORE; else {DEFAULT_STORE})"
     )
+
+
+def _ledger(parser: argparse.ArgumentParser) -> None:
+    _store(parser)
     parser.add_argument(
         "-f", "--pools", metavar="FILE", help="Pool documents (BERTH_POOLS); else the cluster's Pools"
     )
@@ -169,6 +215,12 @@ def _ledger(parser: argparse.ArgumentParser) -> None:
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > LAST_FIRST_PORT:
         raise argparse.ArgumentTypeError(f"{text!r} should be a number from 0 to {LAST_FIRST_PORT}")
+    return int(text)
+
+
+def _replicas(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_REPLICAS:
+        raise argparse.ArgumentTypeError(f"{text!r} should be a number from 1 to {MOST_REPLICAS}")
     return int(text)
 
 
@@ -182,8 +234,8 @@ _COMMANDS = (
     (
         "demo",
         _demo,
-        "see the functions at work on a small stand-in for the API server",
-        "It needs no cluster; it ends with 1 if a promise was broken.",
+        "see a day in the life, beside a naive counter that meets the same faults",
+        "It needs no cluster and takes less than a minute; it ends with 1 if a promise was broken.",
     ),
     (
         "apply",
@@ -196,5 +248,17 @@ _COMMANDS = (
         _reconcile,
         "make the ledger equal to the cluster now; print what was mended",
         "It ends with 1 if it found problems that a person has to mend.",
+    ),
+    (
+        "status",
+        _status,
+        "show pools and domains: capacity, used, free, reserved, and who waits",
+        "It reads the ledger, and asks the cluster only for the pods that wait; it changes nothing.",
+    ),
+    (
+        "claims",
+        _claims,
+        "show who holds which units, where and since when",
+        "It reads the ledger; it asks no cluster and changes nothing.",
     ),
 )

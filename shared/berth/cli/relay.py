@@ -3,9 +3,10 @@ Like Knative's source it loses events (a broken watch, a function that stays awa
 
 import http.client
 import json
+import logging
 import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,13 @@ _WATCH_PAUSE = 4.0  # longest pause after a watch that failed
 _POOLS_PAUSE = 30.0  # the same for Pools, which a cluster may not serve at all
 _POOLS = "/apis/berth.dev/v1alpha1/pools"
 _FILE_SECONDS = 0.2
+_OURS = "spec.schedulerName="
+
+Observe = Callable[[str, Mapping[str, Any]], None]
+"""Told of our pods by the watching threads: LISTED with {"schedulerName": …, "items": all its pods}, then
+ADDED, MODIFIED or DELETED with one pod. What it raises is logged once, and hurts nobody."""
+
+log = logging.getLogger("berth.relay")
 
 
 class Relay:
@@ -36,9 +44,12 @@ class Relay:
         schedulers: Iterable[str],
         pools: Path | None,
         say: Say,
+        *,
+        observe: Observe | None = None,
     ) -> None:
         self._cluster, self._urls, self._say, self._pools = cluster, urls, say, pools
         self._schedulers = tuple(schedulers)
+        self._observe, self._observer_failed = observe, False
         self._stop = threading.Event()
         self._reconcile_now = threading.Event()
         self._first_done = threading.Event()
@@ -47,7 +58,7 @@ class Relay:
     def start(self) -> None:
         """Begin to watch and to tick; the first reconcile is sent at once."""
         for name in self._schedulers:
-            self._start_watch("/api/v1/pods", {"fieldSelector": f"spec.schedulerName={name}"}, "release")
+            self._start_watch("/api/v1/pods", {"fieldSelector": f"{_OURS}{name}"}, "release")
         self._start_watch("/api/v1/nodes", {}, "inventory")
         if self._pools is not None:
             threading.Thread(target=self._follow_file, args=(self._pools,), daemon=True).start()
@@ -79,20 +90,37 @@ class Relay:
     ) -> None:
         """List, then watch on from there; for ever, until stopped."""
         pause, said = 1.0, ""
+        ours = query.get("fieldSelector", "").removeprefix(_OURS)
         while not self._stop.is_set():
             try:
-                _, version = self._cluster.snapshot(path, query)
+                items, version = self._cluster.snapshot(path, query)
                 standing.set()
                 self._reconcile_now.set()  # what happened before this list was not seen by any watch
                 pause, said = 1.0, ""
+                if ours:
+                    self._tell("LISTED", {"schedulerName": ours, "items": items})
                 for kind, item in self._cluster.watch(path, query, version, self._stop):
+                    if ours:
+                        self._tell(kind, item)
                     self._send(function, _event(self._cluster.host, _TYPES[kind], item), item)
-            except BerthError as error:
-                if str(error) != said:
-                    said = str(error)
+            except (BerthError, KeyError, TypeError, AttributeError) as error:
+                why = str(error) if isinstance(error, BerthError) else f"an object can't be read: {error!r}"
+                if why != said:
+                    said = why
                     self._say({"watch": path, "state": "failed", "why": said})
                 self._stop.wait(pause)
                 pause = min(2 * pause, longest)
+
+    def _tell(self, kind: str, item: Mapping[str, Any]) -> None:
+        if self._observe is None:
+            return
+        try:
+            self._observe(kind, item)
+        except Exception:
+            # Whoever only looks on must not end a watch.
+            if not self._observer_failed:
+                log.exception("a pod that was %s can't be shown", kind)
+            self._observer_failed = True
 
     def _follow_file(self, path: Path) -> None:
         """A changed file of Pools is taken over at once, as a changed Pool object would be."""

@@ -1,0 +1,119 @@
+"""`berth status` and `berth claims`: what is in the ledger, for a person or a program.
+They only look: nothing is made, mended or woken; a ledger that is being rebuilt is shown as far as it is."""
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from berth import settings
+from berth.cli import tables
+from berth.cli.tables import ClaimRow, PoolRow
+from berth.documents import View
+from berth.errors import BadInputError, BerthError, SettingsError
+from berth.ledger import Ledger
+from berth.policy.pools import Pool
+from berth.stores import open_store, shown
+
+_FILE = "sqlite:///"
+
+
+class _Ledger(msgspec.Struct, frozen=True):
+    store: str
+    open: bool
+
+
+class _Status(msgspec.Struct, frozen=True):
+    ledger: _Ledger
+    pools: list[PoolRow]
+
+
+class _Claims(msgspec.Struct, frozen=True):
+    ledger: _Ledger
+    claims: list[ClaimRow]
+
+
+def status(options: argparse.Namespace) -> int:
+    """Pools and their domains, with the pods that wait for them if the cluster can be asked."""
+    found = settings.from_environment()
+    view = _look(found.store)
+    _require(options.pool, view)
+    rows = tables.pool_rows(view, _waiting(found.scheduler_names, view.resources), options.pool)
+    if options.output != "table":
+        _print(_Status(_Ledger(shown(found.store), view.open), rows), options.output)
+    elif rows:
+        print("\n".join(tables.pool_lines(rows)))
+    else:
+        _note(f"no pools in {shown(found.store)}")
+    _warn_if_closed(view)
+    return 0
+
+
+def claims(options: argparse.Namespace) -> int:
+    """Who holds what since when."""
+    store = settings.from_environment().store
+    view = _look(store)
+    _require(options.pool, view)
+    rows = tables.claim_rows(view, options.pool, options.namespace)
+    if options.output != "table":
+        _print(_Claims(_Ledger(shown(store), view.open), rows), options.output)
+    elif rows:
+        print("\n".join(tables.claim_lines(rows, time.time())))
+    else:
+        where = f" in namespace {options.namespace}" if options.namespace else ""
+        _note(f"no claims{where} in {shown(store)}")
+    _warn_if_closed(view)
+    return 0
+
+
+def _look(url: str) -> View:
+    path = url.removeprefix(_FILE)
+    if path != url and not Path(path).exists():  # opening the store would make it
+        raise SettingsError(
+            f"there is no ledger at {path}: --store or BERTH_STORE should name the functions' own"
+        )
+    store = open_store(url)
+    try:
+        return Ledger(store, while_closed=True).view()
+    finally:
+        store.close()
+
+
+def _require(pool: str | None, view: View) -> None:
+    known = tables.names(view)
+    if pool is not None and pool not in known:
+        raise BadInputError(f"there is no pool {pool} in the ledger; there are: {', '.join(known) or 'none'}")
+
+
+def _waiting(schedulers: Collection[str], resources: Mapping[str, Pool]) -> dict[str, int] | None:
+    try:
+        from berth.cli import waiters  # the kubernetes client takes 0.4 s to import
+        from berth.cluster import connect
+
+        return waiters.listed(connect(), schedulers, resources)
+    except BerthError as error:
+        _note(f"who waits is not known: {error}")
+        return None
+
+
+def _warn_if_closed(view: View) -> None:
+    if not view.open:
+        _note("the ledger is new or being rebuilt: this is what it has so far (see berth reconcile)")
+
+
+def _print(report: _Status | _Claims, output: str) -> None:
+    if output == "json":
+        print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+    else:
+        print(yaml.safe_dump(msgspec.to_builtins(report), sort_keys=False), end="")
+
+
+def _note(text: str) -> None:
+    """Standard output is for what was asked."""
+    with contextlib.suppress(OSError, AttributeError):
+        sys.stderr.write(f"berth: {text}\n")

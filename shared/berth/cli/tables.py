@@ -1,0 +1,221 @@
+"""What `berth status`, `berth claims` and the live view show: rows from a View, and plain aligned tables.
+Pure: it asks no store and no cluster, and is as far behind them as the View it is given."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from berth.documents import Claim, Domain, View
+
+_POOL_COLUMNS = ("POOL", "DOMAIN", "CAPACITY", "USED", "FREE", "RESERVED", "WAITING")
+_CLAIM_COLUMNS = ("NAMESPACE", "POD", "NODE", "POOL", "DOMAIN", "COUNT", "STATE", "AGE")
+_ALL, _NONE, _UNKNOWN = "<all>", "-", "?"
+_GAP = "   "
+_NUMBER = re.compile(r"([0-9]+)")
+
+
+class _Row(msgspec.Struct, frozen=True, rename="camel"):
+    pass
+
+
+class DomainRow(_Row, frozen=True):
+    """One domain. `capacity` None: the pool has no share here any more, but pods still hold units;
+    `reserved` units are among those used, their pods not bound yet."""
+
+    name: str
+    capacity: int | None
+    used: int
+    free: int
+    reserved: int
+
+    @property
+    def over(self) -> int:
+        """Units used beyond the capacity."""
+        return max(0, self.used - (self.capacity or 0))
+
+
+class PoolRow(_Row, frozen=True):
+    """A pool in all, and its domains. `waiting` None: nobody could say how many pods wait for it."""
+
+    name: str
+    capacity: int
+    used: int
+    free: int
+    reserved: int
+    waiting: int | None
+    over_committed: int
+    domains: tuple[DomainRow, ...]
+
+
+class ClaimRow(_Row, frozen=True):
+    """One holding of one claim; a pod that holds units of two pools has two rows."""
+
+    namespace: str
+    pod: str
+    uid: str
+    node: str
+    pool: str
+    domain: str
+    count: int
+    state: str
+    since: datetime
+
+
+def names(view: View) -> list[str]:
+    """The pools that the ledger knows, and those taken away of which pods still hold units."""
+    held = {pool for pool, domains in view.domains.items() if domains}
+    return sorted({*view.pools, *held}, key=natural)
+
+
+def pool_rows(view: View, waiting: Mapping[str, int] | None = None, only: str | None = None) -> list[PoolRow]:
+    """Pools by name with their domains; `waiting` is the number of pods by pool, None if it is not known."""
+    return [
+        _pool_row(name, view.domains.get(name, {}), None if waiting is None else waiting.get(name, 0))
+        for name in names(view)
+        if only in (None, name)
+    ]
+
+
+def _pool_row(name: str, domains: Mapping[str, Domain], waiting: int | None) -> PoolRow:
+    rows = tuple(_domain_row(name, domain, domains[domain]) for domain in sorted(domains, key=natural))
+    return PoolRow(
+        name=name,
+        capacity=sum(row.capacity or 0 for row in rows),
+        used=sum(row.used for row in rows),
+        free=sum(row.free for row in rows),
+        reserved=sum(row.reserved for row in rows),
+        waiting=waiting,
+        over_committed=sum(row.over for row in rows),
+        domains=rows,
+    )
+
+
+def _domain_row(pool: str, name: str, domain: Domain) -> DomainRow:
+    used = domain.used(pool, name)
+    reserved = {uid: claim for uid, claim in domain.claims.items() if claim.state == "reserved"}
+    return DomainRow(
+        name=name,
+        capacity=domain.capacity,
+        used=used,
+        free=max(0, (domain.capacity or 0) - used),
+        reserved=Domain(claims=reserved).used(pool, name) if reserved else 0,
+    )
+
+
+def claim_rows(view: View, pool: str | None = None, namespace: str | None = None) -> list[ClaimRow]:
+    """Who holds what, by namespace and pod."""
+    rows = [
+        row
+        for claim in view.claims()
+        if namespace in (None, claim.namespace)
+        for row in _claim_rows(claim)
+        if pool in (None, row.pool)
+    ]
+    return sorted(rows, key=lambda row: (row.namespace, natural(row.pod), row.uid, row.pool, row.domain))
+
+
+def _claim_rows(claim: Claim) -> Iterable[ClaimRow]:
+    since = datetime.fromtimestamp(int(claim.since), UTC)
+    return (
+        ClaimRow(
+            namespace=claim.namespace,
+            pod=claim.name,
+            uid=claim.uid,
+            node=claim.node,
+            pool=holding.pool,
+            domain=holding.domain,
+            count=holding.count,
+            state=claim.state,
+            since=since,
+        )
+        for holding in claim.holdings
+    )
+
+
+def pool_lines(pools: Iterable[PoolRow]) -> list[str]:
+    """A table of pools: each in all, then its domains."""
+    return aligned_pools(
+        cells
+        for pool in pools
+        for cells in (total_cells(pool), *(domain_cells(pool.name, domain) for domain in pool.domains))
+    )
+
+
+def total_cells(pool: PoolRow) -> tuple[str, ...]:
+    waiting = _UNKNOWN if pool.waiting is None else str(pool.waiting)
+    counts = (pool.capacity, pool.used, pool.free, pool.reserved)
+    return (pool.name, _ALL, *map(str, counts), waiting, _note(pool.over_committed))
+
+
+def domain_cells(pool: str, domain: DomainRow) -> tuple[str, ...]:
+    capacity = _NONE if domain.capacity is None else str(domain.capacity)
+    counts = (domain.used, domain.free, domain.reserved)
+    return (pool, domain.name, capacity, *map(str, counts), _NONE, _note(domain.over))
+
+
+def _note(over: int) -> str:
+    return f"over-committed by {over}" if over else ""
+
+
+def aligned_pools(lines: Iterable[tuple[str, ...]]) -> list[str]:
+    """Cells of pools and domains as lines below their header; without the notes' column if there are none."""
+    cells = list(lines)
+    if any(line[-1] for line in cells):
+        return aligned((*_POOL_COLUMNS, "NOTE"), cells)
+    return aligned(_POOL_COLUMNS, [line[:-1] for line in cells])
+
+
+def claim_lines(claims: Iterable[ClaimRow], now: float) -> list[str]:
+    """A table of claims."""
+    cells = [
+        (
+            *(row.namespace, row.pod, row.node, row.pool, row.domain),
+            *(str(row.count), row.state, age(now - row.since.timestamp())),
+        )
+        for row in claims
+    ]
+    return aligned(_CLAIM_COLUMNS, cells)
+
+
+def aligned(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
+    """Columns as wide as their widest cell; no boxes and no colour, so that other programs can read it."""
+    cells = [[printable(cell) for cell in line] for line in (header, *lines)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        _GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in cells
+    ]
+
+
+def age(seconds: float) -> str:
+    """As kubectl writes it: 90s, 5m30s, 2h, 3d; a clock that is behind gives 0s."""
+    rest = max(0, int(seconds))
+    if rest < 120:
+        return f"{rest}s"
+    minutes, hours, days = rest // 60, rest // 3600, rest // 86400
+    if minutes < 10:
+        return _two(minutes, "m", rest % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    return _two(days, "d", hours % 24, "h") if days < 8 else f"{days}d"
+
+
+def _two(large: int, unit: str, small: int, smaller: str) -> str:
+    return f"{large}{unit}{small}{smaller}" if small else f"{large}{unit}"
+
+
+def natural(name: str) -> tuple[list[tuple[int, str]], str]:
+    """Sorts node-2 before node-10."""
+    parts = _NUMBER.split(name)
+    return [(int(part), "") if index % 2 else (0, part) for index, part in enumerate(parts)], name
+
+
+def printable(text: str) -> str:
+    """What others wrote, without what would move a terminal's cursor."""
+    return "".join(sign if sign.isprintable() else " " for sign in text)

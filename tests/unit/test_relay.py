@@ -1,0 +1,126 @@
+"""What a Relay tells somebody who looks on, and that neither he nor an odd object ends its watches.
+
+That events reach the functions, and what is lost on the way, is shown by tests/e2e.
+"""
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from berth.cli.relay import Relay
+
+SECONDS = 60.0
+
+
+def _pod(name: str) -> dict[str, Any]:
+    meta = {"name": name, "namespace": "d", "uid": f"uid-{name}"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"schedulerName": "berth"}}
+
+
+class _Pods:
+    """A cluster whose only changes are these; each list begins a new batch of them."""
+
+    host = "http://nowhere"
+
+    def __init__(self, *batches: list[tuple[str, dict[str, Any]]]) -> None:
+        self._batches = iter(batches)
+
+    def snapshot(self, path: str, _: Mapping[str, str]) -> tuple[list[dict[str, Any]], str]:
+        return ([_pod("listed")] if path.endswith("/pods") else []), "1"
+
+    def watch(
+        self, path: str, _: Mapping[str, str], __: str, stop: threading.Event
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        yield from next(self._batches, []) if path.endswith("/v1/pods") else []
+        stop.wait()
+
+
+class _Functions(ThreadingHTTPServer):
+    """Takes every event and keeps the names of the objects."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.names: list[str] = []
+        self.had = threading.Event()
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        assert isinstance(self.server, _Functions)
+        self.rfile.read(int(self.headers["Content-Length"]))
+        name = self.headers.get("Ce-Name", "")
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+        if name:
+            self.server.names.append(name)
+        if name == "last":
+            self.server.had.set()
+
+    def log_message(self, *_: object) -> None:
+        """Nobody asked."""
+
+
+@pytest.fixture
+def functions() -> Iterator[_Functions]:
+    server = _Functions()
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def _relayed(functions: _Functions, pods: Any, **named: Any) -> list[Mapping[str, object]]:
+    """Relays until the pod `last` was delivered; what was said."""
+    said: list[Mapping[str, object]] = []
+    urls = dict.fromkeys(("release", "inventory", "reconcile"), functions.url)
+    relay = Relay(pods, urls, ["berth"], None, said.append, **named)
+    relay.start()
+    try:
+        assert functions.had.wait(SECONDS)
+    finally:
+        relay.stop()
+    return said
+
+
+def test_who_looks_on_is_told_of_the_list_and_then_of_each_change(functions: _Functions) -> None:
+    told: list[tuple[str, Mapping[str, Any]]] = []
+    changes = [("ADDED", _pod("a")), ("DELETED", _pod("last"))]
+    said = _relayed(functions, _Pods(changes), observe=lambda kind, item: told.append((kind, item)))
+    assert told == [("LISTED", {"schedulerName": "berth", "items": [_pod("listed")]}), *changes]
+    assert said == []
+
+
+def test_who_looks_on_and_fails_hurts_nobody_and_is_logged_once(
+    functions: _Functions, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(kind: str, item: Mapping[str, Any]) -> None:
+        raise ValueError(kind, item)
+
+    with caplog.at_level(logging.WARNING):
+        said = _relayed(functions, _Pods([("ADDED", _pod("a")), ("MODIFIED", _pod("last"))]), observe=fail)
+    assert functions.names == ["a", "last"]
+    assert said == []
+    assert [record.getMessage() for record in caplog.records] == ["a pod that was LISTED can't be shown"]
+
+
+@pytest.mark.parametrize(
+    "odd", [{}, {"metadata": None, "apiVersion": "v1"}, {"apiVersion": 7, "metadata": {}}]
+)
+def test_an_object_that_cannot_be_read_is_said_and_the_watch_goes_on(
+    functions: _Functions, odd: dict[str, Any]
+) -> None:
+    said = _relayed(functions, _Pods([("ADDED", odd)], [("ADDED", _pod("last"))]))
+    (failed,) = said
+    assert (failed["watch"], failed["state"]) == ("/api/v1/pods", "failed")
+    assert "an object can't be read" in str(failed["why"])
