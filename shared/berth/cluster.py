@@ -266,7 +266,7 @@ def connect() -> Cluster:
             config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]
     except (config.ConfigException, yaml.YAMLError, OSError, TypeError) as error:
         raise SettingsError(f"no cluster to talk to ({error}): set KUBECONFIG to a kubeconfig") from error
-    settings.connection_pool_maxsize = 16
+    settings.connection_pool_maxsize = 64  # bind runs 48 threads
     return Cluster(client.ApiClient(settings))
 
 

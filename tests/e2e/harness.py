@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,7 @@ def faulty_functions(folder: Path, **sources: str | Path) -> Path:
             (made / real.name).symlink_to(real)
     for name, source in sources.items():
         (made / name).mkdir()
-        text = source if isinstance(source, str) else source.read_text()
-        (made / name / "main.py").write_text(text)
+        (made / name / "main.py").write_text(source if isinstance(source, str) else source.read_text())
     return made
 
 
@@ -67,6 +67,9 @@ class Berth:
     functions: Path | None = None
     port: int = 0
     store: str = ""
+    single: bool = False
+    replicas: int = 1
+    command: Sequence[str] = (BERTH,)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -77,10 +80,15 @@ class Berth:
         self.log = self.folder / "berth.log"
         self.lines: list[Object] = []
         self.urls: dict[str, str] = {}
-        self.pids: dict[str, int] = {}
+        self.replica_pids: dict[tuple[str, int], int] = {}
         self.process: subprocess.Popen[str] | None = None
         if self.pools is not None:
             self.write_pools(self.pools)
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """By function, of its first replica."""
+        return {name: pid for (name, replica), pid in dict(self.replica_pids).items() if replica == 1}
 
     def write_pools(self, documents: Sequence[Object]) -> None:
         fresh = self.pools_file.with_suffix(".new")
@@ -97,9 +105,11 @@ class Berth:
         self._begun = len(self.lines)
         arguments = ["--json", "--port", str(self.port), "--scheduler-config", str(self.scheduler_config)]
         arguments += ["--functions", str(self.functions)] if self.functions else []
+        arguments += ["--single"] if self.single else []
+        arguments += ["--replicas", str(self.replicas)] if self.replicas > 1 else []
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [BERTH, "up", *self._common(), *arguments],
+                [*self.command, "up", *self._common(), *arguments],
                 cwd=self.folder,
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
@@ -123,9 +133,9 @@ class Berth:
             process.wait()
             raise
 
-    def kill(self, function: str) -> int:
-        """kill -9 of the function's process and its workers; the pid it had."""
-        pid = self.pids[function]
+    def kill(self, function: str, replica: int = 1) -> int:
+        """kill -9 of one of the function's processes and its workers; the pid it had."""
+        pid = self.replica_pids[function, replica]
         os.killpg(pid, signal.SIGKILL)
         return pid
 
@@ -133,7 +143,8 @@ class Berth:
         """The first line with these fields (None: absent) among those from number `since` on."""
 
         def found() -> Object | None:
-            return next((each for each in self.lines[since:] if _has(each, fields)), None)
+            lines = (each for each in self.lines[since:] if {key: each.get(key) for key in fields} == fields)
+            return next(lines, None)
 
         def found_or_ended() -> Object | None:
             ended = self.process is not None and self.process.poll() is not None
@@ -171,11 +182,8 @@ class Berth:
 
     def ledger(self) -> View:
         """All that the ledger holds at this moment."""
-        store = open_store(self.store)
-        try:
+        with closing(open_store(self.store)) as store:
             return Ledger(store, while_closed=True).view()
-        finally:
-            store.close()
 
     def claims(self, name: str = "") -> list[tuple[str, str, int]]:
         """(pod, pool, units) of all claims, or of those on one node."""
@@ -184,9 +192,10 @@ class Berth:
 
     def post(self, function: str, body: Any, headers: Mapping[str, str] | None = None) -> Reply:
         """Any call, whatever the answer; a body that is no bytes is sent as JSON."""
+        url = self.urls.get(function) or f"{self.urls['extender']}/{function}"
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         sent = {"Content-Type": "application/json", **(headers or {})}
-        answer = _http.request("POST", self.urls[function], body=data, headers=sent, timeout=30)
+        answer = _http.request("POST", url, body=data, headers=sent, timeout=30)
         is_json = answer.headers.get("Content-Type", "").startswith("application/json")
         return Reply(answer.status, answer.json() if is_json else answer.data.decode())
 
@@ -201,17 +210,12 @@ class Berth:
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         with process.stdout as lines:
-            for text in lines:
-                line = json.loads(text)
+            for line in map(json.loads, lines):
                 if "function" in line:
                     self.urls[line["function"]] = line["url"]
                 if "pid" in line:
-                    self.pids[line["function"]] = line["pid"]
+                    self.replica_pids[line["function"], line.get("replica", 1)] = line["pid"]
                 self.lines.append(line)
-
-
-def _has(line: Object, fields: Mapping[str, object]) -> bool:
-    return all(line.get(key) == value for key, value in fields.items())
 
 
 @dataclass

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.ports import free_port
+from berth.ports import free_port, is_free
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import Berth, pool, settled
 from tests.support.cluster import wait
@@ -58,6 +58,28 @@ def test_a_killed_function_is_started_again_and_ctrl_c_ends_all(system_of: Syste
     wait(lambda: berth.lines[-1] == {"state": "stopping"}, 2, "the last word of berth up")
     refused = cluster.create_pod("later")["metadata"]["name"]
     system.refusal_of(refused)
+
+
+def test_with_two_replicas_a_killed_one_costs_no_pod_and_ctrl_c_ends_all(system_of: Systems) -> None:
+    system = system_of(2, replicas=2, environment={"BERTH_AUTH_TOKEN": TOKEN})
+    berth, cluster = system.berth, system.cluster
+    assert set(berth.replica_pids) == {(name, number) for name in FUNCTIONS for number in (1, 2)}
+    early, late = ([f"{name}-{number}" for number in range(10)] for name in ("early", "late"))
+    cluster.create_pods(*early)
+    seen = len(berth.lines)
+    for name, number in (("filter", 1), ("bind", 2), ("release", 1)):
+        killed = berth.kill(name, number)
+        died = berth.wait_line(function=name, replica=number, state="died", since=seen)
+        assert (died["exit"], died["url"]) == (-signal.SIGKILL, berth.urls[name])
+        again = berth.wait_line(function=name, replica=number, state="ready", since=seen, seconds=30)
+        assert again["pid"] != killed
+    cluster.create_pods(*late)
+    cluster.wait_bound(*early, *late, seconds=60)
+    settled(system)
+    assert berth.post("filter", {}).status == 401
+    assert TOKEN not in berth.said(lines=10_000)
+    assert berth.stop(signal.SIGINT) == 0
+    assert not [process for process, pid in berth.replica_pids.items() if _alive(pid)]
 
 
 def test_with_a_token_the_scheduler_binds_and_a_call_without_it_gets_401(system_of: Systems) -> None:
@@ -150,18 +172,9 @@ def _nine_free_ports() -> int:
     """The first of nine in a row, as many as `berth up` may use."""
     for _ in range(100):
         first = free_port()
-        if all(_is_free(first + more) for more in range(9)):
+        if all(is_free(first + more) for more in range(9)):
             return first
     raise AssertionError("no nine free ports in a row")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 def _alive(pid: int) -> bool:

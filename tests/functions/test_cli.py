@@ -98,6 +98,7 @@ def _answers(url: str) -> bool:
     [
         ((), ("up", "demo", "apply", "reconcile")),
         (("up",), ("--kubeconfig", "--store", "-f", "--port", "--scheduler-config", "--json", "65527")),
+        (("up",), ("--single", "--replicas", "1 to 9")),
         (("demo",), ("--port", "--json")),
         (("apply",), ("--kubeconfig", "-f", "--pools", "without its comments")),
         (("reconcile",), ("--kubeconfig", "--store", "-f", "-o")),

@@ -4,27 +4,37 @@ Not a production server: Knative does this in a cluster."""
 import contextlib
 import ctypes
 import http.client
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import berth
+from berth.cli.balance import Balancer, taken
 from berth.errors import SettingsError
 from berth.ports import free_ports, is_free
 
 ORDER = ("filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile", "extender", "status")
 """Ports count up by this list; functions that are not built yet leave gaps."""
 
+_VERBS = ("filter", "prioritize", "preempt", "bind")
+"""What the function extender serves under its one URL."""
+_LATER = ("preempt", "status")
+"""Not built yet."""
+
 Say = Callable[[Mapping[str, object]], None]
 
 _LOOK_SECONDS = 0.1
 _STOP_SECONDS = 5.0
 _LONGEST_PAUSE = 5.0
+_BINDING_THREADS = "48"
+# Loaded before any fork: in a new child, a lock of the loader may be held by a thread that is not there.
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def functions_folder() -> Path:
@@ -34,25 +44,37 @@ def functions_folder() -> Path:
     return checkout if (checkout.parent / "pyproject.toml").is_file() else package / "_functions"
 
 
-def ports(folder: Path, first: int) -> dict[str, int]:
-    """The port of each built function. Raises SettingsError where one is taken; first 0: any free ones."""
-    built = [name for name in ORDER if (folder / name / "main.py").is_file()]
-    if not built:
-        raise SettingsError(f"there are no functions in {folder}")
+def names(folder: Path, single: bool) -> list[str]:
+    """The functions to run; `single`: one for all verbs. Raises SettingsError for one that is not there."""
+    wanted = [name for name in ORDER if name not in (_VERBS if single else ("extender",))]
+    found = [name for name in wanted if (folder / name / "main.py").is_file()]
+    for name in wanted:
+        if name not in found and name not in _LATER:
+            raise SettingsError(f"there is no function {name} in {folder}")
+    return found
+
+
+def ports(chosen: Sequence[str], first: int) -> dict[str, int]:
+    """The port of each function. Raises SettingsError where one is taken; first 0: any free ones."""
     if first == 0:
-        return dict(zip(built, free_ports(len(built)), strict=True))
-    chosen = {name: first + ORDER.index(name) for name in built}
-    for name, port in chosen.items():
+        return dict(zip(chosen, free_ports(len(chosen)), strict=True))
+    found = {name: first + ORDER.index(name) for name in chosen}
+    for name, port in found.items():
         if not is_free(port):
-            raise SettingsError(f"port {port} (for {name}) is in use: choose another first port with --port")
-    return chosen
+            raise taken(name, port)
+    return found
 
 
 class Function:
-    """One function's process; start it again as often as it dies."""
+    """One process of a function; start it again as often as it dies.
 
-    def __init__(self, name: str, source: Path, port: int, say: Say) -> None:
-        self.name, self.port, self.url = name, port, f"http://127.0.0.1:{port}"
+    `url` is where the function is called, by way of a balancer if it has several processes."""
+
+    def __init__(
+        self, name: str, source: Path, port: int, say: Say, *, url: str = "", replica: int | None = None
+    ) -> None:
+        self.name, self.port, self.url = name, port, url or f"http://127.0.0.1:{port}"
+        self.replica = replica
         self._source, self._say = source, say
         self._process: subprocess.Popen[bytes] | None = None
         self._ready = False
@@ -98,6 +120,7 @@ class Function:
         ]
         self._process = subprocess.Popen(
             [*framework, "--source", str(self._source), "--target", self.name],
+            env=self._environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -106,6 +129,12 @@ class Function:
         )
         self._state("starting")
         threading.Thread(target=self._copy_output, args=(self._process,), daemon=True).start()
+
+    def _environment(self) -> dict[str, str]:
+        # A burst of binds waits for the API server: with the framework's 4 threads a core kube-scheduler
+        # gives up most of its calls after 5 s.
+        more = {"THREADS": _BINDING_THREADS} if self.name in ("bind", "extender") else {}
+        return {**more, **os.environ}
 
     def _died(self, code: int) -> None:
         self._process, self._ready = None, False
@@ -124,30 +153,47 @@ class Function:
 
     def _state(self, state: str, **more: object) -> None:
         pid = {} if self._process is None else {"pid": self._process.pid}
-        self._say({"function": self.name, "url": self.url, "state": state, **pid, **more})
+        which = {} if self.replica is None else {"replica": self.replica}
+        self._say({"function": self.name, "url": self.url, "state": state, **which, **pid, **more})
 
     def _copy_output(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None  # for mypy: it is a pipe
+        name = self.name if self.replica is None else f"{self.name} {self.replica}"
         for line in process.stdout:
             # Read on even if nobody listens: a full pipe would stop the function.
             with contextlib.suppress(OSError, AttributeError):
-                sys.stderr.write(f"{self.name} | {line.decode(errors='replace')}")
+                sys.stderr.write(f"{name} | {line.decode(errors='replace')}")
                 sys.stderr.flush()
 
 
 class Functions:
-    """All functions of a folder, watched by one thread from `start` to `stop`."""
+    """A folder's functions, each in `replicas` processes, watched by one thread from `start` to `stop`."""
 
-    def __init__(self, folder: Path, first_port: int, say: Say) -> None:
-        self.all = {
-            name: Function(name, folder / name / "main.py", port, say)
-            for name, port in ports(folder, first_port).items()
-        }
-        self.urls = {name: function.url for name, function in self.all.items()}
+    def __init__(
+        self, folder: Path, first_port: int, say: Say, *, single: bool = False, replicas: int = 1
+    ) -> None:
+        public = ports(names(folder, single), first_port)
+        self.urls = {name: f"http://127.0.0.1:{port}" for name, port in public.items()}
+        self._balancers: list[Balancer] = []
+        self.all: list[Function] = []
+        own = _own_ports(public, replicas)
+        for name, port in public.items():
+            source = folder / name / "main.py"
+            if replicas == 1:
+                self.all.append(Function(name, source, port, say))
+                continue
+            self._balancers.append(Balancer(name, port, own[name]))
+            self.all += [
+                Function(name, source, each, say, url=self.urls[name], replica=number)
+                for number, each in enumerate(own[name], 1)
+            ]
         self._stop, self._ready = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="functions", daemon=True)
 
     def start(self) -> None:
+        """Raises SettingsError where a port has been taken meanwhile."""
+        for balancer in self._balancers:
+            balancer.start()
         self._thread.start()
 
     def wait_ready(self, stop: threading.Event) -> bool:
@@ -161,21 +207,32 @@ class Functions:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-        enders = [threading.Thread(target=function.stop) for function in self.all.values()]
+        enders = [threading.Thread(target=function.stop) for function in self.all]
         for ender in enders:
             ender.start()
         for ender in enders:
             ender.join()
+        for balancer in self._balancers:  # last: what the functions still answer has to get through
+            balancer.stop()
 
     def _watch(self) -> None:
         while not self._stop.is_set():
-            answering = [function.look() for function in self.all.values()]
+            answering = [function.look() for function in self.all]
             if all(answering):
                 self._ready.set()
             self._stop.wait(_LOOK_SECONDS)
 
 
+def _own_ports(public: Mapping[str, int], replicas: int) -> dict[str, list[int]]:
+    """Ports for the processes behind each function's public one."""
+    if replicas == 1:
+        return {}
+    needed = len(public) * replicas
+    free = (port for port in free_ports(needed + len(public)) if port not in public.values())
+    return {name: list(itertools.islice(free, replicas)) for name in public}
+
+
 def _die_with_parent() -> None:
     """Even a `kill -9` of berth leaves no function behind (Linux; elsewhere they must be stopped by hand)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+    if _LIBC is not None:
+        _LIBC.prctl(1, signal.SIGTERM)

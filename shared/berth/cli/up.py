@@ -5,54 +5,109 @@ import argparse
 import contextlib
 import json
 import os
+import queue
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from berth import settings
 from berth.cli import scheduler_config
 from berth.cli.processes import Functions, Say, functions_folder
 from berth.cli.relay import Relay
-from berth.cluster import connect
+from berth.cluster import Cluster, connect
+from berth.errors import BerthError
 from berth.ledger import Ledger
-from berth.policy.pools import GROUP, parse
+from berth.policy.pools import GROUP, Pool, by_resource
 from berth.settings import Settings
-from berth.steps.stock import documents
-from berth.stores import open_store
+from berth.steps.stock import read_pools
+from berth.stores import open_store, shown
+from berth.stores.base import Store
+
+if TYPE_CHECKING:
+    from berth.cli.live import LiveView
+
+_LOOK_SECONDS = 2.0
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run until SIGINT or SIGTERM. Raises SettingsError before anything is started."""
+    """Run until SIGINT, SIGTERM or SIGHUP. Raises SettingsError before anything is started."""
     found = settings.from_environment()
     _check_ledger(found.store)
     cluster = connect()
-    groups = _groups(found)
-    say = _say_json if options.json else _say_text
+    written = Path(options.scheduler_config) if options.scheduler_config else None
+    pools = _pools(found, cluster, options.single and written is not None)
+    store = open_store(found.store)
+    live = None if options.json else _live(store)
+    say = live.say if live else _say_json if options.json else _say_text
     if not options.json:
-        _print(f"berth: ledger {found.store}")
+        _print(f"berth: ledger {shown(found.store)}")
     folder = Path(options.functions).absolute() if options.functions else functions_folder()
-    functions = Functions(folder, options.port, say)
-    if options.scheduler_config:
-        _write(Path(options.scheduler_config), functions.urls, found, groups, say)
-    relay = Relay(cluster, functions.urls, found.scheduler_names, found.pools, say)
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    functions = Functions(folder, options.port, say, single=options.single, replicas=options.replicas)
+    managed = sorted(by_resource(pools)) if options.single else None
+    if written is not None:
+        _write(written, functions.urls, found, pools, managed, say)
+    relay = Relay(
+        cluster,
+        functions.urls,
+        found.scheduler_names,
+        found.pools,
+        say,
+        observe=live.observe if live else None,
+    )
+    with closing(store):
+        ledger = Ledger(store, while_closed=True)
+        look = (lambda: None) if not written or managed is None else _unmanaged(ledger, managed, say)
+        stop = _told_to_stop()
+        with live or contextlib.nullcontext():
+            _run_until(stop, functions, relay, say, look)
+    return 0
+
+
+def _live(store: Store) -> "LiveView | None":
+    """The table, if there is a terminal for it."""
+    from berth.cli import live  # rich takes 0.1 s to import
+
+    return live.LiveView(Ledger(store, while_closed=True).view, _words) if live.possible() else None
+
+
+def _run_until(
+    stop: threading.Event, functions: Functions, relay: Relay, say: Say, look: Callable[[], None]
+) -> None:
     try:
         functions.start()
         if functions.wait_ready(stop):
             relay.start()
             if relay.wait_first_reconcile(stop):
                 say({"state": "ready"})
-                stop.wait()
+                while not stop.wait(_LOOK_SECONDS):
+                    look()
     finally:
         say({"state": "stopping"})
         try:
             relay.stop()
         finally:
             functions.stop()
-    return 0
+
+
+def _told_to_stop() -> threading.Event:
+    """Set by Ctrl-C, a SIGTERM, or a closed terminal unless `nohup` or the like has us ignore that.
+
+    Handlers may only put: one that sets an event can interrupt whoever holds the event's lock, and hangs.
+    """
+    stop, signals = threading.Event(), queue.SimpleQueue[int]()
+    ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    for number in (signal.SIGINT, signal.SIGTERM, *(() if ignored else (signal.SIGHUP,))):
+        signal.signal(number, lambda number, _: signals.put(number))
+
+    def pass_on() -> None:
+        signals.get()
+        stop.set()
+
+    threading.Thread(target=pass_on, name="signals", daemon=True).start()
+    return stop
 
 
 def _check_ledger(url: str) -> None:
@@ -64,23 +119,42 @@ def _check_ledger(url: str) -> None:
         store.close()
 
 
-def _groups(found: Settings) -> set[str]:
-    """The domains of the Pools' resources, as far as they are known before the cluster is asked."""
-    if found.pools is None:
-        return {GROUP}
-    pools = parse(documents(found.pools), str(found.pools))
-    return {GROUP, *(pool.resource.partition("/")[0] for pool in pools.values())}
+def _pools(found: Settings, cluster: Cluster, needed: bool) -> Mapping[str, Pool]:
+    """The Pools by name; those of the cluster only if they are needed, for it may not have any yet."""
+    return read_pools(found.pools, cluster) if needed or found.pools is not None else {}
 
 
-def _write(path: Path, urls: Mapping[str, str], found: Settings, groups: set[str], say: Say) -> None:
+def _unmanaged(ledger: Ledger, managed: Iterable[str], say: Say) -> Callable[[], None]:
+    """To be called now and then: says of a Pool that came later that its pods would not be sent to us."""
+    known = set(managed)
+
+    def look() -> None:
+        with contextlib.suppress(BerthError):  # reconcile tells of a store that is down
+            for resource in sorted(ledger.view().resources.keys() - known):
+                known.add(resource)
+                again = "start berth up anew and restart kube-scheduler"
+                say({"state": "problem", "why": f"kube-scheduler's configuration lacks {resource}: {again}"})
+
+    return look
+
+
+def _write(
+    path: Path,
+    urls: Mapping[str, str],
+    found: Settings,
+    pools: Mapping[str, Pool],
+    managed: Sequence[str] | None,
+    say: Say,
+) -> None:
     listed = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     kubeconfig = listed.split(os.pathsep)[0]  # kube-scheduler takes one
     document = scheduler_config.configuration(
         urls,
         kubeconfig=str(Path(kubeconfig).absolute()),
         schedulers=found.scheduler_names,
-        groups=groups,
+        groups={GROUP, *(pool.resource.partition("/")[0] for pool in pools.values())},
         token=found.token,
+        managed=managed,
     )
     scheduler_config.write(path, document)
     say({"schedulerConfig": str(path), "state": "written"})
@@ -91,14 +165,21 @@ def _say_json(what: Mapping[str, object]) -> None:
 
 
 def _say_text(what: Mapping[str, object]) -> None:
-    subject = what.get("function") or what.get("event") or what.get("watch") or what.get("schedulerConfig")
+    _print(_words(what))
+
+
+def _words(what: Mapping[str, object]) -> str:
+    function = what.get("function")
+    if "replica" in what:
+        function = f"{function} (replica {what['replica']})"
+    subject = function or what.get("event") or what.get("watch") or what.get("schedulerConfig")
     more = " ".join(str(what[key]) for key in ("url", "to", "exit", "why") if key in what)
     words = {
         "died": "died, starting it again",
         "ready": "ready" if subject else "ready: all functions answer, the ledger is reconciled",
     }
     state = str(what.get("state"))
-    _print(" ".join(filter(None, ("berth:", str(subject or ""), words.get(state, state), more))))
+    return " ".join(filter(None, ("berth:", str(subject or ""), words.get(state, state), more)))
 
 
 def _print(line: str) -> None:
