@@ -4,6 +4,7 @@ The functions are small fakes where only their processes matter; on a real
 control plane it is shown by tests/e2e/test_up.py.
 """
 
+import io
 import os
 import re
 import signal
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from berth.cli import main
+from berth.cli import main, up
 from berth.demo.apiserver import StandIn
 from berth.ports import free_port
 from tests.e2e.harness import BERTH, Berth, pool
@@ -172,6 +173,30 @@ def test_a_signal_before_anything_answers_ends_what_was_started(berth_of: Make) 
     berth.wait_line(state="starting", seconds=SECONDS)
     assert berth.stop(signal.SIGINT, SECONDS) == 0
     assert _gone(berth)
+
+
+class _Pieces(io.StringIO):
+    """A stream that keeps apart what it was given at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: list[str] = []
+
+    def write(self, text: str) -> int:
+        self.pieces.append(text)
+        return len(text)
+
+
+@pytest.mark.parametrize("say", [up._say_json, up._say_text])
+def test_a_state_line_is_written_in_one_piece_for_several_threads_say_them(
+    monkeypatch: pytest.MonkeyPatch, say: Callable[[dict[str, object]], None]
+) -> None:
+    stream = _Pieces()
+    monkeypatch.setattr(sys, "stdout", stream)
+    say({"state": "ready"})
+    say({"state": "stopping"})
+    assert len(stream.pieces) == 2
+    assert all(piece.endswith("\n") for piece in stream.pieces)
 
 
 def _failed(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:

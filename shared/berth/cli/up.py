@@ -7,6 +7,7 @@ import json
 import os
 import queue
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -18,10 +19,11 @@ from berth.cli import scheduler_config
 from berth.cli.processes import Functions, Say, functions_folder
 from berth.cli.relay import Relay
 from berth.cluster import Cluster, connect
-from berth.errors import BerthError
+from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError
 from berth.ledger import Ledger
 from berth.policy.pools import GROUP, Pool, by_resource
 from berth.settings import Settings
+from berth.steps.ours import ledger_of
 from berth.steps.stock import read_pools
 from berth.stores import open_store, shown
 from berth.stores.base import Store
@@ -35,8 +37,9 @@ _LOOK_SECONDS = 2.0
 def run(options: argparse.Namespace) -> int:
     """Run until SIGINT, SIGTERM or SIGHUP. Raises SettingsError before anything is started."""
     found = settings.from_environment()
-    _check_ledger(found.store)
+    _check_ledger(found)
     cluster = connect()
+    _check_cluster(found, cluster)
     written = Path(options.scheduler_config) if options.scheduler_config else None
     pools = _pools(found, cluster, options.single and written is not None)
     store = open_store(found.store)
@@ -110,13 +113,18 @@ def _told_to_stop() -> threading.Event:
     return stop
 
 
-def _check_ledger(url: str) -> None:
+def _check_ledger(found: Settings) -> None:
     """Without a ledger nothing would ever be ready. Raises the store's error."""
-    store = open_store(url)
-    try:
+    with closing(open_store(found.store)) as store:
         Ledger(store, while_closed=True).check()
-    finally:
-        store.close()
+
+
+def _check_cluster(found: Settings, cluster: Cluster) -> None:
+    """Nor with another cluster's. Raises OtherClusterError."""
+    # An API server that is away, or does not let us ask, is reconcile's to tell of.
+    trouble = contextlib.suppress(ClusterUnavailableError, ClusterRefusedError)
+    with closing(open_store(found.store)) as store, trouble:
+        ledger_of(cluster, found, store, while_closed=True).require_ours()
 
 
 def _pools(found: Settings, cluster: Cluster, needed: bool) -> Mapping[str, Pool]:
@@ -185,4 +193,6 @@ def _words(what: Mapping[str, object]) -> str:
 def _print(line: str) -> None:
     """Threads that keep the functions alive say things: a reader that is gone must not end them."""
     with contextlib.suppress(OSError, ValueError):
-        print(line, flush=True)
+        # In one piece: print writes the line's end by itself, and another thread's line could come between.
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
