@@ -1,161 +1,151 @@
-"""`berth demo`: the main job in a minute, on nothing but Python; a broken promise is a non-zero exit.
-Functions and ledger are the real ones; the API server and kube-scheduler are played, and it says so."""
+"""`berth demo`: a day in the life, beside a naive counter; a broken promise is a non-zero exit.
+The functions and the ledger are the real ones; the rest is played, or with --real the real one, too."""
 
 import argparse
+import contextlib
+import io
 import json
-import os
-import random
+import signal
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from types import FrameType
 
-from berth.cli.processes import Functions, functions_folder
-from berth.cli.relay import Relay
-from berth.cluster import Cluster, connect
-from berth.demo.apiserver import StandIn
-from berth.demo.driver import Driver
-from berth.demo.scene import Scene
-from berth.errors import BerthError
-from berth.ledger import Ledger
-from berth.stores import open_store
+from berth.cli.real import ControlPlanes, binaries
+from berth.cli.stage import Kit, StandIns, staged
+from berth.demo.story import Measured, Story, require_kept
+from berth.errors import BerthError, SettingsError
 
-UNITS, WORKERS, PODS = 3, 3, 11
-_POOL = f"""apiVersion: berth.dev/v1alpha1
-kind: Pool
-metadata: {{name: underlay-ip}}
-spec: {{capacity: {{perDomain: {UNITS}}}}}
+_WORLDS = """\
+Two worlds get the same pods, events and faults: in one Berth counts the units, in the other one number a
+node does, as in many schedulers: INCR at bind, DECR at the delete event. Each pod asks for one unit.
+After each step Berth's reconcile runs, as it does every minute; the counter has none.
 """
-_PATIENCE = 30.0  # seconds for a step that takes well under one: past it the demo has failed
-_INTRODUCTION = f"""\
-Real here: the functions (functions-framework processes), their HTTP calls, the SQLite ledger.
-Played here: the API server (a small stand-in) and kube-scheduler (a driver that makes its calls).
-
-{WORKERS} workers with {UNITS} underlay addresses each, and a control-plane node with none."""
-
-
-class BrokenPromiseError(BerthError):
-    """The demo saw something that Berth promises never happens."""
+_PLAYED = """
+Real: Berth's functions and the naive counter's (functions-framework processes), their HTTP calls, the SQLite
+ledger. Played: the API servers (a small stand-in each) and kube-scheduler (a driver that makes its calls).
+With --real those are the real ones, too."""
+_REAL = """
+Real: Berth's functions and the naive counter's (functions-framework processes), the SQLite ledger, and in
+each world an etcd, kube-apiserver and kube-scheduler of its own. Played: Knative, which brings the events;
+there are no kubelets. Unlike in the plain demo kube-scheduler filters the next pod before the last one's bind
+is through, and chooses among equal nodes by chance: the counter's numbers vary."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Play the demo; 0 if every promise held, else 1."""
+    """Play the demo; 0 if every promise held, else BrokenPromiseError."""
+    if options.binaries and not options.real:
+        raise SettingsError("--binaries is for --real")
     show = (lambda _: None) if options.json else _show
-    show(_INTRODUCTION)
-    with (
-        tempfile.TemporaryDirectory(prefix="berth-demo-") as folder,
-        _stage(Path(folder), options.port) as scene,
-    ):
-        result = _play(scene, show)
-    broken = result["over_allocated"] or result["leaked"] or result["bound"] != WORKERS * UNITS
+    kit = ControlPlanes(binaries(options.binaries)) if options.real else StandIns()
+    show(_WORLDS + (_REAL if options.real else _PLAYED))
+    with _ending_tidily() as go_on, _heard(), tempfile.TemporaryDirectory(prefix="berth-demo-") as folder:
+        naive, berth = _played(Path(folder), options.port, kit, show, go_on)
     if options.json:
-        _show(json.dumps(result, separators=(",", ":")))
+        _show(json.dumps({"naive": _camel(naive), "berth": _camel(berth)}, separators=(",", ":")))
     else:
-        show(
-            f"\n{result['pods']} pods left: {result['bound']} bound, {result['waiting']} waiting; "
-            f"over-allocated {result['over_allocated']}, leaked {result['leaked']}, "
-            f"waiter bound after {result['wake_seconds']} s"
-        )
-    if broken:
-        raise BrokenPromiseError(f"a promise was broken: {json.dumps(result)}")
+        show(f"\n{_sentence(naive, berth)}")
+    require_kept(berth)
     return 0
 
 
-def _play(scene: Scene, show: Callable[[str], None]) -> dict[str, Any]:
-    for number in range(1, WORKERS + 1):
-        scene.add_node(f"worker-{number}", {})
-    scene.add_node("control-plane", {"node-role.kubernetes.io/control-plane": ""})
-    scene.until(
-        lambda: scene.capacity() == WORKERS * UNITS, "the nodes' capacities are in the ledger", _PATIENCE
+def _played(
+    folder: Path, port: int, kit: Kit, show: Callable[[str], None], go_on: Callable[[], None]
+) -> tuple[Measured, Measured]:
+    with staged(folder, port, kit, go_on) as (naive, berth):
+        Story(naive, berth, show).play()
+        return naive.measured, berth.measured
+
+
+def _sentence(naive: Measured, berth: Measured) -> str:
+    """The measured numbers, in one line."""
+    return (
+        f"naive counter: {naive.over_allocated} over-allocated, {naive.leaked} leaked, "
+        f"waiter: {_wake(naive)} · berth: {berth.over_allocated}, {berth.leaked}, {_wake(berth)}"
     )
-    show(f"\n{PODS} pods ask for berth.dev/underlay-ip: 1 each, all at once:")
-    for number in range(1, PODS + 1):
-        scene.add_pod(f"pod-{number}")
-    scene.until(lambda: len(scene.bound()) == WORKERS * UNITS, f"{WORKERS * UNITS} pods are bound", _PATIENCE)
-    scene.until(scene.all_waiters_refused, "every other pod has its reason", _PATIENCE)
-    for name, node in sorted(scene.bound().items(), key=lambda item: (item[1], item[0])):
-        show(f"  {name:8} on {node}")
-    for name, why in scene.waiting().items():
-        show(f"  {name:8} waits: {why}")
-    victim = sorted(scene.bound())[0]
-    waiters = set(scene.waiting())
-    show(f"\n{victim} is deleted; kube-scheduler alone would try the waiters again after five minutes:")
-    started = time.monotonic()
-    scene.delete_pod(victim)
-    scene.until(lambda: waiters & set(scene.bound()), "a waiter is bound", _PATIENCE)
-    seconds = round(time.monotonic() - started, 2)
-    lucky = sorted(waiters & set(scene.bound()))[0]
-    show(f"  {lucky:8} on {scene.bound()[lucky]}, {seconds} s after the deletion")
-    scene.until(scene.all_claims_bound, "the ledger has confirmed its claims", _PATIENCE)
-    return {
-        "pods": len(scene.bound()) + len(scene.waiting()),
-        "bound": len(scene.bound()),
-        "waiting": len(scene.waiting()),
-        "over_allocated": scene.over_allocated(),
-        "leaked": scene.leaked(),
-        "wake_seconds": seconds,
-    }
+
+
+def _wake(measured: Measured) -> str:
+    if measured.wake_seconds is None:
+        return "after the 5-minute flush"
+    return f"{max(0.1, measured.wake_seconds):.1f} s"
+
+
+def _camel(measured: Measured) -> dict[str, object]:
+    return {_camel_name(name): value for name, value in asdict(measured).items()}
+
+
+def _camel_name(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(other.capitalize() for other in others)
+
+
+class _Log(io.TextIOBase):
+    """The last of what the functions say: refusals under way are theirs to log, and nobody's to read."""
+
+    def __init__(self) -> None:
+        self._last: deque[str] = deque(maxlen=100)
+
+    def write(self, text: str) -> int:
+        self._last.append(text)
+        return len(text)
+
+    def text(self) -> str:
+        return "".join(self._last)
 
 
 @contextmanager
-def _stage(folder: Path, port: int) -> Iterator[Scene]:
-    """Everything started, in order, and stopped in reverse."""
-    with ExitStack() as stack:
-        api = StandIn()
-        api.start()
-        stack.callback(api.stop)
-        pools = folder / "pools.yaml"
-        pools.write_text(_POOL, encoding="utf-8")
-        settings = {
-            "KUBECONFIG": str(api.kubeconfig(folder / "kubeconfig")),
-            "BERTH_STORE": f"sqlite:///{folder}/ledger.db",
-            "BERTH_POOLS": str(pools),
-            "BERTH_SCHEDULER_NAMES": "berth",
-        }
-        stack.enter_context(_environment(settings))
-        functions = Functions(functions_folder(), port, _trouble)
-        functions.start()
-        stack.callback(functions.stop)
-        cluster = connect()
-        relay = Relay(cluster, functions.urls, ["berth"], pools, _trouble)
-        functions.wait_ready(threading.Event())
-        relay.start()
-        stack.callback(relay.stop)
-        relay.wait_first_reconcile(threading.Event())
-        driver = Driver(cluster, functions.urls, "berth", random.Random())
-        driver.start()
-        stack.callback(driver.stop)
-        yield _scene(cluster, settings["BERTH_STORE"])
-
-
-def _scene(cluster: Cluster, store: str) -> Scene:
-    return Scene(cluster, Ledger(open_store(store), while_closed=True), UNITS)
-
-
-@contextmanager
-def _environment(settings: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in [*settings, "BERTH_AUTH_TOKEN", "BERTH_AUTH_TOKEN_FILE"]}
-    for name in before:
-        os.environ.pop(name, None)
-    os.environ.update(settings)
+def _heard() -> Iterator[None]:
+    """Keep standard error for the end: shown if the demo could not be played."""
+    log = _Log()
     try:
-        yield
+        with contextlib.redirect_stderr(log):
+            yield
+    except BerthError:
+        with contextlib.suppress(OSError, AttributeError):
+            sys.stderr.write(log.text())
+        raise
+
+
+@contextmanager
+def _ending_tidily() -> Iterator[Callable[[], None]]:
+    """SIGTERM and SIGHUP end the demo as Ctrl-C does; a second one does not cut the cleaning up short.
+
+    What it gives raises again what the signal raised: Python drops an exception that comes in a destructor.
+    """
+    came: list[int] = []
+
+    def go_on() -> None:
+        if came:
+            raise KeyboardInterrupt if came[0] == signal.SIGINT else SystemExit(128 + came[0])
+
+    def end(number: int, _: FrameType | None) -> None:
+        came.append(number)
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        go_on()
+
+    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    # What whoever started us ignores (nohup, a job in the background) stays ignored.
+    before = {
+        number: found
+        for number in wanted
+        if (found := signal.getsignal(number)) not in (signal.SIG_IGN, None)
+    }
+    if threading.current_thread() is not threading.main_thread():
+        before = {}  # Python lets only the main thread handle signals
+    for number in before:
+        signal.signal(number, end)
+    try:
+        yield go_on
     finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-
-
-def _trouble(what: Mapping[str, object]) -> None:
-    """Of all state changes only the bad ones are of interest here."""
-    if what.get("state") in ("died", "lost", "failed"):
-        with suppress(OSError):  # the thread that says so has the functions to look after
-            sys.stderr.write(f"berth demo: {json.dumps(what)}\n")
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _show(text: str) -> None:

@@ -121,6 +121,7 @@ ROUTES: list[tuple[str, dict[str, Action]]] = [
     ("/(healthz|livez|readyz)", {"GET": _text(200, "ok")}),
     # Plain text, not a Status, is what the real one answers for a group that no custom resource defines.
     (r"/apis/berth\.dev/.*", {"GET": _text(404, "404 page not found\n")}),
+    ("/api/v1/namespaces/kube-system", {"GET": lambda memory, _call: (200, memory.kube_system)}),
     ("/api/v1/(?P<resource>nodes)", {"GET": _list, "POST": _create}),
     ("/api/v1/(?P<resource>nodes)/(?P<name>[^/]+)", {"GET": _get, "PATCH": _patch, "DELETE": _delete}),
     ("/api/v1/(?P<resource>pods)", {"GET": _list}),

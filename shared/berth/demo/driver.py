@@ -1,14 +1,12 @@
-"""Plays kube-scheduler in the demo: filter, prioritize, an asynchronous bind, back-off, waiting, waking.
-It is not kube-scheduler: no plugins, no preemption, no assumed resources; tests/e2e runs the real one."""
+"""Plays kube-scheduler in the demo: filter, prioritize, bind, back-off, waiting, waking.
+It is not kube-scheduler: no plugins, preemption or resources of nodes; `berth demo --real` runs that one."""
 
 import http.client
 import json
-import random
 import select
 import threading
 import time
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,58 +16,76 @@ from berth.objects import Meta, Pod
 
 Json = dict[str, Any]
 
-_BACKOFF_SECONDS = (
-    1.0,
-    10.0,
-)  # kube-scheduler's first and longest (podInitialBackoffSeconds, podMaxBackoffSeconds)
+# kube-scheduler's first and longest (podInitialBackoffSeconds, podMaxBackoffSeconds).
+_BACKOFF_SECONDS = (1.0, 10.0)
 _CALL_SECONDS = 5.0
 
 
 class Driver:
-    """Schedules the pods of one schedulerName on an API server, calling the functions at `urls`.
+    """Schedules the pods of one schedulerName on an API server, calling the extender at a URL.
 
-    As with the real one, a pod that no node took is tried again when a pod is deleted, when a node comes or
-    changes, or when the pod itself is changed; otherwise only after five minutes, which the demo never waits.
+    As with the real one, a pod that no node took is tried again when a pod is deleted, when a bind fails,
+    when a node comes or changes, or when the pod itself is changed; otherwise only after five minutes, which
+    the demo never waits. Two things differ, so that two worlds stay comparable: a pod is bound before the
+    next one is filtered, which is kinder to a counter, and among equal nodes the first is taken.
     """
 
-    def __init__(self, cluster: Cluster, urls: Mapping[str, str], scheduler: str, rng: random.Random) -> None:
-        self._cluster, self._urls, self._scheduler, self._rng = cluster, urls, scheduler, rng
-        self._changed = threading.Condition()
+    def __init__(self, cluster: Cluster, extender: str, scheduler: str) -> None:
+        self._cluster, self._extender, self._scheduler = cluster, extender, scheduler
+        self._changed = threading.Condition()  # its lock may be taken again by who has it
         self._pods: dict[str, Json] = {}
         self._nodes: dict[str, Json] = {}
         self._due: dict[str, float] = {}  # pods to be tried, by the time from which they may be
         self._failures: dict[str, int] = {}
-        self._binding: set[str] = set()
+        self._trying: str | None = None
+        self._assumed: set[str] = set()  # bound, whether the watch has said so yet or not
+        self._attempts = 0
         self._stop = threading.Event()
-        self._binders = ThreadPoolExecutor(4, thread_name_prefix="bind")
-        self._local = threading.local()
+        self._connections: dict[str, http.client.HTTPConnection] = {}
+        self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
 
     def start(self) -> None:
         """Begin to watch and to schedule, in threads of its own."""
         query = {"fieldSelector": f"spec.schedulerName={self._scheduler}"}
-        for work, arguments in (
-            (self._follow, ("/api/v1/pods", query)),
-            (self._follow, ("/api/v1/nodes", {})),
-            (self._schedule, ()),
-        ):
-            threading.Thread(target=work, args=arguments, daemon=True).start()
+        for path, selector in (("/api/v1/pods", query), ("/api/v1/nodes", {})):
+            threading.Thread(target=self._follow, args=(path, selector), daemon=True).start()
+        self._thread.start()
 
     def stop(self) -> None:
+        """Ends its calls; its watches end with the API server."""
         self._stop.set()
         with self._changed:
             self._changed.notify_all()
-        self._binders.shutdown(cancel_futures=True)
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def attempts(self) -> int:
+        """How many times it has tried a pod."""
+        with self._changed:
+            return self._attempts
+
+    def idle(self, pods: Iterable[Json]) -> bool:
+        """Whether it has seen these pods as they are, and has none of them to try."""
+        now = {pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"] for pod in pods}
+        with self._changed:
+            seen = {uid: pod["metadata"]["resourceVersion"] for uid, pod in self._pods.items()}
+            return seen == now and not self._due and self._trying is None
 
     def _follow(self, path: str, query: Mapping[str, str]) -> None:
         while not self._stop.is_set():
             try:
                 items, version = self._cluster.snapshot(path, query)
-                for item in items:
-                    self._note(path, "ADDED", item)
+                self._start_over(path, items)
                 for kind, item in self._cluster.watch(path, query, version, self._stop):
                     self._note(path, kind, item)
             except BerthError:
                 self._stop.wait(0.2)
+
+    def _start_over(self, path: str, items: Iterable[Json]) -> None:
+        with self._changed:
+            (self._nodes if path.endswith("/nodes") else self._pods).clear()
+            for item in items:
+                self._note(path, "ADDED", item)
 
     def _note(self, path: str, kind: str, item: Json) -> None:
         with self._changed:
@@ -92,47 +108,55 @@ class Driver:
         if kind == "DELETED":
             self._pods.pop(uid, None)
             self._due.pop(uid, None)
+            self._assumed.discard(uid)
             self._try_all()
             return
         self._pods[uid] = item
         if item["spec"].get("nodeName"):
             self._due.pop(uid, None)
-        elif before is None or _others(before) != _others(item):
+        elif uid not in self._assumed and (before is None or _others(before) != _others(item)):
             self._due.setdefault(uid, time.monotonic())
 
     def _try_all(self) -> None:
         for uid, pod in self._pods.items():
-            if not pod["spec"].get("nodeName") and uid not in self._binding:
+            if not pod["spec"].get("nodeName") and uid not in self._assumed:
                 self._due.setdefault(uid, time.monotonic())
+
+    def _run(self) -> None:
+        try:
+            self._schedule()
+        finally:
+            for connection in self._connections.values():
+                connection.close()
 
     def _schedule(self) -> None:
         while not self._stop.is_set():
             with self._changed:
                 now = time.monotonic()
-                ready = [uid for uid, at in self._due.items() if at <= now and uid not in self._binding]
+                ready = [uid for uid, at in self._due.items() if at <= now]
                 if not ready:
                     self._changed.wait(min([0.2, *(max(0.001, at - now) for at in self._due.values())]))
                     continue
                 pod, nodes = self._pods[ready[0]], sorted(self._nodes)
                 del self._due[ready[0]]
+                self._trying, self._attempts = ready[0], self._attempts + 1
             self._attempt(pod, nodes)
+            with self._changed:
+                self._trying = None
 
     def _attempt(self, pod: Json, nodes: list[str]) -> None:
         arguments = {"Pod": pod, "Nodes": None, "NodeNames": nodes}
         found = self._call("filter", arguments)
-        if found is None or found["Error"]:
-            self._retry(pod, "the filter function did not answer" if found is None else found["Error"])
+        if found is None or found.get("Error"):
+            self._retry(pod, "the extender did not answer filter" if found is None else found["Error"])
             return
         if not found["NodeNames"]:
-            self._refused(pod, len(nodes), found["FailedAndUnresolvableNodes"])
+            refused = {**(found.get("FailedNodes") or {}), **(found.get("FailedAndUnresolvableNodes") or {})}
+            self._refused(pod, len(nodes), refused)
             return
         scores = self._call("prioritize", {**arguments, "NodeNames": found["NodeNames"]}) or []
         best = {score["Host"]: score["Score"] for score in scores}
-        top = max(best.get(name, 0) for name in found["NodeNames"])
-        node = self._rng.choice([name for name in found["NodeNames"] if best.get(name, 0) == top])
-        with self._changed:
-            self._binding.add(pod["metadata"]["uid"])
-        self._binders.submit(self._bind, pod, node)
+        self._bind(pod, min(found["NodeNames"], key=lambda name: (-best.get(name, 0), name)))
 
     def _bind(self, pod: Json, node: str) -> None:
         meta = pod["metadata"]
@@ -140,10 +164,14 @@ class Driver:
             "bind",
             {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node},
         )
-        with self._changed:
-            self._binding.discard(meta["uid"])
         if answer is None or answer["Error"]:
-            self._retry(pod, "the bind function did not answer" if answer is None else answer["Error"])
+            self._retry(pod, "the extender did not answer bind" if answer is None else answer["Error"])
+            with self._changed:
+                self._try_all()  # what the pod was assumed to use is free again
+            return
+        with self._changed:
+            self._assumed.add(meta["uid"])
+            self._due.pop(meta["uid"], None)
 
     def _refused(self, pod: Json, count: int, reasons: Mapping[str, str]) -> None:
         tally: dict[str, int] = {}
@@ -173,20 +201,19 @@ class Driver:
             return  # only what a person sees; the next attempt says it again
 
     def _call(self, verb: str, body: Json) -> Any:
-        """One call on this thread's kept-alive connection; None where it failed."""
+        """One call on this verb's kept-alive connection; None where it failed."""
         content = json.dumps(body).encode()
         try:
             return self._post(verb, content)
         except (OSError, http.client.HTTPException, ValueError):
-            self._local.__dict__.pop(verb).close()
+            self._connections.pop(verb).close()
             return None
 
     def _post(self, verb: str, content: bytes) -> Any:
-        connections = self._local.__dict__
-        if verb not in connections:
-            host = urlsplit(self._urls[verb]).netloc
-            connections[verb] = http.client.HTTPConnection(host, timeout=_CALL_SECONDS)
-        connection: http.client.HTTPConnection = connections[verb]
+        if verb not in self._connections:
+            host = urlsplit(self._extender).netloc
+            self._connections[verb] = http.client.HTTPConnection(host, timeout=_CALL_SECONDS)
+        connection = self._connections[verb]
         if connection.sock is not None and select.select([connection.sock], [], [], 0)[0]:
             connection.close()  # the server ended it while idle; Go's client notices that, too
         connection.request("POST", f"/{verb}", content, {"Content-Type": "application/json"})

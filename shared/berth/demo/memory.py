@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -69,6 +70,9 @@ class Memory:
         self._changes: list[Change] = []
         self._forgotten = 1  # the last revision whose change is no longer kept; 0 would mean "any" to a watch
         self._closed = False
+        # Its UID is what tells one cluster from another; nothing else of a namespace is played.
+        metadata = {"name": "kube-system", "uid": str(uuid.uuid4())}
+        self.kube_system: Json = {"kind": "Namespace", "apiVersion": "v1", "metadata": metadata}
 
     @property
     def _revision(self) -> int:

@@ -1,90 +1,156 @@
-"""What the demo's story needs: create and delete objects, wait for a state, and count broken promises.
-It looks from outside, at the API server and the ledger; it does not know how they came to be so."""
+"""One world of the demonstration: its cluster, its scheduler, its count, and what can be done to each.
+It looks from outside, at the API server and at what the count says; it does not know how that is kept."""
 
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from berth.cluster import Cluster
-from berth.errors import BerthError
-from berth.ledger import Ledger
+from berth.demo.courier import Courier, Parcel
+from berth.demo.gateway import Gateway
+from berth.errors import BerthError, ClusterRefusedError
 
 Json = dict[str, Any]
 
-_POOL = "underlay-ip"
+UNITS = 3
+RESOURCE = "berth.dev/underlay-ip"
+PATIENCE = 120.0  # seconds for what takes well under five: past it the demonstration has failed
 _PODS = "/api/v1/namespaces/default/pods"
+_SCHEDULERS_SECONDS = 10.0
 
 
-class Scene:
-    """One cluster with one pool of `units` a node, every pod of which asks for one unit."""
+class Scheduler(Protocol):
+    """kube-scheduler, as far as the demonstration has to wait for it."""
 
-    def __init__(self, cluster: Cluster, ledger: Ledger, units: int) -> None:
-        self._cluster, self._ledger, self._units = cluster, ledger, units
-        self._most: dict[str, int] = {}
+    def attempts(self) -> int:
+        """How many times it has tried a pod."""
 
-    def add_node(self, name: str, labels: dict[str, str]) -> None:
-        self._cluster.create("/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})
+    def idle(self, pods: Iterable[Json]) -> bool:
+        """Whether it has seen these pods as they are, and has none of them to try."""
 
-    def add_pod(self, name: str) -> None:
+
+@dataclass(frozen=True)
+class World:
+    """Nodes with UNITS units each; every pod asks for one. `counted` is what the count says is used, by
+    node; `reconcile` does nothing where there is no such thing."""
+
+    name: str
+    cluster: Cluster
+    scheduler: Scheduler
+    gateway: Gateway
+    courier: Courier
+    counted: Callable[[], dict[str, int]]
+    kill_bind: Callable[[], None]
+    lose_count: Callable[[], None]
+    reconcile: Callable[[], None]
+    go_on: Callable[[], None] = lambda: None  # asked in every wait; raises when the demonstration is to end
+
+    def add_node(self, name: str) -> None:
+        amounts = {"cpu": "64", "memory": "256Gi", "pods": "110"}
+        ready = {"type": "Ready", "status": "True", "reason": "Demo", "message": "there is no kubelet"}
+        status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
+        self.cluster.create("/api/v1/nodes", {"metadata": {"name": name}, "status": status})
+
+    def create_pods(self, *numbers: int) -> None:
+        """Pods by number, each of which asks for one unit."""
         container = {
             "name": "main",
             "image": "example/app:1",
-            "resources": {"limits": {f"berth.dev/{_POOL}": "1"}, "requests": {f"berth.dev/{_POOL}": "1"}},
+            "resources": {"limits": {RESOURCE: "1"}, "requests": {RESOURCE: "1"}},
         }
-        self._cluster.create(
-            _PODS, {"metadata": {"name": name}, "spec": {"schedulerName": "berth", "containers": [container]}}
+        # New nodes have a taint that only a node controller takes away, and there is none.
+        spec = {
+            "schedulerName": "berth",
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [container],
+        }
+        for number in numbers:
+            self.cluster.create(_PODS, {"metadata": {"name": f"pod-{number}"}, "spec": spec})
+
+    def delete_pod(self, name: str, events: int) -> Parcel:
+        """Delete the pod, and let kube-scheduler have its own look first: it sees the deletion at the same
+        instant as the events' source, and an event takes longer (facts, 5). The event is still to be sent."""
+        self._wait_known(name)
+        waiting = len(self.waiting())
+        wanted = self.scheduler.attempts() + waiting
+        parcel = self.courier.expect_delete(name, events)
+        self.cluster.delete(f"{_PODS}/{name}")
+        # Not insisted on: a scheduler that does not look is no worse for anyone's count.
+        self.comes_true(lambda: self.scheduler.attempts() >= wanted and self._idle(), _SCHEDULERS_SECONDS)
+        return parcel
+
+    def forge_delete(self, name: str) -> None:
+        """Deliver a delete event of a pod that lives."""
+        self._wait_known(name)
+        self.courier.forge_delete(name)
+
+    def _wait_known(self, name: str) -> None:
+        self.until(lambda: self.courier.knows_node_of(name), f"an event has said where {name} runs")
+
+    def settle(self) -> None:
+        """Wait until each pod is bound or refused, and kube-scheduler has nothing to try."""
+        self.until(
+            lambda: all(why.startswith("0/") for why in self.waiting().values()) and self._idle(),
+            "every pod is bound or has its reason",
         )
 
-    def delete_pod(self, name: str) -> None:
-        self._cluster.delete(f"{_PODS}/{name}")
-
     def bound(self) -> dict[str, str]:
-        """Node by pod; each look also notes the most pods seen on a node."""
-        found = {
+        """Node by pod."""
+        return {
             pod["metadata"]["name"]: pod["spec"]["nodeName"]
-            for pod in self._pods()
+            for pod in self.pods()
             if pod["spec"].get("nodeName")
         }
-        for node in found.values():
-            self._most[node] = max(self._most.get(node, 0), sum(other == node for other in found.values()))
-        return found
 
     def waiting(self) -> dict[str, str]:
         """Why each unbound pod waits, as kube-scheduler's condition says; empty while it says nothing."""
-        return {pod["metadata"]["name"]: _why(pod) for pod in self._pods() if not pod["spec"].get("nodeName")}
+        return {pod["metadata"]["name"]: _why(pod) for pod in self.pods() if not pod["spec"].get("nodeName")}
 
-    def all_waiters_refused(self) -> bool:
-        """Refused by filter, that is: a refused bind says so too, but is still to be tried again."""
-        return all(why.startswith("0/") for why in self.waiting().values())
-
-    def capacity(self) -> int:
-        return sum(capacity for _, capacity in self._ledger.view().free.get(_POOL, {}).values())
-
-    def all_claims_bound(self) -> bool:
-        return all(claim.state == "bound" for claim in self._ledger.view().claims())
-
-    def over_allocated(self) -> int:
-        """Units given beyond a node's capacity, at the worst moment seen."""
-        return sum(max(0, most - self._units) for most in self._most.values())
+    def pods(self) -> list[Json]:
+        return self.cluster.snapshot(_PODS, {})[0]
 
     def leaked(self) -> int:
-        """Claims that no bound pod stands for, and bound pods without their claim."""
-        claims = {claim.name: claim.node for claim in self._ledger.view().claims()}
-        return len(claims.items() ^ self.bound().items())
+        """Units that the count says are used, beyond those that living pods hold."""
+        held = Counter(self.bound().values())
+        return sum(max(0, used - held[node]) for node, used in self.counted().items())
 
-    def until(self, condition: Callable[[], object], what: str, seconds: float) -> None:
+    def uncounted(self) -> int:
+        """Units that living pods hold and the count does not know of."""
+        counted = self.counted()
+        return sum(
+            max(0, held - counted.get(node, 0)) for node, held in Counter(self.bound().values()).items()
+        )
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
         """Wait until the condition holds. Raises BerthError that says what did not come about."""
-        give_up_at, pause = time.monotonic() + seconds, threading.Event()
-        while not condition():
-            if time.monotonic() > give_up_at:
-                raise BerthError(
-                    f"the demo waited {seconds:g} s in vain until {what}; waiting: {self.waiting()}"
-                )
-            pause.wait(0.02)
+        if not self.comes_true(condition, PATIENCE):
+            raise BerthError(
+                f"the demo ({self.name}) waited {PATIENCE:g} s in vain until {what}; "
+                f"waiting: {self.waiting()}"
+            )
 
-    def _pods(self) -> list[Json]:
-        return self._cluster.snapshot("/api/v1/pods", {})[0]
+    def comes_true(self, condition: Callable[[], object], seconds: float) -> bool:
+        give_up_at, pause = time.monotonic() + seconds, threading.Event()
+        while not self._holds(condition):
+            self.go_on()
+            if time.monotonic() > give_up_at:
+                return False
+            pause.wait(0.02)
+        return True
+
+    def _holds(self, condition: Callable[[], object]) -> bool:
+        try:
+            return bool(condition())
+        except ClusterRefusedError:
+            raise
+        except BerthError:
+            return False  # the API server or the ledger did not answer: it is asked again
+
+    def _idle(self) -> bool:
+        return self.scheduler.idle(self.pods())
 
 
 def _why(pod: Json) -> str:

@@ -1,0 +1,105 @@
+"""Carries the events of pods from their source to the function that takes them, and now and then badly.
+An event can be late, lost, doubled or forged here, as it can on any way (facts, 7); it retries nothing."""
+
+import http.client
+import json
+import threading
+import uuid
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+from berth.demo.loopback import Loopback, Reply, Request
+from berth.errors import BerthError
+
+_SECONDS = 30.0
+_PATIENCE = 120.0  # an event that nobody sends on goes on by itself
+_DELETE = "dev.knative.apiserver.resource.delete"
+
+
+class Parcel:
+    """The delete event of one pod: kept back until `send`, then delivered so many times."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self._sent, self.delivered = threading.Event(), threading.Event()
+
+    def send(self) -> None:
+        self._sent.set()
+
+    def wait(self) -> None:
+        self._sent.wait(_PATIENCE)
+
+
+class Courier:
+    """Listens at `url`, delivers to the function at `target`; of nodes and of time it tells nobody."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._parcels: dict[str, Parcel] = {}
+        self._last: dict[str, Request] = {}
+        self._guard = threading.Lock()
+        self._loopback = Loopback(self._answer)
+        self.url = self._loopback.url
+
+    def __enter__(self) -> Self:
+        self._loopback.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._guard:
+            parcels = list(self._parcels.values())
+        for parcel in parcels:
+            parcel.send()
+        self._loopback.stop()
+
+    def expect_delete(self, pod: str, times: int) -> Parcel:
+        """Keep the pod's delete event back; once sent, it arrives so many times."""
+        with self._guard:
+            self._parcels[pod] = Parcel(times)
+            return self._parcels[pod]
+
+    def knows_node_of(self, pod: str) -> bool:
+        """Whether an event of the pod has come by that says where it runs."""
+        with self._guard:
+            last = self._last.get(pod)
+        return last is not None and bool(json.loads(last.body)["spec"].get("nodeName"))
+
+    def forge_delete(self, pod: str) -> None:
+        """Say, in the words of its own last event, that a pod which lives was deleted."""
+        with self._guard:
+            last = self._last[pod]
+        headers = {**last.headers, "Ce-Type": _DELETE, "Ce-Id": str(uuid.uuid4())}
+        reply = self._deliver(last._replace(headers=headers))
+        if reply.status != 200:
+            raise BerthError(f"the event's function at {self._target} answered {reply.status}")
+
+    def _answer(self, request: Request) -> Reply:
+        if request.headers.get("Ce-Kind") != "Pod":
+            return Reply(200)
+        name = request.headers.get("Ce-Name", "")
+        with self._guard:
+            self._last[name] = request
+            deleted = request.headers.get("Ce-Type") == _DELETE
+            parcel = self._parcels.pop(name, None) if deleted else None
+        if parcel is None:
+            return self._deliver(request)
+        parcel.wait()
+        reply = Reply(200)
+        for _ in range(parcel.times):
+            reply = self._deliver(request)
+        parcel.delivered.set()
+        return reply
+
+    def _deliver(self, request: Request) -> Reply:
+        connection = http.client.HTTPConnection(urlsplit(self._target).netloc, timeout=_SECONDS)
+        try:
+            connection.request("POST", "/", request.body, dict(request.headers))
+            reply = connection.getresponse()
+            return Reply(reply.status, reply.read())
+        except (OSError, http.client.HTTPException):
+            return Reply(503)
+        finally:
+            connection.close()

@@ -1,0 +1,105 @@
+"""The functions' way to an API server, at which one Binding can be held: the moment to kill who sent it.
+Everything else passes as it is. It carries no watches: those who watch talk to the API server themselves."""
+
+import http.client
+import json
+import ssl
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+from berth.demo.loopback import CUT, Loopback, Reply, Request
+
+_PASSED = ("Content-Type", "Accept")
+_SECONDS = 30.0
+_PATIENCE = 120.0  # a hold that is forgotten ends
+
+
+class Hold:
+    """One Binding that has not been made: `reached` once it is there; it is made or, with drop, never is."""
+
+    def __init__(self) -> None:
+        self.reached, self._decided = threading.Event(), threading.Event()
+
+    def drop(self) -> None:
+        self._decided.set()
+
+    def wait(self) -> None:
+        self.reached.set()
+        self._decided.wait(_PATIENCE)
+
+
+class Gateway:
+    """Plain HTTP in, the API server at `upstream` out; its certificate and token where it needs them."""
+
+    def __init__(self, upstream: str, token: str = "", authority: Path | None = None) -> None:
+        self._upstream, self._token = urlsplit(upstream), token
+        self._tls = None if authority is None else ssl.create_default_context(cafile=str(authority))
+        self._hold: Hold | None = None
+        self._guard = threading.Lock()
+        self._loopback = Loopback(self._answer)
+        self.url = self._loopback.url
+
+    def __enter__(self) -> Self:
+        self._loopback.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._guard:
+            hold = self._hold
+        if hold is not None:
+            hold.drop()
+        self._loopback.stop()
+
+    def hold_next_binding(self) -> Hold:
+        with self._guard:
+            self._hold = Hold()
+            return self._hold
+
+    def kubeconfig(self, path: Path) -> Path:
+        """Writes a kubeconfig (as JSON, which is YAML) that leads here, without any user."""
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "demo", "cluster": {"server": self.url}}],
+            "users": [{"name": "demo", "user": {}}],
+            "contexts": [{"name": "demo", "context": {"cluster": "demo", "user": "demo"}}],
+            "current-context": "demo",
+        }
+        path.write_text(json.dumps(document, indent=2))
+        return path
+
+    def _answer(self, request: Request) -> Reply:
+        hold = self._taken() if request.path.endswith("/binding") else None
+        if hold is not None:
+            hold.wait()
+            return CUT
+        try:
+            return self._forward(request)
+        except (OSError, http.client.HTTPException):
+            return CUT
+
+    def _taken(self) -> Hold | None:
+        with self._guard:
+            hold, self._hold = self._hold, None
+            return hold
+
+    def _forward(self, request: Request) -> Reply:
+        host, port = self._upstream.hostname or "", self._upstream.port
+        if self._tls is None:
+            connection = http.client.HTTPConnection(host, port, timeout=_SECONDS)
+        else:
+            connection = http.client.HTTPSConnection(host, port, timeout=_SECONDS, context=self._tls)
+        headers = {name: value for name in _PASSED if (value := request.headers.get(name))}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        try:
+            connection.request(request.method, request.path, request.body or None, headers)
+            reply = connection.getresponse()
+            return Reply(reply.status, reply.read(), reply.headers.get("Content-Type", ""))
+        finally:
+            connection.close()

@@ -1,0 +1,113 @@
+"""A small HTTP server on a loopback port, for what the demonstration puts between its parts.
+One thread a connection, whole bodies only: it streams nothing and checks nobody."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+
+class Request(NamedTuple):
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Reply(NamedTuple):
+    """A status and a body with its type; status 0: the connection is cut instead."""
+
+    status: int
+    body: bytes = b"{}"
+    kind: str = "application/json"
+
+
+Answer = Callable[[Request], Reply]
+
+CUT = Reply(0)
+
+
+class Loopback:
+    """Serves `answer` at `url` from `start` to `stop`; a free port of its own."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._server = _Server(answer)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.hang_up()
+        self._server.server_close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answer = answer
+        self._open: set[socket.socket] = set()
+        self._guard = threading.Lock()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._guard:
+            self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._guard:
+            self._open.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Callers are killed here on purpose: one that went away is nobody's error."""
+
+    def hang_up(self) -> None:
+        with self._guard:
+            for connection in self._open:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # head and body leave in one packet
+
+    def _serve(self) -> None:
+        assert isinstance(self.server, _Server)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        reply = self.server.answer(Request(self.command, self.path, dict(self.headers.items()), body))
+        if not reply.status:
+            self.close_connection = True
+            return
+        self.send_response(reply.status)
+        self.send_header("Content-Type", reply.kind)
+        self.send_header("Content-Length", str(len(reply.body)))
+        self.end_headers()
+        self.wfile.write(reply.body)
+
+    do_GET = do_POST = do_PATCH = do_DELETE = do_PUT = _serve  # noqa: N815 (http.server's names)
+
+    def log_message(self, *_: object) -> None:
+        """The demonstration's terminal is for the demonstration."""

@@ -1,0 +1,216 @@
+"""A day in the life of two worlds that meet the same pods, events and faults, told a line at a time.
+What is said is measured; what becomes of the naive counter is nobody's promise, what becomes of Berth is."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from berth.demo.observer import Observer
+from berth.demo.scene import UNITS, World
+from berth.errors import BerthError
+
+WORKERS = 3
+WATCHED_SECONDS = 5.0
+"""How long a waiter that nobody wakes is looked at; kube-scheduler's own flush comes after five minutes."""
+
+_KEPT_SECONDS = 20.0
+
+Show = Callable[[str], None]
+
+
+@dataclass
+class Measured:
+    """What one world has come to, each number at its worst; `leaked` and `uncounted` one reconcile later."""
+
+    over_allocated: int = 0
+    leaked: int = 0
+    uncounted: int = 0  # units that living pods hold and the count does not know of, at the end
+    wake_seconds: float | None = None  # from room made to Binding
+    watched_seconds: float = 0.0  # how long a waiter was looked at that was not bound
+    free_beside_waiter: int = 0
+    bound: int = 0
+    waiting: int = 0
+
+
+@dataclass
+class Played:
+    """A world with its observer and what was measured in it; `promising`: Berth's."""
+
+    world: World
+    observer: Observer
+    promising: bool
+    measured: Measured = field(default_factory=Measured)
+
+    def measure(self) -> str:
+        """One reconcile, a look, and what it says to a person."""
+        world, measured = self.world, self.measured
+        world.reconcile()
+        world.settle()
+        if self.promising:
+            # A real kube-scheduler may not have seen the wake yet, or be in the middle of a bind.
+            world.comes_true(self._kept, _KEPT_SECONDS)
+        bound, waiting = world.bound(), world.waiting()
+        world.until(lambda: self.observer.has_seen(bound), "the observer has seen every Binding")
+        leaked = world.leaked()
+        measured.over_allocated = self.observer.over_allocated
+        measured.leaked, measured.uncounted = max(measured.leaked, leaked), world.uncounted()
+        measured.bound, measured.waiting = len(bound), len(waiting)
+        parts = [f"{len(bound)} bound, {len(waiting)} waiting"]
+        parts += [f"over-allocated {measured.over_allocated}"] if measured.over_allocated else []
+        parts += [f"leaked {leaked}"] if leaked else []
+        return "; ".join(parts)
+
+    def _kept(self) -> bool:
+        """Every unit that somebody waits for is in use, and the count equals the pods."""
+        world = self.world
+        used = len(world.bound()) == WORKERS * UNITS or not world.waiting()
+        return used and not world.leaked() and not world.uncounted()
+
+
+class Story:
+    """Plays the day; `show` gets the lines for a person."""
+
+    def __init__(self, naive: Played, berth: Played, show: Show) -> None:
+        self._naive, self._berth, self._show, self._step = naive, berth, show, 0
+
+    def play(self) -> None:
+        for each in self._both:
+            for number in range(1, WORKERS + 1):
+                each.world.add_node(f"worker-{number}")
+        world = self._berth.world
+        world.until(lambda: len(world.counted()) == WORKERS, "the nodes' capacities are in the ledger")
+        self._arrive()
+        self._kill()
+        self._crowd()
+        self._make_room()
+        self._lose_event()
+        self._double_event()
+        self._forge_event()
+        self._lose_count()
+
+    @property
+    def _both(self) -> tuple[Played, Played]:
+        return self._naive, self._berth
+
+    def _arrive(self) -> None:
+        self._tell(f"8 pods arrive, for {WORKERS * UNITS} units on {WORKERS} nodes.")
+        self._add(*range(1, 9))
+        self._outcome()
+
+    def _kill(self) -> None:
+        self._tell(
+            "The extender is killed (kill -9) in the bind of pod-9: counted, but the Binding not made."
+        )
+        for each in self._both:
+            hold = each.world.gateway.hold_next_binding()
+            each.world.create_pods(9)
+            each.world.until(hold.reached.is_set, "bind makes the Binding of pod-9")
+            each.world.kill_bind()
+            hold.drop()
+        for each in self._both:
+            each.world.settle()
+        self._outcome()
+
+    def _crowd(self) -> None:
+        self._tell("2 more pods arrive: more than fit.")
+        self._add(10, 11)
+        self._outcome()
+
+    def _make_room(self) -> None:
+        self._tell("pod-1 is deleted, its event arrives, and other pods wait for just that.")
+        for each in self._both:
+            self._watch_waiters(each)
+
+    def _watch_waiters(self, played: Played) -> None:
+        """Make room, and see when a waiter has it; nobody waits for kube-scheduler's flush."""
+        world, measured = played.world, played.measured
+        waiters = set(world.waiting())
+        began = time.monotonic()
+        world.delete_pod("pod-1", 1).send()
+        patience = _KEPT_SECONDS if played.promising else WATCHED_SECONDS
+        left = began + patience - time.monotonic()
+        bound = world.comes_true(lambda: waiters & set(world.bound()), left)
+        seconds = round(time.monotonic() - began, 2)
+        if bound:
+            measured.wake_seconds = seconds
+            self._line(played, f"a waiter is bound {seconds:g} s after the deletion")
+            return
+        measured.watched_seconds = seconds
+        measured.free_beside_waiter = WORKERS * UNITS - len(world.bound())
+        self._line(
+            played,
+            f"{len(world.waiting())} still waiting after {seconds:.0f} s beside "
+            f"{measured.free_beside_waiter} free units; kube-scheduler's flush comes after 5 minutes",
+        )
+
+    def _lose_event(self) -> None:
+        self._tell("pod-3 is deleted, and its event gets lost.")
+        self._delete("pod-3", 0)
+        self._outcome()
+
+    def _double_event(self) -> None:
+        self._tell("pod-4 is deleted, its event arrives twice; 2 pods arrive.")
+        self._delete("pod-4", 2)
+        self._add(12, 13)
+        self._outcome()
+
+    def _forge_event(self) -> None:
+        self._tell("A delete event is forged for pod-5, which lives; 1 pod arrives.")
+        for each in self._both:
+            each.world.forge_delete("pod-5")
+        self._add(14)
+        self._outcome()
+
+    def _lose_count(self) -> None:
+        self._tell("The ledger is deleted, and so is the counter's database; 6 pods arrive.")
+        for each in self._both:
+            each.world.lose_count()
+            each.world.create_pods(*range(15, 21))
+        self._outcome()
+
+    def _add(self, *numbers: int) -> None:
+        for each in self._both:
+            each.world.create_pods(*numbers)
+        for each in self._both:
+            each.world.settle()
+
+    def _delete(self, name: str, events: int) -> None:
+        for each in self._both:
+            parcel = each.world.delete_pod(name, events)
+            parcel.send()
+            each.world.until(parcel.delivered.is_set, f"the event of {name} has had its way")
+
+    def _outcome(self) -> None:
+        for each in self._both:
+            self._line(each, each.measure())
+
+    def _tell(self, what: str) -> None:
+        self._step += 1
+        self._show(f"\n{self._step}. {what}")
+
+    def _line(self, played: Played, what: str) -> None:
+        self._show(f"   {played.world.name + ':':15}{what}")
+
+
+def promises_broken(berth: Measured) -> str:
+    """Which of Berth's promises was broken, for a person; empty if all held."""
+    found = {
+        "units over-allocated": berth.over_allocated,
+        "units leaked": berth.leaked,
+        "units held that the ledger does not know of": berth.uncounted,
+        "units free beside waiting pods": min(WORKERS * UNITS - berth.bound, berth.waiting),
+    }
+    broken = [f"{count} {what}" for what, count in found.items() if count > 0]
+    broken += ["no waiter was woken"] if berth.wake_seconds is None else []
+    return ", ".join(broken)
+
+
+def require_kept(berth: Measured) -> None:
+    """Raises BrokenPromiseError."""
+    broken = promises_broken(berth)
+    if broken:
+        raise BrokenPromiseError(f"a promise was broken: {broken}")
+
+
+class BrokenPromiseError(BerthError):
+    """The demo saw something that Berth promises never happens."""
