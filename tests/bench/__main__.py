@@ -1,0 +1,121 @@
+"""`python -m tests.bench`: filter and prioritize as users run them, against a minimal extender in Go.
+A quiet machine is the caller's to provide; every process it starts ends with it."""
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from tests.bench import report
+from tests.bench.client import CallError
+from tests.bench.contenders import OWN, SERVERS, Tree, functions, the_floor
+from tests.bench.processes import BenchError
+from tests.bench.rounds import Contender, Measured, cases, measure
+from tests.bench.stores import STORES
+
+VERBS = ("filter", "prioritize")
+_NODES = 5000
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
+    try:
+        measured = _run(options)
+    except (BenchError, CallError, OSError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    lines, about = report.rows(measured), report.machine()
+    print(report.table(lines, about))
+    if options.json:
+        options.json.write_text(json.dumps({"machine": about, "rows": lines}, indent=1))
+    return 0
+
+
+def _run(options: argparse.Namespace) -> list[Measured]:
+    known, measured = cases(options.nodes), []
+    with _contenders(options) as contenders:
+        for case in (known[name] for name in options.cases):
+            for verb in options.verbs:
+                print(f"bench: {verb}, {case.title}", file=sys.stderr, flush=True)
+                measured += measure(case, verb, contenders, options.rounds, options.calls)
+    return measured
+
+
+@contextmanager
+def _contenders(options: argparse.Namespace) -> Iterator[list[Contender]]:
+    with ExitStack() as stack:
+        found = [stack.enter_context(the_floor(options.verbs))] if options.floor else []
+        for store in options.stores:
+            for tree in options.source or [OWN]:
+                print(f"bench: filling a ledger in {store} {tree.label}", file=sys.stderr, flush=True)
+                up = functions(tree, store, options.servers, options.verbs, options.nodes)
+                found += stack.enter_context(up)
+        yield found
+
+
+def _stop(number: int, _: FrameType | None) -> NoReturn:
+    # Once: a second Ctrl-C must not cut off the ending of processes.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--rounds", type=_count, default=15, help="rounds, each with every contender in it")
+    parser.add_argument(
+        "--calls", type=_count, default=40, help="calls of a contender in a round (full nodes: a twentieth)"
+    )
+    parser.add_argument("--nodes", type=_count, default=_NODES, help="nodes, and domains of the ledger")
+    for name, known in (("cases", tuple(cases(_NODES))), ("verbs", VERBS), ("stores", STORES)):
+        parser.add_argument(
+            f"--{name}", type=_some(known), default=known, help=",".join(known), metavar="A,B"
+        )
+    parser.add_argument(
+        "--servers", type=_some(SERVERS), default=SERVERS[:1], help=",".join(SERVERS), metavar="A,B"
+    )
+    parser.add_argument(
+        "--source",
+        type=_tree,
+        action="append",
+        metavar="LABEL=DIR",
+        help="a folder of functions, shared/ beside it, instead of this tree's; again for another one",
+    )
+    parser.add_argument("--no-floor", dest="floor", action="store_false", help="without Go: no ratios then")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} should be a number above 0")
+    return int(text)
+
+
+def _some(known: Sequence[str]) -> Callable[[str], list[str]]:
+    def chosen(text: str) -> list[str]:
+        names = text.split(",")
+        if unknown := [name for name in names if name not in known]:
+            raise argparse.ArgumentTypeError(f"no {unknown[0]!r} here, only {', '.join(known)}")
+        return names
+
+    return chosen
+
+
+def _tree(text: str) -> Tree:
+    label, separator, folder = text.partition("=")
+    functions = Path(folder).absolute()
+    if not separator or not (functions / "filter" / "main.py").is_file():
+        raise argparse.ArgumentTypeError(f"{text!r} should be LABEL=DIR, and DIR hold filter/main.py")
+    return Tree(label, functions)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""kube-scheduler's side of an extender call: one kept-alive HTTP/1.1 connection, one call at a time.
+It sends what Go's client sends and reads the answer whole; it takes no answer in chunks."""
+
+import socket
+import time
+from typing import NamedTuple, Self
+
+_HEAD = (
+    "POST /{verb} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: Go-http-client/1.1\r\nContent-Length: {size}\r\n"
+    "Content-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"
+)
+_PATIENCE_SECONDS = 120.0
+_CHUNK = 1024 * 1024
+
+
+class CallError(Exception):
+    """The answer was not one that kube-scheduler would take."""
+
+
+class Answer(NamedTuple):
+    """Its body, and how long it took from the first byte sent to the last byte read."""
+
+    body: bytes
+    seconds: float
+
+
+class Client:
+    """A connection to one extender, kept for all calls."""
+
+    def __init__(self, port: int) -> None:
+        self._host = f"127.0.0.1:{port}"
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=_PATIENCE_SECONDS)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def call(self, verb: str, body: bytes) -> Answer:
+        """One call. Raises CallError for an answer that is no 200 of known length, OSError as sockets do."""
+        head = _HEAD.format(verb=verb, host=self._host, size=len(body)).encode()
+        began = time.perf_counter()
+        self._socket.sendall(head + body if len(body) < _CHUNK else head)
+        if len(body) >= _CHUNK:
+            self._socket.sendall(body)
+        found = self._read(verb)
+        return Answer(found, time.perf_counter() - began)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self, verb: str) -> bytes:
+        received = bytearray()
+        while (end := received.find(b"\r\n\r\n")) < 0:
+            received += self._some()
+        size = _length(verb, bytes(received[:end]))
+        parts, missing = [bytes(received[end + 4 :])], size - (len(received) - end - 4)
+        while missing > 0:
+            part = self._some()
+            parts.append(part)
+            missing -= len(part)
+        return b"".join(parts)
+
+    def _some(self) -> bytes:
+        part = self._socket.recv(_CHUNK)
+        if not part:
+            raise CallError(
+                f"{self._host} closed the connection: kube-scheduler would need a new one per call"
+            )
+        return part
+
+
+def _length(verb: str, head: bytes) -> int:
+    status, *lines = head.decode("latin-1").split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    if status.split()[1] != "200" or headers.get("connection", "").lower() == "close":
+        raise CallError(f"{verb} was answered by {status!r}, connection: {headers.get('connection', 'kept')}")
+    if "content-length" not in headers:
+        raise CallError(f"{verb} was answered without a Content-Length: kube-scheduler would reconnect")
+    return int(headers["content-length"])

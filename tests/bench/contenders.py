@@ -1,0 +1,73 @@
+"""Who is compared: the floor, and each tree of functions on each store under each server.
+A tree has one ledger in each store, which all its servers share."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench import floor
+from tests.bench.bodies import ROOT
+from tests.bench.processes import Server, keeper, server
+from tests.bench.rounds import FLOOR, Contender
+from tests.bench.stores import place
+
+SERVERS = ("gthread", "asgi", "asgi-threads")
+_ASGI = ROOT / "tests" / "bench" / "asgi.py"
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A folder of functions, with shared/ beside it; the label tells trees apart in the table."""
+
+    label: str
+    functions: Path
+
+    def environment(self) -> Mapping[str, str]:
+        paths = (str(self.functions.parent / "shared"), os.environ.get("PYTHONPATH", ""))
+        return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+OWN = Tree("", ROOT / "functions")
+
+
+@contextmanager
+def the_floor(verbs: Sequence[str]) -> Iterator[Contender]:
+    with server([str(floor.binary()), "-listen", "127.0.0.1:PORT"], {}) as up:
+        yield Contender(FLOOR, dict.fromkeys(verbs, up))
+
+
+@contextmanager
+def functions(
+    tree: Tree, store: str, servers: Sequence[str], verbs: Sequence[str], nodes: int
+) -> Iterator[list[Contender]]:
+    """The tree's functions on a filled ledger, one contender a server."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="berth-bench-")))
+        url = stack.enter_context(place(store, folder))
+        environment = {**tree.environment(), "BERTH_STORE": url}
+        kept = stack.enter_context(keeper(url, nodes, environment))
+        yield [
+            Contender(
+                "·".join(filter(None, (tree.label, store, "" if kind == "gthread" else kind))),
+                {verb: stack.enter_context(_served(tree, kind, verb, environment)) for verb in verbs},
+                kept.change,
+            )
+            for kind in servers
+        ]
+
+
+@contextmanager
+def _served(tree: Tree, kind: str, verb: str, environment: Mapping[str, str]) -> Iterator[Server]:
+    command = [str(Path(sys.executable).with_name("functions-framework")), "--target", verb]
+    command += ["--host", "127.0.0.1", "--port", "PORT"]
+    if kind == "gthread":
+        command += ["--source", str(tree.functions / verb / "main.py")]
+    else:
+        command += ["--source", str(_ASGI), "--asgi"]
+    threads = {"BENCH_ASGI_THREADS": "1"} if kind == "asgi-threads" else {}
+    with server(command, {**environment, **threads}) as up:
+        yield up

@@ -1,0 +1,79 @@
+"""What was measured, as a Markdown table and as JSON, and on which machine (neither its name nor its paths).
+It judges nothing: the marks stand in docs/benchmarks.md."""
+
+import os
+import platform
+import sqlite3
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from tests.bench.rounds import FLOOR, Measured
+
+_CPUINFO = Path("/proc/cpuinfo")
+_HEAD = ("case", "verb", "contender", "p50 ms", "p99 ms", "CPU ms", "× floor")
+
+
+def machine() -> dict[str, str]:
+    """What figures depend on."""
+    return {
+        "cpu": f"{_cpu()}, {os.cpu_count()} cores",
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        **{name: version(name) for name in ("functions-framework", "gunicorn", "msgspec")},
+    }
+
+
+def rows(measured: Sequence[Measured]) -> list[dict[str, object]]:
+    """One for each contender in each case; `ratio` is None where no floor was measured."""
+    floors = {(each.case, each.verb): each for each in measured if each.contender == FLOOR}
+    return [_row(each, floors.get((each.case, each.verb))) for each in measured]
+
+
+def table(lines: Sequence[Mapping[str, object]], about: Mapping[str, str]) -> str:
+    """The rows as Markdown, the machine below."""
+    body = [
+        (
+            *(row[name] for name in ("case", "verb", "contender")),
+            *(_ms(row[name]) for name in ("p50", "p99", "cpu")),
+            _ratio(row["ratio"]),
+        )
+        for row in lines
+    ]
+    drawn = [_line(_HEAD), _line(("---", "---", "---", "---:", "---:", "---:", "---:")), *map(_line, body)]
+    return "\n".join([*drawn, "", "; ".join(f"{name} {value}" for name, value in about.items())])
+
+
+def _row(each: Measured, floor: Measured | None) -> dict[str, object]:
+    return {
+        "case": each.case.title,
+        "verb": each.verb,
+        "contender": each.contender,
+        "rounds": len(each.rounds),
+        "calls": sum(map(len, each.rounds)),
+        "p50": each.p50,
+        "p99": each.p99,
+        "cpu": each.cpu_per_call,
+        "ratio": None if floor is None else each.ratio(floor),
+    }
+
+
+def _line(cells: Sequence[object]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def _ms(seconds: object) -> str:
+    if not isinstance(seconds, float):
+        return ""
+    return f"{1000 * seconds:,.2f}" if seconds < 0.1 else f"{1000 * seconds:,.0f}"
+
+
+def _ratio(ratio: object) -> str:
+    return "" if ratio is None else f"{ratio:.2f}"
+
+
+def _cpu() -> str:
+    lines = _CPUINFO.read_text().splitlines() if _CPUINFO.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or "unknown"
