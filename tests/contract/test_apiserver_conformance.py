@@ -15,6 +15,7 @@ from tests.support.apiservers import (
     told,
     version,
 )
+from tests.support.cluster import wait
 
 __all__ = ["fresh_api", "served_api"]  # fixtures
 
@@ -25,6 +26,15 @@ __all__ = ["fresh_api", "served_api"]  # fixtures
 def test_it_is_ready_and_tells_its_version(api: Api) -> None:
     assert [api.call("GET", path).body for path in ("/healthz", "/readyz")] == ["ok", "ok"]
     assert api.call("GET", "/version").body["gitVersion"].startswith("v1.36.")
+
+
+def test_the_cluster_is_told_by_the_uid_of_a_namespace_that_stays(api: Api) -> None:
+    def uid() -> str:
+        reply = api.call("GET", "/api/v1/namespaces/kube-system")
+        return reply.body["metadata"]["uid"] if reply.status == 200 else ""
+
+    first = wait(uid, 60, "namespace kube-system, which the real one makes once it is ready")
+    assert (len(first), uid()) == (36, first)
 
 
 def test_pools_that_are_not_defined_are_not_found(api: Api) -> None:

@@ -2,20 +2,22 @@
 Every case is exact and repeatable; races of threads are in test_races.py, real crashes in tests/e2e."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from berth import wire
 from berth.steps.claims import BIND_SECONDS
+from tests.support.places import Place
 from tests.support.stage import KilledError, Stage, staged
 
 Call = wire.BindingCall
 MOST_STEPS = 40  # a bind makes fewer calls; the test says so if that changes
 
 
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with staged(tmp_path_factory.mktemp("stage")) as found:
+@pytest.fixture
+def stage(tmp_path: Path, place: Place) -> Iterator[Stage]:
+    with staged(tmp_path, place) as found:
         yield found
 
 

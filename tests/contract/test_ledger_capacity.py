@@ -3,7 +3,6 @@ Which capacity a node should have is policy's; here it is only set."""
 
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -12,11 +11,12 @@ from berth.errors import RefusedError
 from berth.ledger import Ledger
 from berth.policy.pools import Capacity, Pool, PoolSpec
 from tests.support.ledgers import FaultyStore, claim, free, held, ledger_on, resize, two_pools
+from tests.support.places import Place
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[FaultyStore]:
-    with closing(two_pools(tmp_path / "ledger.db")) as made:
+def store(place: Place) -> Iterator[FaultyStore]:
+    with closing(two_pools(place.url)) as made:
         yield FaultyStore(made)
 
 

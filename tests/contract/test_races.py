@@ -1,49 +1,27 @@
 """Many processes and threads after the last units: exactly as many winners as units, and none with half.
-Real races on SQLite; each outcome is exact whatever the order was."""
+Real races on every store; each outcome is exact whatever the order was."""
 
 import multiprocessing
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
-from pathlib import Path
 
 import pytest
 
-from berth.decisions import ElsewhereError, SupersededError
-from berth.documents import Claim, Domain, View, decode_domain, domain_key, encode
-from berth.errors import RefusedError, RetryableError
+from berth.decisions import SupersededError
+from berth.documents import Domain, View, decode_domain, domain_key, encode
 from berth.ledger import Ledger
-from berth.stores.sqlite import SqliteStore
-from tests.support.ledgers import claim, ledger_on, opened
+from berth.stores import open_store
+from tests.support.ledgers import claim
+from tests.support.places import Place
+from tests.support.races import SECONDS, in_threads, persistently, reserve, running, started, used
 
 PROCESSES, THREADS = 4, 16
-SECONDS = 60
 
 Work = Callable[[Ledger, str], str]
-
-
-def persistently(call: Callable[[], object]) -> object:
-    """The call's answer: one that may well work a moment later is made again, as kube-scheduler would."""
-    deadline = time.monotonic() + SECONDS
-    while True:
-        try:
-            return call()
-        except RetryableError:
-            if time.monotonic() > deadline:
-                raise
-
-
-def reserve(ledger: Ledger, wanted: Claim) -> str:
-    try:
-        persistently(lambda: ledger.reserve(wanted))
-    except (RefusedError, ElsewhereError) as error:
-        return type(error).__name__
-    return "won"
 
 
 def one_unit(ledger: Ledger, name: str) -> str:
@@ -84,82 +62,57 @@ def adopted_and_moved(ledger: Ledger, name: str) -> str:
     return "done"
 
 
-def run(path: str, process: int, work: Work, barrier: Barrier, results: "Queue[list[str]]") -> None:
-    store, answers = SqliteStore(Path(path)), list[str]()
+def run(url: str, process: int, work: Work, barrier: Barrier, results: "Queue[list[str]]") -> None:
+    store, answers = open_store(url), list[str]()
     ledger = Ledger(store)
 
     def one(thread: int) -> None:
         barrier.wait(SECONDS)
         answers.append(work(ledger, f"p{process}-{thread}"))
 
-    threads = [threading.Thread(target=one, args=(i,)) for i in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(one, THREADS)
     store.close()
     results.put(answers)
 
 
-def race(path: Path, work: Work) -> Counter[str]:
+def race(place: Place, work: Work) -> Counter[str]:
     """How the work ended in each thread of each process, all started at once."""
     spawn = multiprocessing.get_context("spawn")
     barrier, results = spawn.Barrier(PROCESSES * THREADS), spawn.Queue()
-    workers = [
-        spawn.Process(target=run, args=(str(path), i, work, barrier, results)) for i in range(PROCESSES)
-    ]
-    for worker in workers:
-        worker.start()
-    answers = Counter(answer for _ in workers for answer in results.get(timeout=SECONDS))
-    for worker in workers:
-        worker.join(SECONDS)
+    arguments = [(place.url, i, work, barrier, results) for i in range(PROCESSES)]
+    with running([spawn.Process(target=run, args=each, daemon=True) for each in arguments]):
+        answers = Counter(answer for _ in arguments for answer in results.get(timeout=SECONDS))
     assert answers.total() == PROCESSES * THREADS
     return answers
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.db"
-
-
-@contextmanager
-def started(path: Path, **units: int) -> Iterator[Ledger]:
-    store = opened(path, {(pool, node): count for pool, count in units.items() for node in ("n1", "n2")})
-    yield ledger_on(store)
-    store.close()
-
-
-def used(ledger: Ledger, pool: str, node: str = "n1") -> int:
-    return ledger.view().domains[pool][node].used(pool, node)
-
-
 @pytest.mark.parametrize("units", [1, 10])
-def test_as_many_pods_win_as_there_are_units(path: Path, units: int) -> None:
-    with started(path, ip=units) as ledger:
-        assert race(path, one_unit) == {"won": units, "RefusedError": 64 - units}
+def test_as_many_pods_win_as_there_are_units(place: Place, units: int) -> None:
+    with started(place, ip=units) as ledger:
+        assert race(place, one_unit) == {"won": units, "RefusedError": 64 - units}
         assert (used(ledger, "ip"), len(ledger.view().claims())) == (units, units)
 
 
-def test_pods_that_want_units_of_two_pools_get_both_or_none(path: Path) -> None:
+def test_pods_that_want_units_of_two_pools_get_both_or_none(place: Place) -> None:
     """Nine `seat` are enough for four; the ninth and the six other `ip` stay free."""
-    with started(path, ip=10, seat=9) as ledger:
-        assert race(path, two_pools) == {"won": 4, "RefusedError": 60}
+    with started(place, ip=10, seat=9) as ledger:
+        assert race(place, two_pools) == {"won": 4, "RefusedError": 60}
         assert (used(ledger, "ip"), used(ledger, "seat")) == (4, 8)
         for found in ledger.view().claims():
             for holding in found.holdings:
                 assert ledger.view().domains[holding.pool]["n1"].claims[found.uid] == found
 
 
-def test_one_pod_that_is_bound_by_many_at_once_holds_its_unit_once(path: Path) -> None:
-    with started(path, ip=3) as ledger:
-        assert race(path, one_pod) == {"won": 64}
+def test_one_pod_that_is_bound_by_many_at_once_holds_its_unit_once(place: Place) -> None:
+    with started(place, ip=3) as ledger:
+        assert race(place, one_pod) == {"won": 64}
         assert used(ledger, "ip") == 1
 
 
-def test_units_that_come_and_go_are_never_given_twice_and_never_lost(path: Path) -> None:
-    with started(path, ip=3, seat=3) as ledger:
+def test_units_that_come_and_go_are_never_given_twice_and_never_lost(place: Place) -> None:
+    with started(place, ip=3, seat=3) as ledger:
         over, stop = list[int](), threading.Event()
-        watcher = SqliteStore(path)
+        watcher = open_store(place.url)
 
         def watch() -> None:
             keys = {pool: domain_key(pool, "n1") for pool in ("ip", "seat")}
@@ -171,7 +124,7 @@ def test_units_that_come_and_go_are_never_given_twice_and_never_lost(path: Path)
 
         watching = threading.Thread(target=watch)
         watching.start()
-        assert race(path, come_and_go) == {"done": 64}
+        assert race(place, come_and_go) == {"done": 64}
         stop.set()
         watching.join()
         watcher.close()
@@ -180,19 +133,19 @@ def test_units_that_come_and_go_are_never_given_twice_and_never_lost(path: Path)
         assert ledger.view().free["ip"]["n1"] == ledger.view().free["seat"]["n1"] == (3, 3)
 
 
-def test_a_pod_that_runs_ends_with_one_claim_where_it_runs_once_late_binds_are_settled(path: Path) -> None:
+def test_a_pod_that_runs_ends_with_one_claim_where_it_runs_once_late_binds_are_settled(place: Place) -> None:
     """Two overlapping binds may both hold a unit for a moment; adopting what runs ends the other."""
-    with started(path, ip=3) as ledger:
-        assert race(path, adopted_and_moved) == {"done": 64}
+    with started(place, ip=3) as ledger:
+        assert race(place, adopted_and_moved) == {"done": 64}
         ledger.adopt(claim("the pod", "n2"))
         assert [found.node for found in ledger.view().claims()] == ["n2"]
         assert (used(ledger, "ip", "n1"), used(ledger, "ip", "n2")) == (0, 1)
 
 
-def test_an_older_attempt_never_cancels_a_newer_one_s_reservation(path: Path) -> None:
+def test_an_older_attempt_never_cancels_a_newer_one_s_reservation(place: Place) -> None:
     """64 attempts take one reservation over from each other; only the last one's cancel frees it."""
-    with started(path, ip=1) as ledger:
-        race(path, one_pod)
+    with started(place, ip=1) as ledger:
+        race(place, one_pod)
         last = ledger.view().claims_of("the pod")[0]
         others = [f"p{i}-{j}" for i in range(PROCESSES) for j in range(THREADS)]
         for attempt in others:

@@ -2,6 +2,7 @@
 On the stand-in API server; with crashes in between in test_bind_interleavings.py."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -9,12 +10,13 @@ from berth.errors import ContentionError
 from berth.steps.claims import BIND_SECONDS, claim_of
 from berth.wire import BindingCall
 from tests.support.ledgers import ledger_on
+from tests.support.places import Place
 from tests.support.stage import KilledError, Stage, staged
 
 
 @pytest.fixture
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with staged(tmp_path_factory.mktemp("stage")) as found:
+def stage(tmp_path: Path, place: Place) -> Iterator[Stage]:
+    with staged(tmp_path, place) as found:
         yield found
 
 

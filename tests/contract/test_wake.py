@@ -2,6 +2,7 @@
 That kube-scheduler then tries them is shown by tests/e2e/test_wake.py."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -10,12 +11,13 @@ import pytest
 from berth.errors import ClusterRefusedError
 from berth.steps.wake import wake
 from tests.support.ledgers import ledger_on
+from tests.support.places import Place
 from tests.support.stage import Stage, staged
 
 
 @pytest.fixture
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with staged(tmp_path_factory.mktemp("stage")) as found:
+def stage(tmp_path: Path, place: Place) -> Iterator[Stage]:
+    with staged(tmp_path, place) as found:
         yield found
 
 

@@ -1,15 +1,14 @@
-"""Claims, ledgers on a store in a folder, and a store that fails on demand, for tests of the ledger.
+"""Claims, ledgers on any store, and a store that fails on demand, for tests of the ledger.
 The clock and the monotonic time stand still unless a test moves them; nothing sleeps."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from pathlib import Path
 
 from berth.decisions import CapacityChange
 from berth.documents import Claim, Holding
 from berth.errors import StoreUnavailableError
 from berth.ledger import Ledger
+from berth.stores import open_store
 from berth.stores.base import Changes, Cursor, Document, Store, Version
-from berth.stores.sqlite import SqliteStore
 
 
 def claim(uid: str, node: str = "n1", attempt: str = "a1", /, **pools: int) -> Claim:
@@ -70,20 +69,27 @@ def resize(ledger: Ledger, wanted: Mapping[tuple[str, str], int | None]) -> list
     return ledger.set_capacities(wanted, ledger.view().capacities())
 
 
-def opened(path: Path, capacities: Mapping[tuple[str, str], int]) -> SqliteStore:
-    """A store at this path with a ledger that is open and has these capacities."""
-    store = SqliteStore(path)
-    keeper = ledger_on(store, while_closed=True)
-    mark = keeper.begin_rebuild("rebuild-1")
-    resize(keeper, capacities)
-    keeper.open("epoch-1", mark)
+def opened(url: str, capacities: Mapping[tuple[str, str], int]) -> Store:
+    """The store of this URL with a ledger that is open and has these capacities."""
+    store = open_store(url)
+    reopen(store, capacities)
     return store
 
 
-def two_pools(path: Path) -> SqliteStore:
+def reopen(store: Store, capacities: Mapping[tuple[str, str], int], *adopted: Claim) -> None:
+    """Rebuild as reconcile does: claims of pods that run, capacities, the epoch last."""
+    keeper = ledger_on(store, while_closed=True)
+    mark = keeper.begin_rebuild("rebuild-1")
+    for each in adopted:
+        keeper.adopt(each)
+    resize(keeper, capacities)
+    keeper.open("epoch-1", mark)
+
+
+def two_pools(url: str) -> Store:
     """An open ledger with two units of `ip` and three of `seat` on each of two nodes."""
     units = {"ip": 2, "seat": 3}
-    return opened(path, {(pool, node): units[pool] for pool in units for node in ("n1", "n2")})
+    return opened(url, {(pool, node): units[pool] for pool in units for node in ("n1", "n2")})
 
 
 def free(ledger: Ledger, pool: str = "ip", node: str = "n1") -> int:

@@ -1,9 +1,9 @@
-"""A small cluster for tests of the verbs: the stand-in API server, a SQLite ledger, and taps between calls.
+"""A small cluster for tests of the verbs: the stand-in API server, a ledger on any store, taps between calls.
 Time does not pass by itself; a tap may do anything between two calls that a verb makes."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,16 @@ from berth.demo.apiserver import StandIn
 from berth.errors import BerthError
 from berth.events import Event
 from berth.ledger import Ledger
+from berth.objects import Pod
 from berth.settings import Settings
+from berth.stores import open_store
 from berth.stores.base import Store
-from berth.stores.sqlite import SqliteStore
-from berth.verbs import release
+from berth.verbs import inventory, release
 from berth.verbs.bind import Bind
 from berth.verbs.reconcile import Reconcile, Report
 from tests.support.cluster import Cluster
 from tests.support.ledgers import Time
+from tests.support.places import Place
 
 RESOURCE = "berth.dev/ip"
 _POOL = """apiVersion: berth.dev/v1alpha1
@@ -59,25 +61,29 @@ class Tap:
 
 
 class Stage:
-    """Nodes n1 and n2 with one unit each; pods in namespace default that ask for one."""
+    """Nodes n1 and n2 with one unit each; pods in namespace default that ask for one.
 
-    def __init__(self, api: StandIn, folder: Path) -> None:
+    With `fresh` False the ledger is left as it is, and may be another cluster's.
+    """
+
+    def __init__(self, api: StandIn, folder: Path, place: Place, *, fresh: bool = True) -> None:
         with mock.patch.dict(os.environ, {"KUBECONFIG": str(api.kubeconfig(folder / "kubeconfig"))}):
             self.cluster = connect()
-        self._raw = Cluster(api.url, "")
+        self.raw = Cluster(api.url, "")
         self.time = Time()
-        self._folder, self._ledgers = folder, count()
+        self._place = place
+        self.store: Store = open_store(place.url)
         self._numbers = count()
         (folder / "pools.yaml").write_text(_POOL)
         self.settings = Settings(pools=folder / "pools.yaml")
         for name in ("n1", "n2"):
             self.cluster.create("/api/v1/nodes", {"metadata": {"name": name}})
-        self.new_ledger()
+        if fresh:
+            self.new_ledger()
 
     def new_ledger(self) -> None:
-        """An empty ledger at a path of its own, opened by a reconcile."""
-        self.path = self._folder / f"ledger-{next(self._ledgers)}.db"
-        self.store: Store = SqliteStore(self.path)
+        """A ledger without a claim, opened by a reconcile."""
+        self.lose_ledger()
         self.reconcile()
 
     def clear(self) -> None:
@@ -112,7 +118,7 @@ class Stage:
         return wire.BindingCall(name, "default", pod.metadata.uid, "n1")
 
     def finish(self, call: wire.BindingCall) -> None:
-        self._raw.finish_pod(call.name)
+        self.raw.finish_pod(call.name)
 
     def bind(self, call: wire.BindingCall, node: str = "", step: Callable[[], object] | None = None) -> str:
         """One bind call; what its answer says, empty for success."""
@@ -130,7 +136,7 @@ class Stage:
         return Reconcile(ledger, cluster, self.settings, clock=self.time).run()
 
     def lose_ledger(self) -> None:
-        self.path.unlink()
+        self._place.lose()
 
     def delete(self, call: wire.BindingCall) -> None:
         self.cluster.delete(f"/api/v1/namespaces/default/pods/{call.name}")
@@ -140,10 +146,18 @@ class Stage:
         pod = self.cluster.pod("default", call.name)
         if pod is not None:
             self.delete(call)
-            event = Event(
-                "dev.knative.apiserver.resource.delete", {"kind": "Pod", **msgspec.to_builtins(pod)}
-            )
-            release.run(self._ledger(self.store), self.cluster, ("berth",), event, self.time)
+            self.release(pod)
+
+    def release(self, pod: Pod) -> None:
+        """Let release have the pod's delete event."""
+        event = Event("dev.knative.apiserver.resource.delete", {"kind": "Pod", **msgspec.to_builtins(pod)})
+        release.run(self._ledger(self.store), self.cluster, ("berth",), event, self.time)
+
+    def inventory(self, node: str) -> None:
+        """Let inventory have an event of the node."""
+        about = {"kind": "Node", "metadata": {"name": node}}
+        event = Event("dev.knative.apiserver.resource.update", about)
+        inventory.run(self._ledger(self.store), self.cluster, self.settings, event, self.time)
 
     def claims(self) -> dict[str, tuple[str, str]]:
         """Node and state by the name of the pod that holds a claim."""
@@ -169,10 +183,20 @@ class Stage:
 
     def _ledger(self, store: Store, *, while_closed: bool = False) -> Ledger:
         time = self.time
-        return Ledger(store, clock=time, monotonic=time, sleep=time.sleep, while_closed=while_closed)
+        return Ledger(
+            store,
+            clock=time,
+            monotonic=time,
+            sleep=time.sleep,
+            while_closed=while_closed,
+            cluster=self.cluster.identity,
+            name=self._place.url,
+        )
 
 
 @contextmanager
-def staged(folder: Path) -> Iterator[Stage]:
+def staged(folder: Path, place: Place, *, fresh: bool = True) -> Iterator[Stage]:
     with StandIn() as api:
-        yield Stage(api, folder)
+        stage = Stage(api, folder, place, fresh=fresh)
+        with closing(stage.store), closing(stage.raw):
+            yield stage

@@ -11,10 +11,10 @@ import yaml
 from berth import settings
 from berth.cluster import connect
 from berth.errors import BadInputError, SettingsError
-from berth.ledger import Ledger
 from berth.policy.pools import parse
+from berth.steps.ours import ledger_and_cluster
 from berth.steps.stock import documents
-from berth.stores import open_store
+from berth.stores import shown
 from berth.verbs.reconcile import Reconcile, Report
 
 
@@ -53,14 +53,14 @@ def _merge(path: Path, new: list[Any]) -> None:
 def reconcile(options: argparse.Namespace) -> int:
     """One reconcile in this process, with the functions' own settings; 1 if it found problems."""
     found = settings.from_environment()
-    report = Reconcile(Ledger(open_store(found.store), while_closed=True), connect(), found).run()
+    report = Reconcile(*ledger_and_cluster(found, while_closed=True), found).run()
     print(msgspec.json.encode(report).decode() if options.output == "json" else _text(report, found.store))
     return 1 if report.problems else 0
 
 
 def _text(report: Report, store: str) -> str:
     lines = [
-        f"ledger: {store}",
+        f"ledger: {shown(store)}",
         "the ledger was rebuilt from the pods" if report.rebuilt else "",
         f"Pools changed: {', '.join(report.pools)}" if report.pools else "",
         f"claims released: {report.released}, settled: {report.settled}, adopted: {report.adopted}",

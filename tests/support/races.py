@@ -1,0 +1,64 @@
+"""What tests of real races share: threads, processes, and calls that are made again as kube-scheduler would.
+Nothing here waits for luck: whoever waits, waits for the others, and SECONDS only end a test that hangs."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from multiprocessing.process import BaseProcess
+
+from berth.decisions import ElsewhereError
+from berth.documents import Claim
+from berth.errors import RefusedError, RetryableError
+from berth.ledger import Ledger
+from tests.support.ledgers import ledger_on, opened
+from tests.support.places import Place
+
+SECONDS = 120
+
+
+def persistently(call: Callable[[], object]) -> object:
+    """The call's answer: one that may well work a moment later is made again, as kube-scheduler would."""
+    deadline = time.monotonic() + SECONDS
+    while True:
+        try:
+            return call()
+        except RetryableError:
+            if time.monotonic() > deadline:
+                raise
+
+
+def reserve(ledger: Ledger, wanted: Claim) -> str:
+    try:
+        persistently(lambda: ledger.reserve(wanted))
+    except (RefusedError, ElsewhereError) as error:
+        return type(error).__name__
+    return "won"
+
+
+def in_threads(work: Callable[[int], None], number: int) -> None:
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@contextmanager
+def running(workers: Sequence[BaseProcess]) -> Iterator[None]:
+    for worker in workers:
+        worker.start()
+    yield
+    for worker in workers:
+        worker.join(SECONDS)
+
+
+@contextmanager
+def started(place: Place, **units: int) -> Iterator[Ledger]:
+    store = opened(place.url, {(pool, node): count for pool, count in units.items() for node in ("n1", "n2")})
+    with closing(store):
+        yield ledger_on(store)
+
+
+def used(ledger: Ledger, pool: str, node: str = "n1") -> int:
+    return ledger.view().domains[pool][node].used(pool, node)
