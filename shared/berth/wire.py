@@ -7,6 +7,7 @@ it answers with Go's names.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import filterfalse
 from typing import Any, TypeVar
 
 import msgspec
@@ -103,7 +104,7 @@ def filter_answer(call: Candidates, refused: Mapping[str, str]) -> bytes:
     All go to FailedAndUnresolvableNodes: nodes in FailedNodes make kube-scheduler try preemption, which
     can't help here and requeues the pod without end (facts, 5).
     """
-    passed = [name for name in call.names if name not in refused] if refused else call.names
+    passed = list(filterfalse(refused.__contains__, call.names)) if refused else call.names
     nodes = None
     if call.raw is not None:
         raw = call.raw

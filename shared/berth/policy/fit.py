@@ -2,7 +2,7 @@
 It does not decide who gets a unit; the ledger's reserve does, because two pods can both fit the last one."""
 
 from collections.abc import Collection, Mapping
-from itertools import filterfalse
+from itertools import chain, filterfalse
 
 from berth.policy.free import Free, Share
 
@@ -18,22 +18,15 @@ def refusals(names: Collection[str], demand: Mapping[str, int], free: Mapping[st
     A node is its own domain in the one scope there is so far. kube-scheduler groups equal texts and tries
     again when they change, so a text holds no node, pod or time, and there are at most a few of them.
     """
-    kinds: dict[tuple[int, str, Share | None, int], int] = {}
-    causes: list[tuple[_Cause, ...]] = [()]
-    refused: dict[str, int] = {}
-    for pool, asked in demand.items():
-        shares = free.get(pool, _NONE)
-        for name in filterfalse(shares.enough(asked).__contains__, names):
-            share = shares.get(name)
-            before = refused.get(name, 0)
-            kind = kinds.setdefault((before, pool, share, asked), len(causes))
-            if kind == len(causes):
-                causes.append((*causes[before], (pool, share, asked)))
-            refused[name] = kind
-    used = set(refused.values())
-    texts = _texts({causes[kind] for kind in used})
-    told = {kind: texts[causes[kind]] for kind in used}
-    return {name: told[kind] for name, kind in refused.items()}
+    pools = [(pool, asked, free.get(pool, _NONE)) for pool, asked in demand.items()]
+    short = (filterfalse(shares.enough(asked).__contains__, names) for _, asked, shares in pools)
+    refused = list(dict.fromkeys(chain.from_iterable(short)))
+    # What each has of all the pools. No loop over the names: there may be thousands, with few such kinds.
+    has = list(zip(*(map(shares.get, refused) for _, _, shares in pools), strict=True))
+    causes = {kind: _cause(kind, demand) for kind in set(has)}
+    texts = _texts(set(causes.values()))
+    told = {kind: texts[cause] for kind, cause in causes.items()}
+    return dict(zip(refused, map(told.__getitem__, has), strict=True))
 
 
 def exhausted(pool: str, free: int, capacity: int, asked: int) -> str:
@@ -44,6 +37,14 @@ def exhausted(pool: str, free: int, capacity: int, asked: int) -> str:
 def absent(pool: str) -> str:
     """Said of a node that has no domain in the pool."""
     return f"{pool}: none on this node"
+
+
+def _cause(has: tuple[Share | None, ...], demand: Mapping[str, int]) -> tuple[_Cause, ...]:
+    return tuple(
+        (pool, share, asked)
+        for share, (pool, asked) in zip(has, demand.items(), strict=True)
+        if share is None or share[0] < asked
+    )
 
 
 def _texts(causes: set[tuple[_Cause, ...]]) -> dict[tuple[_Cause, ...], str]:
