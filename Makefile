@@ -72,7 +72,7 @@ test-fast: .venv ## only the tests that need no control plane
 	$(BIN)/pytest $(FAST) $(PYTEST_ARGS)
 
 .PHONY: demo
-demo: .venv ## pods placed by the ledger, on nothing but Python
+demo: .venv ## a day in the life of the ledger beside a naive counter, on nothing but Python
 	$(BIN)/berth demo
 
 .PHONY: bench
