@@ -3,20 +3,17 @@ It is no API server: no storage, TLS, users, admission, validation, other kinds,
 
 from __future__ import annotations
 
-import contextlib
 import json
-import socket
-import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from berth.demo import calls
+from berth.demo.loopback import Handler, Server
 from berth.demo.memory import Memory
 from berth.demo.rules import Json, StatusError, bad_request
 
@@ -78,44 +75,13 @@ class StandIn:
         return path
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
-
+class _Server(Server):
     def __init__(self, address: tuple[str, int], memory: Memory) -> None:
         super().__init__(address, _Handler)
         self.memory = memory
-        self._open: set[socket.socket] = set()
-        self._guard = threading.Lock()
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._guard:
-            self._open.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        with self._guard:
-            self._open.discard(request)
-        super().shutdown_request(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A caller that went away is nobody's error; anything else is shown."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)
-
-    def hang_up(self) -> None:
-        with self._guard:
-            for connection in self._open:
-                with contextlib.suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    wbufsize = -1  # head and body leave in one packet
-
+class _Handler(Handler):
     def _play(self) -> None:
         assert isinstance(self.server, _Server)
         memory = self.server.memory
@@ -161,6 +127,3 @@ class _Handler(BaseHTTPRequestHandler):
     def _head(self, code: int, content_type: str) -> None:
         self.send_response(code)
         self.send_header("Content-Type", content_type)
-
-    def log_message(self, *_: object) -> None:
-        """The demonstration's terminal is for the demonstration."""

@@ -3,6 +3,7 @@ One thread a connection, whole bodies only: it streams nothing and checks nobody
 
 import contextlib
 import socket
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -58,14 +59,15 @@ class Loopback:
         self.stop()
 
 
-class _Server(ThreadingHTTPServer):
+class Server(ThreadingHTTPServer):
+    """Knows its connections, so that their end can be its own."""
+
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
 
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.answer = answer
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
         self._open: set[socket.socket] = set()
         self._guard = threading.Lock()
 
@@ -80,20 +82,36 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Callers are killed here on purpose: one that went away is nobody's error."""
+        """A caller that went away is nobody's error: they are killed here on purpose. The rest is shown."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
     def hang_up(self) -> None:
+        """Cut all connections, as a server's death does."""
         with self._guard:
             for connection in self._open:
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
+    """Connections are kept, and head and body leave in one packet."""
+
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = -1  # head and body leave in one packet
+    wbufsize = -1
 
+    def log_message(self, *_: object) -> None:
+        """The demonstration's terminal is for the demonstration."""
+
+
+class _Server(Server):
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answer = answer
+
+
+class _Handler(Handler):
     def _serve(self) -> None:
         assert isinstance(self.server, _Server)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -108,6 +126,3 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(reply.body)
 
     do_GET = do_POST = do_PATCH = do_DELETE = do_PUT = _serve  # noqa: N815 (http.server's names)
-
-    def log_message(self, *_: object) -> None:
-        """The demonstration's terminal is for the demonstration."""
