@@ -121,12 +121,10 @@ class View:
 
     def update(self, documents: Mapping[str, bytes | None]) -> None:
         """Only one thread may, but others read meanwhile: dicts that they go through are replaced, never
-        changed, and a claim that moves has a key all the time."""
+        changed, a claim that moves has a key all the time, and what opens the ledger comes last."""
         changed: dict[str, dict[str, Domain]] = {}
         for key, body in documents.items():
-            if key == EPOCH:
-                self.open = body is not None
-            elif key.startswith(_DOMAIN):
+            if key.startswith(_DOMAIN):
                 pool, name = _parts(key)
                 changed.setdefault(pool, {})[name] = decode_domain(body)
             elif key.startswith(_POOL):
@@ -141,6 +139,8 @@ class View:
             self._keys[uid] -= {key}
             if not self._keys[uid]:
                 del self._keys[uid]
+        if EPOCH in documents:
+            self.open = documents[EPOCH] is not None
 
     def claims_of(self, uid: str) -> list[Claim]:
         """The pod's claims; more than one only while two bind calls for it overlap."""

@@ -34,10 +34,11 @@ class Follower:
             self._look()
         except Exception as raised:  # noqa: BLE001 - it is raised for each of those who wait
             error = raised
-        with self._turn:
-            self._ended, self._error = self._begun, error
-            self._turn.notify_all()
-            return self._outcome()
+        finally:
+            with self._turn:
+                self._ended, self._error = self._begun, error
+                self._turn.notify_all()
+        return self._outcome()
 
     def _outcome(self) -> View:
         if self._error is not None:
@@ -46,7 +47,7 @@ class Follower:
 
     def _look(self) -> None:
         changes = self._store.changes(self._cursor)
-        if changes.snapshot:
-            self._view = View()
-        self._view.update(changes.documents)
-        self._cursor = changes.cursor
+        # Whoever waited for the last look may take the View only now: it must not be one that is half read.
+        view = View() if changes.snapshot else self._view
+        view.update(changes.documents)
+        self._view, self._cursor = view, changes.cursor

@@ -1,14 +1,14 @@
 """One look at the store serves all who asked before it began; nobody is served by one that began earlier."""
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import pytest
 
 from berth.documents import View, domain_key
 from berth.errors import StoreUnavailableError
 from berth.follow import Follower
-from berth.stores.base import Changes, Cursor, Document, Version
+from berth.stores.base import EPOCH, Changes, Cursor, Document, Version
 
 SECONDS = 30
 
@@ -114,3 +114,54 @@ def test_a_look_that_fails_fails_for_all_who_share_it_and_not_for_the_next(store
     store.let_go.release()
     view: View = Follower(store).view()
     assert len(view.free["ip"]) == 1
+
+
+class ReadSlowly(Mapping[str, bytes | None]):
+    """Documents that let somebody look whenever one of them is read."""
+
+    def __init__(self, documents: Mapping[str, bytes], look: Callable[[], None]) -> None:
+        self._documents, self._look = documents, look
+
+    def __getitem__(self, key: str) -> bytes | None:
+        self._look()
+        return self._documents[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._documents)
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+
+class Reopened(GatedStore):
+    """A ledger that was closed and empty at the first look, and is open and whole at the next."""
+
+    def __init__(self, snapshot: bool) -> None:
+        super().__init__()
+        self._snapshot = snapshot
+        self.look: Callable[[], None] = lambda: None
+
+    def changes(self, since: Cursor | None) -> Changes:
+        domains = {domain_key("ip", f"n{number}"): b'{"capacity":1}' for number in range(3)}
+        documents = {EPOCH: b"{}", **domains} if since else {}
+        return Changes(ReadSlowly(documents, self.look), "1", self._snapshot)
+
+
+@pytest.mark.parametrize("snapshot", [True, False])
+def test_who_takes_the_view_while_the_next_look_is_under_way_gets_none_that_is_open_and_half_read(
+    snapshot: bool,
+) -> None:
+    """As one does who shared a look and was late to be scheduled again."""
+    store = Reopened(snapshot)
+    follower = Follower(store)
+    assert not follower.view().open
+    taken: list[tuple[bool, int]] = []
+
+    def take() -> None:
+        view = follower._outcome()
+        taken.append((view.open, len(view.free.get("ip", {}))))
+
+    store.look = take
+    assert follower.view().open
+    assert taken
+    assert {found for found in taken if found[0]} <= {(True, 3)}
