@@ -4,6 +4,7 @@ import socket
 import socketserver
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -133,6 +134,45 @@ def test_a_restart_between_two_calls_fails_neither(own_redis: RedisServer, own_s
     assert own_store.commit({"a": b"2"}, {})
     own_redis.restart()
     assert own_store.read(["a"]) == {}
+
+
+def test_a_primary_that_became_a_replica_is_left_for_the_one_its_name_leads_to_now(
+    own_redis: RedisServer, tmp_path: Path, relay: Relay, relayed: RedisStore
+) -> None:
+    with RedisServer(tmp_path / "next") as following:
+        relay.port = own_redis.port
+        assert relayed.commit({"a": b"1"}, {})
+        own_redis.replica_of(following)
+        relay.port = following.port
+        with pytest.raises(StoreUnavailableError, match="is a replica, which takes no writes"):
+            relayed.read(["a"])
+        assert relayed.commit({"a": b"2"}, {})
+
+
+def test_a_silent_server_costs_one_call_its_time_out_and_not_one_for_each_connection(
+    own_redis: RedisServer,
+) -> None:
+    store = RedisStore(Location("127.0.0.1", own_redis.port), seconds=0.5)
+    start = threading.Barrier(THREADS)
+
+    def read() -> None:
+        start.wait()
+        for _ in range(20):
+            store.read(["a"])
+
+    threads = [threading.Thread(target=read) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store._link._idle
+    own_redis.pause()
+    with pytest.raises(StoreUnavailableError, match="did not answer"):
+        store.read(["a"])
+    assert store._link._idle == []
+    own_redis.resume()
+    assert store.read(["a"]) == {}
+    store.close()
 
 
 def test_a_server_that_is_away_is_found_again(own_redis: RedisServer, own_store: RedisStore) -> None:

@@ -75,8 +75,7 @@ class Link:
 
     def close(self) -> None:
         self._closed = True
-        while self._idle:
-            self._idle.pop().disconnect()
+        self._drop_idle()
 
     def _run_on(self, connection: _Connection, script: Script, arguments: list[Any]) -> list[Any]:
         try:
@@ -86,6 +85,12 @@ class Link:
             except NoScriptError:
                 connection.send_command("EVAL", script.text, *arguments)
                 answer = connection.read_response()
+        except (ReadOnlyError, redis.TimeoutError):
+            # After a fail-over the primary's name leads elsewhere, and a host that is gone says nothing: what
+            # is kept would lead there, at a failed call each.
+            connection.disconnect()
+            self._drop_idle()
+            raise
         except ResponseError:
             self._give_back(connection)
             raise
@@ -107,6 +112,10 @@ class Link:
                     return connection
             except redis.RedisError:
                 pass
+            connection.disconnect()
+
+    def _drop_idle(self) -> None:
+        while (connection := self._take_idle()) is not None:
             connection.disconnect()
 
     def _give_back(self, connection: _Connection) -> None:
