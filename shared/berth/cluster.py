@@ -22,6 +22,7 @@ T = TypeVar("T")
 DEFAULT_TIMEOUT = 10.0  # seconds, for calls with no deadline above them
 _PAGE = 500
 _WATCH_SECONDS = 240
+_REASONS = {"NewConnectionError": "no connection", "ReadTimeoutError": "no answer in time"}
 _KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
 _IDENTITY_SECONDS = 1.0  # within bind's deadline
 _POOLS = "/apis/berth.dev/v1alpha1/pools"
@@ -248,9 +249,9 @@ class Cluster:
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: Exception) -> ClusterUnavailableError:
-        reason = getattr(error, "reason", None) or error
+        reason = type(getattr(error, "reason", None) or error).__name__
         return ClusterUnavailableError(
-            f"the API server at {self.host} did not answer ({type(reason).__name__})"
+            f"the API server at {self.host} did not answer ({_REASONS.get(reason, reason)})"
         )
 
 
@@ -265,7 +266,8 @@ def connect() -> Cluster:
         else:
             config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]
     except (config.ConfigException, yaml.YAMLError, OSError, TypeError) as error:
-        raise SettingsError(f"no cluster to talk to ({error}): set KUBECONFIG to a kubeconfig") from error
+        said = " ".join(str(error).split())
+        raise SettingsError(f"no cluster to talk to ({said}): set KUBECONFIG to a kubeconfig") from error
     settings.connection_pool_maxsize = 64  # bind runs 48 threads
     return Cluster(client.ApiClient(settings))
 

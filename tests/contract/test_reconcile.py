@@ -27,6 +27,16 @@ def test_when_all_is_well_nothing_is_mended(stage: Stage) -> None:
     assert (report.rebuilt, report.pools, report.problems) == (False, [], [])
 
 
+def test_a_file_that_was_emptied_withdraws_no_pool_and_is_told(stage: Stage) -> None:
+    assert stage.bind(stage.add_pod()) == ""
+    file = stage.settings.pools
+    assert file is not None
+    file.write_text("# to be written\n")
+    report = stage.reconcile()
+    assert report.problems == [f"{file} holds no Pool; to withdraw the last one, set its capacity to 0"]
+    assert (report.released, report.capacities, report.pools) == (0, 0, [])
+
+
 def test_claims_of_pods_that_went_unseen_are_released(stage: Stage) -> None:
     gone, finished = stage.add_pod(), stage.add_pod()
     assert stage.bind(gone) == stage.bind(finished, "n2") == ""

@@ -224,7 +224,8 @@ def test_a_store_that_is_down_is_told_in_one_line_without_its_password(
     port = free_port()
     said = _failed(capsys, "--kubeconfig", kubeconfig, "--store", f"redis://me:se-cret@127.0.0.1:{port}/0")
     assert f"127.0.0.1:{port}" in said
-    assert said.endswith("; check that it runs and that BERTH_STORE names it\n")
+    assert "check the server and BERTH_STORE" in said
+    assert said.count("check") == 1
     assert "se-cret" not in said
 
 
@@ -243,7 +244,7 @@ def test_single_with_an_empty_file_of_pools_asks_for_one_first(
     pools, out = tmp_path / "pools.yaml", tmp_path / "scheduler.yaml"
     pools.touch()
     said = _failed(capsys, "--kubeconfig", kubeconfig, "--single", "-f", pools, "--scheduler-config", out)
-    assert "apply a Pool" in said
+    assert f"{pools} holds no Pool" in said
     assert not out.exists()
 
 

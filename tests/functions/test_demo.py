@@ -15,7 +15,10 @@ from typing import Any
 import pytest
 
 from berth.cli import demo, main
+from berth.cli.environment import without_settings
 from berth.demo.story import Measured
+from tests.support.cluster import wait
+from tests.support.terminal import Terminal
 
 BERTH = Path(sys.executable).with_name("berth")
 AS_IN_A_TERMINAL = """
@@ -135,7 +138,7 @@ def _processes_of(tag: str) -> list[str]:
     found = []
     for each in Path("/proc").glob("[0-9]*/environ"):
         try:
-            if f"BERTH_TEST_TAG={tag}".encode() in each.read_bytes().split(b"\0"):
+            if f"TAG_OF_THIS_TEST={tag}".encode() in each.read_bytes().split(b"\0"):
                 found.append(each.parent.name)
         except OSError:
             continue  # it has ended meanwhile
@@ -146,7 +149,7 @@ def _processes_of(tag: str) -> list[str]:
 def test_a_demo_that_is_interrupted_leaves_no_process_and_no_file(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "BERTH_TEST_TAG": str(tmp_path)}
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "TAG_OF_THIS_TEST": str(tmp_path)}
     with subprocess.Popen(
         [sys.executable, "-c", AS_IN_A_TERMINAL, BERTH, "demo"],
         env=environment,
@@ -166,3 +169,33 @@ def test_a_demo_that_is_interrupted_leaves_no_process_and_no_file(
         assert time.monotonic() < give_up_at, f"left: {left}"
         pause.wait(0.05)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_functions_that_do_not_start_end_the_demo_with_a_word() -> None:
+    hasty = (
+        "import sys; from berth.cli import main, stage; stage._START_SECONDS = 0.0; sys.exit(main(['demo']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", hasty], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 1
+    assert "berth: the demo's functions did not start within 0 s" in done.stderr
+
+
+def test_what_the_demo_is_run_with_does_not_reach_its_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BERTH_BODY_LIMIT", "no number")
+    with without_settings():
+        assert "BERTH_BODY_LIMIT" not in os.environ
+    assert os.environ["BERTH_BODY_LIMIT"] == "no number"
+
+
+def test_on_a_terminal_a_table_of_berths_pools_follows_the_story(tmp_path: Path) -> None:
+    own = {key: os.environ[key] for key in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH") if key in os.environ}
+    with Terminal([str(BERTH), "demo"], {**own, "TERM": "xterm"}, tmp_path, size=(120, 60)) as terminal:
+        wait(lambda: terminal.process.poll() is not None, 180, "the end of the demo")
+        assert terminal.process.returncode == 0, terminal.text
+        wait(lambda: "berth: 0, 0, " in terminal.text, 10, "its last line")
+    before, _, after = terminal.text.partition("The table below is Berth's ledger")
+    assert "Two worlds" in before
+    assert "1. 8 pods arrive" in after
+    assert "POOL" in after

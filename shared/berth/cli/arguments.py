@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from berth import __version__
-from berth.errors import BerthError, SettingsError, StoreUnavailableError
+from berth.errors import BerthError, ClusterUnavailableError, SettingsError
 from berth.settings import DEFAULT_STORE
 
 FIRST_PORT = 8080
@@ -26,8 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _run(options)
         print(end="", flush=True)
         return code
-    except StoreUnavailableError as error:
-        return _failed(f"{error}; check that it runs and that BERTH_STORE names it", 1)
+    except ClusterUnavailableError as error:
+        return _failed(f"{error}; check that it runs and that KUBECONFIG names it", 1)
     except BerthError as error:
         return _failed(str(error), 1)
     except KeyboardInterrupt:
@@ -253,12 +253,12 @@ _COMMANDS = (
         "status",
         _status,
         "show pools and domains: capacity, used, free, reserved, and who waits",
-        "It reads the ledger, and asks the cluster only for the pods that wait; it changes nothing.",
+        "It reads the ledger, and asks the cluster only for the pods that wait; it mends nothing.",
     ),
     (
         "claims",
         _claims,
         "show who holds which units, where and since when",
-        "It reads the ledger; it asks no cluster and changes nothing.",
+        "It reads the ledger; it asks no cluster and mends nothing.",
     ),
 )

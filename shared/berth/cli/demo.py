@@ -11,15 +11,20 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 
 from berth.cli.real import ControlPlanes, binaries
-from berth.cli.stage import Kit, StandIns, staged
+from berth.cli.relay import Observe
+from berth.cli.stage import Kit, StandIns, ledger_url, staged
 from berth.demo.story import Measured, Story, require_kept
 from berth.errors import BerthError, SettingsError
+from berth.ledger import Ledger
+from berth.stores import open_store
+
+Show = Callable[[str], None]
 
 _WORLDS = """\
 Two worlds get the same pods, events and faults: in one Berth counts the units, in the other one number a
@@ -41,11 +46,11 @@ def run(options: argparse.Namespace) -> int:
     """Play the demo; 0 if every promise held, else BrokenPromiseError."""
     if options.binaries and not options.real:
         raise SettingsError("--binaries is for --real")
-    show = (lambda _: None) if options.json else _show
+    show = _silent if options.json else _show
     kit = ControlPlanes(binaries(options.binaries)) if options.real else StandIns()
     show(_WORLDS + (_REAL if options.real else _PLAYED))
     with _ending_tidily() as go_on, _heard(), tempfile.TemporaryDirectory(prefix="berth-demo-") as folder:
-        naive, berth = _played(Path(folder), options.port, kit, show, go_on)
+        naive, berth = _played(Path(folder), options, kit, go_on)
     if options.json:
         _show(json.dumps({"naive": _camel(naive), "berth": _camel(berth)}, separators=(",", ":")))
     else:
@@ -55,11 +60,27 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _played(
-    folder: Path, port: int, kit: Kit, show: Callable[[str], None], go_on: Callable[[], None]
+    folder: Path, options: argparse.Namespace, kit: Kit, go_on: Callable[[], None]
 ) -> tuple[Measured, Measured]:
-    with staged(folder, port, kit, go_on) as (naive, berth):
+    told = nullcontext((_silent, None)) if options.json else _told(folder)
+    with told as (show, observe), staged(folder, options.port, kit, go_on, observe) as (naive, berth):
         Story(naive, berth, show).play()
         return naive.measured, berth.measured
+
+
+@contextmanager
+def _told(folder: Path) -> Iterator[tuple[Show, Observe | None]]:
+    """On a terminal Berth's pools are below the story, in a table that follows it; else plain lines."""
+    from berth.cli import live  # rich takes 0.1 s to import
+
+    if not live.possible():
+        yield _show, None
+        return
+    with contextlib.closing(open_store(ledger_url(folder))) as store:
+        ledger = Ledger(store, while_closed=True)
+        with live.LiveView(ledger.view, lambda _: "") as view:
+            view.show("The table below is Berth's ledger, as it changes.\n")
+            yield view.show, view.observe
 
 
 def _sentence(naive: Measured, berth: Measured) -> str:
@@ -150,3 +171,7 @@ def _ending_tidily() -> Iterator[Callable[[], None]]:
 
 def _show(text: str) -> None:
     print(text, flush=True)
+
+
+def _silent(_: str) -> None:
+    """For --json, which says only how it ended."""

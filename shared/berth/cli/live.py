@@ -28,7 +28,7 @@ _EVERY = 0.5  # seconds between two looks, and between two pictures
 _PATIENCE = 3.0  # seconds that the end waits for a ledger or a terminal that hangs
 _KEPT = 10_000  # lines that wait for a terminal that was stopped; then the oldest are dropped
 _REFUSALS = 5
-_CLOSED = "the ledger is new or being rebuilt"
+_CLOSED = "the ledger is new or being rebuilt, within a minute (at once: berth reconcile)"
 
 
 def possible() -> bool:
@@ -182,8 +182,10 @@ class LiveView:
             self._painter.join(_PATIENCE)
         finally:
             sys.stderr = self._stderr
-            with contextlib.suppress(OSError, ValueError):
-                self._live.stop()
+            # A terminal that takes nothing has the painter stuck in it, and would have us, too.
+            if not self._painter.is_alive():
+                with contextlib.suppress(OSError, ValueError):
+                    self._live.stop()
 
     # The ledger
 

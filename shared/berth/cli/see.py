@@ -1,5 +1,6 @@
 """`berth status` and `berth claims`: what is in the ledger, for a person or a program.
-They only look: nothing is made, mended or woken; a ledger that is being rebuilt is shown as far as it is."""
+They only look: nothing is mended or woken; a ledger that is being rebuilt is shown as far as it is. A Redis
+that is new or came back older does not stay as it is: any look at such a one begins a new life."""
 
 import argparse
 import contextlib

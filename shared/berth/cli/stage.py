@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+from berth.cli.environment import environment, without_settings
 from berth.cli.processes import Function, Functions, functions_folder
-from berth.cli.relay import Relay
+from berth.cli.relay import Observe, Relay
 from berth.cluster import Cluster, connect
 from berth.demo import naive
 from berth.demo.apiserver import StandIn
@@ -27,6 +28,7 @@ from berth.demo.naive.counter import Counter
 from berth.demo.observer import Observer
 from berth.demo.scene import UNITS, Scheduler, World
 from berth.demo.story import Played
+from berth.errors import BerthError
 from berth.ledger import Ledger
 from berth.ports import free_ports
 from berth.stores import open_store
@@ -47,7 +49,7 @@ _PING = {
 }
 _LOOK_SECONDS = 0.1
 _RECONCILE_SECONDS = 60.0
-_NEVER = threading.Event()  # Ctrl-C is an exception here, and stops every wait by itself
+_START_SECONDS = 120.0
 
 
 class Place(NamedTuple):
@@ -100,8 +102,12 @@ class Counting:
     def start(self) -> None:
         self._thread.start()
 
-    def wait_ready(self, _: threading.Event) -> bool:
-        return self._ready.wait()
+    def wait_ready(self, stop: threading.Event) -> bool:
+        """Wait until it has answered once; False if stopped before."""
+        while not self._ready.wait(_LOOK_SECONDS):
+            if stop.is_set():
+                return False
+        return True
 
     def stop(self) -> None:
         self._stop.set()
@@ -127,20 +133,38 @@ class Count:
 
 
 @contextmanager
-def staged(folder: Path, port: int, kit: Kit, go_on: Callable[[], None]) -> Iterator[tuple[Played, Played]]:
-    """The naive counter's world and Berth's, started; stopped in reverse."""
+def staged(
+    folder: Path, port: int, kit: Kit, go_on: Callable[[], None], observe: Observe | None
+) -> Iterator[tuple[Played, Played]]:
+    """The naive counter's world and Berth's, started; stopped in reverse. `observe` is told of our pods."""
     with ExitStack() as stack:
         ours, theirs = (kit.place(name, _made(folder / name), stack) for name in ("berth", "naive"))
-        stack.enter_context(_environment(_settings(folder, ours, theirs)))
+        stack.enter_context(without_settings())
+        stack.enter_context(environment(_settings(folder, ours, theirs)))
         functions = Functions(functions_folder(), port, _trouble, single=True)
         counting = Counting(functions.urls.values())
         for each in (functions, counting):
             stack.callback(each.stop)
             each.start()
-        for each in (functions, counting):
-            each.wait_ready(_NEVER)
-        berth = _world("berth", kit, ours, _ledger(functions, stack), stack, go_on)
+        late = _late(stack)
+        if not all(each.wait_ready(late) for each in (functions, counting)):
+            raise BerthError(f"the demo's functions did not start within {_START_SECONDS:g} s: see above")
+        berth = _world("berth", kit, ours, _ledger(functions, stack), stack, go_on, observe)
         yield _world("naive counter", kit, theirs, _counter(counting), stack, go_on), berth
+
+
+def _late(stack: ExitStack) -> threading.Event:
+    """Set once a start takes too long. (Ctrl-C is an exception here, and stops every wait by itself.)"""
+    event = threading.Event()
+    timer = threading.Timer(_START_SECONDS, event.set)
+    timer.daemon = True
+    timer.start()
+    stack.callback(timer.cancel)
+    return event
+
+
+def ledger_url(folder: Path) -> str:
+    return f"sqlite:///{folder / 'ledger.db'}"
 
 
 def _settings(folder: Path, ours: Place, theirs: Place) -> dict[str, str]:
@@ -149,7 +173,7 @@ def _settings(folder: Path, ours: Place, theirs: Place) -> dict[str, str]:
     pools.write_text(_POOLS, encoding="utf-8")
     return {
         "KUBECONFIG": str(ours.gateway.kubeconfig(folder / "kubeconfig-of-functions")),
-        "BERTH_STORE": f"sqlite:///{folder / 'ledger.db'}",
+        "BERTH_STORE": ledger_url(folder),
         "BERTH_POOLS": str(pools),
         "BERTH_SCHEDULER_NAMES": SCHEDULER,
         "NAIVE_COUNTS": str(folder / "counts.db"),
@@ -177,17 +201,24 @@ def _counter(counting: Counting) -> Count:
 
 
 def _world(
-    name: str, kit: Kit, place: Place, count: Count, stack: ExitStack, go_on: Callable[[], None]
+    name: str,
+    kit: Kit,
+    place: Place,
+    count: Count,
+    stack: ExitStack,
+    go_on: Callable[[], None],
+    observe: Observe | None = None,
 ) -> Played:
     cluster = _connect(place.kubeconfig)
     urls = count.functions.urls
     courier = stack.enter_context(Courier(urls.get("release", urls["extender"])))
     # The counter has neither an inventory nor a reconcile: the courier takes their events, and drops them.
     ways = dict.fromkeys(("inventory", "reconcile"), courier.url) | urls | {"release": courier.url}
-    relay = Relay(cluster, ways, [SCHEDULER], Path(os.environ["BERTH_POOLS"]), _trouble)
+    relay = Relay(cluster, ways, [SCHEDULER], Path(os.environ["BERTH_POOLS"]), _trouble, observe=observe)
     stack.callback(relay.stop)
     relay.start()
-    relay.wait_first_reconcile(_NEVER)
+    if not relay.wait_first_reconcile(_late(stack)):
+        raise BerthError(f"the demo's ledger was not ready within {_START_SECONDS:g} s: see above")
     scheduler = kit.scheduler(place, cluster, urls["extender"], stack)
     world = World(
         name=name,
@@ -233,28 +264,13 @@ def _posted(url: str) -> bool:
 
 
 def _connect(kubeconfig: Path) -> Cluster:
-    with _environment({"KUBECONFIG": str(kubeconfig)}):
+    with environment({"KUBECONFIG": str(kubeconfig)}):
         return connect()
 
 
 def _made(folder: Path) -> Path:
     folder.mkdir()
     return folder
-
-
-@contextmanager
-def _environment(settings: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in [*settings, "BERTH_AUTH_TOKEN", "BERTH_AUTH_TOKEN_FILE"]}
-    for name in before:
-        os.environ.pop(name, None)
-    os.environ.update(settings)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
 
 
 def _trouble(what: Mapping[str, object]) -> None:

@@ -181,13 +181,15 @@ def _words(what: Mapping[str, object]) -> str:
     if "replica" in what:
         function = f"{function} (replica {what['replica']})"
     subject = function or what.get("event") or what.get("watch") or what.get("schedulerConfig")
-    more = " ".join(str(what[key]) for key in ("url", "to", "exit", "why") if key in what)
+    more = " ".join(str(what[key]) for key in ("url", "to", "exit") if key in what)
+    why = f": {what['why']}" if "why" in what else ""
     words = {
         "died": "died, starting it again",
+        "lost": "lost on its way to",
         "ready": "ready" if subject else "ready: all functions answer, the ledger is reconciled",
     }
     state = str(what.get("state"))
-    return " ".join(filter(None, ("berth:", str(subject or ""), words.get(state, state), more)))
+    return " ".join(filter(None, ("berth:", str(subject or ""), words.get(state, state), more))) + why
 
 
 def _print(line: str) -> None:

@@ -140,7 +140,8 @@ class Story:
         self._line(
             played,
             f"{len(world.waiting())} still waiting after {seconds:.0f} s beside "
-            f"{measured.free_beside_waiter} free units; kube-scheduler's flush comes after 5 minutes",
+            f"{measured.free_beside_waiter} free units; kube-scheduler tries them again when something else "
+            "changes, else after 5 minutes",
         )
 
     def _lose_event(self) -> None:

@@ -22,7 +22,11 @@ def read_pools(path: Path | None, cluster: Cluster) -> dict[str, Pool]:
     Raises SettingsError where there is no source, BadInputError for a document that is wrong.
     """
     if path is not None:
-        return policy.parse(documents(path), str(path))
+        pools = policy.parse(documents(path), str(path))
+        if not pools:
+            # An editor that empties a file before it writes must not withdraw all Pools for a moment.
+            raise BadInputError(f"{path} holds no Pool; to withdraw the last one, set its capacity to 0")
+        return pools
     found = cluster.pools()
     if found is None:
         raise SettingsError(
