@@ -178,6 +178,18 @@ def test_status_counts_the_pods_of_ours_that_wait_for_each_pool(
     }
 
 
+def test_the_waiters_of_another_cluster_are_not_this_ledgers(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, api: StandIn
+) -> None:
+    store = _reconciled(tmp_path, api)
+    with StandIn() as another:
+        kubeconfig = another.kubeconfig(tmp_path / "another")
+        out, why = _said(capsys, "status", "--store", store, "--kubeconfig", kubeconfig)
+    assert out.splitlines()[1].split() == ["seat", "<all>", "2", "0", "2", "0", "?"]
+    assert why.startswith("berth: who waits is not known: berth's ledger ")
+    assert "belongs to another cluster" in why
+
+
 def test_a_cluster_that_does_not_answer_leaves_only_the_waiting_unknown(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, api: StandIn
 ) -> None:

@@ -143,6 +143,16 @@ def test_a_pool_that_comes_later_is_missing_in_the_schedulers_configuration_and_
     assert len([line for line in berth.lines if line.get("state") == "problem"]) == 2
 
 
+def test_a_ledger_that_is_lost_is_said_and_so_is_its_return(berth_of: Make) -> None:
+    berth = berth_of(fakes=False)
+    berth.start(SECONDS)
+    berth.ledger_file.unlink()
+    lost = berth.wait_line(ledger=berth.store, state="closed", seconds=SECONDS)
+    assert "berth reconcile at once" in lost["why"]
+    assert berth.reconcile()["rebuilt"]
+    berth.wait_line(ledger=berth.store, state="open", seconds=SECONDS)
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_again_and_again_ends_it_in_order(berth_of: Make, how: signal.Signals) -> None:
     command = (sys.executable, "-c", _WITH_SIGHUP, "SIG_DFL", BERTH)

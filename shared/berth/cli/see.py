@@ -6,7 +6,8 @@ import argparse
 import contextlib
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,7 @@ from berth.documents import View
 from berth.errors import BadInputError, BerthError, SettingsError
 from berth.ledger import Ledger
 from berth.policy.pools import Pool
+from berth.settings import Settings
 from berth.stores import open_store, shown
 
 _FILE = "sqlite:///"
@@ -44,7 +46,7 @@ def status(options: argparse.Namespace) -> int:
     found = settings.from_environment()
     view = _look(found.store)
     _require(options.pool, view)
-    rows = tables.pool_rows(view, _waiting(found.scheduler_names, view.resources), options.pool)
+    rows = tables.pool_rows(view, _waiting(found, view.resources), options.pool)
     if options.output != "table":
         _print(_Status(_Ledger(shown(found.store), view.open), rows), options.output)
     elif rows:
@@ -91,12 +93,17 @@ def _require(pool: str | None, view: View) -> None:
         raise BadInputError(f"there is no pool {pool} in the ledger; there are: {', '.join(known) or 'none'}")
 
 
-def _waiting(schedulers: Collection[str], resources: Mapping[str, Pool]) -> dict[str, int] | None:
+def _waiting(found: Settings, resources: Mapping[str, Pool]) -> dict[str, int] | None:
     try:
         from berth.cli import waiters  # the kubernetes client takes 0.4 s to import
         from berth.cluster import connect
+        from berth.steps.ours import ledger_of
 
-        return waiters.listed(connect(), schedulers, resources)
+        cluster = connect()
+        with closing(open_store(found.store)) as store:
+            # Another cluster's waiters would be shown beside pools that they can't have.
+            ledger_of(cluster, found, store, while_closed=True).require_ours()
+        return waiters.listed(cluster, found.scheduler_names, resources)
     except BerthError as error:
         _note(f"who waits is not known: {error}")
         return None

@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from berth.cli.live import LiveView
 
 _LOOK_SECONDS = 2.0
+_LOST = {
+    "state": "closed",
+    "why": "it was lost or may be older than it was; reconcile rebuilds it from the pods within a minute, "
+    "berth reconcile at once",
+}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -62,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     )
     with closing(store):
         ledger = Ledger(store, while_closed=True)
-        look = (lambda: None) if not written or managed is None else _unmanaged(ledger, managed, say)
+        look = _looker(ledger, shown(found.store), managed if written else None, say)
         stop = _told_to_stop()
         with live or contextlib.nullcontext():
             _run_until(stop, functions, relay, say, look)
@@ -132,16 +137,27 @@ def _pools(found: Settings, cluster: Cluster, needed: bool) -> Mapping[str, Pool
     return read_pools(found.pools, cluster) if needed or found.pools is not None else {}
 
 
-def _unmanaged(ledger: Ledger, managed: Iterable[str], say: Say) -> Callable[[], None]:
-    """To be called now and then: says of a Pool that came later that its pods would not be sent to us."""
-    known = set(managed)
+def _looker(ledger: Ledger, name: str, managed: Iterable[str] | None, say: Say) -> Callable[[], None]:
+    """To be called now and then: says when the ledger was lost and when it is back, and, where kube-scheduler
+    sends only pods of `managed` resources, of a Pool that came later."""
+    known = None if managed is None else set(managed)
+    was_open = True
 
     def look() -> None:
-        with contextlib.suppress(BerthError):  # reconcile tells of a store that is down
-            for resource in sorted(ledger.view().resources.keys() - known):
-                known.add(resource)
-                again = "start berth up anew and restart kube-scheduler"
-                say({"state": "problem", "why": f"kube-scheduler's configuration lacks {resource}: {again}"})
+        nonlocal was_open
+        try:
+            view = ledger.view()
+        except BerthError:
+            return  # reconcile tells of a store that is down
+        if view.open != was_open:
+            was_open = view.open
+            say({"ledger": name, "state": "open"} if was_open else {"ledger": name, **_LOST})
+        if known is None:
+            return
+        for resource in sorted(view.resources.keys() - known):
+            known.add(resource)
+            again = "start berth up anew and restart kube-scheduler"
+            say({"state": "problem", "why": f"kube-scheduler's configuration lacks {resource}: {again}"})
 
     return look
 
@@ -180,7 +196,8 @@ def _words(what: Mapping[str, object]) -> str:
     function = what.get("function")
     if "replica" in what:
         function = f"{function} (replica {what['replica']})"
-    subject = function or what.get("event") or what.get("watch") or what.get("schedulerConfig")
+    subjects = ("event", "watch", "ledger", "schedulerConfig")
+    subject = function or next((what[key] for key in subjects if key in what), None)
     more = " ".join(str(what[key]) for key in ("url", "to", "exit") if key in what)
     why = f": {what['why']}" if "why" in what else ""
     words = {
