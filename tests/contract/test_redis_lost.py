@@ -2,33 +2,20 @@
 Each loss is seen by who has used the store before, and by who comes new to it."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from berth.errors import StoreFailedError
 from berth.stores.base import EPOCH
 from berth.stores.redis import RedisStore
-from berth.stores.redis.location import Location, parse
+from berth.stores.redis.location import Location
 from tests.support.losses import check_lost, fill, life
 from tests.support.redisserver import RedisServer, RedisServerError
 
 KEYS = ("{berth}:documents", "{berth}:written", "{berth}:deleted")
 
 Opener = Callable[[RedisServer], RedisStore]
-
-
-@pytest.fixture
-def opened() -> Iterator[Opener]:
-    stores: list[RedisStore] = []
-
-    def opener(server: RedisServer) -> RedisStore:
-        stores.append(RedisStore(parse(server.url), seconds=30.0))
-        return stores[-1]
-
-    yield opener
-    for each in stores:
-        each.close()
 
 
 @pytest.fixture

@@ -9,25 +9,11 @@ import pytest
 from berth.errors import RebuildingError, RefusedError, StoreUnavailableError
 from berth.stores.base import EPOCH
 from berth.stores.redis import RedisStore
-from berth.stores.redis.location import parse
 from tests.support.ledgers import claim, ledger_on, resize
 from tests.support.losses import check_lost, fill, life
 from tests.support.redisserver import RedisServer
 
 Opener = Callable[[RedisServer], RedisStore]
-
-
-@pytest.fixture
-def opened() -> Iterator[Opener]:
-    stores: list[RedisStore] = []
-
-    def opener(server: RedisServer) -> RedisStore:
-        stores.append(RedisStore(parse(server.url), seconds=30.0))
-        return stores[-1]
-
-    yield opener
-    for each in stores:
-        each.close()
 
 
 @pytest.fixture(params=["the same store", "a new one"])

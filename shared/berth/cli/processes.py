@@ -166,34 +166,16 @@ class Function:
                 sys.stderr.flush()
 
 
-class Functions:
-    """A folder's functions, each in `replicas` processes, watched by one thread from `start` to `stop`."""
+class Kept:
+    """Processes that one thread keeps alive from `start` to `stop`."""
 
-    def __init__(
-        self, folder: Path, first_port: int, say: Say, *, single: bool = False, replicas: int = 1
-    ) -> None:
-        public = ports(names(folder, single), first_port)
-        self.urls = {name: f"http://127.0.0.1:{port}" for name, port in public.items()}
-        self._balancers: list[Balancer] = []
-        self.all: list[Function] = []
-        own = _own_ports(public, replicas)
-        for name, port in public.items():
-            source = folder / name / "main.py"
-            if replicas == 1:
-                self.all.append(Function(name, source, port, say))
-                continue
-            self._balancers.append(Balancer(name, port, own[name]))
-            self.all += [
-                Function(name, source, each, say, url=self.urls[name], replica=number)
-                for number, each in enumerate(own[name], 1)
-            ]
+    def __init__(self, processes: Sequence[Function]) -> None:
+        self.all = processes
+        self.urls = {process.name: process.url for process in processes}
         self._stop, self._ready = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="functions", daemon=True)
 
     def start(self) -> None:
-        """Raises SettingsError where a port has been taken meanwhile."""
-        for balancer in self._balancers:
-            balancer.start()
         self._thread.start()
 
     def wait_ready(self, stop: threading.Event) -> bool:
@@ -207,20 +189,53 @@ class Functions:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-        enders = [threading.Thread(target=function.stop) for function in self.all]
+        enders = [threading.Thread(target=process.stop) for process in self.all]
         for ender in enders:
             ender.start()
         for ender in enders:
             ender.join()
-        for balancer in self._balancers:  # last: what the functions still answer has to get through
-            balancer.stop()
 
     def _watch(self) -> None:
         while not self._stop.is_set():
-            answering = [function.look() for function in self.all]
+            answering = [process.look() for process in self.all]
             if all(answering):
                 self._ready.set()
             self._stop.wait(_LOOK_SECONDS)
+
+
+class Functions(Kept):
+    """A folder's functions, each in `replicas` processes."""
+
+    def __init__(
+        self, folder: Path, first_port: int, say: Say, *, single: bool = False, replicas: int = 1
+    ) -> None:
+        public = ports(names(folder, single), first_port)
+        self._balancers: list[Balancer] = []
+        processes: list[Function] = []
+        own = _own_ports(public, replicas)
+        for name, port in public.items():
+            source = folder / name / "main.py"
+            if replicas == 1:
+                processes.append(Function(name, source, port, say))
+                continue
+            self._balancers.append(Balancer(name, port, own[name]))
+            url = f"http://127.0.0.1:{port}"
+            processes += [
+                Function(name, source, each, say, url=url, replica=number)
+                for number, each in enumerate(own[name], 1)
+            ]
+        super().__init__(processes)
+
+    def start(self) -> None:
+        """Raises SettingsError where a port has been taken meanwhile."""
+        for balancer in self._balancers:
+            balancer.start()
+        super().start()
+
+    def stop(self) -> None:
+        super().stop()
+        for balancer in self._balancers:  # last: what the functions still answer has to get through
+            balancer.stop()
 
 
 def _own_ports(public: Mapping[str, int], replicas: int) -> dict[str, list[int]]:

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from berth.cli.environment import environment, without_settings
-from berth.cli.processes import Function, Functions, functions_folder
+from berth.cli.processes import Function, Functions, Kept, functions_folder
 from berth.cli.relay import Observe, Relay
 from berth.cluster import Cluster, connect
 from berth.demo import naive
@@ -47,7 +47,6 @@ _PING = {
     "Ce-Source": "/apis/v1/namespaces/default/pingsources/reconcile",
     "Ce-Type": "dev.knative.sources.ping",
 }
-_LOOK_SECONDS = 0.1
 _RECONCILE_SECONDS = 60.0
 _START_SECONDS = 120.0
 
@@ -84,49 +83,11 @@ class StandIns:
         return driver
 
 
-class Counting:
-    """The naive counter's one process, kept alive as Berth's own are."""
-
-    def __init__(self, others: Collection[str]) -> None:
-        source = Path(naive.__file__).with_name("extender") / "main.py"
-        # Not one that another function has been given and does not listen at yet.
-        free = (port for port in free_ports(len(others) + 1) if f"http://127.0.0.1:{port}" not in others)
-        self.all = [Function("extender", source, next(free), _trouble)]
-        self._stop, self._ready = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="counting", daemon=True)
-
-    @property
-    def urls(self) -> dict[str, str]:
-        return {function.name: function.url for function in self.all}
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def wait_ready(self, stop: threading.Event) -> bool:
-        """Wait until it has answered once; False if stopped before."""
-        while not self._ready.wait(_LOOK_SECONDS):
-            if stop.is_set():
-                return False
-        return True
-
-    def stop(self) -> None:
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        for function in self.all:
-            function.stop()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(_LOOK_SECONDS):
-            if all(function.look() for function in self.all):
-                self._ready.set()
-
-
 @dataclass(frozen=True)
 class Count:
     """One way to count, running: its functions, what it says is used by node, where it keeps that."""
 
-    functions: Functions | Counting
+    functions: Kept
     used: Callable[[], dict[str, int]]
     file: Path
     reconcile: Callable[[], None]
@@ -142,7 +103,7 @@ def staged(
         stack.enter_context(without_settings())
         stack.enter_context(environment(_settings(folder, ours, theirs)))
         functions = Functions(functions_folder(), port, _trouble, single=True)
-        counting = Counting(functions.urls.values())
+        counting = _counting(functions.urls.values())
         for each in (functions, counting):
             stack.callback(each.stop)
             each.start()
@@ -151,6 +112,14 @@ def staged(
             raise BerthError(f"the demo's functions did not start within {_START_SECONDS:g} s: see above")
         berth = _world("berth", kit, ours, _ledger(functions, stack), stack, go_on, observe)
         yield _world("naive counter", kit, theirs, _counter(counting), stack, go_on), berth
+
+
+def _counting(others: Collection[str]) -> Kept:
+    """The naive counter's one process, kept alive as Berth's own are."""
+    source = Path(naive.__file__).with_name("extender") / "main.py"
+    # Not a port that another function has been given and does not listen at yet.
+    free = (port for port in free_ports(len(others) + 1) if f"http://127.0.0.1:{port}" not in others)
+    return Kept([Function("extender", source, next(free), _trouble)])
 
 
 def _late(stack: ExitStack) -> threading.Event:
@@ -195,7 +164,7 @@ def _ledger(functions: Functions, stack: ExitStack) -> Count:
     return Count(functions, used, file, lambda: _reconcile(functions.urls["reconcile"]))
 
 
-def _counter(counting: Counting) -> Count:
+def _counter(counting: Kept) -> Count:
     file = Path(os.environ["NAIVE_COUNTS"])
     return Count(counting, Counter(file, UNITS, "").used, file, lambda: None)
 
@@ -236,7 +205,7 @@ def _world(
     return Played(world, stack.enter_context(Observer(cluster, UNITS)), promising)
 
 
-def _kill(functions: Functions | Counting) -> None:
+def _kill(functions: Kept) -> None:
     """kill -9 of the extender, its workers too."""
     for function in functions.all:
         if function.name == "extender" and function.pid is not None:

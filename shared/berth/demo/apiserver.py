@@ -4,16 +4,14 @@ It is no API server: no storage, TLS, users, admission, validation, other kinds,
 from __future__ import annotations
 
 import json
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from berth.demo import calls
-from berth.demo.loopback import Handler, Server
+from berth.demo.loopback import Handler, Served, Server
 from berth.demo.memory import Memory
 from berth.demo.rules import Json, StatusError, bad_request
 
@@ -22,44 +20,23 @@ def _uid() -> str:
     return str(uuid.uuid4())
 
 
-class StandIn:
+class StandIn(Served):
     """Listens on a loopback port from the start; `history` is how many changes a watch may lag behind."""
 
     def __init__(
         self,
-        host: str = "127.0.0.1",
         port: int = 0,
         clock: Callable[[], float] = time.time,
         uids: Callable[[], str] = _uid,
         history: int = 10_000,
     ) -> None:
         self._memory = Memory(clock, uids, history)
-        self._server = _Server((host, port), self._memory)
-        self._thread: threading.Thread | None = None
-        self.url = f"http://{host}:{self._server.server_port}"
-
-    def start(self) -> None:
-        serve = self._server.serve_forever
-        self._thread = threading.Thread(target=serve, args=(0.05,), name="stand-in", daemon=True)
-        self._thread.start()
+        super().__init__(_Server(("127.0.0.1", port), self._memory))
 
     def stop(self) -> None:
-        """Ends watches and connections too, as a server's death does."""
+        """Ends watches too."""
         self._memory.close()
-        if self._thread is not None:
-            self._server.shutdown()
-            self._thread.join()
-        self._server.hang_up()
-        self._server.server_close()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+        super().stop()
 
     def kubeconfig(self, path: Path) -> Path:
         """Writes a kubeconfig (as JSON, which is YAML) that leads here, without any user."""

@@ -31,34 +31,6 @@ Answer = Callable[[Request], Reply]
 CUT = Reply(0)
 
 
-class Loopback:
-    """Serves `answer` at `url` from `start` to `stop`; a free port of its own."""
-
-    def __init__(self, answer: Answer) -> None:
-        self._server = _Server(answer)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        if self._thread.is_alive():
-            self._server.shutdown()
-            self._thread.join()
-        self._server.hang_up()
-        self._server.server_close()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-
 class Server(ThreadingHTTPServer):
     """Knows its connections, so that their end can be its own."""
 
@@ -94,6 +66,35 @@ class Server(ThreadingHTTPServer):
                     connection.shutdown(socket.SHUT_RDWR)
 
 
+class Served:
+    """A server on a thread of its own, from `start` to `stop`."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        self.url = f"http://127.0.0.1:{server.server_port}"
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends its connections too, as a server's death does."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.hang_up()
+        self._server.server_close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
 class Handler(BaseHTTPRequestHandler):
     """Connections are kept, and head and body leave in one packet."""
 
@@ -103,6 +104,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """The demonstration's terminal is for the demonstration."""
+
+
+class Loopback(Served):
+    """Serves `answer` at `url`, a free port of its own."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(_Server(answer))
 
 
 class _Server(Server):
