@@ -18,7 +18,7 @@ from tests.support.places import Place
 from tests.support.podwatch import PodWatch
 
 NODES, UNITS, PODS = 30, 5, 200
-KILLS = 24
+KILLS = 18
 BETWEEN = 2  # pods bound between two kills, so that they hit a burst that goes on
 STUCK_SECONDS = 3.0  # but no longer than this: pods that met a dead function are in back-off
 REPLACED = 4  # bound pods that are deleted after each second kill, and as many that are made
