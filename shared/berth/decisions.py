@@ -4,12 +4,13 @@ Whether the decision still holds is the store's to say: it takes the commit or r
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from berth.documents import Claim, Domain, Holding, domain_key, encode
+import msgspec
+
+from berth.documents import Claim, Domain, Holding, domain_key
 from berth.errors import BerthError, OtherClusterError, RefusedError
 from berth.policy import fit
 
 Domains = Mapping[str, Domain]
-Writes = Mapping[str, bytes | None]
 
 
 class ElsewhereError(BerthError):
@@ -78,29 +79,23 @@ def _shortage(holding: Holding, domain: Domain) -> str | None:
     return fit.exhausted(holding.pool, free, domain.capacity, holding.count)
 
 
-def with_claim(claim: Claim, domains: Domains) -> Writes:
+def with_claim(claim: Claim, domains: Domains) -> Domains:
     """These domains with the claim in each."""
     return {
-        key: encode(Domain(domain.capacity, {**domain.claims, claim.uid: claim}))
-        for key, domain in domains.items()
+        key: Domain(domain.capacity, {**domain.claims, claim.uid: claim}) for key, domain in domains.items()
     }
 
 
-def without(uid: str, domains: Domains) -> Writes:
-    """These domains without the pod; one that has neither capacity nor claims is gone."""
-    left = {
+def without(uid: str, domains: Domains) -> Domains:
+    """Those of these domains in which the pod has a claim, without it."""
+    return {
         key: Domain(domain.capacity, {other: claim for other, claim in domain.claims.items() if other != uid})
         for key, domain in domains.items()
         if uid in domain.claims
     }
-    return {key: _encoded(domain) for key, domain in left.items()}
 
 
-def _encoded(domain: Domain) -> bytes | None:
-    return None if domain.capacity is None and not domain.claims else encode(domain)
-
-
-def released(uid: str, domains: Domains) -> tuple[tuple[Holding, ...], Writes]:
+def released(uid: str, domains: Domains) -> tuple[tuple[Holding, ...], Domains]:
     freed = tuple(
         holding
         for key, domain in domains.items()
@@ -111,13 +106,40 @@ def released(uid: str, domains: Domains) -> tuple[tuple[Holding, ...], Writes]:
     return freed, without(uid, domains)
 
 
-def resized(wanted: Mapping[str, CapacityChange], domains: Domains) -> tuple[list[CapacityChange], Writes]:
+def adopted(claim: Claim, anew: bool, domains: Domains) -> tuple[tuple[Holding, ...] | None, Domains]:
+    """The claim bound, room or not, and the pod's only one; what was freed elsewhere, None for no change.
+
+    With `anew` False only in place of a claim that stands.
+    """
+    bound = msgspec.structs.replace(claim, state="bound")
+    keys = {holding.key for holding in bound.holdings}
+    held = {key: domains[key] for key in keys}
+    stale = {key: domain for key, domain in domains.items() if claim.uid in domain.claims and key not in keys}
+    if not anew and not stale and not any(claim.uid in domain.claims for domain in held.values()):
+        return None, {}
+    if not stale and all(agrees(domain.claims.get(claim.uid), bound) for domain in held.values()):
+        return None, {}
+    freed, dropped = released(claim.uid, stale)
+    return freed, {**dropped, **with_claim(bound, held)}
+
+
+def all_adopted(claims: Collection[Claim], domains: Domains) -> tuple[set[str], Domains]:
+    """Each of these claims adopted; the UIDs of those for which something changed."""
+    uids: set[str] = set()
+    changed: dict[str, Domain] = {}
+    for claim in claims:
+        freed, new = adopted(claim, True, {**domains, **changed})
+        changed |= new
+        if freed is not None:
+            uids.add(claim.uid)
+    return uids, changed
+
+
+def resized(wanted: Mapping[str, CapacityChange], domains: Domains) -> tuple[list[CapacityChange], Domains]:
     """Those of the wanted changes (by key) whose domain still has the capacity they start from."""
     changes = [change for key, change in wanted.items() if domains[key].capacity == change.before]
     by_key = {domain_key(change.pool, change.domain): change for change in changes}
-    return changes, {
-        key: _encoded(Domain(change.after, domains[key].claims)) for key, change in by_key.items()
-    }
+    return changes, {key: Domain(change.after, domains[key].claims) for key, change in by_key.items()}
 
 
 def agrees(found: Claim | None, claim: Claim) -> bool:

@@ -1,17 +1,18 @@
 """A View of a store's documents that follows its changes; threads that ask at the same time share one look.
-Whoever asks sees all that was there when they asked, but not that nothing has changed since."""
+Whoever asks sees what the store tells of when they asked, but not that nothing has changed since."""
 
 import threading
+from collections.abc import Callable
 
 from berth.documents import View
-from berth.stores.base import Cursor, Store
+from berth.stores.base import Changes, Cursor
 
 
 class Follower:
-    """The View of one store, for any number of threads."""
+    """The View of one store, which is known by its `changes`, for any number of threads."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, changes: Callable[[Cursor | None], Changes]) -> None:
+        self._changes = changes
         self._view = View()
         self._cursor: Cursor | None = None
         self._turn = threading.Condition()
@@ -46,7 +47,7 @@ class Follower:
         return self._view
 
     def _look(self) -> None:
-        changes = self._store.changes(self._cursor)
+        changes = self._changes(self._cursor)
         # Whoever waited for the last look may take the View only now: it must not be one that is half read.
         view = View() if changes.snapshot else self._view
         view.update(changes.documents)

@@ -4,20 +4,12 @@ Written once for all stores. It never asks the API server: whether a pod is gone
 import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import TypeVar
 
 import msgspec
-import tenacity
 
 from berth import decisions
-from berth.decisions import (
-    CapacityChange,
-    Domains,
-    ElsewhereError,
-    MissingClaimError,
-    SupersededError,
-    Writes,
-)
+from berth.commits import Commits, Writes
+from berth.decisions import CapacityChange, Domains, ElsewhereError, MissingClaimError, SupersededError
 from berth.documents import (
     CLUSTER,
     REBUILD,
@@ -25,7 +17,6 @@ from berth.documents import (
     Epoch,
     Holding,
     View,
-    decode_domain,
     domain_key,
     encode,
     pool_key,
@@ -35,20 +26,11 @@ from berth.follow import Follower
 from berth.policy.pools import Pool
 from berth.stores.base import EPOCH, Store, Version
 
-PATIENCE_SECONDS = 1.0
-_BATCH = 100  # documents in one commit where each could be committed alone
-
-T = TypeVar("T")
-
-
-class _ConflictError(Exception):
-    """Another writer was first: decide again."""
-
 
 class Ledger:
     """The claims in one store. Every call may raise the store's errors, ContentionError and, while the
-    epoch is absent, RebuildingError; then nothing was changed, or, of the domains that set_capacities was
-    given, some: setting them again does the rest."""
+    epoch is absent, RebuildingError; then nothing was changed, or, where a call is given many Pools, domains
+    or claims, some of them: the same call again does the rest."""
 
     def __init__(
         self,
@@ -66,10 +48,16 @@ class Ledger:
         `cluster` tells the identity of the cluster that the caller acts for: then whatever decides something
         raises OtherClusterError, and changes nothing, in the ledger of another one. `name` is for its text.
         """
-        self._store, self._clock, self._monotonic, self._sleep = store, clock, monotonic, sleep
-        self._while_closed = while_closed
-        self._cluster, self._name = cluster, name
-        self._follower = Follower(store)
+        self._store, self._clock, self._while_closed = store, clock, while_closed
+        self._follower = Follower(store.changes)
+        self._commits = Commits(
+            store,
+            monotonic=monotonic,
+            sleep=sleep,
+            while_closed=while_closed,
+            cluster=cluster,
+            name=name,
+        )
 
     # What is there
 
@@ -79,12 +67,12 @@ class Ledger:
 
     def require_ours(self) -> None:
         """Raise OtherClusterError if the ledger is another cluster's."""
-        self._decide((), lambda _: (None, {}))
+        self._commits.run((), lambda _: (None, {}))
 
     def make_ours(self) -> None:
         """The same, and write into a ledger that names no cluster yet that it is this one's."""
         named = CLUSTER in self._store.read([CLUSTER])
-        self._decide((), lambda _: (None, {} if named else self._owner()))
+        self._commits.run((), lambda _: (None, {} if named else self._commits.owner()))
 
     def view(self) -> View:
         """All the ledger holds, as `changes` tells it; see View for what it does not promise."""
@@ -121,7 +109,7 @@ class Ledger:
                 decisions.require_room(wanted.holdings, domains)
             return wanted, decisions.with_claim(wanted, domains)
 
-        return self._decide({holding.key for holding in wanted.holdings}, decide)
+        return self._commits.run({holding.key for holding in wanted.holdings}, decide)
 
     def confirm(self, claim: Claim) -> None:
         """Mark the claim bound: its Binding was made. Raises MissingClaimError, and changes nothing then."""
@@ -136,7 +124,7 @@ class Ledger:
                 return None, {}
             return None, decisions.with_claim(msgspec.structs.replace(claim, state="bound"), domains)
 
-        self._decide({holding.key for holding in claim.holdings}, decide)
+        self._commits.run({holding.key for holding in claim.holdings}, decide)
 
     def cancel(self, claim: Claim) -> tuple[Holding, ...]:
         """Drop the claim unless it was taken over by a newer attempt, or confirmed, since; what was freed.
@@ -153,7 +141,7 @@ class Ledger:
             }
             return (claim.holdings if mine else ()), decisions.without(claim.uid, mine)
 
-        return self._decide({holding.key for holding in claim.holdings}, decide)
+        return self._commits.run({holding.key for holding in claim.holdings}, decide)
 
     def release(self, uid: str, label: str | None = None) -> tuple[Holding, ...]:
         """Drop every claim of a pod that the caller knows to be gone or finished; what was freed.
@@ -168,7 +156,7 @@ class Ledger:
                 return (), {}
             return decisions.released(uid, domains)
 
-        return self._decide(self.view().keys_of(uid), decide)
+        return self._commits.run(self.view().keys_of(uid), decide)
 
     def adopt(self, claim: Claim, *, anew: bool = True) -> tuple[Holding, ...] | None:
         """Make `claim` the pod's only one, room or not: the pod runs there. None if nothing had to change,
@@ -177,20 +165,25 @@ class Ledger:
         With `anew` False only in place of a claim that stands: if there is none any more, the pod has gone
         and was released since the caller looked.
         """
-        bound = msgspec.structs.replace(claim, state="bound")
-        keys = {holding.key for holding in bound.holdings}
+        return self._commits.run(_places(claim, self.view()), partial(decisions.adopted, claim, anew))
 
-        def decide(domains: Domains) -> tuple[tuple[Holding, ...] | None, Writes]:
-            standing = {key: domain for key, domain in domains.items() if claim.uid in domain.claims}
-            held = {key: domains[key] for key in keys}
-            agreed = all(decisions.agrees(domain.claims.get(claim.uid), bound) for domain in held.values())
-            stale = {key: domain for key, domain in standing.items() if key not in keys}
-            if (agreed and not stale) or not (anew or standing):
-                return None, {}
-            freed, dropped = decisions.released(claim.uid, stale)
-            return freed, {**dropped, **decisions.with_claim(bound, held)}
-
-        return self._decide(keys | self.view().keys_of(claim.uid), decide)
+    def adopt_all(self, claims: Collection[Claim]) -> set[str]:
+        """Adopt these claims, one a pod, in few commits; the UIDs of those for which something changed."""
+        view = self.view()
+        places = {claim.uid: _places(claim, view) for claim in claims}
+        batches = list(self._store.batches({key for keys in places.values() for key in keys}))
+        batch_of = {key: number for number, batch in enumerate(batches) for key in batch}
+        groups: dict[int, list[Claim]] = {}
+        changed: set[str] = set()
+        for claim in claims:
+            numbers = {batch_of[key] for key in places[claim.uid]}
+            if len(numbers) == 1:
+                groups.setdefault(numbers.pop(), []).append(claim)
+            elif self.adopt(claim) is not None:
+                changed.add(claim.uid)
+        for number, group in groups.items():
+            changed |= self._commits.run(batches[number], partial(decisions.all_adopted, group))
+        return changed
 
     # What claims draw from
 
@@ -199,8 +192,9 @@ class Ledger:
         known = self.view().pools
         changed = sorted(name for name in {*known, *pools} if known.get(name) != pools.get(name))
         writes = {pool_key(name): encode(pools[name]) if name in pools else None for name in changed}
-        if writes:
-            self._decide((), lambda _: (None, writes))
+        for batch in self._store.batches(writes):
+            some = {key: writes[key] for key in batch}
+            self._commits.run((), partial(_just, some))
         return changed
 
     def set_capacities(
@@ -212,21 +206,22 @@ class Ledger:
         it since, by a later look. Holders of a domain whose capacity falls below what they hold stay; nothing
         new is given there.
         """
-        different = [which for which, capacity in wanted.items() if known.get(which) != capacity]
         changes: list[CapacityChange] = []
-        for start in range(0, len(different), _BATCH):
-            some = {
-                domain_key(*which): CapacityChange(*which, known.get(which), wanted[which])
-                for which in different[start : start + _BATCH]
-            }
-            changes += self._decide(some, partial(decisions.resized, some))
+        different = {
+            domain_key(*which): CapacityChange(*which, known.get(which), capacity)
+            for which, capacity in wanted.items()
+            if known.get(which) != capacity
+        }
+        for batch in self._store.batches(different):
+            some = {key: different[key] for key in batch}
+            changes += self._commits.run(some, partial(decisions.resized, some))
         return changes
 
     # The epoch
 
     def begin_rebuild(self, rebuild_id: str) -> Version:
         """Say that this caller rebuilds the ledger; the mark that `open` wants. Raises ContentionError."""
-        self._decide((), lambda _: (None, {REBUILD: rebuild_id.encode(), **self._owner()}))
+        self._commits.run((), lambda _: (None, {REBUILD: rebuild_id.encode(), **self._commits.owner()}))
         found = self._store.read([REBUILD]).get(REBUILD)
         if found is None or found.body != rebuild_id.encode():
             raise ContentionError("another reconcile is rebuilding berth's ledger; leaving it to that one")
@@ -241,40 +236,12 @@ class Ledger:
                 "berth's ledger was lost again or is being rebuilt by another reconcile; try again"
             )
 
-    def _owner(self) -> Writes:
-        return {} if self._cluster is None else {CLUSTER: self._cluster().encode()}
 
-    # How decisions are made
+def _places(claim: Claim, view: View) -> set[str]:
+    """Keys of the domains where the claim is to stand, and of those where the pod has one."""
+    return {holding.key for holding in claim.holdings} | view.keys_of(claim.uid)
 
-    def _decide(self, keys: Collection[str], decide: Callable[[Domains], tuple[T, Writes]]) -> T:
-        """Read, decide, commit; on a conflict decide again, until PATIENCE_SECONDS are over."""
-        give_up_at = self._monotonic() + PATIENCE_SECONDS
-        attempts = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(_ConflictError),
-            wait=tenacity.wait_random_exponential(multiplier=0.002, max=0.1),
-            stop=lambda _: self._monotonic() >= give_up_at,
-            sleep=self._sleep,
-        )
-        try:
-            result: T = attempts(self._try, keys, decide)
-        except tenacity.RetryError as error:
-            raise ContentionError(f"berth's ledger was too busy for {PATIENCE_SECONDS:g} s") from error
-        return result
 
-    def _try(self, keys: Collection[str], decide: Callable[[Domains], tuple[T, Writes]]) -> T:
-        ours = None if self._cluster is None else self._cluster()
-        found = self._store.read({EPOCH, CLUSTER, *keys})
-        if ours is not None and CLUSTER in found:
-            decisions.require_ours(found[CLUSTER].body, ours, self._name)
-        if EPOCH not in found and not self._while_closed:
-            raise RebuildingError
-        result, writes = decide(
-            {key: decode_domain(found[key].body if key in found else None) for key in keys}
-        )
-        if writes:
-            # Every document read is expected as it was, the epoch too: a lost ledger takes no commit.
-            known = {EPOCH, CLUSTER, *keys}
-            expected = {key: found[key].version if key in found else None for key in known}
-            if not self._store.commit(writes, expected):
-                raise _ConflictError
-        return result
+def _just(writes: Writes, _: Domains) -> tuple[None, Writes]:
+    """A decision that is none: these documents, whatever the domains hold."""
+    return None, writes

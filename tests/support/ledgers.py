@@ -1,14 +1,14 @@
 """Claims, ledgers on any store, and a store that fails on demand, for tests of the ledger.
 The clock and the monotonic time stand still unless a test moves them; nothing sleeps."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from berth.decisions import CapacityChange
 from berth.documents import Claim, Holding
 from berth.errors import StoreUnavailableError
 from berth.ledger import Ledger
 from berth.stores import open_store
-from berth.stores.base import Changes, Cursor, Document, Store, Version
+from berth.stores.base import LIMIT, Changes, Cursor, Document, Store, Version
 
 
 def claim(uid: str, node: str = "n1", attempt: str = "a1", /, **pools: int) -> Claim:
@@ -40,9 +40,11 @@ class FaultyStore:
         self.meanwhile: Iterator[Callable[[], object]] = iter(())
 
     def read(self, keys: Collection[str]) -> Mapping[str, Document]:
+        assert len(set(keys)) <= LIMIT
         return self._store.read(keys)
 
     def commit(self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]) -> bool:
+        assert len({*writes, *expected}) <= LIMIT
         next(self.meanwhile, lambda: None)()
         fault = self.faults.pop(0) if self.faults else ""
         if fault == "before":
@@ -54,6 +56,9 @@ class FaultyStore:
 
     def changes(self, since: Cursor | None) -> Changes:
         return self._store.changes(since)
+
+    def batches(self, keys: Collection[str]) -> Iterable[Sequence[str]]:
+        return self._store.batches(keys)
 
     def close(self) -> None:
         self._store.close()

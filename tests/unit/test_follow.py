@@ -1,14 +1,14 @@
 """One look at the store serves all who asked before it began; nobody is served by one that began earlier."""
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
 from berth.documents import View, domain_key
 from berth.errors import StoreUnavailableError
 from berth.follow import Follower
-from berth.stores.base import EPOCH, Changes, Cursor, Document, Version
+from berth.stores.base import EPOCH, Changes, Cursor
 
 SECONDS = 30
 
@@ -32,15 +32,6 @@ class GatedStore:
             raise StoreUnavailableError("the store is away")
         documents = {domain_key("ip", f"n{number}"): b'{"capacity":1}' for number in range(seen)}
         return Changes(documents, str(seen), since is None)
-
-    def read(self, keys: Collection[str]) -> Mapping[str, Document]:
-        raise AssertionError(keys)
-
-    def commit(self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]) -> bool:
-        raise AssertionError(writes, expected)
-
-    def close(self) -> None:
-        pass
 
 
 class Asking(threading.Thread):
@@ -81,7 +72,7 @@ def store() -> GatedStore:
 
 def one_looks_and_others_wait(store: GatedStore, others: int) -> tuple[Asking, list[Asking]]:
     """One whose look began before a write, and others who asked after it."""
-    follower = Follower(store)
+    follower = Follower(store.changes)
     follower._turn = waiting = Waiters()
     first = Asking(follower)
     first.start()
@@ -112,7 +103,7 @@ def test_a_look_that_fails_fails_for_all_who_share_it_and_not_for_the_next(store
     assert store.looks == 2
     store.down = False
     store.let_go.release()
-    view: View = Follower(store).view()
+    view: View = Follower(store.changes).view()
     assert len(view.free["ip"]) == 1
 
 
@@ -153,7 +144,7 @@ def test_who_takes_the_view_while_the_next_look_is_under_way_gets_none_that_is_o
 ) -> None:
     """As one does who shared a look and was late to be scheduled again."""
     store = Reopened(snapshot)
-    follower = Follower(store)
+    follower = Follower(store.changes)
     assert not follower.view().open
     taken: list[tuple[bool, int]] = []
 

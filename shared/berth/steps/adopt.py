@@ -4,6 +4,7 @@ It makes no room and asks for none: a pod that runs holds what it requests, what
 from collections.abc import Collection, Iterable, Mapping
 
 from berth.cluster import Cluster
+from berth.documents import Claim
 from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.policy.demand import demand
@@ -23,19 +24,21 @@ def adopt(
 
     Call it before new Pools are applied: once the ledger has a Pool, any node event gives out its capacity.
     """
-    adopted = [pod for pod in pods if pod.metadata.uid not in known and _adopted(ledger, pod, resources, now)]
+    unknown = (pod for pod in pods if pod.metadata.uid not in known)
+    claims = [claim for pod in unknown if (claim := _claim(pod, resources, now)) is not None]
+    adopted = ledger.adopt_all(claims) if claims else set()
     if adopted:
         # A pod may have gone between the list and its adoption, with its event: look once more.
         living = {pod.metadata.uid for pod in cluster.pods() if not pod.finished}
-        for pod in adopted:
-            if pod.metadata.uid not in living:
-                ledger.release(pod.metadata.uid)
+        for uid in adopted - living:
+            ledger.release(uid)
     return len(adopted)
 
 
-def _adopted(ledger: Ledger, pod: Pod, resources: Mapping[str, Pool], now: float) -> bool:
+def _claim(pod: Pod, resources: Mapping[str, Pool], now: float) -> Claim | None:
+    """What a running pod holds, None if nothing."""
     node = pod.spec.node_name
     if not node or pod.finished:
-        return False
+        return None
     units = demand(pod, resources).units
-    return bool(units) and ledger.adopt(claim_of(pod, node, units, since=now)) is not None
+    return claim_of(pod, node, units, since=now) if units else None

@@ -1,7 +1,7 @@
 """The store contract: versioned documents, three calls, nothing else (design 6).
 A store does not know what a claim is; it promises only what is written on `Store`."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 Version = str
@@ -14,6 +14,11 @@ Cursor = str
 EPOCH = "epoch"
 """The one document that a store knows by name. A store that may have come back older than it was deletes it
 and begins a new life: versions and cursors of before are worthless."""
+
+LIMIT = 100
+"""Keys that one call of `read`, or of `commit` in `writes` and `expected` together, may name at most."""
+
+_ROOM = 4  # left in each batch for documents that every commit expects: the epoch and the like
 
 
 class Document(NamedTuple):
@@ -39,24 +44,36 @@ class Store(Protocol):
     """
 
     def read(self, keys: Collection[str]) -> Mapping[str, Document]:
-        """The documents that exist among `keys`, as of one moment at or after the call."""
+        """The documents that exist among `keys` (at most LIMIT), as of one moment at or after the call."""
         ...
 
     def commit(self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]) -> bool:
         """Write (None deletes) all documents or none.
 
         True when every key of `expected` had that version (None: did not exist), else False and nothing is
-        changed. Keys may be only expected, or only written. Durable when it returns.
+        changed. Keys may be only expected, or only written; at most LIMIT. Durable when it returns.
         """
         ...
 
     def changes(self, since: Cursor | None) -> Changes:
         """A snapshot for None or for a cursor the store can no longer serve, else the changes since.
 
-        May lag behind `read` by the bound that the store states, may repeat; never goes back for a key.
+        A snapshot is complete as of the call, though not of one moment. Changes may lag behind `read` by the
+        bound that the store states, and may repeat; neither ever goes back for a key.
         """
+        ...
+
+    def batches(self, keys: Collection[str]) -> Iterable[Sequence[str]]:
+        """The keys of documents that need not change together, in parts that cost least to commit: what lies
+        together is in one part. Each leaves room for a few documents more that are only expected."""
         ...
 
     def close(self) -> None:
         """Let go of connections and files; the store may not be used afterwards."""
         ...
+
+
+def chunks(keys: Collection[str]) -> Iterator[Sequence[str]]:
+    """The `batches` of a store where no documents lie together."""
+    ordered, size = list(keys), LIMIT - _ROOM
+    return (ordered[start : start + size] for start in range(0, len(ordered), size))

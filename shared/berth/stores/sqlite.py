@@ -6,13 +6,13 @@ import glob
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple, NoReturn, TypeVar
 
 from berth.errors import StoreFailedError, StoreUnavailableError
-from berth.stores.base import Changes, Cursor, Document, Version
+from berth.stores.base import Changes, Cursor, Document, Version, chunks
 
 T = TypeVar("T")
 
@@ -97,6 +97,9 @@ class SqliteStore:
             return Changes(dict(rows), f"{life}.{rev}", False)
 
         return self._run("DEFERRED", look)
+
+    def batches(self, keys: Collection[str]) -> Iterable[Sequence[str]]:
+        return chunks(keys)
 
     def close(self) -> None:
         while (idle := self._take_idle()) is not None:

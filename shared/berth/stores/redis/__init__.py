@@ -9,11 +9,11 @@ untried.
 
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any, NamedTuple
 
-from berth.stores.base import EPOCH, Changes, Cursor, Document, Version
+from berth.stores.base import EPOCH, Changes, Cursor, Document, Version, chunks
 from berth.stores.redis.link import Link, Script
 from berth.stores.redis.location import Location
 
@@ -86,6 +86,9 @@ class RedisStore:
             }
             documents |= {key.decode(): None for gone in found[1:] for key in gone if key != _MARK}
         return Changes(documents, f"{life}.{rev}", len(found) == 1)
+
+    def batches(self, keys: Collection[str]) -> Iterable[Sequence[str]]:
+        return chunks(keys)
 
     def close(self) -> None:
         self._link.close()

@@ -1,0 +1,90 @@
+"""How the ledger decides: read documents, decide on them, commit expecting what was read; on a conflict
+decide again. It promises no order among those who want the same documents."""
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
+
+import tenacity
+
+from berth.decisions import Domains, require_ours
+from berth.documents import CLUSTER, Domain, decode_domain, encode
+from berth.errors import ContentionError, RebuildingError
+from berth.stores.base import EPOCH, Store
+
+PATIENCE_SECONDS = 1.0
+
+T = TypeVar("T")
+Writes = Mapping[str, Domain | bytes | None]
+"""What a decision changes: domains, and other documents as their bytes (None: it goes)."""
+
+
+class _ConflictError(Exception):
+    """Another writer was first: decide again."""
+
+
+class Commits:
+    """The commits of one ledger. Each expects the epoch and the ledger's cluster as they were read."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        while_closed: bool = False,
+        cluster: Callable[[], str] | None = None,
+        name: str = "",
+    ) -> None:
+        """As in Ledger."""
+        self._store, self._monotonic, self._sleep = store, monotonic, sleep
+        self._while_closed = while_closed
+        self._cluster, self._name = cluster, name
+
+    def owner(self) -> Writes:
+        """What says that the ledger is this cluster's."""
+        return {} if self._cluster is None else {CLUSTER: self._cluster().encode()}
+
+    def run(self, keys: Collection[str], decide: Callable[[Domains], tuple[T, Writes]]) -> T:
+        """What was decided, once it is committed.
+
+        Raises ContentionError when PATIENCE_SECONDS are over, what `decide` raises, the store's errors,
+        OtherClusterError, and RebuildingError while the ledger has no epoch (but for `while_closed`).
+        """
+        give_up_at = self._monotonic() + PATIENCE_SECONDS
+        attempts = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(_ConflictError),
+            wait=tenacity.wait_random_exponential(multiplier=0.002, max=0.1),
+            stop=lambda _: self._monotonic() >= give_up_at,
+            sleep=self._sleep,
+        )
+        try:
+            result: T = attempts(self._try, keys, decide)
+        except tenacity.RetryError as error:
+            raise ContentionError(f"berth's ledger was too busy for {PATIENCE_SECONDS:g} s") from error
+        return result
+
+    def _try(self, keys: Collection[str], decide: Callable[[Domains], tuple[T, Writes]]) -> T:
+        ours = None if self._cluster is None else self._cluster()
+        found = self._store.read({EPOCH, CLUSTER, *keys})
+        if ours is not None and CLUSTER in found:
+            require_ours(found[CLUSTER].body, ours, self._name)
+        if EPOCH not in found and not self._while_closed:
+            raise RebuildingError
+        result, writes = decide(
+            {key: decode_domain(found[key].body if key in found else None) for key in keys}
+        )
+        if writes:
+            # Every document read is expected as it was, the epoch too: a lost ledger takes no commit.
+            known = {EPOCH, CLUSTER, *keys}
+            expected = {key: found[key].version if key in found else None for key in known}
+            if not self._store.commit({key: _body(each) for key, each in writes.items()}, expected):
+                raise _ConflictError
+        return result
+
+
+def _body(written: Domain | bytes | None) -> bytes | None:
+    """A domain that has neither capacity nor claims is gone."""
+    if isinstance(written, Domain):
+        return None if written.capacity is None and not written.claims else encode(written)
+    return written

@@ -1,0 +1,89 @@
+"""Adoption of many pods at once: the same claims as one by one, in few commits (a rebuild must be quick)."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+
+import pytest
+
+from berth.documents import Claim
+from berth.errors import StoreUnavailableError
+from berth.ledger import Ledger
+from berth.stores.base import LIMIT, Store, Version
+from tests.support.ledgers import FaultyStore, claim, held, ledger_on, opened
+from tests.support.places import Place
+
+NODES = [f"n{number}" for number in range(12)]
+
+
+class CountingStore(FaultyStore):
+    """Counts the commits that went through."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.commits = 0
+
+    def commit(self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]) -> bool:
+        self.commits += 1
+        return super().commit(writes, expected)
+
+
+@pytest.fixture
+def store(place: Place) -> Iterator[CountingStore]:
+    with closing(opened(place.url, {("ip", node): 2 for node in NODES})) as bare:
+        yield CountingStore(bare)
+
+
+@pytest.fixture
+def ledger(store: CountingStore) -> Ledger:
+    return ledger_on(store)
+
+
+def running() -> list[Claim]:
+    """Three pods a node, more than there is room for; every fourth has units of a second pool too."""
+    demands = ({"ip": 1}, {"ip": 1}, {"ip": 1}, {"ip": 1, "seat": 2})
+    return [claim(f"u{i}", NODES[i % len(NODES)], **demands[i % 4]) for i in range(3 * len(NODES))]
+
+
+def test_all_of_them_hold_what_they_ask_for_afterwards_room_or_not(ledger: Ledger) -> None:
+    claims = running()
+    assert ledger.adopt_all(claims) == {each.uid for each in claims}
+    assert held(ledger) == {each.uid: ("bound", each.node) for each in claims}
+    assert ledger.view().domains["ip"]["n0"].used("ip", "n0") == 3
+    assert {each.holdings for each in ledger.view().claims()} == {each.holdings for each in claims}
+
+
+def test_what_agrees_already_is_left_alone(ledger: Ledger, store: CountingStore) -> None:
+    first, *others = claims = running()
+    assert ledger.adopt_all(others) == {each.uid for each in others}
+    assert ledger.adopt_all(claims) == {first.uid}
+    before = store.commits
+    assert ledger.adopt_all(claims) == set()
+    assert store.commits == before
+
+
+def test_a_pod_that_runs_elsewhere_than_its_claim_says_ends_with_one_claim_where_it_runs(
+    ledger: Ledger,
+) -> None:
+    ledger.reserve(claim("u0", "n1"))
+    ledger.reserve(claim("u1", "n1"))
+    assert ledger.adopt_all([claim("u0", "n0"), claim("u1", "n1")]) == {"u0", "u1"}
+    assert held(ledger) == {"u0": ("bound", "n0"), "u1": ("bound", "n1")}
+
+
+def test_many_pods_take_few_commits(ledger: Ledger, store: CountingStore) -> None:
+    claims = [claim(f"u{i}", NODES[i % len(NODES)]) for i in range(20 * len(NODES))]
+    ledger.adopt_all(claims)
+    assert store.commits <= len(NODES)
+    assert len(ledger.view().claims()) == len(claims)
+
+
+def test_after_an_outage_in_the_middle_the_same_call_does_the_rest(
+    ledger: Ledger, store: CountingStore
+) -> None:
+    claims = [claim(f"u{i}", f"n{i}") for i in range(3 * LIMIT)]
+    store.faults = ["", "after"]
+    with pytest.raises(StoreUnavailableError):
+        ledger.adopt_all(claims)
+    assert 0 < len(held(ledger)) < len(claims)
+    ledger.adopt_all(claims)
+    assert len(held(ledger)) == len(claims)
