@@ -2,7 +2,7 @@
 
 from hypothesis import settings
 
-pytest_plugins = ["tests.support.fixtures"]
+pytest_plugins = ["tests.support.fixtures", "tests.support.neighbours"]
 
 # A busy laptop is no failure: what an example costs is not what these tests are about.
 settings.register_profile("berth", deadline=None)

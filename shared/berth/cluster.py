@@ -1,19 +1,15 @@
-"""The only module that talks to the Kubernetes API: pods, nodes, Bindings, a pod's condition, Pools.
+"""What Berth asks of the Kubernetes API about a cluster: pods, nodes, Bindings, a pod's condition, Pools.
 It decides nothing: what an answer means for a claim is the caller's."""
 
-import os
 import threading
 from collections.abc import Iterator, Mapping
-from functools import partial
-from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from contextlib import closing
+from typing import Any, TypeVar
 
 import msgspec
-import urllib3
-import yaml
-from kubernetes import client, config
 
-from berth.errors import ClusterRefusedError, ClusterUnavailableError, SettingsError
+from berth.apiserver import ApiServer, Client, configured
+from berth.errors import ClusterRefusedError, ClusterUnavailableError
 from berth.objects import Node, NodeList, Pod, PodList
 from berth.paths import node_path, pod_path, with_query
 
@@ -22,7 +18,6 @@ T = TypeVar("T")
 DEFAULT_TIMEOUT = 10.0  # seconds, for calls with no deadline above them
 _PAGE = 500
 _WATCH_SECONDS = 240
-_REASONS = {"NewConnectionError": "no connection", "ReadTimeoutError": "no answer in time"}
 _KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
 _IDENTITY_SECONDS = 1.0  # within bind's deadline
 _POOLS = "/apis/berth.dev/v1alpha1/pools"
@@ -33,16 +28,18 @@ _pods = msgspec.json.Decoder(PodList)
 _nodes = msgspec.json.Decoder(NodeList)
 
 
-class _Status(msgspec.Struct):
-    message: str = ""
-
-
 class _Any(msgspec.Struct):
     metadata: dict[str, Any] = {}
     items: list[dict[str, Any]] | None = None
 
 
+class _Event(msgspec.Struct):
+    type: str
+    object: dict[str, Any] = {}
+
+
 _any = msgspec.json.Decoder(_Any)
+_event = msgspec.json.Decoder(_Event)
 
 
 class Cluster:
@@ -52,9 +49,9 @@ class Cluster:
     ClusterRefusedError (4xx: it was not done). `timeout` is in seconds. Safe to use from many threads.
     """
 
-    def __init__(self, api: client.ApiClient) -> None:
-        self._api = api
-        self.host: str = api.configuration.host
+    def __init__(self, api: Client) -> None:
+        self._server = ApiServer(api)
+        self.host = self._server.host
         self._identity = ""
 
     def identity(self) -> str:
@@ -105,7 +102,7 @@ class Cluster:
             },
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        self._call("POST", f"{pod_path(meta.namespace or '', meta.name)}/binding", timeout, body)
+        self._server.call("POST", f"{pod_path(meta.namespace or '', meta.name)}/binding", timeout, body)
 
     def set_condition(
         self, pod: Pod, condition: Mapping[str, str], timeout: float = DEFAULT_TIMEOUT
@@ -118,7 +115,7 @@ class Cluster:
         body = {"metadata": {"uid": meta.uid}, "status": {"conditions": [dict(condition)]}}
         path = f"{pod_path(meta.namespace or '', meta.name)}/status"
         try:
-            return _decode(_pod, self._call("PATCH", path, timeout, body))
+            return _decode(_pod, self._server.call("PATCH", path, timeout, body))
         except ClusterRefusedError:
             # 404, or 409 or 422 for a UID that is another pod's: gone, unless it is there after all.
             found = self.pod(meta.namespace or "", meta.name, timeout)
@@ -129,7 +126,7 @@ class Cluster:
     def pools(self, timeout: float = DEFAULT_TIMEOUT) -> list[dict[str, Any]] | None:
         """Pool objects as documents; None where the cluster serves no such resource."""
         try:
-            found = _decode(_any, self._call("GET", _POOLS, timeout))
+            found = _decode(_any, self._server.call("GET", _POOLS, timeout))
         except ClusterRefusedError as error:
             if error.status == 404:
                 return None
@@ -140,21 +137,21 @@ class Cluster:
         """Create the Pool object or make it so (server-side apply, as berth)."""
         path = f"{_POOLS}/{document['metadata']['name']}"
         path = with_query(path, {"fieldManager": "berth", "force": "true"})
-        self._call("PATCH", path, timeout, document, "application/apply-patch+yaml")
+        self._server.call("PATCH", path, timeout, document, "application/apply-patch+yaml")
 
     def create(self, path: str, document: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
         """Create one object in a collection."""
-        self._call("POST", path, timeout, document)
+        self._server.call("POST", path, timeout, document)
 
     def delete(self, path: str, timeout: float = DEFAULT_TIMEOUT) -> None:
         """Delete one object at once, without a grace period."""
-        self._call("DELETE", path, timeout, {"gracePeriodSeconds": 0})
+        self._server.call("DELETE", path, timeout, {"gracePeriodSeconds": 0})
 
     def snapshot(
         self, path: str, query: Mapping[str, str], timeout: float = DEFAULT_TIMEOUT
     ) -> tuple[list[dict[str, Any]], str]:
         """Whole objects of a list, and the resourceVersion from which to watch on."""
-        found = _decode(_any, self._call("GET", with_query(path, query), timeout))
+        found = _decode(_any, self._server.call("GET", with_query(path, query), timeout))
         return found.items or [], str(found.metadata.get("resourceVersion", ""))
 
     def watch(
@@ -166,24 +163,17 @@ class Cluster:
         """
         more = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(_WATCH_SECONDS)}
         target = with_query(path, {**query, **more})
-        response = self._send("GET", target, _WATCH_SECONDS + 10.0, None, "application/json")
-        try:
-            if response.status != 200:
-                _explain(response.status, response.read(), "GET", path)
-            for line in _lines(response):
-                event = msgspec.json.decode(line)
-                if stop.is_set() or event.get("type") == "ERROR":
+        with closing(self._server.lines(target, _WATCH_SECONDS + 10.0)) as lines:
+            for line in lines:
+                event = _decode(_event, line)
+                if stop.is_set() or event.type == "ERROR":
                     return
-                if event.get("type") != "BOOKMARK":
-                    yield event["type"], event["object"]
-        except (urllib3.exceptions.HTTPError, msgspec.DecodeError, OSError) as error:
-            raise ClusterUnavailableError(f"the watch of {path} at {self.host} broke off: {error}") from error
-        finally:
-            response.close()
+                if event.type != "BOOKMARK":
+                    yield event.type, event.object
 
     def _get(self, decoder: msgspec.json.Decoder[T], path: str, timeout: float) -> T | None:
         try:
-            return _decode(decoder, self._call("GET", path, timeout))
+            return _decode(decoder, self._server.call("GET", path, timeout))
         except ClusterRefusedError as error:
             if error.status == 404:
                 return None
@@ -198,89 +188,16 @@ class Cluster:
         while True:
             more = {"continue": token} if token else {}
             target = with_query(path, {**query, "limit": str(_PAGE), **more})
-            page = _decode(decoder, self._call("GET", target, timeout))
+            page = _decode(decoder, self._server.call("GET", target, timeout))
             items += page.items or ()
             token = page.metadata.continue_ or ""
             if not token:
                 return items
 
-    def _call(self, method: str, path: str, timeout: float, body: Any = None, kind: str = "") -> bytes:
-        usual = "application/strategic-merge-patch+json" if method == "PATCH" else "application/json"
-        response = self._send(method, path, timeout, body, kind or usual)
-        try:
-            content: bytes = response.read()
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise self._unavailable(error) from error
-        finally:
-            response.release_conn()
-        if response.status >= 300:
-            _explain(response.status, content, method, path)
-        return content
-
-    def _send(self, method: str, path: str, timeout: float, body: Any, kind: str) -> urllib3.BaseHTTPResponse:
-        """One request on the client's own connections and credentials; raw, because its models cost more
-        and create_namespaced_pod_binding raises after a Binding that succeeded (facts, 6)."""
-        prepared = self._api.param_serialize(
-            method=method,
-            resource_path="",
-            header_params={"Accept": "application/json", "Content-Type": kind},
-            auth_settings=["BearerToken"],
-        )
-        request = partial(
-            self._api.rest_client.pool_manager.request,
-            method,
-            f"{self.host}{path}",
-            headers=prepared[2],
-            preload_content=False,
-            body=None if body is None else msgspec.json.encode(body),
-            timeout=urllib3.Timeout(total=timeout),
-            retries=False,
-        )
-        try:
-            try:
-                return request()
-            except urllib3.exceptions.ProtocolError:
-                # A connection that was closed while idle. What changes nothing may be sent again at once;
-                # a time-out may not (the caller's deadline), and a doubled Binding is bind's to decide.
-                if method != "GET":
-                    raise
-                return request()
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise self._unavailable(error) from error
-
-    def _unavailable(self, error: Exception) -> ClusterUnavailableError:
-        reason = type(getattr(error, "reason", None) or error).__name__
-        return ClusterUnavailableError(
-            f"the API server at {self.host} did not answer ({_REASONS.get(reason, reason)})"
-        )
-
 
 def connect() -> Cluster:
     """The cluster that KUBECONFIG or the pod's own account names. Raises SettingsError."""
-    settings = client.Configuration()
-    # The client's own rules, but KUBECONFIG as it is now and not as it was when the client was imported.
-    path = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-    try:
-        if "KUBECONFIG" in os.environ or Path(path).exists():
-            config.load_kube_config(config_file=path, client_configuration=settings)  # type: ignore[no-untyped-call]
-        else:
-            config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]
-    except (config.ConfigException, yaml.YAMLError, OSError, TypeError) as error:
-        said = " ".join(str(error).split())
-        raise SettingsError(f"no cluster to talk to ({said}): set KUBECONFIG to a kubeconfig") from error
-    settings.connection_pool_maxsize = 64  # bind runs 48 threads
-    return Cluster(client.ApiClient(settings))
-
-
-def _explain(status: int, content: bytes, method: str, path: str) -> NoReturn:
-    try:
-        said = msgspec.json.decode(content, type=_Status).message or "no reason given"
-    except msgspec.DecodeError:
-        said = "no reason given"
-    where = f"{method} {path.partition('?')[0]}"
-    if status == 429 or status >= 500:
-        raise ClusterUnavailableError(f"the API server answered {status} to {where}: {said}")
-    raise ClusterRefusedError(f"the API server refused {where} ({status}): {said}", status)
+    return Cluster(configured())
 
 
 def _decode(decoder: msgspec.json.Decoder[T], content: bytes) -> T:
@@ -288,10 +205,3 @@ def _decode(decoder: msgspec.json.Decoder[T], content: bytes) -> T:
         return decoder.decode(content)
     except msgspec.DecodeError as error:
         raise ClusterUnavailableError(f"the API server's answer can't be read: {error}") from error
-
-
-def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
-    rest = b""
-    for chunk in response.stream(65536, decode_content=True):
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from filter(None, lines)

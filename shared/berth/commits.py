@@ -8,7 +8,7 @@ from typing import TypeVar
 import tenacity
 
 from berth.decisions import Domains, require_ours
-from berth.documents import CLUSTER, Domain, decode_domain, encode
+from berth.documents import CLUSTER, Domain, decode_domain, decode_epoch, encode
 from berth.errors import ContentionError, RebuildingError
 from berth.stores.base import EPOCH, Store
 
@@ -49,7 +49,8 @@ class Commits:
         """What was decided, once it is committed.
 
         Raises ContentionError when PATIENCE_SECONDS are over, what `decide` raises, the store's errors,
-        OtherClusterError, and RebuildingError while the ledger has no epoch (but for `while_closed`).
+        OtherClusterError, PausedError and MovedError, and RebuildingError while the ledger has no epoch (but
+        for `while_closed`).
         """
         give_up_at = self._monotonic() + PATIENCE_SECONDS
         attempts = tenacity.Retrying(
@@ -69,8 +70,11 @@ class Commits:
         found = self._store.read({EPOCH, CLUSTER, *keys})
         if ours is not None and CLUSTER in found:
             require_ours(found[CLUSTER].body, ours, self._name)
-        if EPOCH not in found and not self._while_closed:
+        epoch = decode_epoch(found[EPOCH].body) if EPOCH in found else None
+        if epoch is None and not self._while_closed:
             raise RebuildingError
+        if epoch is not None and (trouble := epoch.trouble()) is not None:
+            raise trouble
         result, writes = decide(
             {key: decode_domain(found[key].body if key in found else None) for key in keys}
         )

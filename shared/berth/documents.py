@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from berth.errors import StoreFailedError
+from berth.errors import MovedError, PausedError, StoreFailedError
 from berth.policy.free import Free, Share
 from berth.policy.pools import Pool, by_resource
 from berth.stores.base import EPOCH
@@ -68,13 +68,26 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         )
 
 
-class Epoch(msgspec.Struct, frozen=True):
-    """The mark that the ledger may be trusted; `since` in Unix seconds."""
+class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The mark that the ledger may be trusted; `since` in Unix seconds.
+
+    `paused` names the store that a copy of the ledger goes to, as it may be shown; `moved` means that the
+    copy is what counts now. Every commit expects the epoch as it was: what was decided before is refused.
+    """
 
     id: str
     since: float
+    paused: str = ""
+    moved: bool = False
+
+    def trouble(self) -> PausedError | MovedError | None:
+        """Why nothing may be claimed or freed here."""
+        if self.moved:
+            return MovedError(self.paused)
+        return PausedError(self.paused) if self.paused else None
 
 
+_epoch = msgspec.json.Decoder(Epoch)
 _domain = msgspec.json.Decoder(Domain)
 _pool = msgspec.json.Decoder(Pool)
 _encoder = msgspec.json.Encoder()
@@ -96,13 +109,24 @@ def decode_domain(body: bytes | None) -> Domain:
     return Domain() if body is None else _domain.decode(body)
 
 
+def decode_epoch(body: bytes | None) -> Epoch | None:
+    try:
+        return None if body is None else _epoch.decode(body)
+    except msgspec.DecodeError as error:
+        raise _other_version("its epoch", error) from error
+
+
 def _decode_pool(name: str, body: bytes) -> Pool:
     try:
         return _pool.decode(body)
     except msgspec.ValidationError as error:
-        raise StoreFailedError(
-            f"berth's ledger holds Pool {name} as another version wrote it: run one version ({error})"
-        ) from error
+        raise _other_version(f"Pool {name}", error) from error
+
+
+def _other_version(what: str, error: msgspec.DecodeError) -> StoreFailedError:
+    return StoreFailedError(
+        f"berth's ledger holds {what} as another version wrote it: run one version ({error})"
+    )
 
 
 class View:
@@ -112,7 +136,7 @@ class View:
     """
 
     def __init__(self) -> None:
-        self.open = False
+        self.epoch: Epoch | None = None
         self.pools: dict[str, Pool] = {}
         self.resources: dict[str, Pool] = {}
         self.domains: dict[str, dict[str, Domain]] = {}
@@ -140,7 +164,11 @@ class View:
             if not self._keys[uid]:
                 del self._keys[uid]
         if EPOCH in documents:
-            self.open = documents[EPOCH] is not None
+            self.epoch = decode_epoch(documents[EPOCH])
+
+    @property
+    def open(self) -> bool:
+        return self.epoch is not None
 
     def claims_of(self, uid: str) -> list[Claim]:
         """The pod's claims; more than one only while two bind calls for it overlap."""

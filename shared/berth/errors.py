@@ -36,6 +36,23 @@ class RebuildingError(RetryableError):
         )
 
 
+class PausedError(RetryableError):
+    """`berth store copy` is at work; nothing is claimed, freed or mended meanwhile."""
+
+    def __init__(self, to: str) -> None:
+        super().__init__(
+            f"berth's ledger is being copied to {to}; claims are paused until that is done "
+            "(if the copy died: berth store resume)"
+        )
+
+
+class MovedError(SettingsError):
+    """This ledger's claims are in another store now; nothing was changed."""
+
+    def __init__(self, to: str) -> None:
+        super().__init__(f"berth's ledger was moved to {to}; set BERTH_STORE to it")
+
+
 class ContentionError(RetryableError):
     """Too many writers wanted the same documents until the deadline passed; nothing was changed."""
 

@@ -29,8 +29,9 @@ from berth.stores.base import EPOCH, Store, Version
 
 class Ledger:
     """The claims in one store. Every call may raise the store's errors, ContentionError and, while the
-    epoch is absent, RebuildingError; then nothing was changed, or, where a call is given many Pools, domains
-    or claims, some of them: the same call again does the rest."""
+    epoch is absent, RebuildingError, or, once it says that the ledger is copied elsewhere, PausedError or
+    MovedError; then nothing was changed, or, where a call is given many Pools, domains or claims, some of
+    them: the same call again does the rest."""
 
     def __init__(
         self,
@@ -75,10 +76,15 @@ class Ledger:
         self._commits.run((), lambda _: (None, {} if named else self._commits.owner()))
 
     def view(self) -> View:
-        """All the ledger holds, as `changes` tells it; see View for what it does not promise."""
+        """All the ledger holds, as `changes` tells it; see View for what it does not promise. Who works
+        `while_closed` may look at one that is paused or was moved."""
         view = self._follower.view()
-        if not (view.open or self._while_closed):
-            raise RebuildingError
+        if not self._while_closed:
+            epoch = view.epoch  # once: another thread may be updating the view
+            if epoch is None:
+                raise RebuildingError
+            if (trouble := epoch.trouble()) is not None:
+                raise trouble
         return view
 
     # Claims

@@ -1,13 +1,14 @@
-"""Free ports of 127.0.0.1, for processes that are started here.
+"""Free ports of 127.0.0.1, for processes that are started here; FREE_PORTS (20000-25999) narrows the choice.
 Free when looked at: it can't promise that nobody takes one before its process does."""
 
+import os
 import random
 import socket
 from collections.abc import Iterator
 
 from berth.errors import SettingsError
 
-_FIRST, _LAST = 20000, 31999
+FIRST, LAST = 20000, 31999  # below the kernel's own choices, one of which could be some client's
 
 
 def is_free(port: int) -> bool:
@@ -29,12 +30,19 @@ def free_port() -> int:
 
 def free_ports(count: int) -> list[int]:
     """So many different free ports. Raises SettingsError where there are fewer."""
-    # Below the kernel's own choices: while its server is away, one of those can become some client's own.
-    tried = random.SystemRandom().sample(range(_FIRST, _LAST + 1), _LAST + 1 - _FIRST)
-    found = _first(filter(is_free, tried), count)
+    some = _choice()
+    found = _first(filter(is_free, random.SystemRandom().sample(some, len(some))), count)
     if len(found) < count:
-        raise SettingsError(f"fewer than {count} ports from {_FIRST} to {_LAST} of 127.0.0.1 are free")
+        raise SettingsError(f"fewer than {count} ports from {some[0]} to {some[-1]} of 127.0.0.1 are free")
     return found
+
+
+def _choice() -> range:
+    told = os.environ.get("FREE_PORTS", f"{FIRST}-{LAST}")
+    first, _, last = told.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) < 65536):
+        raise SettingsError(f"FREE_PORTS: {told!r} should be two ports, such as {FIRST}-{LAST}")
+    return range(int(first), int(last) + 1)
 
 
 def _first(ports: Iterator[int], count: int) -> list[int]:

@@ -11,6 +11,9 @@ from berth.steps.claims import BIND_SECONDS
 from tests.support.places import Place
 from tests.support.stage import KilledError, Stage, staged
 
+# What is tried here is the verb's order, not the store's; on every store: tests/contract/properties.
+pytestmark = pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)
+
 Call = wire.BindingCall
 MOST_STEPS = 40  # a bind makes fewer calls; the test says so if that changes
 

@@ -22,6 +22,7 @@ from berth.steps import ours
 from berth.stores import open_store
 from berth.stores.base import Store
 from berth.verbs import bind, inventory, reconcile, release
+from tests.support.fixtures import PLACES
 from tests.support.ledgers import FaultyStore, claim, held, ledger_on, two_pools
 from tests.support.places import Place
 from tests.support.stage import Stage, staged
@@ -139,6 +140,8 @@ def test_the_functions_act_for_the_cluster_of_their_kubeconfig(
             endpoint.answer(about, json.dumps(body).encode())
 
 
+# A ledger in ConfigMaps is in the cluster of its KUBECONFIG, and so can't be another's by mistake.
+@pytest.mark.parametrize("place", sorted(PLACES.keys() - {"configmap"}), indirect=True)
 @pytest.mark.parametrize("command", [["up", "--json"], ["reconcile"]])
 def test_the_commands_end_with_one_line_that_says_so(
     other: Stage, place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str]

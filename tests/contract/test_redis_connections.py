@@ -11,7 +11,7 @@ import pytest
 from berth.errors import StoreUnavailableError
 from berth.stores import redis as redis_stores
 from berth.stores.redis import RedisStore
-from berth.stores.redis.location import Location, parse
+from berth.stores.redis.location import parse
 from tests.support.redisserver import RedisServer
 
 THREADS = 48
@@ -73,7 +73,7 @@ def relay(server: RedisServer) -> Iterator[Relay]:
 
 @pytest.fixture
 def relayed(relay: Relay) -> Iterator[RedisStore]:
-    opened = RedisStore(Location("127.0.0.1", relay.server_address[1]), seconds=30.0)
+    opened = RedisStore(parse(f"redis://127.0.0.1:{relay.server_address[1]}"), seconds=30.0)
     yield opened
     opened.close()
 
@@ -144,15 +144,13 @@ def test_a_primary_that_became_a_replica_is_left_for_the_one_its_name_leads_to_n
         assert relayed.commit({"a": b"1"}, {})
         own_redis.replica_of(following)
         relay.port = following.port
-        with pytest.raises(StoreUnavailableError, match="is a replica, which takes no writes"):
-            relayed.read(["a"])
-        assert relayed.commit({"a": b"2"}, {})
+        assert relayed.commit({"a": b"2"}, {"a": None})
 
 
 def test_a_silent_server_costs_one_call_its_time_out_and_not_one_for_each_connection(
     own_redis: RedisServer,
 ) -> None:
-    store = RedisStore(Location("127.0.0.1", own_redis.port), seconds=0.5)
+    store = RedisStore(parse(own_redis.url), seconds=0.5)
     start = threading.Barrier(THREADS)
 
     def read() -> None:
@@ -167,7 +165,7 @@ def test_a_silent_server_costs_one_call_its_time_out_and_not_one_for_each_connec
         thread.join()
     assert store._link._idle
     own_redis.pause()
-    with pytest.raises(StoreUnavailableError, match="did not answer"):
+    with pytest.raises(StoreUnavailableError, match="no answer within"):
         store.read(["a"])
     assert store._link._idle == []
     own_redis.resume()

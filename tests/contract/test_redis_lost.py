@@ -9,7 +9,7 @@ import pytest
 from berth.errors import StoreFailedError
 from berth.stores.base import EPOCH
 from berth.stores.redis import RedisStore
-from berth.stores.redis.location import Location
+from berth.stores.redis.location import parse
 from tests.support.losses import check_lost, fill, life
 from tests.support.redisserver import RedisServer, RedisServerError
 
@@ -148,7 +148,7 @@ def test_a_commit_that_stopped_half_way_is_a_loss_and_not_half_a_commit(
     before = opened(own_redis)
     fill(before)
     own_redis.command("ACL", "SETUSER", "lame", "on", ">lame", "~*", "+@all", "-zadd")
-    lame = RedisStore(Location("127.0.0.1", own_redis.port, user="lame", password="lame"), seconds=30.0)
+    lame = RedisStore(parse(f"redis://lame:lame@127.0.0.1:{own_redis.port}"), seconds=30.0)
 
     def stop_half_way() -> None:
         with pytest.raises(StoreFailedError, match="its user lacks rights"):

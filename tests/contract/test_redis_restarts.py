@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from berth.errors import RebuildingError, RefusedError, StoreUnavailableError
+from berth.errors import RebuildingError, RefusedError, StoreFailedError, StoreUnavailableError
 from berth.stores.base import EPOCH
-from berth.stores.redis import RedisStore
+from berth.stores.redis import RedisStore, link
 from tests.support.ledgers import claim, ledger_on, resize
 from tests.support.losses import check_lost, fill, life
 from tests.support.redisserver import RedisServer
@@ -90,6 +90,56 @@ def test_a_primary_that_came_back_by_way_of_an_older_one_is_a_loss(
         own_redis.replica_of(None)
 
     check_lost(opened(own_redis), before, go_round, "a", "b")
+
+
+# ?wait=
+
+
+def test_a_commit_is_answered_for_once_as_many_replicas_have_it_as_the_url_says(
+    own_redis: RedisServer,
+    replica: RedisServer,
+    opened_at: Callable[[str], RedisStore],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(link, "_WAIT_MS", 20_000)
+    store = opened_at(f"{own_redis.url}?wait=1")
+    for number in range(1, 20):
+        assert store.commit({"a": b"%d" % number}, {})
+        assert replica.commits() == own_redis.commits()
+
+
+def test_a_primary_that_no_replica_follows_any_more_answers_for_no_commit(
+    own_redis: RedisServer,
+    replica: RedisServer,
+    opened_at: Callable[[str], RedisStore],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a network that is split: the other side has elected another."""
+    monkeypatch.setattr(link, "_WAIT_MS", 20_000)
+    store = opened_at(f"{own_redis.url}?wait=1")
+    fill(store)
+    monkeypatch.setattr(link, "_WAIT_MS", 100)
+    version = store.read(["a"])["a"].version
+    replica.replica_of(None)
+    with pytest.raises(StoreUnavailableError) as caught:
+        store.commit({"a": b"3"}, {"a": version})
+    assert str(caught.value) == (
+        f"berth's ledger in Redis 127.0.0.1:{own_redis.port} was written, but 0 of 1 replicas have it, and a "
+        "fail-over may lose it; if this lasts, check its replicas, or ?wait= in BERTH_STORE"
+    )
+    assert store.read(["a"])["a"].body == b"3"  # its outcome is unknown to who asked
+    assert not store.commit({"a": b"4"}, {"a": version})
+    assert store.commit({}, {})
+
+
+def test_to_wait_for_replicas_wants_a_right_more(
+    own_redis: RedisServer, opened_at: Callable[[str], RedisStore]
+) -> None:
+    own_redis.command("ACL", "SETUSER", "berth", "on", ">s3cr3t", "~*", "+@all", "-wait")
+    url = f"redis://berth:s3cr3t@127.0.0.1:{own_redis.port}"
+    assert opened_at(url).commit({"a": b"1"}, {})
+    with pytest.raises(StoreFailedError, match=r"its user lacks rights \(.*'wait'"):
+        opened_at(f"{url}?wait=1").commit({"a": b"1"}, {})
 
 
 def test_what_is_no_loss_closes_nothing(own_redis: RedisServer, opened: Opener) -> None:

@@ -1,5 +1,6 @@
 """What is SQLite's own: a file that is no ledger, is locked, newer, cut short or out of reach; old cursors.
-What every store promises is in test_store.py; a file deleted under use in test_sqlite_lost.py."""
+What every store promises is in test_store.py; a file deleted under use in test_sqlite_lost.py, disks, rights
+and processes that are killed in test_sqlite_trouble.py."""
 
 import os
 import sqlite3
@@ -65,14 +66,18 @@ def test_a_newer_schema_is_refused_and_says_what_to_do(store: SqliteStore, path:
 
 def test_a_folder_in_the_file_s_place_is_named(store: SqliteStore, path: Path) -> None:
     path.mkdir()
-    with pytest.raises(StoreFailedError, match=r"ledger\.db can't be used: .*; check the file, its rights"):
+    with pytest.raises(
+        StoreFailedError, match=r"can't be opened \(.*ledger\.db, it is no file, or may not be"
+    ):
         store.read(["a"])
 
 
 def test_a_folder_that_can_t_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for store in (SqliteStore(tmp_path / "file" / "ledger.db"), SqliteStore(Path("/proc/berth/ledger.db"))):
-        with pytest.raises(StoreFailedError, match=r"can't be used: .*; check the path and its rights"):
+        with pytest.raises(
+            StoreFailedError, match=r"can't be opened \(sqlite:////.*\); check the path, and the rights"
+        ):
             store.commit({"a": b"1"}, {})
 
 
@@ -80,7 +85,7 @@ def test_a_file_cut_short_is_a_store_error_until_it_is_deleted(store: SqliteStor
     store.commit({f"{i}": b"x" * 500 for i in range(200)}, {})
     store.close()
     os.truncate(path, 8192)
-    with pytest.raises(StoreFailedError, match=r"check the file"):
+    with pytest.raises(StoreFailedError, match=r"is damaged \(.*\); delete the file, and reconcile rebuilds"):
         store.changes(None)
     path.unlink()
     assert store.commit({"a": b"1"}, {"a": None})
@@ -101,7 +106,7 @@ def locked(path: Path) -> Iterator[None]:
 @pytest.mark.usefixtures("locked")
 def test_a_writer_that_finds_the_file_locked_for_too_long_is_told_to_retry(path: Path) -> None:
     store = SqliteStore(path, busy_seconds=0.05)
-    with pytest.raises(StoreUnavailableError, match=r"ledger\.db is busy"):
+    with pytest.raises(StoreUnavailableError, match=r"is busy \(sqlite:////.*ledger\.db, "):
         store.commit({"a": b"1"}, {})
     assert store.read(["a"]) == {}
     store.close()
@@ -109,7 +114,7 @@ def test_a_writer_that_finds_the_file_locked_for_too_long_is_told_to_retry(path:
 
 def test_a_writer_whose_turn_does_not_come_in_time_is_told_to_retry_and_readers_go_on(path: Path) -> None:
     store = SqliteStore(path, busy_seconds=0.05)
-    with store._turn, pytest.raises(StoreUnavailableError, match=r"ledger\.db is busy"):
+    with store._turn, pytest.raises(StoreUnavailableError, match=r"is busy \(sqlite:////.*ledger\.db, "):
         store.commit({"a": b"1"}, {})
     assert store.read(["a"]) == {}
     assert store.commit({"a": b"1"}, {})

@@ -12,6 +12,9 @@ from berth.steps.claims import BIND_SECONDS
 from tests.support.places import Place
 from tests.support.stage import Stage, staged
 
+# What is tried here is the verb's order, not the store's; on every store: tests/contract/properties.
+pytestmark = pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)
+
 BEFORE_BINDING = 11  # steps of a bind until it is about to POST: each call it makes is two, before and after
 UNTIL_IT_TRIES_AGAIN = 13  # from a POST that met 409 to the next one, with a renewed reservation
 MOST_STEPS = 40

@@ -14,6 +14,8 @@ from tests.support.ledgers import ledger_on
 from tests.support.places import Place
 from tests.support.stage import Stage, staged
 
+pytestmark = pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)  # it asks no store much
+
 
 @pytest.fixture
 def stage(tmp_path: Path, place: Place) -> Iterator[Stage]:

@@ -131,7 +131,7 @@ def test_up_with_a_ledger_that_cannot_be_written_ends_before_anything_is_started
     (tmp_path / "file").touch()
     store = f"sqlite:///{tmp_path}/file/ledger.db"
     said = _failed(capsys, "up", "--kubeconfig", kubeconfig, "--store", store, "--port", 0)
-    assert f"{tmp_path}/file/ledger.db can't be used" in said
+    assert f"can't be opened ({store}, Not a directory)" in said
 
 
 @pytest.mark.parametrize(

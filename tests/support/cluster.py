@@ -213,7 +213,7 @@ class Cluster:
     def per_node(self, namespace: str | None = "default") -> Counter[str]:
         return Counter(self.bound(namespace).values())
 
-    def wait_bound(self, *names: str, seconds: float = 10, namespace: str = "default") -> dict[str, str]:
+    def wait_bound(self, *names: str, seconds: float = 60, namespace: str = "default") -> dict[str, str]:
         """The pods' nodes; without names, of all pods there are now."""
         wanted = set(names) or {pod["metadata"]["name"] for pod in self.list_pods(namespace)}
 

@@ -13,7 +13,10 @@ import pytest
 
 from tests.controlplane.plane import ControlPlane
 from tests.support.cluster import Cluster
+from tests.support.configmaps import ConfigMapServer
+from tests.support.motoserver import ENVIRONMENT, PATIENT, MotoServer
 from tests.support.places import Place
+from tests.support.rediscluster import RedisCluster
 from tests.support.redisserver import MISSING, RedisServer, redis_binary
 
 CONTROLPLANE = Path(__file__).resolve().parents[1] / "controlplane"
@@ -46,7 +49,52 @@ def _redis(request: pytest.FixtureRequest, _: Path) -> Place:
     return Place("redis", f"{server.url}/0", server.flush)
 
 
-PLACES: dict[str, Callable[[pytest.FixtureRequest, Path], Place]] = {"redis": _redis, "sqlite": _sqlite}
+def _redis_cluster(request: pytest.FixtureRequest, _: Path) -> Place:
+    cluster: RedisCluster = request.getfixturevalue("redis_cluster")
+    cluster.flush()
+    return Place("redis-cluster", cluster.url, cluster.flush)
+
+
+def _configmap(request: pytest.FixtureRequest, _: Path) -> Place:
+    servers: ConfigMapServer = request.getfixturevalue("configmap_server")
+    # Stores find their API server as everything does: by the environment, also in processes that are spawned.
+    request.getfixturevalue("monkeypatch").setenv("KUBECONFIG", str(servers.kubeconfig))
+    name = servers.new_name()
+    request.addfinalizer(lambda: servers.delete(name))
+    return Place("configmap", servers.url(name), lambda: servers.delete(name))
+
+
+def _dynamodb(request: pytest.FixtureRequest, _: Path) -> Place:
+    server: MotoServer = request.getfixturevalue("moto_server")
+    for name, value in ENVIRONMENT.items():
+        request.getfixturevalue("monkeypatch").setenv(name, value)
+    table = server.new_table()
+    server.make(table)
+    request.addfinalizer(lambda: server.drop(table))
+    return Place("dynamodb", server.url(table, PATIENT), lambda: server.lose(table))
+
+
+PLACES: dict[str, Callable[[pytest.FixtureRequest, Path], Place]] = {
+    "configmap": _configmap,
+    "dynamodb": _dynamodb,
+    "redis": _redis,
+    "redis-cluster": _redis_cluster,
+    "sqlite": _sqlite,
+}
+
+
+@pytest.fixture(scope="session")
+def configmap_server(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConfigMapServer]:
+    """The session's etcd and API server for ledgers in ConfigMaps, each with a name of its own."""
+    with ConfigMapServer(binaries, tmp_path_factory.mktemp("configmaps")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
+    """The session's stand-in for DynamoDB; each test has a table of its own."""
+    with MotoServer(tmp_path_factory.mktemp("moto")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
@@ -65,6 +113,14 @@ def redis_server(redis_installed: Path, tmp_path_factory: pytest.TempPathFactory
     assert redis_installed.exists()
     with RedisServer(tmp_path_factory.mktemp("redis")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def redis_cluster(redis_installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    """The session's Cluster, for tests that do not harm it; `place` empties it before each."""
+    assert redis_installed.exists()
+    with RedisCluster(tmp_path_factory.mktemp("redis-cluster")) as cluster:
+        yield cluster
 
 
 @pytest.fixture

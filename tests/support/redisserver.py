@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, BinaryIO, ClassVar, Self
 
 from berth.ports import free_port
 
@@ -30,6 +30,7 @@ _TIED = (
     "os.execv(sys.argv[1], sys.argv[1:])"
 )
 _READY = (b"+PONG", b"-NOAUTH")
+Answer = bytes | list[Any] | None
 _PORTS, _TAKEN = 5, "Address already in use"
 
 
@@ -57,6 +58,7 @@ class RedisServer:
     tls: tuple[Path, Path] | None = None
     settings: Sequence[str] = ()
     port: int = field(default_factory=free_port)
+    mode: ClassVar[Sequence[str]] = ()  # what its command line ends with
     _process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -76,6 +78,10 @@ class RedisServer:
             raise RedisServerError("redis-server does not run")
         return self._process.pid
 
+    @property
+    def running(self) -> bool:
+        return self._process is not None
+
     def start(self) -> None:
         """Returns when it answers, its data loaded. Its first start takes another port if need be."""
         for _ in range(0 if self._log.exists() else _PORTS):
@@ -94,7 +100,9 @@ class RedisServer:
             raise RedisServerError(MISSING)
         self.folder.mkdir(parents=True, exist_ok=True)
         atexit.register(self.stop)
-        argv = [sys.executable, "-I", "-S", "-c", _TIED, str(binary), str(self._write_settings())]
+        settings = self.folder / "redis.conf"
+        settings.write_text("\n".join(self._settings()) + "\n")
+        argv = [sys.executable, "-I", "-S", "-c", _TIED, str(binary), str(settings), *self.mode]
         self._process = _SPAWNER.submit(self._spawn, argv).result()
         try:
             self._wait_ready()
@@ -143,29 +151,48 @@ class RedisServer:
         self.catch_up(primary)
 
     def catch_up(self, primary: "RedisServer") -> None:
-        """Returns when it, a replica, has what the primary has now."""
+        """Returns when it, a replica, has what the primary has now, and is sent what comes."""
         deadline = time.monotonic() + READY_SECONDS
         # The primary's first: its first replica gives it a new replication id, and offsets go on.
-        while not _at_least(primary.info("replication"), self.info("replication")):
+        while not _at_least(primary.info("replication"), self.info("replication"), self.port):
             if time.monotonic() > deadline:
                 raise RedisServerError(f"no link to its primary; the end of its log:\n{self.tail()}")
             threading.Event().wait(0.01)
 
+    def cut_off(self, primary: "RedisServer") -> None:
+        """From now on it, a replica, gets nothing from the primary, which goes on until it is restarted."""
+        primary.command("ACL", "SETUSER", "default", "-psync", "-sync")
+        primary.command("CLIENT", "KILL", "TYPE", "replica")
+        deadline = time.monotonic() + READY_SECONDS
+        while self.info("replication")["master_link_status"] != "down":
+            if time.monotonic() > deadline:
+                raise RedisServerError(f"the link to its primary stays; the end of its log:\n{self.tail()}")
+            threading.Event().wait(0.01)
+
+    def commits(self) -> int:
+        """How many of berth's commits it has, as the ledger's mark says."""
+        mark = self.command("HGET", "{berth}:documents", b"\xff").split()
+        return int(mark[2]) if len(mark) > 2 else 0
+
     def command(self, *words: str | bytes) -> bytes:
-        """The answer as the protocol has it, up to its end as far as one line or one bulk goes.
+        """The answer, which should be a line or a string ('' for none).
 
         Raises RedisServerError for an error. Not for servers with an ACL that keeps out the default user.
         """
+        found = self._ask(*words)
+        return found if isinstance(found, bytes) else b""
+
+    def parts(self, *words: str | bytes) -> list[Any]:
+        """The same where the answer is a list, which may hold others."""
+        found = self._ask(*words)
+        return found if isinstance(found, list) else []
+
+    def _ask(self, *words: str | bytes) -> Answer:
         encoded = [word if isinstance(word, bytes) else word.encode() for word in words]
         packed = b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in encoded)
         with self._connected() as connection, connection.makefile("rb") as answers:
             connection.sendall(b"*%d\r\n" % len(encoded) + packed)
-            line = answers.readline()
-            if line.startswith(b"-") or not line:
-                raise RedisServerError(line.decode(errors="replace").strip() or "no answer")
-            if line.startswith(b"$") and int(line[1:]) >= 0:
-                return answers.read(int(line[1:]))
-            return line[1:].strip()
+            return _answer(answers)
 
     def tail(self, lines: int = 30) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])
@@ -185,7 +212,7 @@ class RedisServer:
                 env={**os.environ, "LC_ALL": "C"},  # it refuses to start under a locale that is not installed
             )
 
-    def _write_settings(self) -> Path:
+    def _settings(self) -> list[str]:
         plain, secure = ("0", str(self.port)) if self.tls else (str(self.port), "0")
         lines = [
             "bind 127.0.0.1",
@@ -201,12 +228,14 @@ class RedisServer:
         if self.tls:
             certificate, key = self.tls
             lines += [f"tls-port {secure}", f'tls-cert-file "{certificate}"', f'tls-key-file "{key}"']
-            lines += ["tls-auth-clients no"]
+            lines += [f'tls-ca-cert-file "{certificate}"', "tls-auth-clients no", "tls-replication yes"]
         if self.acl:
-            (self.folder / "users.acl").write_text("\n".join(self.acl) + "\n")
-            lines += [f'aclfile "{self.folder / "users.acl"}"']
-        path = self.folder / "redis.conf"
-        path.write_text("\n".join(lines) + "\n")
+            lines += [f'aclfile "{self._users()}"']
+        return lines
+
+    def _users(self) -> Path:
+        path = self.folder / "users.acl"
+        path.write_text("\n".join(self.acl) + "\n")
         return path
 
     def _connected(self) -> socket.socket:
@@ -235,9 +264,22 @@ class RedisServer:
             return False
 
 
-def _at_least(primary: dict[str, str], replica: dict[str, str]) -> bool:
+def _answer(answers: BinaryIO) -> Answer:
+    line = answers.readline()
+    if line.startswith(b"-") or not line:
+        raise RedisServerError(line.decode(errors="replace").strip() or "no answer")
+    kind, rest = line[:1], line[1:].strip()
+    if kind == b"*":
+        return [_answer(answers) for _ in range(int(rest))]
+    if kind == b"$":
+        return answers.read(int(rest) + 2)[:-2] if int(rest) >= 0 else None
+    return rest
+
+
+def _at_least(primary: dict[str, str], replica: dict[str, str], port: int) -> bool:
     return (
-        replica.get("master_link_status") == "up"
+        any(f"port={port},state=online," in value for value in primary.values())
+        and replica.get("master_link_status") == "up"
         and replica["master_replid"] == primary["master_replid"]
         and int(replica["slave_repl_offset"]) >= int(primary["master_repl_offset"])
     )

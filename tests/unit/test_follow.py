@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from berth.documents import View, domain_key
+from berth.documents import Epoch, View, domain_key, encode
 from berth.errors import StoreUnavailableError
 from berth.follow import Follower
 from berth.stores.base import EPOCH, Changes, Cursor
@@ -134,7 +134,7 @@ class Reopened(GatedStore):
 
     def changes(self, since: Cursor | None) -> Changes:
         domains = {domain_key("ip", f"n{number}"): b'{"capacity":1}' for number in range(3)}
-        documents = {EPOCH: b"{}", **domains} if since else {}
+        documents = {EPOCH: encode(Epoch("e", 1.0)), **domains} if since else {}
         return Changes(ReadSlowly(documents, self.look), "1", self._snapshot)
 
 

@@ -2,16 +2,18 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from berth.errors import SettingsError
 from berth.stores import open_store, shown
-from berth.stores.redis.location import Location, parse
+from berth.stores.redis.location import Address, Location, parse
 from berth.stores.sqlite import SqliteStore
 
 SECRET = "s3cr3t"
+HOST = Location((Address("host"),))
 
 
 def refusal(url: str) -> str:
@@ -38,13 +40,6 @@ def test_a_url_of_no_store_is_refused_with_examples(url: str) -> None:
     )
 
 
-@pytest.mark.parametrize("scheme", ["configmap", "dynamodb"])
-def test_a_store_that_is_not_built_yet_is_refused_by_its_name(scheme: str) -> None:
-    assert refusal(f"{scheme}://x") == (
-        f"BERTH_STORE: {scheme}:// is not built yet; use sqlite:///PATH or redis://HOST"
-    )
-
-
 def test_without_the_redis_package_the_url_is_refused_with_what_to_install() -> None:
     script = (
         "import sys; sys.modules['redis'] = None\n"
@@ -65,18 +60,27 @@ def test_without_the_redis_package_the_url_is_refused_with_what_to_install() -> 
 @pytest.mark.parametrize(
     ("url", "location"),
     [
-        ("redis://host", Location("host")),
-        ("redis://host/", Location("host")),
-        ("redis://host:7000/3", Location("host", 7000, 3)),
-        ("redis://10.0.0.1", Location("10.0.0.1")),
-        ("redis://[::1]:7000", Location("::1", 7000)),
-        ("redis://me:s3cr3t@host", Location("host", user="me", password="s3cr3t")),
-        ("redis://:s3cr3t@host", Location("host", password="s3cr3t")),
-        ("redis://m%40e:%2F%3A%23%25@host", Location("host", user="m@e", password="/:#%")),
-        ("redis://me:a:b@host", Location("host", user="me", password="a:b")),
-        ("rediss://host", Location("host", tls=True)),
-        ("redis://host?prefix=blue-2.x_y", Location("host", prefix="blue-2.x_y")),
-        ("redis://host/1?prefix=blue", Location("host", database=1, prefix="blue")),
+        ("redis://host", HOST),
+        ("redis://host/", HOST),
+        ("redis://host:7000/3", Location((Address("host", 7000),), database=3)),
+        ("redis://10.0.0.1", Location((Address("10.0.0.1"),))),
+        ("redis://[::1]:7000", Location((Address("::1", 7000),))),
+        (
+            "redis://a,[::1],b:7000/1",
+            Location((Address("a"), Address("::1"), Address("b", 7000)), database=1),
+        ),
+        ("redis://me:s3cr3t@host", replace(HOST, user="me", password="s3cr3t")),
+        ("redis://:s3,cr3t@host", replace(HOST, password="s3,cr3t")),
+        ("redis://m%40e:%2F%3A%23%25@host", replace(HOST, user="m@e", password="/:#%")),
+        ("redis://me:a:b@host", replace(HOST, user="me", password="a:b")),
+        ("rediss://host", replace(HOST, tls=True)),
+        ("redis://host?prefix=blue-2.x_y", replace(HOST, prefix="blue-2.x_y")),
+        ("redis://host/1?prefix=blue", replace(HOST, database=1, prefix="blue")),
+        (
+            "redis://a,b:7000?sentinel=my.primary",
+            Location((Address("a", 26379), Address("b", 7000)), sentinel="my.primary"),
+        ),
+        ("redis://host?wait=2", replace(HOST, wait=2)),
     ],
 )
 def test_a_redis_url_says_where_and_as_whom(url: str, location: Location) -> None:
@@ -87,13 +91,18 @@ def test_tls_trusts_a_file_of_authorities_if_one_is_named(tmp_path: Path) -> Non
     file = tmp_path / "ca 1.pem"
     file.touch()
     url = f"rediss://host?ssl_ca_certs={str(file).replace(' ', '%20')}"
-    assert parse(url) == Location("host", tls=True, ca_certs=str(file))
+    assert parse(url) == replace(HOST, tls=True, ca_certs=str(file))
 
 
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("redis://", "the form is redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE][?prefix=NAME]"),
+        (
+            "redis://",
+            "the form is redis://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]…][/DATABASE][?prefix=NAME]",
+        ),
+        ("redis://a,,b", "the form is"),
+        ("redis://a,b:c", "its host and port can't be read"),
         ("redis://me:s3cr3t@", "the form is"),
         ("redis://host:port", "its host and port can't be read"),
         ("redis://host:70000", "its host and port can't be read"),
@@ -115,7 +124,10 @@ def test_tls_trusts_a_file_of_authorities_if_one_is_named(tmp_path: Path) -> Non
         ("redis://host?prefix=a%0A", "should be letters"),
         ("redis://host?prefix=a&prefix=b", "an option stands in it twice"),
         ("redis://host?prefix", "its options can't be read: they are NAME=VALUE, joined by &"),
-        ("redis://host?db=1", "there is no option 'db'; there are prefix and ssl_ca_certs"),
+        ("redis://host?db=1", "no option 'db'; there are prefix, sentinel, ssl_ca_certs and wait"),
+        ("redis://host?sentinel=", "sentinel= should be letters, digits, dots, dashes and underscores"),
+        ("redis://host?wait=0", "wait=0 should be a number of replicas, from 1 to 99"),
+        ("redis://host?wait=one", "wait=one should be a number"),
         ("redis://host?ssl_cert_reqs=none", "there is no option 'ssl_cert_reqs'"),
         ("redis://host?ssl_ca_certs=/etc/ssl/ca.pem", "ssl_ca_certs is for rediss://"),
         ("rediss://host?ssl_ca_certs=ca.pem", "should be the absolute path of a file of certificates"),
@@ -129,8 +141,8 @@ def test_a_redis_url_that_can_t_be_meant_is_refused_without_its_password(url: st
 
 
 def test_a_location_is_named_without_its_password() -> None:
-    location = parse("redis://me:s3cr3t@[::1]:7000/3")
-    assert str(location) == "[::1]:7000/3"
+    location = parse("redis://me:s3cr3t@[::1]:7000,host/3?sentinel=x")
+    assert str(location) == "[::1]:7000,host:26379/3"
     assert SECRET not in repr(location)
 
 
@@ -143,6 +155,7 @@ def test_a_location_is_named_without_its_password() -> None:
         ("sqlite:////a/b@c:d.db", "sqlite:////a/b@c:d.db"),
         ("redis://host:6379/0?prefix=x", "redis://host:6379/0?prefix=x"),
         ("redis://me:s3cr3t@host:6379/0", "redis://me:***@host:6379/0"),
+        ("redis://me:s3cr3t@a:1,b:2/0?sentinel=x", "redis://me:***@a:1,b:2/0?sentinel=x"),
         ("rediss://:s3cr3t@host", "rediss://:***@host"),
         ("redis://s3cr3t@host", "redis://***@host"),
         ("redis://me:s3cr3t/s3cr3t#@s3cr3t@host", "redis://me:***@host"),

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from berth import __version__
+from berth.cli import store
 from berth.errors import BerthError, ClusterUnavailableError, SettingsError
 from berth.settings import DEFAULT_STORE
 
 FIRST_PORT = 8080
 LAST_FIRST_PORT = 65535 - 8  # nine functions, one port each
 MOST_REPLICAS = 9
-_FILE_STORE = "sqlite:///"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,6 +61,8 @@ def _run(options: argparse.Namespace) -> int:
         from berth.cli import demo
 
         return demo.run(options)
+    if options.command == "store":
+        return store.run(options)
     if options.command in ("status", "claims"):
         from berth.cli import see
 
@@ -86,16 +88,7 @@ def _environment(options: argparse.Namespace) -> None:
                 raise SettingsError(f"there is no file {value} (--{option})")
         os.environ[variable] = value
     if options.command in ("up", "reconcile", "status", "claims"):
-        os.environ["BERTH_STORE"] = _absolute(os.environ.get("BERTH_STORE") or DEFAULT_STORE)
-
-
-def _absolute(store: str) -> str:
-    """A ledger's file by its full path, so that what is said of it can be found; other stores as they are."""
-    path = store.removeprefix(_FILE_STORE)
-    if path in ("", store):
-        return store
-    absolute = f"{_FILE_STORE}{Path(path).absolute()}"
-    return store if set("?#") & set(absolute) else absolute
+        os.environ["BERTH_STORE"] = store.absolute(os.environ.get("BERTH_STORE") or DEFAULT_STORE)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -260,5 +253,11 @@ _COMMANDS = (
         _claims,
         "show who holds which units, where and since when",
         "It reads the ledger; it asks no cluster and mends nothing.",
+    ),
+    (
+        "store",
+        store.add_options,
+        "copy the ledger to another store, resume after a copy that died, make a table",
+        "Each has its own --help.",
     ),
 )

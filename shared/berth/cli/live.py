@@ -199,7 +199,7 @@ class LiveView:
     def _look(self) -> _Seen:
         try:
             view = self._view()
-            trouble = "" if view.open else _CLOSED
+            trouble = _CLOSED if view.epoch is None else str(view.epoch.trouble() or "")
             # A View's dicts are replaced when something changes.
             if view.domains is not self._seen.domains or view.pools is not self._seen.pools:
                 rows = tables.pool_rows(view, {})

@@ -74,12 +74,15 @@ def claims(options: argparse.Namespace) -> int:
     return 0
 
 
-def _look(url: str) -> View:
+def require_there(url: str, what: str = "--store or BERTH_STORE") -> None:
+    """Raise SettingsError for a ledger's file that is not there: opening the store would make it."""
     path = url.removeprefix(_FILE)
-    if path != url and not Path(path).exists():  # opening the store would make it
-        raise SettingsError(
-            f"there is no ledger at {path}: --store or BERTH_STORE should name the functions' own"
-        )
+    if path != url and not Path(path).exists():
+        raise SettingsError(f"there is no ledger at {path}: {what} should name the functions' own")
+
+
+def _look(url: str) -> View:
+    require_there(url)
     store = open_store(url)
     try:
         return Ledger(store, while_closed=True).view()
@@ -110,8 +113,10 @@ def _waiting(found: Settings, resources: Mapping[str, Pool]) -> dict[str, int] |
 
 
 def _warn_if_closed(view: View) -> None:
-    if not view.open:
+    if view.epoch is None:
         _note("the ledger is new or being rebuilt: this is what it has so far (see berth reconcile)")
+    elif (trouble := view.epoch.trouble()) is not None:
+        _note(str(trouble))
 
 
 def _print(report: _Status | _Claims, output: str) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from berth.errors import SettingsError
 from berth.stores.base import Store
 
-_LATER = ("configmap", "dynamodb")
 _LOGIN = re.compile(r"^([^:/@]*:/+)?([^:@/]*:)?.*@", re.DOTALL)
 
 
@@ -18,8 +17,10 @@ def open_store(url: str) -> Store:
         return _sqlite(url, rest)
     if separator and scheme in ("redis", "rediss"):
         return _redis(url)
-    if separator and scheme in _LATER:
-        raise SettingsError(f"BERTH_STORE: {scheme}:// is not built yet; use sqlite:///PATH or redis://HOST")
+    if separator and scheme == "configmap":
+        return _configmap(url)
+    if separator and scheme == "dynamodb":
+        return _dynamodb(url)
     raise SettingsError(
         "BERTH_STORE should be a store's URL, such as sqlite:///.berth/ledger.db or redis://HOST"
     )
@@ -55,3 +56,25 @@ def _redis(url: str) -> Store:
     from berth.stores.redis.location import parse
 
     return RedisStore(parse(url))
+
+
+def _configmap(url: str) -> Store:
+    from berth.apiserver import connect
+    from berth.stores.configmap import ConfigMapStore
+    from berth.stores.configmap.location import parse
+
+    return ConfigMapStore(parse(url), connect())
+
+
+def _dynamodb(url: str) -> Store:
+    try:
+        from berth.stores.dynamodb import DynamoStore
+    except ModuleNotFoundError as error:
+        if error.name not in ("boto3", "botocore"):
+            raise
+        raise SettingsError(
+            f"BERTH_STORE: {shown(url)} needs the package boto3: pip install 'berth-scheduler[dynamodb]'"
+        ) from error
+    from berth.stores.dynamodb.location import parse
+
+    return DynamoStore(parse(url))

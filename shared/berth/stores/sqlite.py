@@ -6,17 +6,20 @@ import glob
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import NamedTuple, TypeVar
 
-from berth.errors import StoreFailedError, StoreUnavailableError
+from berth.errors import StoreFailedError
 from berth.stores.base import Changes, Cursor, Document, Version, chunks
+from berth.stores.sqlite_errors import NOT_OURS, busy, explained
 
 T = TypeVar("T")
 
 _BUSY_SECONDS = 1.0
+_MAKING = 10  # times that, for a file that another process makes: it is several files, and then on disk
 _KEPT_DELETIONS = 10_000  # deletions remembered for readers that are behind
 _BATCH = 500  # keys in one statement; SQLite allows 32,766 parameters, older builds 999
 
@@ -28,8 +31,6 @@ CREATE TABLE meta (life TEXT NOT NULL, rev INTEGER NOT NULL, floor INTEGER NOT N
 PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = {_VERSION};
 """
-_RETRYABLE = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_PROTOCOL)
-_NOT_OURS = "{path} is not a berth ledger; point BERTH_STORE at another file"
 
 
 class _Connection(NamedTuple):
@@ -78,7 +79,7 @@ class SqliteStore:
         # The threads of a process queue here: SQLite lets whoever waits sleep and try again, in no order, and
         # in a burst the unlucky ones would run out of time.
         if not self._turn.acquire(timeout=self._busy_seconds):
-            raise StoreUnavailableError(f"berth's ledger {self._path} is busy (too many writers)")
+            raise busy(self._path, "too many writers in this process")
         try:
             return self._run("IMMEDIATE", write)
         finally:
@@ -121,12 +122,8 @@ class SqliteStore:
                 # A deleted file lives on in whoever has it open (facts, 6); what was done there is lost.
                 if _inode(self._path) == connection.inode:
                     return result
-        except sqlite3.Error as error:
-            _explain(self._path, error)
-        except OSError as error:
-            raise StoreFailedError(
-                f"berth's ledger {self._path} can't be used: {error.strerror}; check the path and its rights"
-            ) from error
+        except (sqlite3.Error, OSError) as error:
+            raise explained(self._path, error) from error
 
     def _connected(self) -> _Connection:
         """A connection to the file that is there now, this thread's alone until it is idle again."""
@@ -178,7 +175,7 @@ class SqliteStore:
         """Make the file whole, then link the path to it; the locks let one thread of one process do it."""
         folder, name = self._path.parent, self._path.name
         folder.mkdir(parents=True, exist_ok=True)
-        with self._creating, _locked(folder):
+        with self._creating, self._locked(folder):
             if self._path.exists():
                 return
             for left in folder.glob(f"{glob.escape(name)}.life-*"):
@@ -194,13 +191,27 @@ class SqliteStore:
             link.symlink_to(fresh.name)
             link.rename(self._path)
 
+    @contextmanager
+    def _locked(self, folder: Path) -> Iterator[None]:
+        # The folder itself: a lock file would be deleted together with the ledger, and a second one locked.
+        handle = os.open(folder, os.O_RDONLY)
+        give_up_at = time.monotonic() + _MAKING * self._busy_seconds
+        try:
+            while not _lock(handle):
+                if time.monotonic() > give_up_at:
+                    raise busy(self._path, "another process has not finished making it")
+                time.sleep(0.005)
+            yield
+        finally:
+            os.close(handle)
+
 
 def _life(db: sqlite3.Connection, path: Path) -> str:
     """Which life of the ledger this file holds. Raises StoreFailedError if it is not ours to use."""
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if application != _APPLICATION:
-        raise StoreFailedError(_NOT_OURS.format(path=path))
+        raise StoreFailedError(NOT_OURS.format(path=path))
     if version != _VERSION:
         raise StoreFailedError(
             f"{path} has schema {version}, and this berth knows {_VERSION}; run one version of berth, "
@@ -220,15 +231,13 @@ def _inode(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    # The folder itself: a lock file would be deleted together with the ledger, and a second one locked.
-    handle = os.open(folder, os.O_RDONLY)
+def _lock(handle: int) -> bool:
+    """Not waited for in the system: whoever makes the file may be stopped, and would stop all the others."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextmanager
@@ -269,14 +278,3 @@ def _store(db: sqlite3.Connection, writes: Mapping[str, bytes | None]) -> None:
         old = rev - _KEPT_DELETIONS
         if db.execute("DELETE FROM docs WHERE body IS NULL AND rev <= ?", (old,)).rowcount:
             db.execute("UPDATE meta SET floor = ?", (old,))
-
-
-def _explain(path: Path, error: sqlite3.Error) -> NoReturn:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in _RETRYABLE:
-        raise StoreUnavailableError(f"berth's ledger {path} is busy ({error})") from error
-    if code == sqlite3.SQLITE_NOTADB:
-        raise StoreFailedError(_NOT_OURS.format(path=path)) from error
-    raise StoreFailedError(
-        f"berth's ledger {path} can't be used: {error}; check the file, its rights and the disk"
-    ) from error

@@ -3,8 +3,8 @@
 `changes` is exact on a single primary: it never lags behind `read`. A server that was restarted, failed
 over to, emptied, or put back to older data begins a new life (trust.lua). Not promised: that two primaries
 of a split network are told apart before they meet again (min-replicas-max-lag bounds it); that older keys,
-put back by hand, are noticed where only processes call that had seen no more. Cluster and Sentinel are
-untried.
+put back by hand, are noticed where only processes call that had seen no more; that an answered write
+outlives a fail-over (`?wait=` makes it likelier), only that its loss is noticed.
 """
 
 import os
@@ -50,7 +50,7 @@ class RedisStore:
     ) -> None:
         self._link = Link(location, seconds)
         self._keys = [f"{{{location.prefix}}}:{name}" for name in ("documents", "written", "deleted")]
-        self._new_life = new_life
+        self._new_life, self._replicas = new_life, location.wait
         self._lock = threading.Lock()
         self._known = _Known()
 
@@ -72,6 +72,7 @@ class RedisStore:
             *(each for key, version in expected.items() for each in (key, version or "")),
             *written,
             *(key for key, body in writes.items() if body is None),
+            replicas=self._replicas if writes else 0,
         )
         return bool(done)
 
@@ -93,12 +94,15 @@ class RedisStore:
     def close(self) -> None:
         self._link.close()
 
-    def _run(self, script: Script, *arguments: Any) -> tuple[str, int, list[Any]]:
+    def _run(self, script: Script, *arguments: Any, replicas: int = 0) -> tuple[str, int, list[Any]]:
         """The life and revision the store was found in, and what else the script answered."""
         known = self._known
         trust = [EPOCH, self._new_life(), known.life, known.rev, " ".join(known.over)]
         answer = self._link.run(
-            script, [len(self._keys), *self._keys, *trust, *arguments], again=script is not _COMMIT
+            script,
+            [len(self._keys), *self._keys, *trust, *arguments],
+            again=script is not _COMMIT,
+            replicas=replicas,
         )
         life, rev = answer[0].decode(), int(answer[1])
         if life != self._known.life or rev > self._known.rev:

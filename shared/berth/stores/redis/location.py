@@ -2,61 +2,83 @@
 It opens nothing: whether a server is there, and lets us in, is told by the first call."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from typing import NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from berth.errors import SettingsError
 
-FORM = "redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE][?prefix=NAME]"
-_PORT = 6379
-_PREFIX = re.compile(r"[A-Za-z0-9._-]+")
+FORM = "redis://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]…][/DATABASE][?prefix=NAME]"
+_PORT, _SENTINEL_PORT = 6379, 26379
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _ESCAPED = re.compile(r"(?:[^%]|%[0-9A-Fa-f]{2})*")
-_OPTIONS = ("prefix", "ssl_ca_certs")
+_OPTIONS = ("prefix", "sentinel", "ssl_ca_certs", "wait")
+
+
+class Address(NamedTuple):
+    """Where one server listens."""
+
+    host: str
+    port: int = _PORT
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True)
 class Location:
-    """`prefix` sets apart ledgers in one database; `ca_certs` is a file of the authorities to trust."""
+    """`hosts` are one server, or nodes of one Redis Cluster, or, with `sentinel`, the Sentinels that know the
+    primary by this name. `wait` replicas must have a commit before it is answered for; `prefix` sets apart
+    ledgers in one database; `ca_certs` is a file of the authorities to trust."""
 
-    host: str
-    port: int = _PORT
+    hosts: tuple[Address, ...]
     database: int = 0
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     tls: bool = False
     ca_certs: str | None = None
     prefix: str = "berth"
+    sentinel: str | None = None
+    wait: int = 0
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}" + (f"/{self.database}" if self.database else "")
+        return ",".join(map(str, self.hosts)) + (f"/{self.database}" if self.database else "")
+
+    @property
+    def url(self) -> str:
+        """As in BERTH_STORE, without the user's part and most options: for a person."""
+        name = "" if self.sentinel is None else f"?sentinel={self.sentinel}"
+        return f"{'rediss' if self.tls else 'redis'}://{self}{name}"
+
+    def at(self, address: Address) -> "Location":
+        """The same ledger on this server alone."""
+        return replace(self, hosts=(address,), sentinel=None)
 
 
 def parse(url: str) -> Location:
     """Raises SettingsError, which never quotes the user's part of the URL."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        # Its text may quote the URL: a password with a bare / or # ends up where host and port are.
-        raise _wrong(f"its host and port can't be read: the form is {FORM}, {_HINT}") from None
-    if parts.fragment or "#" in url:
+    scheme, _, rest = url.partition("://")
+    before, _, query = rest.partition("?")
+    netloc, _, path = before.partition("/")
+    if "#" in url:
         raise _wrong(f"a # has no place in it, {_HINT}")
-    if not host or "@" in parts.path + parts.query:
+    if "@" in path + query:
         raise _wrong(f"the form is {FORM}, {_HINT}")
-    user, password = _login(parts)
-    tls = parts.scheme == "rediss"
-    options = _options(parts.query)
+    user, password = _login(netloc)
+    tls = scheme == "rediss"
+    options = _options(query)
+    sentinel = options.get("sentinel")
     return Location(
-        host=host,
-        port=_PORT if port is None else port,
-        database=_database(parts.path),
+        hosts=_hosts(netloc, _PORT if sentinel is None else _SENTINEL_PORT),
+        database=_database(path),
         user=user,
         password=password,
         tls=tls,
         ca_certs=_ca_certs(options.get("ssl_ca_certs"), tls),
-        prefix=_prefix(options.get("prefix", Location.prefix)),
+        prefix=_name("prefix", options.get("prefix", Location.prefix)),
+        sentinel=None if sentinel is None else _name("sentinel", sentinel),
+        wait=_wait(options.get("wait")),
     )
 
 
@@ -67,8 +89,24 @@ def _wrong(what: str) -> SettingsError:
     return SettingsError(f"BERTH_STORE, a Redis URL: {what}")
 
 
-def _login(parts: SplitResult) -> tuple[str | None, str | None]:
-    login, at, _ = parts.netloc.rpartition("@")
+def _hosts(netloc: str, port: int) -> tuple[Address, ...]:
+    return tuple(_address(each, port) for each in netloc.rpartition("@")[2].split(","))
+
+
+def _address(text: str, port: int) -> Address:
+    try:
+        parts = urlsplit(f"//{text}")
+        found = Address(parts.hostname or "", port if parts.port is None else parts.port)
+    except ValueError:
+        # Its text may quote the URL: a password with a bare / or # ends up where host and port are.
+        raise _wrong(f"its host and port can't be read: the form is {FORM}, {_HINT}") from None
+    if not found.host:
+        raise _wrong(f"the form is {FORM}, {_HINT}")
+    return found
+
+
+def _login(netloc: str) -> tuple[str | None, str | None]:
+    login, at, _ = netloc.rpartition("@")
     if not at:
         return None, None
     user, _, password = login.partition(":")
@@ -79,8 +117,7 @@ def _login(parts: SplitResult) -> tuple[str | None, str | None]:
     return unquote(user) or None, unquote(password)
 
 
-def _database(path: str) -> int:
-    text = path.removeprefix("/")
+def _database(text: str) -> int:
     if text and not (text.isascii() and text.isdigit()):
         raise _wrong(f"after host and port comes the number of a database, such as /0: the form is {FORM}")
     return int(text or 0)
@@ -92,16 +129,24 @@ def _options(query: str) -> dict[str, str]:
     except ValueError:
         raise _wrong("its options can't be read: they are NAME=VALUE, joined by &") from None
     for name in (name for name, _ in pairs if name not in _OPTIONS):
-        raise _wrong(f"there is no option {name!r}; there are {' and '.join(_OPTIONS)}")
+        raise _wrong(f"there is no option {name!r}; there are {', '.join(_OPTIONS[:-1])} and {_OPTIONS[-1]}")
     if len(pairs) > len(dict(pairs)):
         raise _wrong("an option stands in it twice")
     return dict(pairs)
 
 
-def _prefix(name: str) -> str:
-    if not _PREFIX.fullmatch(name):
-        raise _wrong(f"prefix={name} should be letters, digits, dots, dashes and underscores")
+def _name(option: str, name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise _wrong(f"{option}={name} should be letters, digits, dots, dashes and underscores")
     return name
+
+
+def _wait(text: str | None) -> int:
+    if text is None:
+        return 0
+    if not re.fullmatch(r"[1-9][0-9]?", text):
+        raise _wrong(f"wait={text} should be a number of replicas, from 1 to 99")
+    return int(text)
 
 
 def _ca_certs(path: str | None, tls: bool) -> str | None:

@@ -1,0 +1,162 @@
+"""One API server of Kubernetes: where it is, with whose rights, single requests and lines of a watch.
+It knows no resource and repeats nothing that might be done twice; what an answer means is the caller's."""
+
+import os
+from collections.abc import Generator, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+import urllib3
+import yaml
+from kubernetes import client, config
+
+from berth.errors import ClusterRefusedError, ClusterUnavailableError, SettingsError
+
+Client = client.ApiClient
+
+_JSON = "application/json"
+_REASONS = {"NewConnectionError": "no connection", "ReadTimeoutError": "no answer in time"}
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+
+
+class ApiServer:
+    """Requests on the client's own connections and with its credentials.
+
+    Every call may raise ClusterUnavailableError (no answer in time, 429, 5xx: it may have been done) or
+    ClusterRefusedError (4xx: it was not done). Times are in seconds. Safe to use from many threads.
+    """
+
+    def __init__(self, api: Client) -> None:
+        self._api = api
+        self.host: str = api.configuration.host
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        timeout: float,
+        body: Any = None,
+        kind: str = "",
+        accept: str = _JSON,
+        *,
+        again: bool = False,
+    ) -> bytes:
+        """The answer's content. `kind` is the body's type; `again` says that doing it twice does no harm."""
+        usual = "application/strategic-merge-patch+json" if method == "PATCH" else _JSON
+        headers = {"Accept": accept, "Content-Type": kind or usual}
+        response = self._send(method, path, timeout, body, headers, again=again)
+        try:
+            content: bytes = response.read()
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise self._unavailable(error) from error
+        finally:
+            response.release_conn()
+        if response.status >= 300:
+            _explain(response.status, content, method, path)
+        return content
+
+    def lines(self, path: str, timeout: float) -> Generator[bytes, None, None]:
+        """The answer's lines, as they come, until the server ends it."""
+        headers = {"Accept": _JSON, "Content-Type": _JSON}
+        response = self._send("GET", path, timeout, None, headers)
+        try:
+            if response.status != 200:
+                _explain(response.status, response.read(), "GET", path)
+            yield from _lines(response)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ClusterUnavailableError(
+                f"the watch of {path.partition('?')[0]} at {self.host} broke off: {error}"
+            ) from error
+        finally:
+            response.close()
+
+    def close(self) -> None:
+        self._api.rest_client.pool_manager.clear()
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        timeout: float,
+        body: Any,
+        headers: Mapping[str, str],
+        *,
+        again: bool = False,
+    ) -> urllib3.BaseHTTPResponse:
+        """Raw, because the client's models cost more and create_namespaced_pod_binding raises after a Binding
+        that succeeded (facts, 6)."""
+        prepared = self._api.param_serialize(
+            method=method, resource_path="", header_params=dict(headers), auth_settings=["BearerToken"]
+        )
+        request = partial(
+            self._api.rest_client.pool_manager.request,
+            method,
+            f"{self.host}{path}",
+            headers=prepared[2],
+            preload_content=False,
+            body=None if body is None else msgspec.json.encode(body),
+            timeout=urllib3.Timeout(total=timeout),
+            retries=False,
+        )
+        try:
+            try:
+                return request()
+            except urllib3.exceptions.ProtocolError:
+                # A connection that was closed while idle. What changes nothing may be sent again at once;
+                # a time-out may not (the caller's deadline), and a doubled Binding is bind's to decide.
+                if method != "GET" and not again:
+                    raise
+                return request()
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> ClusterUnavailableError:
+        reason = type(getattr(error, "reason", None) or error).__name__
+        return ClusterUnavailableError(
+            f"the API server at {self.host} did not answer ({_REASONS.get(reason, reason)})"
+        )
+
+
+def connect() -> ApiServer:
+    """The API server that KUBECONFIG or the pod's own account names. Raises SettingsError."""
+    return ApiServer(configured())
+
+
+def configured() -> Client:
+    """The client for it; no request is sent. Raises SettingsError."""
+    settings = client.Configuration()
+    # The client's own rules, but KUBECONFIG as it is now and not as it was when the client was imported.
+    path = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    try:
+        if "KUBECONFIG" in os.environ or Path(path).exists():
+            config.load_kube_config(config_file=path, client_configuration=settings)  # type: ignore[no-untyped-call]
+        else:
+            config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]
+    except (config.ConfigException, yaml.YAMLError, OSError, TypeError) as error:
+        said = " ".join(str(error).split())
+        raise SettingsError(f"no cluster to talk to ({said}): set KUBECONFIG to a kubeconfig") from error
+    settings.connection_pool_maxsize = 64  # bind runs 48 threads
+    return Client(settings)
+
+
+def _explain(status: int, content: bytes, method: str, path: str) -> NoReturn:
+    try:
+        said = msgspec.json.decode(content, type=_Status).message or "no reason given"
+    except msgspec.DecodeError:
+        said = "no reason given"
+    where = f"{method} {path.partition('?')[0]}"
+    if status == 429 or status >= 500:
+        raise ClusterUnavailableError(f"the API server answered {status} to {where}: {said}")
+    raise ClusterRefusedError(f"the API server refused {where} ({status}): {said}", status)
+
+
+def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+    rest = b""
+    for chunk in response.stream(65536, decode_content=True):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from filter(None, lines)

@@ -1,0 +1,140 @@
+"""`berth store`: copy the ledger to another store, let claims go on after a copy that died, make a table.
+It changes no setting: functions use another store once BERTH_STORE names it."""
+
+import argparse
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from berth.errors import SettingsError
+
+_FILE = "sqlite:///"
+_DYNAMODB = "dynamodb://"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="store_command", required=True, metavar="COMMAND")
+    copy = commands.add_parser(
+        "copy",
+        help="copy the ledger to another store, which takes its place",
+        description="Pause claims, copy all documents to an empty store, verify them by count and content, "
+        "mark the old ledger as moved and open the new one. Then set BERTH_STORE to it wherever functions "
+        "run: until then they answer that they should use it. If it fails, claims go on in the old one.",
+        epilog="Exit codes: 0 moved (or moved before), 1 not, 2 wrong usage. A copy that was killed is made "
+        "again, or ended by `berth store resume FROM`.",
+    )
+    copy.add_argument("source", metavar="FROM", help="the URL of the store that functions use now")
+    copy.add_argument(
+        "target", metavar="TO", help="the URL of an empty store, or of a ledger that was moved away"
+    )
+    copy.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    resume = commands.add_parser(
+        "resume",
+        help="let claims go on in a ledger whose copy died",
+        description="End the pause that a copy made which died before its end. A copy that is still at work "
+        "stops then, and a ledger that was moved stays moved.",
+        epilog="Exit codes: 0 claims go on, 1 they can't, 2 wrong usage.",
+    )
+    resume.add_argument("url", metavar="URL", help="the URL of the store that was to be copied")
+    init = commands.add_parser(
+        "init",
+        help="make what a store needs before its first use: DynamoDB's table",
+        description="Make the table of a dynamodb:// store, with on-demand billing and point-in-time "
+        "recovery; one that is there gets what it lacks. Other stores need nothing.",
+        epilog="Exit codes: 0 it can be used, 1 it can't, 2 wrong usage.",
+    )
+    init.add_argument("url", metavar="URL", help="the store's URL, as in BERTH_STORE")
+    init.add_argument("--protect", action="store_true", help="protect the table from being deleted")
+
+
+def run(options: argparse.Namespace) -> int:
+    run_one = {"copy": _copy, "resume": _resume, "init": _init}[options.store_command]
+    return run_one(options)
+
+
+def absolute(url: str) -> str:
+    """A ledger's file by its full path, so that what is said of it can be found; other stores as they are."""
+    path = url.removeprefix(_FILE)
+    if path in ("", url):
+        return url
+    full = f"{_FILE}{Path(path).absolute()}"
+    return url if set("?#") & set(full) else full
+
+
+def _copy(options: argparse.Namespace) -> int:
+    import msgspec
+
+    from berth.cli.see import require_there
+    from berth.steps.move import Copy
+    from berth.stores import open_store, shown
+    from berth.stores.base import EPOCH
+
+    source, target = absolute(options.source), absolute(options.target)
+    if source == target:
+        raise SettingsError(f"{shown(source)} can't be copied onto itself: name another store to copy to")
+    require_there(source, "FROM")
+    names = shown(source), shown(target)
+    with _undone_when_ended(), closing(open_store(source)) as old, closing(open_store(target)) as new:
+        for store in (old, new):
+            store.read([EPOCH])  # a copy is patient; that a store is not there should be told at once
+        tell = _say if options.output == "text" else _note
+        done = Copy((old, names[0]), (new, names[1]), tell=tell).run()
+    if options.output == "json":
+        found = {"from": names[0], "to": names[1], **msgspec.to_builtins(done)}
+        _say(msgspec.json.encode(found).decode())
+    return 0
+
+
+def _resume(options: argparse.Namespace) -> int:
+    from berth.cli.see import require_there
+    from berth.steps.move import resume
+    from berth.stores import open_store, shown
+
+    url = absolute(options.url)
+    require_there(url, "URL")
+    with closing(open_store(url)) as store:
+        resumed = resume(store, shown(url))
+    _say(f"claims go on in {shown(url)}" if resumed else f"claims in {shown(url)} were not paused")
+    return 0
+
+
+def _init(options: argparse.Namespace) -> int:
+    from berth.stores import open_store, shown
+
+    url = absolute(options.url)
+    open_store(url).close()  # a wrong URL, or a package that is not installed, is told
+    if not url.startswith(_DYNAMODB):
+        if options.protect:
+            raise SettingsError(f"--protect is for the table of a dynamodb:// store, not for {shown(url)}")
+        _say(f"{shown(url)} needs nothing made: it is ready with its first use")
+        return 0
+    from berth.stores.dynamodb.location import parse
+    from berth.stores.dynamodb.table import make
+
+    for line in make(parse(url), protect=options.protect):
+        _say(line)
+    return 0
+
+
+@contextlib.contextmanager
+def _undone_when_ended() -> Iterator[None]:
+    """SIGTERM (kill, or a pod that is stopped) as Ctrl-C: the copy undoes what it did."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _say(line: str) -> None:
+    """At once: claims are paused meanwhile, and who waits wants to know."""
+    print(line, flush=True)
+
+
+def _note(line: str) -> None:
+    """Standard output is for the result."""
+    with contextlib.suppress(OSError, AttributeError):
+        sys.stderr.write(f"berth: {line}\n")

@@ -1,0 +1,110 @@
+"""What stands in one ConfigMap of a ledger, and which ConfigMap a document is in.
+Nothing here talks to the API server; content is never changed, only replaced."""
+
+import hashlib
+import zlib
+from collections.abc import Mapping
+
+import msgspec
+
+from berth.stores.base import Version
+
+Writes = Mapping[str, bytes | None]
+Expected = Mapping[str, Version | None]
+Documents = Mapping[str, tuple[Version, bytes]]
+
+
+class Intent(msgspec.Struct, frozen=True):
+    """What one commit over several ConfigMaps will write here, once `primary` says that it is committed."""
+
+    tx: str
+    started: float
+    primary: str
+    writes: dict[str, bytes | None]
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """In the primary: a commit that was decided `since`, and the others that may not have applied it yet."""
+
+    since: float
+    others: tuple[str, ...]
+
+
+class Life(msgspec.Struct, frozen=True):
+    """In the head: which shards belong to this life of the ledger. A ConfigMap that was deleted and made
+    again has another UID than is noted here; none are noted while the life is in the making."""
+
+    id: str
+    shards: int
+    head: str = ""
+    uids: tuple[str, ...] = ()
+
+    def names(self, ledger: str) -> list[str]:
+        return [self._name(ledger, index) for index in range(self.shards)]
+
+    def uid(self, ledger: str, name: str) -> str | None:
+        """The UID that a shard of this name should have; None if it is none of this life's."""
+        prefix = self._name(ledger, 0)[:-2]
+        return self.uids[int(name.removeprefix(prefix))] if name.startswith(prefix) else None
+
+    def place(self, ledger: str, key: str) -> str:
+        """The ConfigMap of this key: the head, or a shard by the key's last segment, so that all pools'
+        documents of one node lie together."""
+        if "/" not in key:
+            return ledger
+        last = key.rpartition("/")[2].encode()
+        number = int.from_bytes(hashlib.blake2b(last, digest_size=4).digest(), "big")
+        return self._name(ledger, number % self.shards)
+
+    def _name(self, ledger: str, index: int) -> str:
+        return f"{ledger}-{self.id}-{index:02d}"
+
+
+class Content(msgspec.Struct, frozen=True):
+    """`rev` counts the writes of this ConfigMap; `life` stands in the head only."""
+
+    rev: int = 0
+    documents: dict[str, tuple[Version, bytes]] = {}
+    intent: Intent | None = None
+    committed: dict[str, Committed] = {}
+    life: Life | None = None
+
+
+UNREADABLE = Content(rev=-1)
+_decoder = msgspec.msgpack.Decoder(Content)
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode(content: Content) -> bytes:
+    return zlib.compress(_encoder.encode(content), 1)
+
+
+def decode(data: bytes) -> Content:
+    """UNREADABLE for what can't be read."""
+    try:
+        return _decoder.decode(zlib.decompress(data))
+    except (zlib.error, msgspec.DecodeError):
+        return UNREADABLE
+
+
+def written(content: Content, writes: Writes, stamp: Version) -> Content:
+    """With these documents written; `stamp` is their version."""
+    documents = {key: found for key, found in content.documents.items() if key not in writes}
+    documents |= {key: (stamp, body) for key, body in writes.items() if body is not None}
+    return replaced(content, documents=documents)
+
+
+def applied(content: Content) -> Content:
+    """With its intent carried out."""
+    intent = content.intent
+    return content if intent is None else replaced(written(content, intent.writes, intent.tx), intent=None)
+
+
+def replaced(content: Content, **fields: object) -> Content:
+    return msgspec.structs.replace(content, **fields)
+
+
+def as_expected(documents: Documents, expected: Expected) -> bool:
+    return all(
+        (documents[key][0] if key in documents else None) == version for key, version in expected.items()
+    )

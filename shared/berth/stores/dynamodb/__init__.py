@@ -1,0 +1,122 @@
+"""The ledger in a DynamoDB table of one region: an item a document, a commit one transaction (clauses.py).
+
+`changes` lags: what is committed is told as soon as the index has it, if that takes less than 5 s (feed.py),
+and what took up to 7 minutes on its way within 30 s more. A table that was made anew or restored is a loss
+(life.py). Not promised: anything about a global table, which is refused, since two regions would give units
+out twice.
+"""
+
+import os
+import random
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from berth.errors import StoreUnavailableError
+from berth.stores.base import Changes, Cursor, Document, Version, chunks
+from berth.stores.dynamodb import clauses
+from berth.stores.dynamodb.clauses import SEALS, Stamp
+from berth.stores.dynamodb.clock import ServerClock
+from berth.stores.dynamodb.feed import TOMBSTONES, Feed, Position, overlap
+from berth.stores.dynamodb.life import Life
+from berth.stores.dynamodb.link import Clients, Link, MissingTableError, UnmetError
+from berth.stores.dynamodb.location import Location
+from berth.stores.dynamodb.texts import ledger, missing, require_room
+
+_TRIES = 3
+
+
+class DynamoStore:
+    """See `berth.stores.base.Store`. Nothing is sent before the first call."""
+
+    def __init__(
+        self,
+        location: Location,
+        *,
+        new_id: Callable[[], str] = lambda: os.urandom(8).hex(),
+        seconds: float | None = None,
+        clock: ServerClock | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        clients: Clients | None = None,
+    ) -> None:
+        self._location, self._new_id = location, new_id
+        self._clock = clock or ServerClock()
+        seconds = seconds or location.seconds
+        self._link = Link(location, seconds, self._clock, sleep, clients)
+        self._life = Life(self._link, location, self._clock, self._stamp)
+        self._feed = Feed(self._link, location, self._clock, new_id, sleep, overlap(seconds))
+
+    def read(self, keys: Collection[str]) -> Mapping[str, Document]:
+        if not keys:
+            return {}
+        ordered = list(dict.fromkeys(keys))
+        request = {"TransactItems": clauses.gets(self._location.table, ordered)}
+        with self._table_there():
+            self._life.current()
+            answers = self._link.call("transact_get_items", request, ordered)["Responses"]
+        found = zip(ordered, (clauses.document(each.get("Item") or {}) for each in answers), strict=True)
+        return {key: document for key, document in found if document is not None}
+
+    def commit(self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]) -> bool:
+        if not writes and not expected:
+            return True
+        packed = {key: None if body is None else clauses.packed(body) for key, body in writes.items()}
+        require_room(self._location, {key: len(body) for key, body in packed.items() if body is not None})
+        with self._table_there():
+            life = self._life.current()
+            request = partial(self._transaction, packed, expected)
+            try:
+                self._link.call("transact_write_items", request, list(writes))
+            except UnmetError:
+                return False
+            # This process may have stood still for longer than it takes to restore a table.
+            if self._life.current() != life:
+                raise StoreUnavailableError(f"{ledger(self._location)} was made anew during a commit")
+        return True
+
+    def changes(self, since: Cursor | None) -> Changes:
+        with self._table_there():
+            return self._changes(Position.parse(since))
+
+    def batches(self, keys: Collection[str]) -> Iterable[Sequence[str]]:
+        return chunks(keys)
+
+    def close(self) -> None:
+        self._link.close()
+
+    def _changes(self, position: Position | None) -> Changes:
+        life = self._life.current()
+        if position is not None and position.life == life and self._feed.reaches(position):
+            if (found := self._feed.since(position)) is not None:
+                return found
+            life = self._life.check(mark=True)
+            if position.life == life and (found := self._feed.since(position, marked=True)) is not None:
+                return found
+        for _ in range(_TRIES):
+            if (found := self._feed.everything(life)) is not None:
+                return found
+            life = self._life.check(mark=True)
+        raise StoreUnavailableError(f"{ledger(self._location)} is being made anew")
+
+    def _transaction(
+        self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]
+    ) -> dict[str, Any]:
+        items = clauses.transaction(
+            self._location.table, writes, expected, self._stamp(), random.randrange(SEALS)
+        )
+        # AWS takes a transaction with the same token for the same one: it may be sent again.
+        return {"TransactItems": items, "ClientRequestToken": self._new_id()}
+
+    def _stamp(self) -> Stamp:
+        now = self._clock.now()
+        return Stamp(self._new_id(), int(1000 * now), int(now + TOMBSTONES))
+
+    @contextmanager
+    def _table_there(self) -> Iterator[None]:
+        try:
+            yield
+        except MissingTableError as error:
+            self._life.forget()
+            raise missing(self._location) from error.__cause__

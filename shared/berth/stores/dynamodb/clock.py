@@ -1,0 +1,48 @@
+"""DynamoDB's own time, learnt from the Date header of its answers; this machine's clock may be wrong.
+It is right to about a second, which is what the header tells; who uses it must leave room for that."""
+
+import threading
+import time
+from collections.abc import Callable
+from email.utils import parsedate_to_datetime
+
+_DRIFT = 0.0005  # seconds by which two clocks may part in a second
+
+
+def uptime() -> float:
+    """Seconds that go on while the machine sleeps, and that nobody sets."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+class ServerClock:
+    """Each answer says that its Date began between our sending and our receiving, or within the second
+    before: an interval for the difference of the clocks. What all answers allow is kept."""
+
+    def __init__(self, local: Callable[[], float] = uptime, wall: Callable[[], float] = time.time) -> None:
+        self.local = local
+        self._lock = threading.Lock()
+        difference = wall() - local()  # until the first answer
+        self._at, self._low, self._high = local(), difference, difference
+        self._learnt = False
+
+    def now(self) -> float:
+        """In Unix seconds."""
+        with self._lock:
+            return self.local() + (self._low + self._high) / 2
+
+    def learn(self, date: str | None, sent: float, received: float) -> None:
+        """`sent` and `received` as `local` told them."""
+        try:
+            begun = parsedate_to_datetime(date or "").timestamp()
+        except ValueError:
+            return
+        low, high = begun - received, begun + 1 - sent
+        with self._lock:
+            drift = _DRIFT * max(0.0, received - self._at)
+            before = (self._low - drift, self._high + drift)
+            if self._learnt and max(low, before[0]) <= min(high, before[1]):
+                low, high = max(low, before[0]), min(high, before[1])
+            # Else a clock was set: only the newest answer counts.
+            self._at, self._low, self._high, self._learnt = received, low, high, True

@@ -1,0 +1,99 @@
+"""Where a ledger is in DynamoDB, as BERTH_STORE's URL says it: a table, its region, another endpoint.
+It opens nothing, and holds no credentials: those come by AWS' own rules (environment, profile, role)."""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlsplit
+
+from berth.errors import SettingsError
+
+FORM = "dynamodb://TABLE[?region=REGION][&endpoint=URL][&timeout=SECONDS]"
+_TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
+_REGION = re.compile(r"[a-z0-9-]{1,63}")
+_OPTIONS = ("region", "endpoint", "timeout")
+_MOST_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Location:
+    """Without `region` AWS' own rules name one; `endpoint` is for what stands in for DynamoDB. `seconds` are
+    for a connection, for an answer, and for what is tried again."""
+
+    table: str
+    region: str | None = None
+    endpoint: str | None = None
+    seconds: float = 1.0
+
+    def __str__(self) -> str:
+        where = ", ".join(each for each in (self.region, self.endpoint) if each)
+        return f"{self.table} ({where})" if where else self.table
+
+    @property
+    def url(self) -> str:
+        timeout = None if self.seconds == 1 else f"{self.seconds:g}"
+        options = {"region": self.region, "endpoint": self.endpoint, "timeout": timeout}
+        query = "&".join(f"{name}={value}" for name, value in options.items() if value)
+        return f"dynamodb://{self.table}" + (f"?{query}" if query else "")
+
+
+def parse(url: str) -> Location:
+    """Raises SettingsError; what might be a secret key in the wrong place is never quoted."""
+    _, _, rest = url.partition("://")
+    if "@" in rest:
+        raise _wrong(
+            "credentials have no place in it: give them by AWS' own rules (AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, a profile, or the pod's role)"
+        )
+    table, _, query = rest.partition("?")
+    if "#" in rest or not _TABLE.fullmatch(table):
+        raise _wrong(
+            f"the form is {FORM}; a table's name has 3 to 255 letters, digits, dots, dashes and underscores"
+        )
+    options = _options(query)
+    return Location(
+        table,
+        _region(options.get("region")),
+        _endpoint(options.get("endpoint")),
+        _seconds(options.get("timeout", "1")),
+    )
+
+
+def _wrong(what: str) -> SettingsError:
+    return SettingsError(f"BERTH_STORE, a DynamoDB URL: {what}")
+
+
+def _options(query: str) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), errors="strict")
+    except ValueError:
+        raise _wrong("its options can't be read: they are NAME=VALUE, joined by &") from None
+    for name in (name for name, _ in pairs if name not in _OPTIONS):
+        raise _wrong(f"there is no option {name!r}; there are {', '.join(_OPTIONS)}")
+    if len(pairs) > len(dict(pairs)):
+        raise _wrong("an option stands in it twice")
+    return dict(pairs)
+
+
+def _region(name: str | None) -> str | None:
+    if name is not None and not _REGION.fullmatch(name):
+        raise _wrong(f"region={name} should be a region's name, such as eu-central-1")
+    return name
+
+
+def _endpoint(url: str | None) -> str | None:
+    if url is None:
+        return None
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or parts.path not in ("", "/") or parts.query:
+        raise _wrong(f"endpoint={url} should be http://HOST[:PORT] or https://HOST[:PORT]")
+    return url.rstrip("/")
+
+
+def _seconds(text: str) -> float:
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_SECONDS:
+        raise _wrong(f"timeout={text} should be 1 to {_MOST_SECONDS} seconds")
+    return float(text)

@@ -1,0 +1,64 @@
+"""What SQLite and the file system say, as a person needs it: retryable or final, the reason, what to do.
+It looks at codes alone, never at texts, and quotes nothing of what a ledger holds."""
+
+import errno
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+
+from berth.errors import BerthError, StoreFailedError, StoreUnavailableError
+
+NOT_OURS = "{path} is not a berth ledger; point BERTH_STORE at another file"
+_NO_ROOM = "can't be written ({url}, its disk is full); free space there"
+_RIGHTS = "check the path, and the rights to read and write the file and its folder"
+
+_RETRYABLE = {
+    sqlite3.SQLITE_BUSY: "another process has kept it locked",
+    sqlite3.SQLITE_LOCKED: "another writer has kept it locked",
+    sqlite3.SQLITE_PROTOCOL: "too many processes open it at once",
+    sqlite3.SQLITE_INTERRUPT: "the call was interrupted",
+}
+_FINAL: Mapping[int, str] = {
+    sqlite3.SQLITE_FULL: _NO_ROOM,
+    # A quota, or a disk that fills up while a file grows, is an I/O error to SQLite.
+    sqlite3.SQLITE_IOERR: "can't be read or written ({url}, disk I/O error); "
+    "see that its disk has free space, within all quotas, and is sound",
+    sqlite3.SQLITE_READONLY: "can't be written ({url}, no right to write); "
+    "give the functions' user the right to write the file and its folder",
+    sqlite3.SQLITE_CANTOPEN: f"can't be opened ({{url}}, it is no file, or may not be opened); {_RIGHTS}",
+    sqlite3.SQLITE_PERM: f"can't be opened ({{url}}, no right to); {_RIGHTS}",
+    sqlite3.SQLITE_CORRUPT: "is damaged ({url}, the file's content makes no sense); "
+    "delete the file, and reconcile rebuilds it from the pods",
+}
+
+
+def busy(path: Path, why: str) -> StoreUnavailableError:
+    return StoreUnavailableError(f"berth's ledger is busy ({_url(path)}, {why})")
+
+
+def explained(path: Path, error: sqlite3.Error | OSError) -> BerthError:
+    """A StoreUnavailableError or a StoreFailedError."""
+    if isinstance(error, OSError):
+        return _of_the_system(path, error)
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest of it says more than a person needs
+    if code in _RETRYABLE:
+        return busy(path, _RETRYABLE[code])
+    if code == sqlite3.SQLITE_NOTADB:
+        return StoreFailedError(NOT_OURS.format(path=path))
+    other = f"can't be used ({{url}}, {error}); check the file: if it is damaged, delete it, and reconcile "
+    return _final(path, _FINAL.get(code, f"{other}rebuilds it from the pods"))
+
+
+def _of_the_system(path: Path, error: OSError) -> BerthError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return _final(path, _NO_ROOM)
+    return _final(path, f"can't be opened ({{url}}, {error.strerror}); {_RIGHTS}")
+
+
+def _final(path: Path, text: str) -> StoreFailedError:
+    return StoreFailedError(f"berth's ledger {text.replace('{url}', _url(path))}")
+
+
+def _url(path: Path) -> str:
+    """As BERTH_STORE would name it."""
+    return f"sqlite:///{path}"

@@ -1,0 +1,146 @@
+"""The ConfigMap store without an API server: its URL, and which ConfigMap a document is in."""
+
+from collections import Counter
+
+import pytest
+
+from berth.errors import SettingsError
+from berth.stores import open_store
+from berth.stores.configmap import ConfigMapStore
+from berth.stores.configmap.content import (
+    UNREADABLE,
+    Committed,
+    Content,
+    Intent,
+    Life,
+    applied,
+    decode,
+    encode,
+)
+from berth.stores.configmap.location import Location, parse
+
+FORM = "configmap://NAMESPACE/NAME[?shards=N&timeout=SECONDS]"
+NAMES = "with names of small letters, digits and dashes, 63 signs at the most"
+KUBECONFIG = """apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+"""
+
+
+@pytest.mark.parametrize(
+    ("url", "location"),
+    [
+        ("configmap://berth/ledger", Location("berth", "ledger")),
+        ("configmap://kube-system/b", Location("kube-system", "b")),
+        ("configmap://berth/ledger-2?shards=512", Location("berth", "ledger-2", 512)),
+        ("configmap://berth/ledger?timeout=5", Location("berth", "ledger", None, 5.0)),
+        ("configmap://berth/ledger?timeout=60&shards=1", Location("berth", "ledger", 1, 60.0)),
+    ],
+)
+def test_a_configmap_url_names_a_namespace_and_a_ledger(url: str, location: Location) -> None:
+    assert parse(url) == location
+    assert str(location) == url.partition("?")[0]
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        *(
+            (url, f"the form is {FORM}, {NAMES}")
+            for url in (
+                "configmap://",
+                "configmap://berth",
+                "configmap://berth/",
+                "configmap:///ledger",
+                "configmap://berth/a/b",
+                "configmap://Berth/ledger",
+                "configmap://berth/ledger-",
+                "configmap://berth/ledger.v1",
+                "configmap://berth:80/ledger",
+                "configmap://me:s3cr3t@berth/ledger",
+                f"configmap://berth/{64 * 'a'}",
+                "configmap://berth/ledger#x",
+            )
+        ),
+        ("configmap://berth/ledger?shards", f"it can't be read: the form is {FORM}"),
+        ("configmap://berth/ledger?shard=3", "there is no option 'shard'; there are shards and timeout"),
+        ("configmap://berth/ledger?shards=3&shards=4", "an option stands in it twice"),
+        ("configmap://berth/ledger?shards=0", "shards=0 should be a whole number from 1 to 512"),
+        ("configmap://berth/ledger?shards=513", "shards=513 should be a whole number from 1 to 512"),
+        ("configmap://berth/ledger?shards=-1", "shards=-1 should be a whole number from 1 to 512"),
+        ("configmap://berth/ledger?timeout=0.5", "timeout=0.5 should be a whole number from 1 to 60"),
+    ],
+)
+def test_a_configmap_url_that_is_wrong_is_refused_with_its_form(url: str, said: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        open_store(url)
+    assert str(caught.value) == f"BERTH_STORE, a ConfigMap URL: {said}"
+
+
+def test_a_configmap_url_opens_a_store_that_asks_nothing_yet(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path_factory.mktemp("kube") / "config"
+    file.write_text(KUBECONFIG)
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    store = open_store("configmap://berth/ledger")
+    assert isinstance(store, ConfigMapStore)
+    store.close()
+
+
+def test_without_a_cluster_to_talk_to_the_store_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/no/such/file")
+    with pytest.raises(
+        SettingsError, match=r"^no cluster to talk to \(.*\): set KUBECONFIG to a kubeconfig$"
+    ):
+        open_store("configmap://berth/ledger")
+
+
+def test_documents_are_spread_evenly_by_the_last_part_of_their_key() -> None:
+    life = Life("1a2b", 32)
+    places = Counter(life.place("berth", f"domain/ip/node-{number}") for number in range(3200))
+    assert len(places) == 32
+    assert 60 < min(places.values()) <= max(places.values()) < 140
+    assert places.keys() == set(life.names("berth"))
+    assert life.place("berth", "domain/ip/zone/a") == life.place("berth", "domain/seat/zone/a")
+    assert life.place("berth", "pool/ip") != "berth"
+
+
+def test_a_place_is_the_same_in_every_process_and_release() -> None:
+    """It is where the documents of a ledger that is in use are: it can't be changed without a new format."""
+    life = Life("1a2b", 32)
+    keys = ("domain/ip/node-1", "domain/ip/node-2", "domain/licence/*", "pool/ip", "epoch")
+    assert [life.place("berth", key) for key in keys] == [
+        "berth-1a2b-26",
+        "berth-1a2b-06",
+        "berth-1a2b-11",
+        "berth-1a2b-31",
+        "berth",
+    ]
+
+
+def test_what_is_encoded_is_decoded_and_what_is_not_is_unreadable() -> None:
+    content = Content(
+        rev=7,
+        documents={"epoch": ("v1", b"\x00\xff"), "domain/ip/ü": ("v2", b"")},
+        intent=Intent("tx", 1.5, "berth-1a2b-00", {"a": b"1", "b": None}),
+        committed={"tx0": Committed(2.5, ("berth-1a2b-01",))},
+        life=Life("1a2b", 2, "uid", ("uid-0", "uid-1")),
+    )
+    assert decode(encode(content)) == content
+    for data in (b"", b"rubbish", encode(content)[:-5]):
+        assert decode(data) is UNREADABLE
+
+
+def test_an_intent_that_is_carried_out_writes_and_deletes_with_its_own_version() -> None:
+    content = Content(
+        documents={"a": ("v1", b"1"), "b": ("v1", b"1"), "c": ("v1", b"1")},
+        intent=Intent("tx", 0.0, "berth-1a2b-00", {"a": b"2", "b": None, "d": b"2"}),
+    )
+    done = applied(content)
+    assert done.documents == {"a": ("tx", b"2"), "c": ("v1", b"1"), "d": ("tx", b"2")}
+    assert done.intent is None
+    assert len(content.documents) == 3

@@ -1,0 +1,172 @@
+"""The DynamoDB store's parts that need no server: its URL, its clauses, the time it learns from answers."""
+
+import subprocess
+import sys
+from email.utils import formatdate
+from itertools import combinations
+
+import pytest
+
+from berth.errors import SettingsError
+from berth.stores import open_store, shown
+from berth.stores.base import EPOCH, LIMIT, chunks
+from berth.stores.dynamodb import clauses
+from berth.stores.dynamodb.clauses import SEALS, Stamp
+from berth.stores.dynamodb.clock import ServerClock
+from berth.stores.dynamodb.location import Location, parse
+
+SECRET = "s3cr3t"
+STAMP = Stamp("v2", 1000, 2)
+COMMON = {EPOCH: "e1", "cluster": "c1"}
+
+
+# The URL
+
+
+@pytest.mark.parametrize(
+    ("url", "location"),
+    [
+        ("dynamodb://berth", Location("berth")),
+        ("dynamodb://Berth_2.x-y?region=eu-central-1", Location("Berth_2.x-y", "eu-central-1")),
+        (
+            "dynamodb://berth?region=local&endpoint=http://127.0.0.1:8000",
+            Location("berth", "local", "http://127.0.0.1:8000"),
+        ),
+        ("dynamodb://berth?endpoint=https%3A%2F%2Fhost%2F", Location("berth", None, "https://host")),
+        ("dynamodb://berth?timeout=5", Location("berth", seconds=5.0)),
+    ],
+)
+def test_a_dynamodb_url_names_a_table_and_where_it_is(url: str, location: Location) -> None:
+    assert parse(url) == location
+    assert parse(location.url) == location
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("dynamodb://", "the form is dynamodb://TABLE[?region=REGION][&endpoint=URL][&timeout=SECONDS]"),
+        ("dynamodb://ab", "a table's name has 3 to 255 letters"),
+        ("dynamodb://berth/x", "a table's name has"),
+        ("dynamodb://berth#x", "the form is"),
+        (f"dynamodb://AKIA:{SECRET}@berth", "credentials have no place in it"),
+        (f"dynamodb://berth?endpoint=http://me:{SECRET}@host", "credentials have no place in it"),
+        ("dynamodb://berth?region=", "region= should be a region's name, such as eu-central-1"),
+        ("dynamodb://berth?region=EU", "region=EU should be"),
+        ("dynamodb://berth?endpoint=host:8000", "endpoint=host:8000 should be http://HOST[:PORT]"),
+        ("dynamodb://berth?endpoint=http://host/x", "should be http://HOST[:PORT]"),
+        ("dynamodb://berth?endpoint=http://host:x", "should be http://HOST[:PORT]"),
+        ("dynamodb://berth?timeout=0", "timeout=0 should be 1 to 30 seconds"),
+        ("dynamodb://berth?timeout=x", "timeout=x should be"),
+        ("dynamodb://berth?table=x", "there is no option 'table'; there are region, endpoint, timeout"),
+        ("dynamodb://berth?region=a&region=b", "an option stands in it twice"),
+        ("dynamodb://berth?region", "its options can't be read: they are NAME=VALUE, joined by &"),
+    ],
+)
+def test_a_dynamodb_url_that_can_t_be_meant_is_refused_without_a_secret(url: str, said: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        open_store(url)
+    text = str(caught.value)
+    assert text.startswith("BERTH_STORE, a DynamoDB URL: ")
+    assert said in text
+    assert SECRET not in text
+    assert SECRET not in shown(url)
+
+
+def test_without_the_boto3_package_the_url_is_refused_with_what_to_install() -> None:
+    script = (
+        "import sys; sys.modules['boto3'] = None\n"
+        "from berth.stores import open_store\n"
+        "from berth.errors import SettingsError\n"
+        "try: open_store('dynamodb://berth?region=eu-central-1')\n"
+        "except SettingsError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout == (
+        "BERTH_STORE: dynamodb://berth?region=eu-central-1 needs the package boto3: "
+        "pip install 'berth-scheduler[dynamodb]'\n"
+    )
+
+
+# Clauses
+
+
+def touched(items: list[clauses.Item]) -> list[str]:
+    """The keys of the items that a transaction names."""
+    parts = [next(iter(each.values())) for each in items]
+    return [(part.get("Key") or part["Item"])["key"]["S"] for part in parts]
+
+
+def commit(key: str, seal: int, **expected: str | None) -> list[clauses.Item]:
+    return clauses.transaction("berth", {key: b"1"}, {**COMMON, **expected}, STAMP, seal)
+
+
+def test_commits_of_different_documents_meet_on_no_item_unless_they_check_the_same_seal() -> None:
+    """DynamoDB cancels transactions that meet, be it on an item that both only check."""
+    each = [set(touched(commit(f"domain/ip/{seal}", seal))) for seal in range(SEALS)]
+    assert all(one.isdisjoint(other) for one, other in combinations(each, 2))
+    assert set(touched(commit("domain/ip/a", 3))) & set(touched(commit("domain/ip/b", 3))) == {"\0seal/3"}
+
+
+def test_a_commit_checks_the_epoch_and_the_cluster_in_one_seal() -> None:
+    put, check = commit("domain/ip/n1", 2, **{"domain/ip/n1": "v1"})
+    assert put["Put"]["ConditionExpression"] == "#version = :version"
+    assert check["ConditionCheck"]["ConditionExpression"] == "#epoch = :epoch AND #cluster = :cluster"
+    values = check["ConditionCheck"]["ExpressionAttributeValues"]
+    assert values == {":epoch": {"S": "e1"}, ":cluster": {"S": "c1"}}
+
+
+def test_a_change_of_the_epoch_meets_every_commit() -> None:
+    changed = touched(clauses.transaction("berth", {EPOCH: None}, COMMON, STAMP, 0))
+    assert all(set(changed) & set(touched(commit("a", seal))) for seal in range(SEALS))
+
+
+@pytest.mark.parametrize("keys", [[EPOCH], ["cluster"], [EPOCH, "cluster"], ["a"], ["a", EPOCH]])
+def test_no_transaction_names_an_item_twice(keys: list[str]) -> None:
+    """DynamoDB refuses that."""
+    expected = {**COMMON, "a": "v1", "b": None}
+    found = touched(clauses.transaction("berth", dict.fromkeys(keys, b"1"), expected, STAMP, 1))
+    assert len(set(found)) == len(found)
+
+
+def test_a_batch_with_all_that_is_expected_beside_it_fits_into_one_transaction() -> None:
+    batch = max(chunks([f"domain/ip/{i}" for i in range(300)]), key=len)
+    expected = {**COMMON, **dict.fromkeys(batch)}
+    items = clauses.transaction("berth", dict.fromkeys(batch, b"1"), expected, STAMP, 1)
+    assert len(items) <= LIMIT
+
+
+# The clock
+
+
+def test_the_clock_is_the_server_s_however_wrong_this_machine_s_is() -> None:
+    local = 50.0
+    clock = ServerClock(lambda: local, wall=lambda: 1_000.0)
+    assert clock.now() == 1_000.0
+    clock.learn(formatdate(2_000_000, usegmt=True), 49.9, 50.0)
+    assert 2_000_000 <= clock.now() <= 2_000_001.1
+
+
+def test_many_answers_tell_the_time_better_than_one() -> None:
+    """The header has whole seconds; where one ends is seen by an answer on either side."""
+    now = 0.0
+    clock = ServerClock(lambda: now, wall=lambda: 0.0)
+    for tenths in range(1, 40):
+        now = tenths / 10
+        clock.learn(formatdate(int(5_000.25 + now), usegmt=True), now - 0.01, now)
+    assert abs(clock.now() - (5_000.25 + now)) < 0.12
+
+
+def test_a_clock_that_was_set_is_learnt_anew() -> None:
+    now = 0.0
+    clock = ServerClock(lambda: now, wall=lambda: 0.0)
+    clock.learn(formatdate(5_000, usegmt=True), now, now)
+    now = 10.0
+    clock.learn(formatdate(9_000, usegmt=True), now, now)
+    assert 9_000 <= clock.now() <= 9_001
+
+
+@pytest.mark.parametrize("date", [None, "", "yesterday"])
+def test_an_answer_without_a_date_teaches_nothing(date: str | None) -> None:
+    clock = ServerClock(lambda: 1.0, wall=lambda: 7.0)
+    clock.learn(date, 1.0, 1.0)
+    assert clock.now() == 7.0
