@@ -9,7 +9,10 @@ STAMP := .venv/.berth-stamp
 SOURCES := $(wildcard shared functions tests)
 FAST := $(wildcard tests/unit tests/contract tests/functions)
 PYTEST_ARGS ?=
+WORKERS ?= 2
+SIDE_BY_SIDE = -n $(WORKERS)
 BENCH_ARGS ?=
+CHAOS_ARGS ?=
 LOCK_ARGS ?=
 
 .PHONY: help
@@ -64,12 +67,16 @@ redis: ## see that there is a redis-server for the tests, by apt-get where that 
 	  echo "make: without redis-server the tests on Redis are skipped" >&2; }
 
 .PHONY: test
-test: .venv redis controlplane ## all tests, those on a real kube-scheduler and a real Redis too
-	$(BIN)/pytest $(PYTEST_ARGS)
+test: .venv redis controlplane ## all tests, those on a real kube-scheduler and a real Redis too (WORKERS=0: one by one)
+	$(BIN)/pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 .PHONY: test-fast
 test-fast: .venv ## only the tests that need no control plane
-	$(BIN)/pytest $(FAST) $(PYTEST_ARGS)
+	$(BIN)/pytest $(FAST) $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+
+.PHONY: chaos
+chaos: .venv redis controlplane ## every fault on every store at full length, and docs/reliability.md anew (CHAOS_ARGS=--help)
+	$(BIN)/python -m tests.chaos --write docs/reliability.md $(CHAOS_ARGS)
 
 .PHONY: demo
 demo: .venv ## a day in the life of the ledger beside a naive counter, on nothing but Python

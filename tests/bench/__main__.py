@@ -11,12 +11,13 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from tests.bench import report
+from berth.errors import BerthError
+from tests.bench import costs, report
 from tests.bench.client import CallError
 from tests.bench.contenders import OWN, SERVERS, Tree, functions, the_floor
 from tests.bench.processes import BenchError
 from tests.bench.rounds import Contender, Measured, cases, measure
-from tests.bench.stores import STORES
+from tests.bench.stores import STORES, USUAL
 
 VERBS = ("filter", "prioritize")
 _NODES = 5000
@@ -27,15 +28,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     try:
-        measured = _run(options)
-    except (BenchError, CallError, OSError) as error:
+        figures = (_costs if options.what == "costs" else _calls)(options)
+    except (BenchError, BerthError, CallError, OSError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
-    lines, about = report.rows(measured), report.machine()
-    print(report.table(lines, about))
     if options.json:
-        options.json.write_text(json.dumps({"machine": about, "rows": lines}, indent=1))
+        options.json.write_text(json.dumps(figures, indent=1))
     return 0
+
+
+def _calls(options: argparse.Namespace) -> dict[str, object]:
+    lines, about = report.rows(_run(options)), report.machine()
+    print(report.table(lines, about))
+    return {"machine": about, "rows": lines}
+
+
+def _costs(options: argparse.Namespace) -> dict[str, object]:
+    cycles, sizes = costs.measure(options.stores, options.nodes, options.rounds, options.seconds)
+    about = report.machine()
+    print(f"{costs.tables(cycles, sizes)}\n\n{report.told(about)}")
+    return {"machine": about, "cycles": cycles, "sizes": sizes}
 
 
 def _run(options: argparse.Namespace) -> list[Measured]:
@@ -75,9 +87,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--nodes", type=_count, default=_NODES, help="nodes, and domains of the ledger")
     for name, known in (("cases", tuple(cases(_NODES))), ("verbs", VERBS), ("stores", STORES)):
-        parser.add_argument(
-            f"--{name}", type=_some(known), default=known, help=",".join(known), metavar="A,B"
-        )
+        usual = USUAL if known is STORES else known
+        what = f"some of {','.join(known)} (default: {'all' if usual is known else ','.join(usual)})"
+        parser.add_argument(f"--{name}", type=_some(known), default=usual, help=what, metavar="A,B")
     parser.add_argument(
         "--servers", type=_some(SERVERS), default=SERVERS[:1], help=",".join(SERVERS), metavar="A,B"
     )
@@ -90,13 +102,34 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--no-floor", dest="floor", action="store_false", help="without Go: no ratios then")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    _add_costs(parser.add_subparsers(dest="what", title="instead of filter and prioritize", metavar=""))
     return parser
+
+
+def _add_costs(parsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = parsers.add_parser(
+        "costs", help="what a claim costs in each store (costs --help)", description=costs.__doc__
+    )
+    parser.add_argument("--rounds", type=_count, default=3, help="rounds, each with every store in it")
+    parser.add_argument("--seconds", type=_seconds, default=1.5, help="how long each cell of a round takes")
+    parser.add_argument("--nodes", type=_count, default=1000, help="domains of the ledger, of 10 units each")
+    parser.add_argument("--stores", type=_some(STORES), default=STORES, help=",".join(STORES), metavar="A,B")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} should be a number above 0")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        if (seconds := float(text)) > 0:
+            return seconds
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} should be seconds above 0")
 
 
 def _some(known: Sequence[str]) -> Callable[[str], list[str]]:

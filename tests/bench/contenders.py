@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.bench import floor
 from tests.bench.bodies import ROOT
-from tests.bench.processes import Server, keeper, server
+from tests.bench.processes import Server, helper, server
 from tests.bench.rounds import FLOOR, Contender
 from tests.bench.stores import place
 
@@ -47,14 +47,19 @@ def functions(
     """The tree's functions on a filled ledger, one contender a server."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="berth-bench-")))
-        url = stack.enter_context(place(store, folder))
-        environment = {**tree.environment(), "BERTH_STORE": url}
-        kept = stack.enter_context(keeper(url, nodes, environment))
+        home = stack.enter_context(place(store, folder))
+        environment = {**tree.environment(), **home.environment, "BERTH_STORE": home.url}
+        kept = stack.enter_context(helper("keeper", home.url, nodes, environment))
+
+        def change() -> None:
+            kept.tell("")
+            kept.answer()
+
         yield [
             Contender(
                 "·".join(filter(None, (tree.label, store, "" if kind == "gthread" else kind))),
                 {verb: stack.enter_context(_served(tree, kind, verb, environment)) for verb in verbs},
-                kept.change,
+                change,
             )
             for kind in servers
         ]

@@ -26,25 +26,31 @@ class BenchError(Exception):
     """Why the bench can't go on, in a sentence for a person."""
 
 
-class Keeper:
-    """The process that filled a ledger; `change` lets it commit once more."""
+class Helper:
+    """A process that is told by lines what to do, and answers each with a line; its first one is `ready`."""
 
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
         self._process, self._log = process, log
 
-    def change(self) -> None:
-        self._ask("\n", "done")
+    def wait_ready(self) -> None:
+        self.answer()
 
-    def wait_filled(self) -> None:
-        self._ask("", "ready")
-
-    def _ask(self, line: str, answer: str) -> None:
+    def tell(self, line: str) -> None:
         assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(f"{line}\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._ended() from None
+
+    def answer(self) -> str:
         assert self._process.stdout is not None
-        self._process.stdin.write(line)
-        self._process.stdin.flush()
-        if self._process.stdout.readline().strip() != answer:
-            raise BenchError(f"the process that fills the ledger has ended: {_end_of(self._log)}")
+        if not (line := self._process.stdout.readline().strip()):
+            raise self._ended()
+        return line
+
+    def _ended(self) -> BenchError:
+        return BenchError(f"a process of the bench has ended: {_end_of(self._log)}")
 
 
 @dataclass(frozen=True)
@@ -72,15 +78,17 @@ def server(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[S
 
 
 @contextmanager
-def keeper(store: str, nodes: int, environment: Mapping[str, str]) -> Iterator[Keeper]:
-    """A filled ledger in an empty store."""
-    command = [sys.executable, "-m", "tests.bench.keeper", "--store", store, "--nodes", str(nodes)]
+def helper(
+    module: str, store: str, nodes: int, environment: Mapping[str, str], *more: str
+) -> Iterator[Helper]:
+    """A module of the bench at work on a store, once it is ready."""
+    command = [sys.executable, "-m", f"tests.bench.{module}", "--store", store, "--nodes", str(nodes), *more]
     with (
         _log() as log,
         _running(command, environment, log, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process,
     ):
-        found = Keeper(process, log)
-        found.wait_filled()
+        found = Helper(process, log)
+        found.wait_ready()
         yield found
 
 

@@ -36,13 +36,22 @@ def table(lines: Sequence[Mapping[str, object]], about: Mapping[str, str]) -> st
     body = [
         (
             *(row[name] for name in ("case", "verb", "contender")),
-            *(_ms(row[name]) for name in ("p50", "p99", "cpu")),
+            *(ms(row[name]) for name in ("p50", "p99", "cpu")),
             _ratio(row["ratio"]),
         )
         for row in lines
     ]
-    drawn = [_line(_HEAD), _line(("---", "---", "---", "---:", "---:", "---:", "---:")), *map(_line, body)]
-    return "\n".join([*drawn, "", "; ".join(f"{name} {value}" for name, value in about.items())])
+    return f"{markdown(_HEAD, body, 3)}\n\n{told(about)}"
+
+
+def markdown(head: Sequence[str], body: Sequence[Sequence[object]], words: int) -> str:
+    """A table whose first columns, so many, are words and the others numbers."""
+    rule = ["---"] * words + ["---:"] * (len(head) - words)
+    return "\n".join(map(_line, [head, rule, *body]))
+
+
+def told(about: Mapping[str, str]) -> str:
+    return "; ".join(f"{name} {value}" for name, value in about.items())
 
 
 def _row(each: Measured, floor: Measured | None) -> dict[str, object]:
@@ -63,7 +72,8 @@ def _line(cells: Sequence[object]) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def _ms(seconds: object) -> str:
+def ms(seconds: object) -> str:
+    """In milliseconds; nothing for what was not measured."""
     if not isinstance(seconds, float):
         return ""
     return f"{1000 * seconds:,.2f}" if seconds < 0.1 else f"{1000 * seconds:,.0f}"

@@ -13,15 +13,13 @@ import boto3
 import pytest
 
 from berth.errors import BerthError, StoreFailedError, StoreUnavailableError
-from berth.stores.base import EPOCH
 from berth.stores.dynamodb import DynamoStore
-from berth.stores.dynamodb.clauses import SEALS
 from berth.stores.dynamodb.link import Clients
 from berth.stores.dynamodb.location import Location
 from tests.support.dynamo import Table, cancelled, refused
 from tests.support.ledgers import Time
 from tests.support.motoserver import PATIENT
-from tests.support.races import in_threads, persistently
+from tests.support.races import persistently
 
 SECRET = "s3cr3t"
 COMMIT = "TransactWriteItems"
@@ -272,38 +270,3 @@ def test_where_nobody_listens_that_is_said(monkeypatch: pytest.MonkeyPatch) -> N
         f"(dynamodb://berth?region=eu-central-1&endpoint=http://127.0.0.1:{port}, connection refused); "
         "if this lasts, check the network, AWS' status, and the region and endpoint= in BERTH_STORE"
     )
-
-
-# Commits that meet
-
-
-def test_commits_that_meet_are_all_made_in_the_end(table: Table) -> None:
-    """DynamoDB cancels a transaction that meets another on an item, be it only checked: all these expect the
-    epoch and the cluster, by any of the seals."""
-    stores = [table.store() for _ in range(4)]
-    assert stores[0].commit({EPOCH: b"e", "cluster": b"c"}, {})
-    expected = {key: each.version for key, each in stores[0].read([EPOCH, "cluster"]).items()}
-    table.server.collide(table.name)
-    done: list[bool] = []
-
-    def commit(number: int) -> None:
-        done.extend(stores[number].commit({f"{number}": b"%d" % i}, expected) for i in range(10))
-
-    in_threads(commit, len(stores))
-    assert done == [True] * 40
-    assert {key: found.body for key, found in stores[0].read(["0", "3"]).items()} == {"0": b"9", "3": b"9"}
-
-
-def test_an_epoch_that_changes_stops_every_commit_that_expected_it(table: Table) -> None:
-    """Whichever seal it checks."""
-    first, second = table.store(), table.store()
-    assert first.commit({EPOCH: b"e", "cluster": b"c"}, {})
-    expected = {key: each.version for key, each in second.read([EPOCH, "cluster"]).items()}
-    assert first.commit({EPOCH: b"paused"}, {EPOCH: expected[EPOCH]})
-    for _ in range(2 * SEALS):
-        assert not second.commit({"b": b"late"}, expected)
-        assert not second.commit({"b": b"late"}, {EPOCH: None})
-    assert first.commit({EPOCH: None}, {"cluster": expected["cluster"]})
-    for _ in range(2 * SEALS):
-        assert not second.commit({"b": b"late"}, expected)
-        assert second.commit({"b": b"closed"}, {EPOCH: None, "cluster": expected["cluster"]})

@@ -1,7 +1,6 @@
 """Many processes and threads after the last units: exactly as many winners as units, and none with half.
 Real races on every store; each outcome is exact whatever the order was."""
 
-import multiprocessing
 import sys
 import threading
 from collections import Counter
@@ -17,7 +16,17 @@ from berth.ledger import Ledger
 from berth.stores import open_store
 from tests.support.ledgers import claim
 from tests.support.places import Place
-from tests.support.races import SECONDS, in_threads, persistently, reserve, running, started, used
+from tests.support.races import (
+    CONTEXT,
+    SECONDS,
+    in_threads,
+    persistently,
+    process,
+    reserve,
+    running,
+    started,
+    used,
+)
 
 PROCESSES, THREADS = 4, 16
 
@@ -77,11 +86,10 @@ def run(url: str, process: int, work: Work, barrier: Barrier, results: "Queue[li
 
 def race(place: Place, work: Work) -> Counter[str]:
     """How the work ended in each thread of each process, all started at once."""
-    spawn = multiprocessing.get_context("spawn")
-    barrier, results = spawn.Barrier(PROCESSES * THREADS), spawn.Queue()
-    arguments = [(place.url, i, work, barrier, results) for i in range(PROCESSES)]
-    with running([spawn.Process(target=run, args=each, daemon=True) for each in arguments]):
-        answers = Counter(answer for _ in arguments for answer in results.get(timeout=SECONDS))
+    barrier, results = CONTEXT.Barrier(PROCESSES * THREADS), CONTEXT.Queue()
+    workers = [process(run, place.url, number, work, barrier, results) for number in range(PROCESSES)]
+    with running(workers):
+        answers = Counter(answer for _ in workers for answer in results.get(timeout=SECONDS))
     assert answers.total() == PROCESSES * THREADS
     return answers
 

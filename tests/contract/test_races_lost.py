@@ -1,7 +1,6 @@
 """The ledger is lost under two processes that race for its units: from then on nobody wins any.
 Once it is rebuilt, exactly what its holders left is given out; other races are in test_races.py."""
 
-import multiprocessing
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -15,7 +14,7 @@ from berth.ledger import Ledger
 from berth.stores import open_store
 from tests.support.ledgers import claim, reopen
 from tests.support.places import Place
-from tests.support.races import SECONDS, in_threads, reserve, running, started, used
+from tests.support.races import CONTEXT, SECONDS, in_threads, process, reserve, running, started, used
 
 PROCESSES, THREADS, TRIES = 2, 8, 5
 
@@ -68,13 +67,15 @@ def outcome(call: Callable[[], object]) -> str:
 
 def test_after_a_loss_in_mid_race_nobody_wins_until_the_ledger_is_open_again(place: Place) -> None:
     """16 threads of two processes come and go; of four units, two turn out to be held when it is rebuilt."""
-    spawn = multiprocessing.get_context("spawn")
     all_of_us = PROCESSES * THREADS + 1
     loss = Loss(
-        spawn.Barrier(all_of_us), spawn.Event(), spawn.Barrier(all_of_us), spawn.Event(), spawn.Queue()
+        CONTEXT.Barrier(all_of_us),
+        CONTEXT.Event(),
+        CONTEXT.Barrier(all_of_us),
+        CONTEXT.Event(),
+        CONTEXT.Queue(),
     )
-    arguments = [(place.url, i, loss) for i in range(PROCESSES)]
-    workers = [spawn.Process(target=through_a_loss, args=each, daemon=True) for each in arguments]
+    workers = [process(through_a_loss, place.url, number, loss) for number in range(PROCESSES)]
     with started(place, ip=4) as ledger, running(workers), closing(open_store(place.url)) as store:
         loss.busy.wait(SECONDS)
         place.lose()

@@ -13,6 +13,7 @@ import pytest
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.harness import System, settled
 from tests.support.cluster import Cluster, Object, wait
+from tests.support.neighbours import MEASURED
 from tests.support.podwatch import PodWatch
 
 PATIENCE = 300.0
@@ -32,10 +33,9 @@ def creating(cluster: Cluster, count: int) -> Iterator[None]:
         made.result(PATIENCE)
 
 
-def tell(capsys: pytest.CaptureFixture[str], what: str) -> None:
-    """A measured line for whoever reads the run, however it is captured."""
-    with capsys.disabled():
-        print(f"\n  {what}")
+def tell(_: pytest.CaptureFixture[str], what: str) -> None:
+    """A line for whoever reads the run: its summary shows it."""
+    print(f"{MEASURED}{what}")
 
 
 def wait_held(seen: PodWatch, units: int, what: str, seconds: float = PATIENCE) -> None:

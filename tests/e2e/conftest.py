@@ -13,6 +13,8 @@ import pytest
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.harness import Berth, System
 from tests.support.cluster import Cluster, Object
+from tests.support.fixtures import PLACES
+from tests.support.places import Place
 
 
 class Systems:
@@ -55,6 +57,12 @@ class Systems:
             lines: list[Object] = system.berth.lines
             yield f"end of berth up's lines ({system.berth.folder.name})", "\n".join(map(str, lines[-30:]))
             yield f"end of berth up's stderr ({system.berth.folder.name})", system.berth.said()
+
+
+@pytest.fixture(params=["redis", "sqlite"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """One store of each kind, a file and a server: the others are under load in tests/chaos."""
+    return PLACES[request.param](request, tmp_path)
 
 
 @pytest.fixture

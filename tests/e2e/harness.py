@@ -22,7 +22,8 @@ from berth.documents import View
 from berth.ledger import Ledger
 from berth.stores import open_store
 from tests.controlplane.plane import ControlPlane
-from tests.support.cluster import Cluster, Object, Reply, is_finished, wait
+from tests.e2e.invariant import difference, more_than_there_is
+from tests.support.cluster import Cluster, Object, Reply, wait
 
 FUNCTIONS = Path(__file__).resolve().parents[2] / "functions"
 BERTH = str(Path(sys.executable).with_name("berth"))
@@ -95,7 +96,7 @@ class Berth:
         fresh.write_text(yaml.safe_dump_all(documents, sort_keys=False))
         fresh.rename(self.pools_file)
 
-    def start(self, seconds: float = 30) -> None:
+    def start(self, seconds: float = 120) -> None:
         """Returns when all functions answer and the first reconcile is through."""
         self.launch()
         self.wait_line(state="ready", function=None, since=self._begun, seconds=seconds)
@@ -120,7 +121,7 @@ class Berth:
             )
         threading.Thread(target=self._read, args=(self.process,), daemon=True).start()
 
-    def stop(self, how: signal.Signals = signal.SIGTERM, seconds: float = 15) -> int | None:
+    def stop(self, how: signal.Signals = signal.SIGTERM, seconds: float = 60) -> int | None:
         """The exit code, None if it was not running."""
         process, self.process = self.process, None
         if process is None:
@@ -139,7 +140,7 @@ class Berth:
         os.killpg(pid, signal.SIGKILL)
         return pid
 
-    def wait_line(self, since: int = 0, seconds: float = 10, **fields: object) -> Object:
+    def wait_line(self, since: int = 0, seconds: float = 60, **fields: object) -> Object:
         """The first line with these fields (None: absent) among those from number `since` on."""
 
         def found() -> Object | None:
@@ -161,7 +162,7 @@ class Berth:
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
 
-    def run(self, *arguments: str, seconds: float = 30) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
         """Another `berth` command in the same folder and environment."""
         return subprocess.run(
             [BERTH, *arguments],
@@ -229,63 +230,30 @@ class System:
     def start_scheduler(self) -> None:
         self.plane.start_scheduler(self.berth.scheduler_config)
 
-    def refusal_of(self, pod: str, seconds: float = 10) -> str:
+    def refusal_of(self, pod: str, seconds: float = 60) -> str:
         """The last event that says why the pod was not scheduled; it is waited for."""
         return wait(lambda: self.cluster.events_of(pod), seconds, f"an event of {pod}")[-1]
 
 
-def settled(system: System, seconds: float = 10, overcommitted: bool = False) -> Object:
+def settled(system: System, seconds: float = 60, overcommitted: bool = False) -> Object:
     """The invariant: one reconcile later claims are exactly the bound, unfinished pods, no domain gives more
     than it has, and nothing is left to mend. What that reconcile mended."""
     first = system.berth.reconcile()
     wait(lambda: not _difference(system), seconds, f"claims as the pods: {_difference(system)}")
     again = system.berth.reconcile()
     assert not any(again[key] for key in MENDED), f"there was more to mend: {again}"
-    over = [] if overcommitted else _overcommitted(system.berth.ledger())
+    over = [] if overcommitted else more_than_there_is(system.berth.ledger())
     assert not over, f"more given than there is: {over}"
     return first
 
 
 def _difference(system: System) -> Object:
     """What claims and pods say of the UIDs on which they differ."""
-    view = system.berth.ledger()
-    claims = {
-        # Of a Pool that was taken away a claim may say what it likes.
-        claim.uid: (claim.node, claim.state, {each.pool: each.count for each in held})
-        for claim in view.claims()
-        if (held := [each for each in claim.holdings if each.pool in view.pools])
-    }
-    pods = {
-        pod["metadata"]["uid"]: (pod["spec"]["nodeName"], "bound", units)
-        for pod in system.cluster.list_pods(None)
-        if pod["spec"].get("nodeName") and not is_finished(pod) and (units := _asked(pod, view))
-    }
-    differ = {uid: (claims.get(uid), pods.get(uid)) for uid in claims.keys() | pods.keys()}
-    found = {uid: pair for uid, pair in differ.items() if pair[0] != pair[1]}
+    found = difference(system.berth.ledger(), system.cluster.list_pods(None))
     if any(claim is not None and claim[1] == "reserved" for claim, _ in found.values()):
         # Only a reservation younger than bind's deadline may wait for the next look.
         system.berth.reconcile()
     return found
-
-
-def _asked(pod: Object, view: View) -> dict[str, int]:
-    """For pods of plain containers, which are all that the tests make; Berth's own rule is not asked."""
-    asked: dict[str, int] = {}
-    for container in pod["spec"]["containers"]:
-        for resource, amount in container.get("resources", {}).get("limits", {}).items():
-            if resource in view.resources and int(amount):
-                name = view.resources[resource].name
-                asked[name] = asked.get(name, 0) + int(amount)
-    return asked
-
-
-def _overcommitted(view: View) -> list[tuple[str, str, int, int | None]]:
-    return [
-        (pool, name, domain.used(pool, name), domain.capacity)
-        for pool, domains in view.domains.items()
-        for name, domain in domains.items()
-        if pool in view.pools and domain.used(pool, name) > (domain.capacity or 0)
-    ]
 
 
 def event(change: str, item: Object) -> dict[str, str]:

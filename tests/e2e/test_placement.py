@@ -6,6 +6,8 @@ How fast waiters are woken when units are released is tested elsewhere (test_wak
 import time
 from collections import Counter
 
+import pytest
+
 from berth.documents import View
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import CONTROL_PLANE, System, pool, settled
@@ -14,6 +16,7 @@ from tests.support.cluster import UNDERLAY_IP, Object, wait
 WORKERS = ("worker-1", "worker-2", "worker-3")
 
 
+@pytest.mark.alone
 def test_thirty_pods_fill_three_workers_and_the_next_waits_until_a_node_is_added(
     system_of: Systems,
 ) -> None:
@@ -53,6 +56,7 @@ def _capacity(view: View, node: str) -> int | None:
     return domains[node].capacity if node in domains else None
 
 
+@pytest.mark.alone
 def test_ten_pods_bind_at_once_when_one_of_300_nodes_has_the_pool(system_of: Systems) -> None:
     nodes: dict[str, Object] = {f"node-{number}": {} for number in range(299)}
     nodes["special"] = {"labels": {"network": "underlay"}}

@@ -70,10 +70,10 @@ def test_only_what_the_api_server_confirms_frees_a_unit(system_of: Systems) -> N
     assert "waiter" not in cluster.bound()
 
     cluster.finish_pod("job")
-    cluster.wait_bound("waiter", seconds=2)
+    cluster.wait_bound("waiter", seconds=30)
     cluster.create_pod("next")
     cluster.finish_pod("service", phase="Failed")
-    cluster.wait_bound("next", seconds=2)
+    cluster.wait_bound("next", seconds=30)
     assert settled(system)["released"] == 0, "the events should have freed them, not the reconcile"
     assert berth.claims() == [("next", "underlay-ip", 1), ("waiter", "underlay-ip", 1)]
 

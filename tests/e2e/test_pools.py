@@ -6,6 +6,8 @@ What a wrong Pool document is told is tested in tests/unit.
 import time
 from collections.abc import Sequence
 
+import pytest
+
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, pool, settled
 from tests.support.cluster import UNDERLAY_IP, Object, wait
@@ -53,7 +55,7 @@ def test_a_pod_of_several_pools_gets_all_of_them_or_none(system_of: Systems) -> 
     assert system.berth.claims("node-1") == [("four", "licence", 4)]
     assert system.berth.claims("node-3") == []
     cluster.delete_pod("four")
-    assert cluster.wait_bound("waiter", seconds=2) == {"waiter": "node-1"}
+    assert cluster.wait_bound("waiter", seconds=30) == {"waiter": "node-1"}
     settled(system)
     assert system.berth.claims("node-1") == [("waiter", "licence", 1), ("waiter", "underlay-ip", 1)]
 
@@ -79,7 +81,7 @@ def test_capacity_lowered_below_use_takes_nothing_and_gives_nothing(system_of: S
     assert any("scoer" in problem for problem in berth.reconcile()["problems"])
     assert _free(system) == (0, 1)
     berth.write_pools([pool(units=3)])
-    cluster.wait_bound("waiter", seconds=3)
+    cluster.wait_bound("waiter", seconds=30)
     settled(system)
     assert _free(system) == (0, 3)
 
@@ -88,6 +90,7 @@ def _free(system: System, name: str = "underlay-ip") -> tuple[int, int]:
     return system.berth.ledger().free[name]["node-1"]
 
 
+@pytest.mark.alone
 def test_an_annotation_changed_on_a_node_changes_its_capacity_and_wakes_the_waiter(
     system_of: Systems,
 ) -> None:
@@ -112,6 +115,7 @@ def test_an_annotation_changed_on_a_node_changes_its_capacity_and_wakes_the_wait
     settled(system)
 
 
+@pytest.mark.alone
 def test_pools_from_the_cluster_are_applied_used_and_taken_over_when_they_change(system_of: Systems) -> None:
     system = system_of(1, start_berth=False, pools=None)
     cluster, berth = system.cluster, system.berth

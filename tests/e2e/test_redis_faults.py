@@ -37,9 +37,9 @@ FAULTS = {
     "emptied": Fault(RedisServer.flush),
     "restarted without persistence": Fault(RedisServer.restart),
     "away for 10 s, its data on disk": Fault(
-        RedisServer.stop, RedisServer.start, "can't be reached", aof=True
+        RedisServer.stop, RedisServer.start, "connection refused", aof=True
     ),
-    "silent for 10 s": Fault(RedisServer.pause, RedisServer.resume, "did not answer"),
+    "silent for 10 s": Fault(RedisServer.pause, RedisServer.resume, "no answer within"),
 }
 
 

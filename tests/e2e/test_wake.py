@@ -13,7 +13,10 @@ import pytest
 from tests.e2e.faults.world import World, world_of
 from tests.e2e.harness import pool, settled
 from tests.support.cluster import Object, wait
+from tests.support.neighbours import MEASURED
 from tests.support.proxy import Fault, wait_reached
+
+pytestmark = pytest.mark.alone
 
 ROUNDS = 20
 AT_ONCE = 1.0
@@ -53,7 +56,7 @@ def seconds_to_bind(world: World, make_room: Callable[[], object], *names: str, 
 
 def tell(what: str, times: list[float]) -> None:
     low, middle, high = min(times), statistics.median(times), max(times)
-    print(f"{what}: min {low:.3f} s, median {middle:.3f} s, max {high:.3f} s of {len(times)}")
+    print(f"{MEASURED}{what}: min {low:.3f} s, median {middle:.3f} s, max {high:.3f} s of {len(times)}")
 
 
 def stays_pending(world: World, name: str, seconds: float) -> None:

@@ -60,11 +60,30 @@ def test_every_case_is_measured_on_every_store_with_both_verbs(tmp_path: Path) -
 
 def test_two_trees_and_two_servers_are_told_apart(tmp_path: Path) -> None:
     trees = ("--source", "old=functions", "--source", "new=functions", "--servers", "gthread,asgi")
+    few = ("--stores", "sqlite", "--cases", "changed", "--verbs", "filter")
     figures = tmp_path / "figures.json"
-    done = _finished(*_TINY, "--stores", "sqlite", "--cases", "changed", *trees, "--json", str(figures))
+    done = _finished(*_TINY, *few, *trees, "--json", str(figures))
     assert done.returncode == 0, done.stderr
     found = {row["contender"] for row in json.loads(figures.read_text())["rows"]}
     assert found == {"old·sqlite", "old·sqlite·asgi", "new·sqlite", "new·sqlite·asgi"}
+
+
+@pytest.mark.usefixtures("redis_installed")
+def test_what_a_claim_costs_is_measured_on_every_store_by_one_caller_and_by_many(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    tiny = ("--nodes", "20", "--rounds", "1", "--seconds", "0.1", "--stores", "sqlite,redis")
+    done = _finished("costs", *tiny, "--json", str(figures))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(figures.read_text())
+    cells = {(row["store"], row["callers"], row["domains"]) for row in found["cycles"]}
+    assert cells == set(product(("sqlite", "redis"), (1, 8, 64), ("any", "one")))
+    measured = [row for row in found["cycles"] if row["p50"] is not None]
+    assert measured
+    assert all(0 < row["p50"] <= row["p99"] for row in measured)
+    assert {row["store"]: row["bytes"] > 100 for row in found["sizes"]} == {"sqlite": True, "redis": True}
+    assert {row["store"]: row["requests"] > 0 for row in found["sizes"]} == {"sqlite": False, "redis": True}
+    lines = [line for line in done.stdout.splitlines() if line.startswith("| ")]
+    assert len(lines) == 2 + len(cells) + 2 + 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -84,7 +103,9 @@ def test_a_bench_that_is_stopped_leaves_no_process_behind(number: signal.Signals
     ("arguments", "told"),
     [
         (("--rounds", "0"), "'0' should be a number above 0"),
-        (("--stores", "sqlite,paper"), "no 'paper' here, only sqlite, redis"),
+        (("--stores", "sqlite,paper"), "no 'paper' here, only sqlite, redis, "),
+        (("costs", "--stores", "paper"), "no 'paper' here, only sqlite, redis, "),
+        (("costs", "--seconds", "0"), "'0' should be seconds above 0"),
         (("--source", "old=nowhere"), "should be LABEL=DIR"),
     ],
 )

@@ -18,6 +18,7 @@ from berth.ledger import Ledger
 from berth.ports import free_port
 from tests.e2e.harness import BERTH
 from tests.support.cluster import Cluster
+from tests.support.fixtures import PLACES
 from tests.support.ledgers import claim, ledger_on, two_pools
 from tests.support.objects import pool_document
 from tests.support.places import Place
@@ -34,6 +35,12 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(params=["redis", "sqlite"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A ledger in ConfigMaps would bring a cluster along, which could say who waits."""
+    return PLACES[request.param](request, tmp_path)
 
 
 @pytest.fixture

@@ -42,9 +42,9 @@ class ConfigMapServer:
     def new_name(self) -> str:
         return f"ledger-{next(self._numbers)}"
 
-    def url(self, name: str) -> str:
-        """Few shards: a new life is made often, and a commit over several of them is seen to."""
-        return f"configmap://default/{name}?shards=3&timeout=30"
+    def url(self, name: str, shards: int = 2) -> str:
+        """Few shards, since new lives are made often; a time-out for a machine that is busy."""
+        return f"configmap://default/{name}?shards={shards}&timeout=30"
 
     def objects(self, ledger: str) -> dict[str, Object]:
         """The ledger's ConfigMaps by name."""
@@ -107,7 +107,7 @@ class Opened:
     def store(self, api: ApiServer | None = None, clock: Callable[[], float] | None = None) -> ConfigMapStore:
         numbers = self._numbers
         made = ConfigMapStore(
-            parse(self.server.url(self.ledger)),
+            parse(self.server.url(self.ledger, shards=3)),
             api or self.api(),
             new_life=lambda: f"life{next(numbers)}",
             new_id=lambda: f"id-{next(numbers)}",

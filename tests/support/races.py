@@ -1,9 +1,11 @@
 """What tests of real races share: threads, processes, and calls that are made again as kube-scheduler would.
 Nothing here waits for luck: whoever waits, waits for the others, and SECONDS only end a test that hangs."""
 
+import multiprocessing
+import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from multiprocessing.process import BaseProcess
 
@@ -15,6 +17,11 @@ from tests.support.ledgers import ledger_on, opened
 from tests.support.places import Place
 
 SECONDS = 120
+# Each process is a copy of one that has imported all this already: an import costs more than a race.
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(
+    ["tests.support.races", *(f"berth.stores.{name}" for name in ("configmap", "dynamodb", "redis"))]
+)
 
 
 def persistently(call: Callable[[], object]) -> object:
@@ -42,6 +49,17 @@ def in_threads(work: Callable[[int], None], number: int) -> None:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def process(work: Callable[..., object], *arguments: object) -> BaseProcess:
+    """A process that does this work, in the environment that is this one's now."""
+    return CONTEXT.Process(target=_here, args=(dict(os.environ), work, *arguments), daemon=True)
+
+
+def _here(environment: Mapping[str, str], work: Callable[..., object], *arguments: object) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    work(*arguments)
 
 
 @contextmanager

@@ -3,9 +3,8 @@
 That its figures are of this commit is not checked: `make chaos` takes too long to be run for each.
 """
 
-from tests.chaos.faults import FAULTS
+from tests.chaos.faults import FAULTS, faults_of
 from tests.chaos.report import PAGE, cells
-from tests.chaos.runs import faults_of
 from tests.chaos.stores import STORES
 
 

@@ -65,7 +65,7 @@ class ConfigMapStore:
     def close(self) -> None:
         self._objects.close()
 
-    def _read(self, life: Life, keys: Collection[str]) -> dict[str, Document]:
+    def _read(self, life: Life, keys: Collection[str]) -> Mapping[str, Document]:
         head = self._lives.head_name
         places = {key: life.place(head, key) for key in keys}
         items = self._at_one_moment(life, sorted({*places.values()} - {head}))
@@ -74,7 +74,7 @@ class ConfigMapStore:
             document = _documents(items[name], items).get(key)
             if document is not None:
                 found[key] = Document(*document)
-        return found
+        return self._lives.give(found)
 
     def _at_one_moment(self, life: Life, shards: list[str]) -> dict[str, Item]:
         """These, the head, and the primaries of intents in them, as of the moment the first was asked for:

@@ -7,16 +7,19 @@ to finish it. Put back by hand without a deletion is noticed only by who has see
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from berth.errors import StoreUnavailableError
+from berth.stores.base import Document, Version
 from berth.stores.configmap.content import UNREADABLE, Content, Life, replaced
 from berth.stores.configmap.location import SHARDS
+from berth.stores.configmap.looks import SharedLook
 from berth.stores.configmap.objects import Item, Objects, Seen
 
 T = TypeVar("T")
 
+_GIVEN = 10_000  # documents remembered as read
 _TRIES = 20  # of a call that meets one loss after the other
 
 
@@ -31,8 +34,11 @@ class Lives:
         self.objects, self._new_life = objects, new_life
         self.head_name = objects.location.name
         self._known: dict[str, Item] = {}
+        self._looks: dict[str, SharedLook[Item]] = {}
+        self._head = SharedLook(self._look_at_head)
         self._lock = threading.Lock()
-        self._beginning = threading.RLock()
+        self._beginning = threading.Lock()
+        self._given: set[tuple[str, Version]] = set()
 
     def run(self, work: Callable[[Life], T]) -> T:
         """The work's result, in the life that is known; begun anew where that has proved lost."""
@@ -52,6 +58,19 @@ class Lives:
         """As last seen."""
         return self._known.get(name)
 
+    def give(self, documents: Mapping[str, Document]) -> Mapping[str, Document]:
+        """Remember that these have been read here."""
+        if len(self._given) > _GIVEN:
+            self._given = set()
+        self._given.update((key, document.version) for key, document in documents.items())
+        return documents
+
+    def is_over(self, key: str, version: Version | None, item: Item) -> bool:
+        """Whether the document had this version when it was read here, and has it no more: `item`, of what is
+        known, can't be older than what was read."""
+        found = item.content.documents.get(key)
+        return (key, version) in self._given and (found is None or found[0] != version)
+
     def newest(self) -> int:
         """The highest resourceVersion seen."""
         return max((item.version for item in list(self._known.values())), default=0)
@@ -63,6 +82,16 @@ class Lives:
             if life_of(head).id != life.id:
                 raise LostError
             return head
+        look = self._looks.get(name) or self._looks.setdefault(
+            name, SharedLook(lambda: self._look_at(name, life))
+        )
+        return look()
+
+    def head(self) -> Item:
+        """The head as it is now, of a life that is made whole."""
+        return self._head()
+
+    def _look_at(self, name: str, life: Life) -> Item:
         before = self.known(name)
         found = self.objects.get(name)
         if (
@@ -74,8 +103,7 @@ class Lives:
             raise LostError
         return self._remember(found)
 
-    def head(self) -> Item:
-        """The head as it is now, of a life that is made whole."""
+    def _look_at_head(self) -> Item:
         for _ in range(_TRIES):
             before = self.known(self.head_name)
             found = self.objects.get(self.head_name)
@@ -83,8 +111,7 @@ class Lives:
                 if life.uids and life.head == found.uid and not _went_back(before, found):
                     return self._remember(found)
                 if not life.uids:
-                    with self._beginning:
-                        self._finish(life)
+                    self._finish(life)
                     continue
             self._begin(found)
         raise self.objects.busy()
@@ -104,7 +131,7 @@ class Lives:
             if known is not None and found.name == self.head_name and life_of(known).id != life_of(found).id:
                 if known.version > found.version and known.uid == found.uid:
                     return found
-                self._known = {found.name: found}
+                self._known, self._looks = {found.name: found}, {}
             elif known is None or found.version > known.version:
                 self._known[found.name] = found
         return found

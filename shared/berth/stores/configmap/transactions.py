@@ -120,6 +120,8 @@ class Transactions:
         known = self._lives.known(name) if attempt.turns == 1 else None
         item = self._ready(known or self._lives.fetch(name, attempt.life), attempt)
         if known is not None and not as_expected(item.content.documents, expected):
+            if any(self._lives.is_over(key, version, item) for key, version in expected.items()):
+                return False
             item = self._ready(self._lives.fetch(name, attempt.life), attempt)
         if attempt.turns > 1 and attempt.landed(item.content.documents, writes):
             return True

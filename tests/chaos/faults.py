@@ -1,0 +1,122 @@
+"""The faults, one a row of docs/reliability.md: each strikes in the middle of pods that come and go.
+
+A fault's function returns when it has ended; what must hold then is judge.py's.
+"""
+
+import signal
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tests.chaos import stores
+from tests.chaos.churn import PATIENCE, Churn
+from tests.chaos.judge import recover
+from tests.chaos.kills import bind_killed, others_killed
+from tests.chaos.world import World
+from tests.support.cluster import wait
+
+LATE = "late"
+Suffer = Callable[[World, Churn], str]
+"""Returns what there is to say of it, empty for nothing."""
+
+
+class Outcome(NamedTuple):
+    """Pods bound from before the fault until after it; what the one reconcile mended; see Recovered."""
+
+    bound: int
+    mended: int
+    rebuilt: bool
+    seconds: float
+    note: str
+    lasted: float
+
+
+def suffer(world: World, fault: str) -> Outcome:
+    """The fault and all that must hold after it. Raises AssertionError where something does not."""
+    began = time.monotonic()
+    with world.cluster.watch_pods() as seen:
+        with world.churn(f"pod-{round(began)}") as churn:
+            world.wait_held(seen, world.form.before, "before the fault")
+            note = FAULTS[fault](world, churn)
+        recovered = recover(world, seen)
+    world.clean_up()
+    return Outcome(len(seen.bound_at), *recovered, note, time.monotonic() - began)
+
+
+def _of_store(name: str) -> Suffer:
+    def suffered(world: World, _: Churn) -> str:
+        with world.store.strikes[name]():
+            # kube-scheduler's events of one pod keep the text of the first: here is one that meets the fault.
+            world.cluster.create_pod(LATE)
+            time.sleep(world.form.outage if name in (stores.DOWN, stores.SILENT) else 3 * world.form.pace)
+            if name in (stores.DOWN, stores.SILENT) and name not in world.store.unnoticed:
+                wait(lambda: _told(world), PATIENCE, "an event of the pod tells of the store", every=0.2)
+        return ""
+
+    return suffered
+
+
+def _told(world: World) -> bool:
+    """That the pod waits for the store, and for nothing else (promise 9)."""
+    said = world.cluster.events_of(LATE)
+    return any("ledger" in each and "the pod will be retried" in each for each in said)
+
+
+def _apiserver_down(world: World, _: Churn) -> str:
+    if world.form.whole:
+        world.plane.stop_apiserver()
+        time.sleep(world.form.outage)
+        world.plane.start_apiserver()
+    else:
+        _signal_apiserver(world, signal.SIGSTOP)
+        time.sleep(world.form.outage)
+        _signal_apiserver(world, signal.SIGCONT)
+    return ""
+
+
+def _signal_apiserver(world: World, number: signal.Signals) -> None:
+    (process,) = (each.process for each in world.plane.components if each.name == "kube-apiserver")
+    assert process is not None
+    process.send_signal(number)
+
+
+def _events(mode: str) -> Suffer:
+    """For nodes too: one joins meanwhile."""
+
+    def suffered(world: World, churn: Churn) -> str:
+        world.faults.set("events", mode)
+        world.add_node()
+        churn.replace(2 * world.form.units)
+        time.sleep(world.form.silence)
+        world.faults.unset("events")
+        return f"{world.deliver_kept()} events" if mode == "kept" else ""
+
+    return suffered
+
+
+EVENTS: dict[str, Suffer] = {
+    "events lost": _events("lost"),
+    "events doubled": _events("doubled"),
+    "events late and reversed": _events("kept"),
+}
+FAULTS: dict[str, Suffer] = {
+    "bind killed after each call it makes": bind_killed,
+    "every other function killed at bind's steps": others_killed,
+    stores.DOWN: _of_store(stores.DOWN),
+    stores.SILENT: _of_store(stores.SILENT),
+    stores.EMPTIED: _of_store(stores.EMPTIED),
+    stores.FAIL_OVER: _of_store(stores.FAIL_OVER),
+    "API server down": _apiserver_down,
+    **EVENTS,
+}
+
+
+def chosen(world: World, store: str) -> list[str]:
+    """The faults of this store; in the short form one of those of events, each on some store."""
+    mine = list(EVENTS)[world.part % len(EVENTS)]
+    return [each for each in faults_of(store) if world.form.whole or each == mine or each not in EVENTS]
+
+
+def faults_of(store: str) -> list[str]:
+    """Those that can befall it."""
+    return [fault for fault in FAULTS if fault not in stores.STORES[store].why_not]

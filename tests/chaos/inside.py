@@ -1,0 +1,264 @@
+"""What goes wrong inside a function's process; orders come as files in the folder FAULTS.
+
+bind names each call it makes and can die, or kill another, after any of them. release and inventory can lose,
+double and keep back events. reconcile lets the clock's ticks pass. What comes of it is not looked at here.
+"""
+
+import contextlib
+import functools
+import importlib
+import io
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar
+from unittest import mock
+from urllib.parse import urlsplit
+
+import urllib3
+
+from berth.ledger import Ledger
+from berth.serve import Response, serve
+from berth.stores.base import Changes, Document, Store
+
+FAULTS = Path(os.environ.get("FAULTS", "."))
+Answer = Callable[[Any], Response]
+T = TypeVar("T")
+BINDING = "POST binding"
+CUT, LOST, CHANGED = "cut", "answer lost", "changed"
+OK: Response = (b"{}", 200, {})
+PHASES = ("reserve", "confirm", "cancel", "release", "adopt")
+
+
+def faulty(name: str) -> Answer:
+    """The function's callable, as serve makes it, with its faults."""
+    if name == "bind":
+        _watch_calls()
+    answer = serve(importlib.import_module(f"berth.verbs.{name}").endpoint)
+    wrapped = {"bind": _ordered, "release": _told, "inventory": _told, "reconcile": _timeless}[name]
+    return functools.partial(wrapped, name, answer)
+
+
+# bind: one request at a time follows an order
+
+
+class _Here(threading.local):
+    """What this thread's request was ordered to do, the calls it has made, and what it is at."""
+
+    order: dict[str, Any] | None = None
+    calls: list[str]
+    phases: list[str]
+
+
+_here = _Here()
+
+
+def _ordered(_: str, answer: Answer, request: Any) -> Response:
+    order = _take() if request.method == "POST" else None
+    if order is None:
+        return answer(request)
+    _here.order, _here.calls, _here.phases = order, [], []
+    try:
+        return answer(request)
+    finally:
+        _here.order = None
+        _leave(order, _here.calls)
+
+
+def _take() -> dict[str, Any] | None:
+    """An order goes to one request; who renames it first has it."""
+    try:
+        (FAULTS / "order").rename(FAULTS / "taken")
+    except FileNotFoundError:
+        return None
+    order: dict[str, Any] = json.loads((FAULTS / "taken").read_text())
+    return order
+
+
+def _leave(order: dict[str, Any], calls: list[str]) -> None:
+    """The request came to its end without the step; the next one is to follow the order, if it may."""
+    if not (FAULTS / "taken").exists():
+        return  # it was carried out, on others
+    if order["tries"] > 1:
+        _write("taken", json.dumps({**order, "tries": order["tries"] - 1}))
+        (FAULTS / "taken").rename(FAULTS / "order")
+    else:
+        _done(calls, reached=False)
+
+
+def _done(calls: list[str], *, reached: bool) -> None:
+    (FAULTS / "taken").unlink()
+    _write("done", json.dumps({"calls": calls, "reached": reached}))
+
+
+def _step(call: str) -> None:
+    """A call was made. Only the first of its name is a step: a wake may patch a dozen pods."""
+    order = _here.order
+    if order is None:
+        return
+    step = ": ".join([*_here.phases, call])
+    if step in _here.calls:
+        return
+    _here.calls.append(step)
+    if step == order["step"]:
+        _done(_here.calls, reached=True)
+        _kill(order["victims"])
+
+
+def _kill(victims: Collection[int]) -> None:
+    """Process groups; none of them: this process, whose server starts a new worker."""
+    if not victims:
+        os.kill(os.getpid(), signal.SIGKILL)
+    for victim in victims:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(victim, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def _phase(name: str) -> Iterator[None]:
+    if _here.order is None:
+        yield
+        return
+    _here.phases.append(name)
+    try:
+        yield
+    finally:
+        _here.phases.pop()
+
+
+def _watch_calls() -> None:
+    for name in PHASES:
+        _within(Ledger, name)
+    _within(importlib.import_module("berth.verbs.bind"), "wake")
+    made = Ledger.__init__
+
+    def watched(self: Ledger, store: Store, **options: Any) -> None:
+        made(self, _Watched(store), **options)
+
+    mock.patch.object(Ledger, "__init__", watched).start()
+    sent = urllib3.PoolManager.request
+
+    def request(self: urllib3.PoolManager, method: str, url: str, **options: Any) -> Any:
+        return _sent(functools.partial(sent, self), method, url, options)
+
+    mock.patch.object(urllib3.PoolManager, "request", request).start()
+
+
+def _within(owner: Any, name: str) -> None:
+    real: Callable[..., Any] = getattr(owner, name)
+
+    @functools.wraps(real)
+    def wrapped(*arguments: Any, **options: Any) -> Any:
+        with _phase(name):
+            return real(*arguments, **options)
+
+    mock.patch.object(owner, name, wrapped).start()
+
+
+class _Watched:
+    """A store whose calls are steps."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.batches, self.close = store.batches, store.close
+
+    def read(self, keys: Collection[str]) -> Mapping[str, Document]:
+        return self._called("read", lambda: self._store.read(keys))
+
+    def commit(self, writes: Mapping[str, bytes | None], expected: Mapping[str, str | None]) -> bool:
+        return self._called("commit", lambda: self._store.commit(writes, expected))
+
+    def changes(self, since: str | None) -> Changes:
+        return self._called("changes", lambda: self._store.changes(since))
+
+    def _called(self, name: str, call: Callable[[], T]) -> T:
+        with _phase(name):
+            result = call()
+        _step(name)
+        return result
+
+
+def _sent(send: Callable[..., Any], method: str, url: str, options: dict[str, Any]) -> Any:
+    """One request to the API server; the first Binding goes the way it was ordered to."""
+    call = f"{method} {_kind(urlsplit(url).path)}"
+    order = _here.order
+    way = order["way"] if order is not None and call == BINDING and BINDING not in _here.calls else ""
+    if way == CHANGED:
+        pod = url.removesuffix("/binding")
+        send("PATCH", pod, headers=_merge(options["headers"]), body=_note(), timeout=options["timeout"])
+    answer = None if way == CUT else send(method, url, **options)
+    _step(call)
+    if way == CHANGED:
+        _here.phases.append("again")  # until the request's end
+    if way in (CUT, LOST):
+        if answer is not None:
+            answer.close()  # unread, it is no use to the next request
+        raise urllib3.exceptions.ProtocolError("the test cut the connection")
+    return answer
+
+
+def _kind(path: str) -> str:
+    """binding, status, pods, configmaps: what a path is about, without names."""
+    parts = path.strip("/").split("/")
+    below = parts[parts.index("namespaces") + 1 :] if "namespaces" in parts else parts[1:]
+    if len(below) == 4:
+        return below[3]
+    return {1: "namespace" if "namespaces" in parts else f"all {below[0]}", 2: below[-1]}.get(
+        len(below), below[1].removesuffix("s") if len(below) > 1 else path
+    )
+
+
+def _merge(headers: Mapping[str, str]) -> dict[str, str]:
+    return {**headers, "Content-Type": "application/merge-patch+json"}
+
+
+def _note() -> bytes:
+    return json.dumps({"metadata": {"annotations": {"chaos": str(time.monotonic_ns())}}}).encode()
+
+
+# Events
+
+
+def _told(name: str, answer: Answer, request: Any) -> Response:
+    mode = _text("events")
+    if request.method != "POST" or not mode:
+        return answer(request)
+    body, headers = request.get_data(), dict(request.headers.items())
+    if mode == "kept":
+        kept = {"function": name, "headers": headers, "body": body.decode()}
+        _write(f"kept-{time.monotonic_ns():020}-{name}", json.dumps(kept))
+    if mode != "doubled":
+        return OK
+
+    def once(_: int) -> Response:
+        stream = io.BytesIO(body)
+        return answer(
+            SimpleNamespace(method="POST", path=request.path, headers=request.headers, stream=stream)
+        )
+
+    with ThreadPoolExecutor(2) as twice:
+        return max(twice.map(once, range(2)), key=lambda response: response[1])
+
+
+def _timeless(_: str, answer: Answer, request: Any) -> Response:
+    ticking = request.headers.get("Ce-Source", "").endswith("/pingsources/reconcile")
+    return OK if ticking and (FAULTS / "no-tick").exists() else answer(request)
+
+
+def _text(name: str) -> str:
+    try:
+        return (FAULTS / name).read_text()
+    except FileNotFoundError:
+        return ""
+
+
+def _write(name: str, text: str) -> None:
+    fresh = FAULTS / f".{name}.{threading.get_ident()}"
+    fresh.write_text(text)
+    fresh.rename(FAULTS / name)

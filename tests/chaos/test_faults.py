@@ -1,0 +1,42 @@
+"""The short form of `make chaos`: all faults, one world a store.
+
+Bind's steps and the faults of events are shared out among the stores, which together cover each; the long
+form has each on every store. The seed is printed, and CHAOS_SEED sets it; timing is not fixed by it.
+"""
+
+import os
+import random
+import secrets
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.faults import chosen, suffer
+from tests.chaos.runs import told
+from tests.chaos.stores import STORES
+from tests.chaos.world import SHORT, world_of
+from tests.support.neighbours import MEASURED
+
+
+def the_seed() -> int:
+    """The same in all processes of one run: each store must know which steps are its own."""
+    given = os.environ.get("CHAOS_SEED")
+    run = os.environ.setdefault("PYTEST_XDIST_TESTRUNUID", secrets.token_hex(8))
+    return int(given) if given else random.Random(run).getrandbits(32)
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.usefixtures("redis_installed")
+def test_whatever_breaks_one_reconcile_later_the_ledger_equals_the_pods_and_all_that_fits_is_bound(
+    store: str, binaries: Path, tmp_path: Path
+) -> None:
+    seed = the_seed()
+    print(f"{MEASURED}chaos, {store}: seed {seed}")
+    with world_of(binaries, tmp_path, store, SHORT, seed) as world:
+        try:
+            for fault in chosen(world, store):
+                print(f"{fault} …")
+                outcome = suffer(world, fault)
+                print(f"{MEASURED}chaos, {store}: {fault}: {told(outcome)}; {outcome.lasted:.1f} s in all")
+        finally:
+            print(world.berth.said())  # shown for a failed test

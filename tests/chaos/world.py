@@ -1,0 +1,246 @@
+"""One store's world for all its faults: a control plane, Berth with faulty functions, a kube-scheduler.
+
+Pods come and go all through a fault. What must hold afterwards is in judge.py; nothing here decides that.
+"""
+
+import json
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
+
+import urllib3
+import yaml
+
+from berth.documents import View
+from berth.ledger import Ledger
+from berth.stores import open_store
+from berth.stores.base import Store
+from tests.chaos.churn import PATIENCE, Churn, deleted
+from tests.chaos.stores import STORES, Running
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.bursts import refusal_of, unbound
+from tests.e2e.faults.world import Faults
+from tests.e2e.harness import Berth, System, faulty_functions, pool
+from tests.support.cluster import Cluster, Object, wait
+from tests.support.podwatch import PodWatch
+
+ROOT = Path(__file__).resolve().parents[2]
+FAULTY = ("bind", "release", "inventory", "reconcile")
+MAIN = """
+import functions_framework
+
+from tests.chaos.inside import faulty
+
+answer = faulty("{name}")
+
+
+@functions_framework.http
+def {name}(request):
+    return answer(request)
+"""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How much of everything. A fault strikes once `before` units are held, lasts `outage` seconds, events
+    `silence`; pods are replaced every `pace` seconds. `backoff` is kube-scheduler's longest, None its own.
+
+    In the short form (not `whole`) the stores share bind's steps and the faults of events among them, and
+    the API server is not restarted but stopped for a while (SIGSTOP).
+    """
+
+    nodes: int
+    units: int
+    pods: int
+    before: int
+    outage: float
+    silence: float
+    whole: bool
+    replicas: int
+    backoff: int | None
+    pace: float
+
+    @property
+    def node_names(self) -> list[str]:
+        return [f"node-{number}" for number in range(1, self.nodes + 1)]
+
+
+SHORT = Form(6, 4, 30, 12, outage=3.0, silence=1.0, whole=False, replicas=1, backoff=1, pace=0.2)
+LONG = Form(20, 5, 130, 50, outage=10.0, silence=60.0, whole=True, replicas=2, backoff=None, pace=0.2)
+
+
+@dataclass
+class QuickBerth(Berth):
+    """Reconciles by its function; keeps one way to the ledger open, for each opening costs."""
+
+    opened: Store | None = None
+
+    def reconcile(self) -> Object:
+        """One that goes through: another may be at it, or what it needs come back a moment later."""
+        return wait(self._reconciled, PATIENCE, "a reconcile goes through", every=0.2)
+
+    def _reconciled(self) -> Object:
+        try:
+            reply = self.post("reconcile", {}, _ping())
+        except urllib3.exceptions.HTTPError:
+            return {}
+        return reply.body if reply.status == 200 else {}
+
+    def ledger(self) -> View:
+        if self.opened is None:
+            self.opened = open_store(self.store)
+        return Ledger(self.opened, while_closed=True).view()
+
+    def close(self) -> None:
+        if self.opened is not None:
+            self.opened.close()
+
+    def ready(self) -> set[tuple[str, int]]:
+        """Processes (function, replica) whose last word was that they answer."""
+        told = [line for line in list(self.lines) if "function" in line]
+        said = {(line["function"], line.get("replica", 1)): line["state"] for line in told}
+        return {which for which in self.replica_pids if said.get(which) == "ready"}
+
+
+def _ping() -> dict[str, str]:
+    return {
+        "Ce-Specversion": "1.0",
+        "Ce-Id": "1",
+        "Ce-Source": "chaos",
+        "Ce-Type": "dev.knative.sources.ping",
+    }
+
+
+class Step(NamedTuple):
+    """A call that bind makes where its Binding goes this way (kills.py)."""
+
+    way: str
+    call: str
+
+
+@dataclass
+class World(System):
+    """`nodes` are those there are now; `everything` all processes that should answer; `steps` bind's, once
+    they are known; `part` which of them are this store's in the short form."""
+
+    berth: QuickBerth
+    store: Running = field(kw_only=True)
+    form: Form = field(kw_only=True)
+    faults: Faults = field(kw_only=True)
+    dice: random.Random = field(kw_only=True)
+    part: int = 0
+    nodes: list[str] = field(default_factory=list)
+    everything: set[tuple[str, int]] = field(default_factory=set)
+    steps: list[Step] = field(default_factory=list)
+
+    @property
+    def units(self) -> int:
+        return len(self.nodes) * self.form.units
+
+    def churn(self, prefix: str) -> Churn:
+        dice = random.Random(self.dice.random())
+        return Churn(self.cluster, prefix, self.form.pods, self.units // 4, self.form.pace, dice)
+
+    def add_node(self) -> None:
+        name = f"node-{len(self.nodes) + 1}"
+        self.cluster.create_node(name)
+        self.nodes.append(name)
+
+    def clean_up(self) -> None:
+        """No pods, no claims, no fault, no events, the nodes of the beginning."""
+        self.faults.clear()
+        names = [pod["metadata"]["name"] for pod in self.cluster.list_pods()]
+        with ThreadPoolExecutor(8) as workers:
+            list(workers.map(lambda name: deleted(self.cluster, name), names))
+        for name in self.nodes[self.form.nodes :]:
+            self.cluster.delete_node(name)
+        del self.nodes[self.form.nodes :]
+        self.cluster.call("DELETE", "/api/v1/namespaces/default/events")
+        self.faults.set("no-tick")
+        self.berth.reconcile()
+        wait(lambda: not self.berth.ledger().claims(), PATIENCE, "no claims without pods")
+
+    def wait_held(self, seen: PodWatch, units: int, what: str) -> None:
+        try:
+            wait(lambda: seen.total >= units, PATIENCE, f"{units} units held {what}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {self.told(seen)}") from error
+
+    def told(self, seen: PodWatch) -> str:
+        """For a failure's report."""
+        waiting = Counter(refusal_of(pod)[:300] for pod in unbound(self))
+        answering = f"{len(self.berth.ready())} of {len(self.everything)} processes answer"
+        claims = Counter(claim.state for claim in self.berth.ledger().claims())
+        held = f"{seen.total} units are held, the ledger has {dict(claims)}"
+        return f"{held}, {answering}, pods wait for {waiting.most_common(5)}"
+
+    def deliver_kept(self) -> int:
+        """The events that were kept back, the last first; how many."""
+        kept = sorted(self.faults.folder.glob("kept-*"), reverse=True)
+        for each in kept:
+            event = json.loads(each.read_text())
+            each.unlink()
+            headers = {name: value for name, value in event["headers"].items() if name.startswith("Ce-")}
+            self.berth.post(event["function"], event["body"].encode(), headers)
+        return len(kept)
+
+
+@contextmanager
+def world_of(binaries: Path, folder: Path, store_name: str, form: Form, seed: int) -> Iterator[World]:
+    with ControlPlane(binaries, folder / "plane") as plane:
+        cluster = Cluster(plane.url, plane.admin_token, plane.ca_file)
+        with closing(cluster), STORES[store_name].start(folder, plane, cluster) as store:
+            with ThreadPoolExecutor(8) as workers:
+                list(workers.map(cluster.create_node, form.node_names))
+            faults = Faults(folder / "faults")
+            berth = _berth(folder, plane, store, faults, form)
+            with mock.patch.dict(os.environ, store.environment), _running(berth):
+                faults.set("no-tick")
+                plane.start_scheduler(_scheduler_config(berth, form))
+                part = (seed + [*STORES].index(store_name)) % len(STORES)
+                dice = random.Random(f"{seed} {store_name}")
+                world = World(
+                    plane, cluster, berth, store=store, form=form, faults=faults, dice=dice, part=part
+                )
+                world.nodes, world.everything = form.node_names, berth.ready()
+                yield world
+
+
+@contextmanager
+def _running(berth: QuickBerth) -> Iterator[None]:
+    try:
+        berth.start(seconds=PATIENCE)
+        yield
+    finally:
+        berth.close()
+        berth.stop()
+
+
+def _berth(folder: Path, plane: ControlPlane, store: Running, faults: Faults, form: Form) -> QuickBerth:
+    return QuickBerth(
+        folder / "berth",
+        plane.kubeconfig(folder / "kubeconfig"),
+        [pool(units=form.units)],
+        {"FAULTS": str(faults.folder), "PYTHONPATH": str(ROOT)},
+        faulty_functions(folder, **{name: MAIN.format(name=name) for name in FAULTY}),
+        store=store.url,
+        replicas=form.replicas,
+    )
+
+
+def _scheduler_config(berth: Berth, form: Form) -> Path:
+    """As Berth wrote it, but for the longest back-off."""
+    if form.backoff is None:
+        return berth.scheduler_config
+    document = yaml.safe_load(berth.scheduler_config.read_text())
+    document |= {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": form.backoff}
+    short = berth.folder / "impatient.yaml"
+    short.write_text(yaml.safe_dump(document))
+    return short

@@ -1,0 +1,47 @@
+"""The ledger beside the pods: where they differ, and where more is given than there is.
+
+It looks at what it is handed, and asks nobody; who holds what at which moment is the pod watch's to say.
+"""
+
+from collections.abc import Iterable
+
+from berth.documents import View
+from tests.support.cluster import Object, is_finished
+
+
+def difference(view: View, listed: Iterable[Object]) -> Object:
+    """(claim, pod) by UID, each as (node, state, units by pool) or None, of those that are not the same."""
+    claims = {
+        # Of a Pool that was taken away a claim may say what it likes.
+        claim.uid: (claim.node, claim.state, {each.pool: each.count for each in held})
+        for claim in view.claims()
+        if (held := [each for each in claim.holdings if each.pool in view.pools])
+    }
+    pods = {
+        pod["metadata"]["uid"]: (pod["spec"]["nodeName"], "bound", units)
+        for pod in listed
+        if pod["spec"].get("nodeName") and not is_finished(pod) and (units := _asked(pod, view))
+    }
+    differ = {uid: (claims.get(uid), pods.get(uid)) for uid in claims.keys() | pods.keys()}
+    return {uid: pair for uid, pair in differ.items() if pair[0] != pair[1]}
+
+
+def _asked(pod: Object, view: View) -> dict[str, int]:
+    """For pods of plain containers, which are all that the tests make; Berth's own rule is not asked."""
+    asked: dict[str, int] = {}
+    for container in pod["spec"]["containers"]:
+        for resource, amount in container.get("resources", {}).get("limits", {}).items():
+            if resource in view.resources and int(amount):
+                name = view.resources[resource].name
+                asked[name] = asked.get(name, 0) + int(amount)
+    return asked
+
+
+def more_than_there_is(view: View) -> list[tuple[str, str, int, int | None]]:
+    """(pool, domain, units held, capacity) of the domains that are over-committed."""
+    return [
+        (pool, name, domain.used(pool, name), domain.capacity)
+        for pool, domains in view.domains.items()
+        for name, domain in domains.items()
+        if pool in view.pools and domain.used(pool, name) > (domain.capacity or 0)
+    ]
