@@ -87,7 +87,7 @@ def _events(mode: str) -> Suffer:
         world.faults.set("events", mode)
         world.add_node()
         churn.replace(2 * world.form.units)
-        time.sleep(world.form.silence)
+        time.sleep(world.form.silence if mode == "lost" else min(world.form.silence, world.form.outage))
         world.faults.unset("events")
         return f"{world.deliver_kept()} events" if mode == "kept" else ""
 

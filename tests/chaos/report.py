@@ -43,8 +43,8 @@ how long after the fault's end the last pod was bound. kube-scheduler holds back
 - Store emptied: the file deleted; FLUSHALL; the ConfigMaps deleted one by one; the table deleted, made anew.
 - Fail-over: the primary is killed after it answered for writes that its replica does not have.
 - API server down: killed, and started again after {outage:g} s; etcd goes on.
-- Events of pods and nodes, for {silence:g} s, in which a node joins: lost; doubled (two at once); kept back
-  and then delivered, the last first.
+- Events of pods and nodes, while a node joins: lost, for {silence:g} s; doubled (two at once);
+  kept back and then delivered, the last first. The last two for {outage:g} s.
 
 {nodes} nodes of {units} units, {pods} pods at any time, {replicas} processes of each function. {date}, commit
 {commit}, {machine}, seed {seed}, {minutes:.0f} minutes. DynamoDB is moto's server here.

@@ -49,8 +49,9 @@ def {name}(request):
 
 @dataclass(frozen=True)
 class Form:
-    """How much of everything. A fault strikes once `before` units are held, lasts `outage` seconds, events
-    `silence`; pods are replaced every `pace` seconds. `backoff` is kube-scheduler's longest, None its own.
+    """How much of everything. A fault strikes once `before` units are held and lasts `outage` seconds, where
+    events are lost `silence`; pods are replaced every `pace` seconds. `backoff` is kube-scheduler's longest,
+    None its own.
 
     In the short form (not `whole`) the stores share bind's steps and the faults of events among them, and
     the API server is not restarted but stopped for a while (SIGSTOP).

@@ -1,0 +1,224 @@
+"""What may happen, at random: hypothesis draws which of it, in which order, and shrinks what goes wrong.
+One thread runs at a time and no clock but the world's, so a failing example fails again."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from berth.apiserver import Client
+from berth.events import Event
+from berth.stores.base import Store
+from tests.contract.properties.api import NAMESPACE, NODES, bound_node
+from tests.contract.properties.calls import Order
+from tests.contract.properties.promises import ALL
+from tests.contract.properties.world import DELETE, World
+
+T = TypeVar("T")
+
+NAMES = ("p1", "p2", "p3", "p4", "p5")
+MOST_UNDER_WAY = 3
+
+asks = st.sampled_from([{"ip": 1, "seat": 1}, {"ip": 1}, {"seat": 1}, {"ip": 2, "seat": 1}])
+nodes = st.sampled_from(NODES)
+indexes = st.integers(0, 5)
+capacities = st.sampled_from([
+    {"ip": 3, "seat": 2}, {"ip": 2, "seat": 2}, {"ip": 2, "seat": 1}, {"ip": 1, "seat": 1},
+    {"ip": 0, "seat": 2}, None,
+])  # fmt: skip
+points = st.sampled_from([
+    "after commit", "before POST", "after POST", "before commit", "after read", "after changes", "after GET",
+    "before PATCH", "after PATCH", "after commit", "before POST", "after POST", "before commit",
+])  # fmt: skip
+trouble = st.builds(
+    Order, st.sampled_from(["kill", "lose", "out", "pause"]), points, st.sampled_from([1, 1, 2])
+)
+orders = st.lists(trouble, max_size=2)
+
+
+class Machine(RuleBasedStateMachine):
+    """See World; `numbers` are the promises that are looked at."""
+
+    def __init__(
+        self, store: Store, lose: Callable[[], None], client: Client, numbers: Sequence[int] = ALL
+    ) -> None:
+        super().__init__()
+        self.world = World(store, lose, client, numbers)
+
+    @initialize(asked=st.tuples(asks, asks, asks, asks))
+    def all_is_well(self, asked: tuple[Mapping[str, int], ...]) -> None:
+        self.world.set_node("n1", {"ip": 3, "seat": 2})
+        self.world.set_node("n2", {"ip": 2, "seat": 1})
+        self.world.reconcile()
+        for name, each in zip(NAMES, asked, strict=False):
+            self.world.create_pod(name, each)
+
+    def teardown(self) -> None:
+        if not self.world.promises.broken:
+            self.world.rest(kill=False)
+        if not self.world.promises.broken:
+            self.world.nothing_is_left_to_mend()
+        self.world.stop(kill=True)
+        self.every_promise_holds()
+
+    @invariant()
+    def every_promise_holds(self) -> None:
+        assert not self.world.promises.broken, self.world.promises.broken
+
+    # Pods come, run and go
+
+    @precondition(lambda self: self.unused())
+    @rule(asks=asks)
+    def a_pod_is_created(self, asks: Mapping[str, int]) -> None:
+        self.world.create_pod(self.unused()[0], asks)
+
+    @precondition(lambda self: self.living())
+    @rule(which=indexes, how=st.sampled_from(["delete", "delete in time", "finish"]), told=st.booleans())
+    def a_pod_ends(self, which: int, how: str, told: bool) -> None:
+        self.world.end_pod(one_of(self.bound() or self.living(), which), how)
+        if told and self.room():
+            self.world.deliver(self.world.events[-1])
+
+    @precondition(lambda self: self.waiting())
+    @rule(which=indexes, node=st.one_of(st.none(), nodes))
+    def somebody_else_writes_to_a_pod_or_binds_it(self, which: int, node: str | None) -> None:
+        self.world.interfere(one_of(self.waiting(), which), node)
+
+    # kube-scheduler calls
+
+    @precondition(lambda self: self.room() and self.waiting())
+    @rule(which=indexes, lost=orders, orders=orders)
+    def every_waiting_pod_is_tried(self, which: int, lost: Sequence[Order], orders: Sequence[Order]) -> None:
+        """All filtered, then all bound, for kube-scheduler does not wait for one bind before the next filter;
+        and one of them has trouble on its way."""
+        chosen = one_of(self.waiting(), which)
+        offered: dict[str, list[str]] = {}
+        for uid in self.waiting():
+            refused = self.world.filter(uid, lost if uid == chosen else ()).result
+            offered[uid] = (
+                [node for node in NODES if node not in refused] if isinstance(refused, dict) else []
+            )
+        for uid, left in offered.items():
+            if left:
+                self.world.bind(uid, one_of(left, which), orders if uid == chosen else ())
+
+    @precondition(lambda self: self.room() and self.waiting())
+    @rule(which=indexes, node=nodes, orders=orders)
+    def bind_a_pod_that_waits(self, which: int, node: str, orders: Sequence[Order]) -> None:
+        self.world.bind(one_of(self.waiting(), which), node, orders)
+
+    @precondition(lambda self: self.room() and self.world.names)
+    @rule(which=indexes, node=nodes, orders=orders)
+    def bind_a_pod_whatever_became_of_it(self, which: int, node: str, orders: Sequence[Order]) -> None:
+        self.world.bind(one_of(list(self.world.names), which), node, orders)
+
+    @precondition(lambda self: self.room())
+    @rule(which=indexes, asks=asks, order=trouble, rest=st.booleans())
+    def a_bind_meets_trouble(self, which: int, asks: Mapping[str, int], order: Order, rest: bool) -> None:
+        self.world.bind(*self.to_be_bound(which, asks), [order])
+        if rest:
+            self.world.rest(kill=True)
+
+    @precondition(lambda self: self.room())
+    @rule(which=indexes, asks=asks, other=indexes, elsewhere=st.booleans(), point=points, late=st.booleans())
+    def a_bind_is_overtaken(
+        self, which: int, asks: Mapping[str, int], other: int, elsewhere: bool, point: str, late: bool
+    ) -> None:
+        """By another, perhaps of the same pod; and, if late, by a deadline and reconcile before."""
+        uid, node = self.to_be_bound(which, asks)
+        there = node != NODES[0] if elsewhere else node == NODES[0]
+        call = self.world.bind(uid, node, [Order("pause", point)])
+        if late:
+            self.world.time.now += 5.0
+            self.world.reconcile()
+        if self.waiting():
+            self.world.bind(one_of(self.waiting(), other), NODES[0] if there else NODES[1])
+        if not call.ended:
+            self.world.go_on(call)
+
+    # Events come: late, doubled, in any order, forged, or not at all
+
+    @precondition(lambda self: self.room() and self.world.names)
+    @rule(which=indexes, named=st.one_of(st.none(), indexes), orders=orders)
+    def an_event_comes(self, which: int, named: int | None, orders: Sequence[Order]) -> None:
+        """One that was sent, or (`named`) a forged one."""
+        if named is not None:
+            self.world.deliver(self.forged(which, named), orders)
+        elif self.world.events:
+            self.world.deliver(one_of(self.world.events, which), orders)
+
+    # Nodes change, the ledger is lost, time passes, and reconcile comes by
+
+    @rule(node=nodes, capacities=capacities, told=st.booleans())
+    def a_node_changes(self, node: str, capacities: Mapping[str, int] | None, told: bool) -> None:
+        self.world.set_node(node, capacities)
+        if told and self.room():
+            self.world.deliver(self.world.events[-1])
+
+    @rule(seconds=st.sampled_from([0.5, 5.0]), what=st.sampled_from(["", "lost", "rest", "killed"]))
+    def time_passes(self, seconds: float, what: str) -> None:
+        """And the ledger is lost, or all that is under way ends or is killed and one reconcile follows."""
+        self.world.time.now += seconds
+        if what == "lost":
+            self.world.lose()
+        elif what:
+            self.world.rest(kill=what == "killed")
+
+    @precondition(lambda self: self.room())
+    @rule(orders=orders)
+    def reconcile(self, orders: Sequence[Order]) -> None:
+        self.world.reconcile(orders)
+
+    @precondition(lambda self: self.world.under_way)
+    @rule(which=indexes, orders=orders)
+    def a_paused_call_goes_on(self, which: int, orders: Sequence[Order]) -> None:
+        self.world.go_on(one_of(list(self.world.under_way), which), orders)
+
+    # Help
+
+    def forged(self, whose: int, named: int) -> Event:
+        """A pod's deletion, with the UID of one and the name of another."""
+        uids = list(self.world.names)
+        name = self.world.names[one_of(uids, named)]
+        metadata = {"name": name, "namespace": NAMESPACE, "uid": one_of(uids, whose)}
+        return Event(DELETE, {"kind": "Pod", "metadata": metadata})
+
+    def unused(self) -> list[str]:
+        used = {self.world.names[uid] for uid in self.living()}
+        return [name for name in NAMES if name not in used]
+
+    def living(self) -> list[str]:
+        return list(self.world.api.pods())
+
+    def waiting(self) -> list[str]:
+        return sorted(self.world.model.waiters(self.world.api.pods()))
+
+    def bound(self) -> list[str]:
+        return [uid for uid, pod in self.world.api.pods().items() if bound_node(pod)]
+
+    def to_be_bound(self, which: int, asks: Mapping[str, int]) -> tuple[str, str]:
+        """A waiting pod and a node that it fits; a new one, for which another goes, if there is none."""
+        if not self.world.kept.open:
+            self.world.reconcile()
+        if not self.fitting():
+            if self.living():
+                self.a_pod_goes(one_of(self.bound() or self.living(), which))
+            self.world.create_pod(self.unused()[0], asks)
+        pairs = self.fitting() or [(uid, node) for uid in self.waiting() for node in NODES]
+        return one_of(pairs, which)
+
+    def a_pod_goes(self, uid: str) -> None:
+        self.world.end_pod(uid, "delete")
+        self.world.deliver(self.world.events[-1])
+
+    def fitting(self) -> list[tuple[str, str]]:
+        return [(uid, node) for uid in self.waiting() for node in NODES if self.world.fits(uid, node)]
+
+    def room(self) -> bool:
+        return len(self.world.under_way) < MOST_UNDER_WAY
+
+
+def one_of(found: Sequence[T], which: int) -> T:
+    """The newest for 0, so that small examples are about what was made last."""
+    return found[-1 - which % len(found)]

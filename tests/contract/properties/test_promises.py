@@ -1,0 +1,69 @@
+"""The promises of design 5 hold in every store, whatever happens; and each is looked at sharply enough that a
+bug as it was seen in the field breaks it. BERTH_EXAMPLES=N draws N examples at random in their place."""
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from berth.stores import open_store
+from berth.stores.base import Store
+from tests.contract.properties.api import api_client
+from tests.contract.properties.bugs import BUGS
+from tests.contract.properties.machine import Machine
+from tests.contract.properties.memory import MemoryStore
+from tests.contract.properties.promises import ALL
+from tests.support.places import Place
+
+RANDOM = int(os.environ.get("BERTH_EXAMPLES", "0"))
+# What is looked at is the ledger and the verbs; a store's own trouble is in the store's own tests.
+EXAMPLES = {"sqlite": 60, "redis": 40, "redis-cluster": 15, "dynamodb": 8, "configmap": 4}
+TO_FIND_A_BUG = 25  # examples from each of so many seeds: those from one seed are much alike
+SEEDS = 20
+STEPS = 30
+
+
+def run(
+    store: Store,
+    lose: Callable[[], None],
+    examples: int,
+    numbers: Sequence[int] = ALL,
+    start: int | None = None,
+    **how: Any,
+) -> None:
+    client = api_client()
+    # The machine is made by hypothesis, which gives it nothing.
+    machine = type(
+        "Here", (Machine,), {"__init__": lambda self: Machine.__init__(self, store, lose, client, numbers)}
+    )
+    run_state_machine_as_test(
+        machine if start is None else seed(start)(machine),
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=STEPS,
+            deadline=None,
+            database=None,
+            print_blob=True,
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+            **how,
+        ),
+    )
+
+
+def test_whatever_happens_every_promise_holds(place: Place) -> None:
+    with closing(open_store(place.url)) as store:
+        run(store, place.lose, RANDOM or EXAMPLES[place.name], derandomize=not RANDOM)
+
+
+@pytest.mark.parametrize(("promise", "bug"), BUGS, ids=[f"{number} {bug.__name__}" for number, bug in BUGS])
+def test_a_bug_of_the_field_is_found_by_the_promise_it_breaks(promise: int, bug: Callable[[], Any]) -> None:
+    store = MemoryStore()
+    with bug(), pytest.raises(AssertionError, match=f"promise {promise}: "):
+        # Not shrunk: that it is found is what counts here.
+        for start in range(SEEDS):
+            run(store, store.lose, TO_FIND_A_BUG, (promise,), start, phases=[Phase.generate])
