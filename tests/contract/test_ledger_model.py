@@ -4,6 +4,7 @@ fails before or after its commit, a ledger that is lost and rebuilt; one call at
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -245,6 +246,8 @@ def claim_of(found: Claim) -> Claim:
     return Claim(**{**{name: getattr(asked, name) for name in asked.__struct_fields__}, "state": found.state})
 
 
+# One store will do: what is tested is the ledger. That the promises hold in every store: properties/.
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 def test_whatever_two_processes_call_the_ledger_holds_what_the_model_holds(place: Place) -> None:
     class Here(LedgerMachine):
         def __init__(self) -> None:
@@ -253,9 +256,7 @@ def test_whatever_two_processes_call_the_ledger_holds_what_the_model_holds(place
     run_state_machine_as_test(
         Here,
         settings=settings(
-            # What the model tests is the ledger (a store has its own tests); stores
-            # that take milliseconds a call would take minutes.
-            max_examples={"sqlite": 100, "redis": 50}.get(place.name, 8),
+            max_examples=100,
             stateful_step_count=40,
             suppress_health_check=[HealthCheck.too_slow],
         ),

@@ -64,6 +64,10 @@ def test_whatever_happens_every_promise_holds(place: Place) -> None:
 def test_a_bug_of_the_field_is_found_by_the_promise_it_breaks(promise: int, bug: Callable[[], Any]) -> None:
     store = MemoryStore()
     with bug(), pytest.raises(AssertionError, match=f"promise {promise}: "):
+        hunt(store, promise)
+
+
+def hunt(store: MemoryStore, promise: int) -> None:
+    for start in range(SEEDS):
         # Not shrunk: that it is found is what counts here.
-        for start in range(SEEDS):
-            run(store, store.lose, TO_FIND_A_BUG, (promise,), start, phases=[Phase.generate])
+        run(store, store.lose, TO_FIND_A_BUG, (promise,), start, phases=[Phase.generate])
