@@ -147,7 +147,7 @@ class World(System):
 
     def churn(self, prefix: str) -> Churn:
         dice = random.Random(self.dice.random())
-        return Churn(self.cluster, prefix, self.form.pods, self.units // 4, self.form.pace, dice)
+        return Churn(self.cluster, prefix, self.form.pods, self.form.before, self.form.pace, dice)
 
     def add_node(self) -> None:
         name = f"node-{len(self.nodes) + 1}"
