@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-import pytest
-
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.harness import System, settled
 from tests.support.cluster import Cluster, Object, wait
@@ -33,7 +31,7 @@ def creating(cluster: Cluster, count: int) -> Iterator[None]:
         made.result(PATIENCE)
 
 
-def tell(_: pytest.CaptureFixture[str], what: str) -> None:
+def tell(what: str) -> None:
     """A line for whoever reads the run: its summary shows it."""
     print(f"{MEASURED}{what}")
 

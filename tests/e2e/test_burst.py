@@ -5,8 +5,6 @@ It reports how long that took and how many binds were refused on the way, and as
 
 import time
 
-import pytest
-
 from tests.e2e.bursts import (
     PATIENCE,
     attempts_failed,
@@ -27,7 +25,7 @@ REASON = f"underlay-ip: 0 of {UNITS} free, 1 asked"
 
 
 def test_of_1050_pods_at_once_exactly_1000_are_bound_and_50_wait_with_a_reason(
-    system_of: Systems, place: Place, capsys: pytest.CaptureFixture[str]
+    system_of: Systems, place: Place
 ) -> None:
     system = system_of(NODES, pools=[pool(units=UNITS)], store=place.url)
     with system.cluster.watch_pods() as seen:
@@ -48,7 +46,6 @@ def test_of_1050_pods_at_once_exactly_1000_are_bound_and_50_wait_with_a_reason(
     assert len(seen.bound_at) == NODES * UNITS
     assert len(unbound(system)) == PODS - NODES * UNITS
     tell(
-        capsys,
         f"{place.name}: {PODS} pods created in {created:.1f} s, {NODES * UNITS} bound {took:.1f} s after the "
         f"first was created; {refused} binds refused, {others} attempts failed for other reasons",
     )

@@ -7,7 +7,6 @@ import signal
 import time
 from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.controlplane.plane import ControlPlane
@@ -53,7 +52,7 @@ def the_leader(system: System, *names: str) -> str:
 
 
 def test_the_leader_killed_in_mid_bind_leaves_nothing_that_the_next_one_does_not_finish(
-    system_of: Systems, place: Place, plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    system_of: Systems, place: Place, plane: ControlPlane, tmp_path: Path
 ) -> None:
     with Proxy(plane) as proxy:
         environment = {
@@ -84,7 +83,6 @@ def test_the_leader_killed_in_mid_bind_leaves_nothing_that_the_next_one_does_not
             other = "second" if killed == "first" else "first"
         assert leads(system, other)
     tell(
-        capsys,
         f"{place.name}: leader killed with {IN_FLIGHT} Bindings held and {before} of {NODES * UNITS} pods "
         f"bound, the last one bound {max(seen.bound_at.values()) - at:.1f} s later",
     )

@@ -73,7 +73,7 @@ def store() -> GatedStore:
 def one_looks_and_others_wait(store: GatedStore, others: int) -> tuple[Asking, list[Asking]]:
     """One whose look began before a write, and others who asked after it."""
     follower = Follower(store.changes)
-    follower._turn = waiting = Waiters()
+    follower._shared._turn = waiting = Waiters()
     first = Asking(follower)
     first.start()
     assert store.began.acquire(timeout=SECONDS)
@@ -149,7 +149,7 @@ def test_who_takes_the_view_while_the_next_look_is_under_way_gets_none_that_is_o
     taken: list[tuple[bool, int]] = []
 
     def take() -> None:
-        view = follower._outcome()
+        view = follower._shared._outcome()
         taken.append((view.open, len(view.free.get("ip", {}))))
 
     store.look = take

@@ -51,7 +51,8 @@ class Store(Protocol):
         """Write (None deletes) all documents or none.
 
         True when every key of `expected` had that version (None: did not exist), else False and nothing is
-        changed. Keys may be only expected, or only written; at most LIMIT. Durable when it returns.
+        changed. Keys may be only expected, or only written; at most LIMIT. Durable when it returns. When it
+        raises StoreUnavailableError it may have been done all the same.
         """
         ...
 

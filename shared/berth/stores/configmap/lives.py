@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from berth.errors import StoreUnavailableError
+from berth.looks import SharedLook
 from berth.stores.base import Document, Version
 from berth.stores.configmap.content import UNREADABLE, Content, Life, replaced
 from berth.stores.configmap.location import SHARDS
-from berth.stores.configmap.looks import SharedLook
 from berth.stores.configmap.objects import Item, Objects, Seen
 
 T = TypeVar("T")

@@ -14,12 +14,15 @@ class SharedLook(Generic[T]):
     def __init__(self, look: Callable[[], T]) -> None:
         self._look = look
         self._turn = threading.Condition()
-        self._begun = self._ended = 0
+        self._begun = self._ended = 0  # looks, counted
         self._found: list[T] = []
         self._error: BaseException | None = None
 
     def __call__(self) -> T:
+        """What a look found that began after the call. Raises what the look raises."""
         with self._turn:
+            # The next look is for all who came while this one was under way. With a look for each of them
+            # a burst of binds would queue up, and a store that hangs cost each its time-out.
             needed = self._begun + 1
             while self._ended < needed and self._begun != self._ended:
                 self._turn.wait()
