@@ -2,7 +2,8 @@
 It knows no resource and repeats nothing that might be done twice; what an answer means is the caller's."""
 
 import os
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,12 +13,12 @@ import urllib3
 import yaml
 from kubernetes import client, config
 
+from berth.causes import reason
 from berth.errors import ClusterRefusedError, ClusterUnavailableError, SettingsError
 
 Client = client.ApiClient
 
 _JSON = "application/json"
-_REASONS = {"NewConnectionError": "no connection", "ReadTimeoutError": "no answer in time"}
 
 
 class _Status(msgspec.Struct):
@@ -88,12 +89,26 @@ class ApiServer:
         *,
         again: bool = False,
     ) -> urllib3.BaseHTTPResponse:
+        request = self._prepared(method, path, timeout, body, headers)
+        try:
+            if method == "GET" or again:
+                # A connection that was closed while idle. What changes nothing may be sent again at once; a
+                # time-out may not (the caller's deadline), and a doubled Binding is bind's to decide.
+                with suppress(urllib3.exceptions.ProtocolError):
+                    return request()
+            return request()
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise self._unavailable(error) from error
+
+    def _prepared(
+        self, method: str, path: str, timeout: float, body: Any, headers: Mapping[str, str]
+    ) -> Callable[[], urllib3.BaseHTTPResponse]:
         """Raw, because the client's models cost more and create_namespaced_pod_binding raises after a Binding
         that succeeded (facts, 6)."""
         prepared = self._api.param_serialize(
             method=method, resource_path="", header_params=dict(headers), auth_settings=["BearerToken"]
         )
-        request = partial(
+        return partial(
             self._api.rest_client.pool_manager.request,
             method,
             f"{self.host}{path}",
@@ -103,23 +118,9 @@ class ApiServer:
             timeout=urllib3.Timeout(total=timeout),
             retries=False,
         )
-        try:
-            try:
-                return request()
-            except urllib3.exceptions.ProtocolError:
-                # A connection that was closed while idle. What changes nothing may be sent again at once;
-                # a time-out may not (the caller's deadline), and a doubled Binding is bind's to decide.
-                if method != "GET" and not again:
-                    raise
-                return request()
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise self._unavailable(error) from error
 
     def _unavailable(self, error: Exception) -> ClusterUnavailableError:
-        reason = type(getattr(error, "reason", None) or error).__name__
-        return ClusterUnavailableError(
-            f"the API server at {self.host} did not answer ({_REASONS.get(reason, reason)})"
-        )
+        return ClusterUnavailableError(f"the API server at {self.host} did not answer ({reason(error)})")
 
 
 def connect() -> ApiServer:
@@ -132,16 +133,26 @@ def configured() -> Client:
     settings = client.Configuration()
     # The client's own rules, but KUBECONFIG as it is now and not as it was when the client was imported.
     path = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    given = "KUBECONFIG" in os.environ or Path(path).exists()
     try:
-        if "KUBECONFIG" in os.environ or Path(path).exists():
+        if given:
             config.load_kube_config(config_file=path, client_configuration=settings)  # type: ignore[no-untyped-call]
         else:
             config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]
     except (config.ConfigException, yaml.YAMLError, OSError, TypeError) as error:
-        said = " ".join(str(error).split())
-        raise SettingsError(f"no cluster to talk to ({said}): set KUBECONFIG to a kubeconfig") from error
+        raise _without_a_cluster(error, path if given else "") from error
     settings.connection_pool_maxsize = 64  # bind runs 48 threads
     return Client(settings)
+
+
+def _without_a_cluster(error: Exception, path: str) -> SettingsError:
+    said = " ".join(str(getattr(error, "strerror", None) or error).split()).rstrip(".")
+    if isinstance(error, TypeError):  # what the client trips over is of no use to anybody
+        said = "it is not one"
+    if path and os.environ.get("KUBECONFIG"):
+        return SettingsError(f"no cluster to talk to ({path}: {said}); KUBECONFIG should name a kubeconfig")
+    where = f"{path}: " if path else ""
+    return SettingsError(f"no cluster to talk to ({where}{said}): set KUBECONFIG to a kubeconfig")
 
 
 def _explain(status: int, content: bytes, method: str, path: str) -> NoReturn:

@@ -11,7 +11,8 @@ from berth.policy.free import Free, Share
 from berth.policy.pools import Pool, by_resource
 from berth.stores.base import EPOCH
 
-REBUILD = "rebuild"  # who is rebuilding the ledger; it is lost with the ledger, and so stops a late opening
+REBUILD = "rebuild"  # who is rebuilding the ledger; a loss changes its version, which stops a late opening
+COPY = "copy "  # begins the mark where it is a copy that fills the ledger
 CLUSTER = "cluster"  # the identity of the cluster whose pods hold the claims
 _POOL, _DOMAIN = "pool/", "domain/"
 _NOWHERE: frozenset[str] = frozenset()
@@ -71,20 +72,25 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
     """The mark that the ledger may be trusted; `since` in Unix seconds.
 
-    `paused` names the store that a copy of the ledger goes to, as it may be shown; `moved` means that the
-    copy is what counts now. Every commit expects the epoch as it was: what was decided before is refused.
+    `to` names the store that a copy of the ledger goes to, as it may be shown: claims are paused meanwhile.
+    `moved` means that the copy is what counts now. Every commit expects the epoch as it was: what was decided
+    before is refused.
     """
 
     id: str
     since: float
-    paused: str = ""
+    to: str = ""
     moved: bool = False
+
+    @property
+    def paused(self) -> bool:
+        return bool(self.to) and not self.moved
 
     def trouble(self) -> PausedError | MovedError | None:
         """Why nothing may be claimed or freed here."""
         if self.moved:
-            return MovedError(self.paused)
-        return PausedError(self.paused) if self.paused else None
+            return MovedError(self.to)
+        return PausedError(self.to) if self.paused else None
 
 
 _epoch = msgspec.json.Decoder(Epoch)
@@ -106,7 +112,10 @@ def encode(document: Domain | Pool | Epoch) -> bytes:
 
 
 def decode_domain(body: bytes | None) -> Domain:
-    return Domain() if body is None else _domain.decode(body)
+    try:
+        return Domain() if body is None else _domain.decode(body)
+    except msgspec.DecodeError as error:
+        raise _other_version("a domain", error) from error
 
 
 def decode_epoch(body: bytes | None) -> Epoch | None:
@@ -137,6 +146,7 @@ class View:
 
     def __init__(self) -> None:
         self.epoch: Epoch | None = None
+        self.being_copied = False  # a copy of another ledger that has not ended
         self.pools: dict[str, Pool] = {}
         self.resources: dict[str, Pool] = {}
         self.domains: dict[str, dict[str, Domain]] = {}
@@ -163,6 +173,8 @@ class View:
             self._keys[uid] -= {key}
             if not self._keys[uid]:
                 del self._keys[uid]
+        if REBUILD in documents:
+            self.being_copied = (documents[REBUILD] or b"").startswith(COPY.encode())
         if EPOCH in documents:
             self.epoch = decode_epoch(documents[EPOCH])
 

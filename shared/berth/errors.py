@@ -42,7 +42,7 @@ class PausedError(RetryableError):
     def __init__(self, to: str) -> None:
         super().__init__(
             f"berth's ledger is being copied to {to}; claims are paused until that is done "
-            "(if the copy died: berth store resume)"
+            "(if the copy died: berth store resume, with this ledger's URL)"
         )
 
 

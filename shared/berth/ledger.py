@@ -2,7 +2,7 @@
 Written once for all stores. It never asks the API server: whether a pod is gone is the caller's to know."""
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 import msgspec
@@ -17,11 +17,12 @@ from berth.documents import (
     Epoch,
     Holding,
     View,
+    decode_epoch,
     domain_key,
     encode,
     pool_key,
 )
-from berth.errors import ContentionError, RebuildingError
+from berth.errors import ContentionError, MovedError, RebuildingError
 from berth.follow import Follower
 from berth.policy.pools import Pool
 from berth.stores.base import EPOCH, Store, Version
@@ -63,8 +64,11 @@ class Ledger:
     # What is there
 
     def check(self) -> None:
-        """Raise a store error if the store does not answer."""
-        self._store.read([EPOCH])
+        """Raise a store error if the store does not answer, MovedError if the ledger is elsewhere now."""
+        found = self._store.read([EPOCH]).get(EPOCH)
+        epoch = None if found is None else decode_epoch(found.body)
+        if epoch is not None and epoch.moved:
+            raise MovedError(epoch.to)
 
     def require_ours(self) -> None:
         """Raise OtherClusterError if the ledger is another cluster's."""
@@ -149,11 +153,14 @@ class Ledger:
 
         return self._commits.run({holding.key for holding in claim.holdings}, decide)
 
-    def release(self, uid: str, label: str | None = None) -> tuple[Holding, ...]:
+    def release(
+        self, uid: str, label: str | None = None, also: Iterable[Holding] = ()
+    ) -> tuple[Holding, ...]:
         """Drop every claim of a pod that the caller knows to be gone or finished; what was freed.
 
         With `label` (namespace/name) only claims that bear it: a forged event may pair a name that is gone
-        with the UID of a pod that lives.
+        with the UID of a pod that lives. `also` are holdings that the caller knows of: the view, by which
+        claims are found, may lag behind those that were made a moment before.
         """
 
         def decide(domains: Domains) -> tuple[tuple[Holding, ...], Writes]:
@@ -162,16 +169,19 @@ class Ledger:
                 return (), {}
             return decisions.released(uid, domains)
 
-        return self._commits.run(self.view().keys_of(uid), decide)
+        return self._commits.run({*self.view().keys_of(uid), *(each.key for each in also)}, decide)
 
-    def adopt(self, claim: Claim, *, anew: bool = True) -> tuple[Holding, ...] | None:
+    def adopt(
+        self, claim: Claim, *, anew: bool = True, also: Iterable[Holding] = ()
+    ) -> tuple[Holding, ...] | None:
         """Make `claim` the pod's only one, room or not: the pod runs there. None if nothing had to change,
-        else what was freed elsewhere.
+        else what was freed elsewhere. `also` as for `release`.
 
         With `anew` False only in place of a claim that stands: if there is none any more, the pod has gone
         and was released since the caller looked.
         """
-        return self._commits.run(_places(claim, self.view()), partial(decisions.adopted, claim, anew))
+        places = _places(claim, self.view()) | {each.key for each in also}
+        return self._commits.run(places, partial(decisions.adopted, claim, anew))
 
     def adopt_all(self, claims: Collection[Claim]) -> set[str]:
         """Adopt these claims, one a pod, in few commits; the UIDs of those for which something changed."""

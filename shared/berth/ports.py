@@ -1,4 +1,4 @@
-"""Free ports of 127.0.0.1, for processes that are started here; FREE_PORTS (20000-25999) narrows the choice.
+"""Free ports of 127.0.0.1, for processes started here; BERTH_PORTS (such as 20000-25999) narrows them.
 Free when looked at: it can't promise that nobody takes one before its process does."""
 
 import os
@@ -38,10 +38,10 @@ def free_ports(count: int) -> list[int]:
 
 
 def _choice() -> range:
-    told = os.environ.get("FREE_PORTS", f"{FIRST}-{LAST}")
+    told = os.environ.get("BERTH_PORTS", f"{FIRST}-{LAST}")
     first, _, last = told.partition("-")
     if not (first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) < 65536):
-        raise SettingsError(f"FREE_PORTS: {told!r} should be two ports, such as {FIRST}-{LAST}")
+        raise SettingsError(f"BERTH_PORTS: {told!r} should be two ports, such as {FIRST}-{LAST}")
     return range(int(first), int(last) + 1)
 
 

@@ -21,9 +21,12 @@ BINARIES = Path(__file__).resolve().parents[1] / "controlplane" / ".bin"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
+    if options.short and options.write:
+        parser.error("the page is for the full form: its text says what that does")
     form, began = (SHORT if options.short else LONG), time.monotonic()
     print(f"seed {options.seed}", flush=True)
     runs = Runs(BINARIES, form, options.seed, lambda what: print(what, flush=True))

@@ -46,7 +46,7 @@ how long after the fault's end the last pod was bound. kube-scheduler holds back
 - Events of pods and nodes, while a node joins: lost, for {silence:g} s; doubled (two at once);
   kept back and then delivered, the last first. The last two for {outage:g} s.
 
-{nodes} nodes of {units} units, {pods} pods at any time, {replicas} processes of each function. {date}, commit
+{nodes} nodes of {units} units, {pods} pods at any time, {replicas} of each function. {date}, commit
 {commit}, {machine}, seed {seed}, {minutes:.0f} minutes. DynamoDB is moto's server here.
 """
 
@@ -59,7 +59,7 @@ def page(outcomes: Mapping[tuple[str, str], Outcome | str], form: Form, seed: in
         nodes=form.nodes,
         units=form.units,
         pods=form.pods,
-        replicas=form.replicas,
+        replicas="one process" if form.replicas == 1 else f"{form.replicas} processes",
         date=f"{datetime.now(UTC):%Y-%m-%d}",
         commit=_commit(),
         machine=f"{os.cpu_count()} cores, Python {platform.python_version()}",

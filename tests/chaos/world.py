@@ -19,6 +19,7 @@ import urllib3
 import yaml
 
 from berth.documents import View
+from berth.errors import RetryableError
 from berth.ledger import Ledger
 from berth.stores import open_store
 from berth.stores.base import Store
@@ -32,6 +33,7 @@ from tests.support.cluster import Cluster, Object, wait
 from tests.support.podwatch import PodWatch
 
 ROOT = Path(__file__).resolve().parents[2]
+LATE = "late"
 FAULTY = ("bind", "release", "inventory", "reconcile")
 MAIN = """
 import functions_framework
@@ -95,9 +97,16 @@ class QuickBerth(Berth):
         return reply.body if reply.status == 200 else {}
 
     def ledger(self) -> View:
-        if self.opened is None:
-            self.opened = open_store(self.store)
-        return Ledger(self.opened, while_closed=True).view()
+        """One that is read: a store answers late on a busy machine, or a moment after its fault."""
+        return wait(self._looked, PATIENCE, "the ledger can be read", every=0.2)[0]
+
+    def _looked(self) -> list[View]:
+        try:
+            if self.opened is None:
+                self.opened = open_store(self.store)
+            return [Ledger(self.opened, while_closed=True).view()]
+        except RetryableError:
+            return []
 
     def close(self) -> None:
         if self.opened is not None:
@@ -228,12 +237,18 @@ def _berth(folder: Path, plane: ControlPlane, store: Running, faults: Faults, fo
     return QuickBerth(
         folder / "berth",
         plane.kubeconfig(folder / "kubeconfig"),
-        [pool(units=form.units)],
+        [pool(units=form.units), _late(form)],
         {"FAULTS": str(faults.folder), "PYTHONPATH": str(ROOT)},
         faulty_functions(folder, **{name: MAIN.format(name=name) for name in FAULTY}),
         store=store.url,
         replicas=form.replicas,
     )
+
+
+def _late(form: Form) -> Object:
+    """A Pool with room whatever else is held, so that filter always sends its pods on to bind."""
+    somewhere = {"matchLabels": {"kubernetes.io/hostname": form.node_names[0]}}
+    return pool(LATE, 100, nodeSelector=somewhere)
 
 
 def _scheduler_config(berth: Berth, form: Form) -> Path:

@@ -9,6 +9,7 @@ from berth.stores.redis.location import parse
 from tests.support.configmaps import ConfigMapServer, Opened
 from tests.support.dynamo import Table
 from tests.support.motoserver import ENVIRONMENT, MotoServer
+from tests.support.patience import be_patient
 from tests.support.redisserver import RedisServer
 
 
@@ -33,8 +34,9 @@ def opened(opened_at: Callable[[str], RedisStore]) -> Callable[[RedisServer], Re
 
 
 @pytest.fixture
-def configmaps(configmap_server: ConfigMapServer) -> Iterator[Opened]:
+def configmaps(configmap_server: ConfigMapServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opened]:
     """A ledger of this test's own in ConfigMaps."""
+    be_patient(monkeypatch)
     found = Opened(configmap_server, configmap_server.new_name())
     yield found
     found.close()
@@ -46,6 +48,7 @@ def table(moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     """A ledger's table in DynamoDB, as `berth store init` makes it."""
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
+    be_patient(monkeypatch)
     found = Table(moto_server)
     yield found
     found.close()

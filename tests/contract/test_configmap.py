@@ -101,8 +101,8 @@ def test_a_configmap_is_not_filled_beyond_what_kubernetes_takes(configmaps: Open
     said = re.escape(
         f"berth's ledger configmap://default/{configmaps.ledger}: one of its ConfigMaps is full (900,000 "
         f"bytes; Kubernetes takes 1 MiB); copy it to one of more shards: berth store copy "
-        f"configmap://default/{configmaps.ledger} configmap://default/OTHER?shards=N (N up to 512), and set "
-        "BERTH_STORE to that"
+        f"configmap://default/{configmaps.ledger} 'configmap://default/OTHER?shards=N' (N up to 512), and "
+        "set BERTH_STORE to that"
     )
     node = first.rpartition("/")[2]
     more = {f"domain/seat/{node}": os.urandom(20_000)}

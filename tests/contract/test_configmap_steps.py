@@ -11,7 +11,7 @@ import pytest
 from berth.errors import BerthError, ClusterUnavailableError, StoreUnavailableError
 from berth.stores.base import Store
 from berth.stores.configmap import ConfigMapStore
-from berth.stores.configmap.transactions import UNDECIDED_SECONDS
+from berth.stores.configmap.intents import UNDECIDED_SECONDS
 from tests.support.configmaps import Opened
 from tests.support.races import in_threads, persistently
 from tests.support.stage import KilledError
@@ -112,6 +112,18 @@ def test_what_is_undecided_is_waited_for_and_taken_out_when_it_is_left_behind(co
     assert [found.intent for found in configmaps.contents().values() if found.intent] != []
     assert write_all(other, keys, b"2")
     assert [found.intent for found in configmaps.contents().values() if found.intent] == []
+
+
+def test_what_others_left_and_others_settled_is_not_remembered_for_ever(configmaps: Opened) -> None:
+    keys = configmaps.apart()
+    watcher, other = configmaps.store(), configmaps.store()
+    assert other.commit(dict.fromkeys(keys, b"0"), {})
+    for body in (b"1", b"2", b"3"):
+        _leave_behind(configmaps, keys, configmaps.time)
+        watcher.changes(None)
+        configmaps.time.now += UNDECIDED_SECONDS
+        assert write_all(other, keys, body)
+        assert len(watcher._transactions._intents._met) == 1
 
 
 @pytest.mark.parametrize("wrong", [LONG, -LONG])

@@ -83,6 +83,8 @@ def played(tmp_path: Path) -> Iterator[Played]:
         driver = Driver(cluster, server.url, "berth")
         driver.start()
         try:
+            # A list of nodes that comes late has it try every pod again.
+            _until(lambda: driver._nodes, "the driver knows the node")
             yield Played(cluster, driver, extender)
         finally:
             driver.stop()

@@ -5,6 +5,7 @@ AWS documents. What every store promises is in test_store.py.
 """
 
 import os
+import re
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -172,23 +173,41 @@ def test_what_does_not_answer_is_given_up_after_its_time_and_not_sent_again(
 
 
 @pytest.mark.parametrize("why", ["ValidationError", "ItemCollectionSizeLimitExceeded"])
-def test_a_change_that_aws_does_not_take_names_the_document(table: Table, why: str) -> None:
+def test_a_change_that_aws_does_not_take_names_the_document_in_the_log_alone(
+    table: Table, caplog: pytest.LogCaptureFixture, why: str
+) -> None:
+    """A text with a node in it, which differs from pod to pod, makes kube-scheduler try again and again."""
     store = table.store(Time())
     store.read(["a"])
     table.server.fault(table.name, COMMIT, **cancelled("None", why, message="Item size is\ntoo much"))
     text = said(StoreFailedError, store.commit, {"a": b"1", "domain/ip/*": b"1"}, {})
-    assert text.endswith(f" refused the change of document 'domain/ip/*': {why}: Item size is too much")
+    assert text.endswith(f") refused the change ({why}); the function's log says of which document")
+    (logged,) = caplog.messages
+    assert logged.endswith(f" refused the change of document 'domain/ip/*': {why}: Item size is too much")
 
 
-def test_a_document_that_is_too_large_is_refused_before_it_is_sent(table: Table) -> None:
+def test_a_document_that_is_too_large_is_refused_before_it_is_sent(
+    table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
     store = table.store()
     assert store.commit({"a": os.urandom(390 * 1024)}, {})
     table.operations()
-    text = said(StoreFailedError, store.commit, {"b": b"1", "a": os.urandom(400 * 1024)}, {})
-    assert "document 'a' would take 409" in text
-    assert text.endswith("give the pool more domains (scope Node or Topology), or use another store")
+    texts = {
+        said(StoreFailedError, store.commit, {"b": b"1", key: os.urandom(size * 1024)}, {})
+        for key, size in (("a", 400), ("c", 410))
+    }
+    assert [text.partition("): ")[2] for text in texts] == [
+        "a domain holds more claims than an item takes (400 KB); use another store for this pool"
+    ]
+    assert [text.partition("): ")[2].partition(", and")[0][:24] for text in caplog.messages] == [
+        "document 'a' would take ",
+        "document 'c' would take ",
+    ]
     many = {f"{i}": os.urandom(200 * 1024) for i in range(22)}
-    assert "22 documents of 45" in said(StoreFailedError, store.commit, many, {})
+    assert said(StoreFailedError, store.commit, many, {}).endswith(
+        "): more claims change at once than a transaction takes (4 MB); use another store for these pools"
+    )
+    assert "22 documents of 45" in caplog.messages[-1]
     assert table.operations() == {}
 
 
@@ -220,6 +239,13 @@ def test_what_aws_refuses_for_another_reason_is_quoted(table: Table) -> None:
     table.server.fault(table.name, "TransactGetItems", **refused("SomethingNewException"))
     text = said(StoreFailedError, store.read, ["a"])
     assert text.endswith(" refused transact_get_items: SomethingNewException: AWS said so")
+
+
+@pytest.mark.parametrize("status", [200, 400, 404])
+def test_what_is_no_dynamodb_is_said_to_be_looked_for_in_the_url(table: Table, status: int) -> None:
+    table.server.fault(table.name, "DescribeTable", status=status, answer={})
+    text = said(StoreFailedError, table.store().read, ["a"])
+    assert re.search(r"\) refused describe_table: .*; check region= and endpoint= in BERTH_STORE$", text)
 
 
 def elsewhere(location: Location) -> DynamoStore:

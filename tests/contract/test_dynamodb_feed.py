@@ -5,12 +5,17 @@ the server's is the real one, which only moves on by what a test takes.
 """
 
 import time as real
+from collections.abc import Callable
+from itertools import count
+from typing import Any
 
+import boto3
 import pytest
 
-from berth.stores.base import Store
+from berth.stores.base import EPOCH, Store
 from berth.stores.dynamodb.clock import ServerClock
 from berth.stores.dynamodb.feed import TOMBSTONES, WIDE, WIDE_EVERY
+from berth.stores.dynamodb.link import Clients
 from tests.support.dynamo import Table
 from tests.support.ledgers import Time
 
@@ -118,6 +123,65 @@ def test_more_changes_than_one_answer_holds_are_all_told(table: Table) -> None:
     large = {f"large/{i}": real.time_ns().to_bytes(8, "big") * 40_000 for i in range(8)}
     assert store.commit(dict(large), {})
     assert {key: body for key, body in store.changes(None).documents.items() if key in large} == large
+
+
+# A new epoch
+
+
+def test_a_new_epoch_comes_with_what_was_committed_before_it_and_is_still_on_its_way(
+    table: Table, time: Time
+) -> None:
+    """The index has the epoch, and does not tell of the Pool before the next wide look."""
+    reader = table.store(time, clock=FixedClock(time))
+    cursor = reader.changes(None).cursor
+    past = Time()
+    past.now = time.now - 60
+    table.store(past, clock=FixedClock(past)).commit({"pool/ip": b"1"}, {})
+    assert dict(reader.changes(cursor).documents) == {}
+    assert table.store(time, clock=FixedClock(time)).commit({EPOCH: b"e"}, {EPOCH: None})
+    found = reader.changes(cursor)
+    assert (dict(found.documents), found.snapshot) == ({"pool/ip": b"1", EPOCH: b"e"}, True)
+    assert told(reader, found.cursor) == {}
+
+
+def test_an_epoch_that_comes_while_all_is_read_is_told_by_the_next_look(table: Table) -> None:
+    """A scan is not of one moment: it may be past a Pool when that is written, and then come to the epoch."""
+    writer = table.store()
+    assert writer.commit({"pool/ip": b"1", EPOCH: b"old"}, {})
+    late = table.store(clients=Clients(lambda: ScanningSession(meanwhile)))
+
+    def meanwhile() -> None:
+        assert writer.commit({"pool/ip": b"2"}, {})
+        assert writer.commit({EPOCH: b"new"}, {})
+
+    found = late.changes(None)
+    assert dict(found.documents) == {"pool/ip": b"1", EPOCH: b"old"}
+    found = late.changes(found.cursor)
+    assert dict(found.documents) == {"pool/ip": b"2", EPOCH: b"new"}
+    assert told(late, found.cursor) == {}
+
+
+class ScanningSession:
+    """Of boto3: its first scan comes to the epoch after all else, and others commit between."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        self._meanwhile = meanwhile
+
+    def client(self, *arguments: Any, **options: Any) -> Any:
+        client = boto3.session.Session().client(*arguments, **options)
+        scan, turns = client.scan, count(1)
+
+        def scanned(**request: Any) -> Any:
+            first = scan(**request)
+            if next(turns) > 1:
+                return first
+            self._meanwhile()
+            found = {item["key"]["S"]: item for item in scan(**request)["Items"]}
+            others = [item for item in first["Items"] if item["key"]["S"] != EPOCH]
+            return {**first, "Items": [*others, found[EPOCH]]}
+
+        client.scan = scanned
+        return client
 
 
 # Clocks

@@ -23,7 +23,7 @@ from berth.stores import open_store
 from berth.stores.base import Store
 from berth.verbs import bind, inventory, reconcile, release
 from tests.support.fixtures import PLACES
-from tests.support.ledgers import FaultyStore, claim, held, ledger_on, two_pools
+from tests.support.ledgers import FaultyStore, Time, claim, held, ledger_on, two_pools
 from tests.support.places import Place
 from tests.support.stage import Stage, staged
 
@@ -167,7 +167,10 @@ def store(place: Place) -> Iterator[FaultyStore]:
 
 
 def of(name: str, store: Store, *, while_closed: bool = False) -> Ledger:
-    return Ledger(store, cluster=lambda: name, while_closed=while_closed)
+    time = Time()  # a busy machine must not use up the ledger's patience
+    return Ledger(
+        store, clock=time, monotonic=time, sleep=time.sleep, cluster=lambda: name, while_closed=while_closed
+    )
 
 
 def test_a_ledger_of_no_cluster_serves_until_a_reconcile_makes_it_one_s(store: FaultyStore) -> None:

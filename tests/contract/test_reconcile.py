@@ -106,6 +106,23 @@ def test_a_wrong_pool_document_is_reported_and_changes_nothing(stage: Stage) -> 
     assert stage.claims() == {call.name: ("n1", "bound")}
 
 
+def test_a_pool_that_counts_another_resource_now_frees_nothing_of_running_pods(stage: Stage) -> None:
+    pools = stage.settings.pools
+    assert pools is not None
+    text = pools.read_text()
+
+    def count(resource: str) -> None:
+        pools.write_text(text.replace("spec: {", f"spec: {{resource: {resource}, "))
+        stage.reconcile()
+
+    count("example.com/ip")
+    holder = stage.add_pod("0", other="example.com/ip")
+    assert stage.bind(holder) == ""
+    count("example.com/address")
+    assert stage.bind(stage.add_pod("0", other="example.com/address")) == "ip: 0 of 1 free, 1 asked"
+    assert stage.claims() == {holder.name: ("n1", "bound")}
+
+
 def test_a_lost_ledger_gives_nothing_until_it_is_rebuilt(stage: Stage) -> None:
     holder, waiter = stage.add_pod(), stage.add_pod()
     assert stage.bind(holder) == ""

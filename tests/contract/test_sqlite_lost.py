@@ -19,6 +19,7 @@ import pytest
 from berth.errors import BerthError, StoreUnavailableError
 from berth.stores import sqlite
 from berth.stores.sqlite import SqliteStore
+from tests.support.races import SECONDS, persistently
 
 Removal = Callable[[Path], None]
 
@@ -170,6 +171,27 @@ def count_up(path: str, stop: Event, results: "Queue[tuple[list[str], list[str]]
     results.put((counted, errors))
 
 
+def seen_by(watcher: SqliteStore) -> tuple[str, int]:
+    """The life there is now, and its count."""
+    found = persistently(lambda: watcher.read(["n"])).get("n")
+    life, _, count = (found.body.decode() if found else ":0").partition(":")
+    return life, int(count)
+
+
+def lose_it_ten_times(path: Path, lose: Removal, watcher: SqliteStore) -> int:
+    """Each life once it has counted beyond 20; how many lives that were."""
+    lives = set[str]()
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        life, count = seen_by(watcher)
+        if count > 20 and len(lives) == 10:
+            break
+        if count > 20:
+            lives.add(life)
+            lose(path)
+    return len(lives)
+
+
 @pytest.mark.parametrize("lose", REMOVALS)
 def test_processes_that_hammer_a_file_that_is_deleted_again_and_again_lose_no_commit(
     path: Path, lose: Removal
@@ -177,31 +199,24 @@ def test_processes_that_hammer_a_file_that_is_deleted_again_and_again_lose_no_co
     """Were two files in use at once, or one with the other's -wal, a count would come twice."""
     spawn = multiprocessing.get_context("spawn")
     stop, results = spawn.Event(), spawn.Queue()
-    workers = [spawn.Process(target=count_up, args=(str(path), stop, results)) for _ in range(3)]
+    arguments = (str(path), stop, results)
+    workers = [spawn.Process(target=count_up, args=arguments, daemon=True) for _ in range(3)]
     for worker in workers:
         worker.start()
-    lives, watcher = set[str](), SqliteStore(path)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        found = watcher.read(["n"]).get("n")
-        life, _, count = (found.body.decode() if found else ":0").partition(":")
-        if int(count) > 20 and len(lives) == 10:
-            break
-        if int(count) > 20:
-            lives.add(life)
-            lose(path)
-    stop.set()
-    found_by = [results.get(timeout=30) for _ in workers]
+    watcher = SqliteStore(path)
+    try:
+        lives = lose_it_ten_times(path, lose, watcher)
+    finally:
+        stop.set()
+    found_by = [results.get(timeout=SECONDS) for _ in workers]
     for worker in workers:
-        worker.join(timeout=30)
-    assert len(lives) == 10
+        worker.join(timeout=SECONDS)
+    assert lives == 10
     assert [error for _, errors in found_by for error in errors] == []
     counted = Counter(body for bodies, _ in found_by for body in bodies)
     assert [body for body, times in counted.items() if times > 1] == []
-    life, _, last = watcher.read(["n"])["n"].body.decode().partition(":")
+    life, last = seen_by(watcher)
     # In a life that is over a count may be left out: it landed, but the file had gone before it was answered.
-    assert {body for body in counted if body.startswith(life)} == {
-        f"{life}:{i}" for i in range(int(last) + 1)
-    }
+    assert {body for body in counted if body.startswith(life)} == {f"{life}:{i}" for i in range(last + 1)}
     watcher.close()
     assert intact(path)

@@ -165,6 +165,20 @@ def test_batches_are_all_the_keys_once_and_each_can_be_committed_with_the_epoch(
     assert store.commit(dict.fromkeys(most, b"1"), {"epoch": None, "cluster": None})
 
 
+def test_a_ledger_s_documents_are_written_and_deleted_in_batches_that_expect_a_mark(store: Store) -> None:
+    """All documents at once, the cluster's too, as by a copy: each commit expects that there is no epoch, and
+    a mark."""
+    store.commit({"rebuild": b"mark"}, {})
+    expected = {"epoch": None, "rebuild": version(store, "rebuild")}
+    writes = {"cluster": b"uid", **{f"domain/p/node-{i}": b"%d" % i for i in range(120)}}
+    for batch in store.batches(writes):
+        assert store.commit({key: writes[key] for key in batch}, expected)
+    assert dict(store.changes(None).documents) == {**writes, "rebuild": b"mark"}
+    for batch in store.batches(writes):
+        assert store.commit(dict.fromkeys(batch), expected)
+    assert dict(store.changes(None).documents) == {"rebuild": b"mark"}
+
+
 def test_changes_are_a_snapshot_first_and_deltas_after(store: Store) -> None:
     store.commit({"a": b"1", "b": b"1"}, {})
     reader = Reader(store)

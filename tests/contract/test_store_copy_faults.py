@@ -233,3 +233,18 @@ def test_a_store_lost_during_a_copy_is_never_a_ledger_without_its_claims(pair: P
         for name, store in pair.stores.items():
             assert given[name] != "yes" or claims_in(store) == CLAIMS
     assert stops > 3
+
+
+def test_a_target_that_lost_documents_before_it_was_opened_is_filled_again(pair: Pair) -> None:
+    """As by a fail-over: the mark was written first, and so may be all that is left."""
+    between = 0
+    for last in calls_of(pair):
+        fill(pair)
+        with pytest.raises(KilledError):
+            copy(pair, dies_after(last))
+        if state(pair) == BETWEEN:
+            between += 1
+            assert pair.stores["target"].commit({"domain/ip/n2": None, "domain/ip/n9": b"{}"}, {})
+            assert copy(pair).claims == 3
+            check_moved(pair)
+    assert between

@@ -33,8 +33,8 @@ def test_a_plain_kube_scheduler_binds_a_pod_and_says_why_it_cannot_bind_another(
     cluster.create_node("node-1", cpu="2")
     cluster.create_pod("fits", {}, scheduler="default-scheduler", cpu="1")
     cluster.create_pod("too-big", {}, scheduler="default-scheduler", cpu="3")
-    assert cluster.wait_bound("fits", seconds=5) == {"fits": "node-1"}
-    messages = wait(lambda: cluster.events_of("too-big"), 5, "an event of the pod too-big")
+    assert cluster.wait_bound("fits") == {"fits": "node-1"}
+    messages = wait(lambda: cluster.events_of("too-big"), 60, "an event of the pod too-big")
     assert "Insufficient cpu" in messages[-1]
     condition = cluster.condition("too-big", "PodScheduled")
     assert condition is not None
@@ -42,7 +42,7 @@ def test_a_plain_kube_scheduler_binds_a_pod_and_says_why_it_cannot_bind_another(
     assert "too-big" in plane.scheduler_log("plain")
     plane.restart_scheduler("plain")
     cluster.create_node("node-2", cpu="4")
-    assert cluster.wait_bound("too-big", seconds=5) == {"too-big": "node-2"}
+    assert cluster.wait_bound("too-big") == {"too-big": "node-2"}
 
 
 @pytest.mark.parametrize("plane", [ALICE], indirect=True)

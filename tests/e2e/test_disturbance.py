@@ -24,7 +24,7 @@ def test_a_waiter_costs_at_most_three_filter_calls_in_30_idle_seconds(
     cluster.create_priority_class("urgent", 1000)
     for number in range(10):
         cluster.create_pod(f"holder-{number}", {UNDERLAY_IP: 10})
-    cluster.wait_bound(seconds=20)
+    cluster.wait_bound()
     before = counted.calls
     cluster.create_pod("waiter")
     # Without care kube-scheduler tries to preempt for it, and its own note on the pod wakes it again.
@@ -48,7 +48,7 @@ def test_pods_of_the_default_scheduler_on_the_same_nodes_are_not_disturbed(
     for number in range(2):
         cluster.create_pod(f"plain-{number}", {}, scheduler="default-scheduler", cpu="1")
         cluster.create_pod(f"counted-{number}", cpu="2")
-    cluster.wait_bound(seconds=20)
+    cluster.wait_bound()
     cluster.create_pod("plain-too-big", {}, scheduler="default-scheduler", cpu="3")
     cluster.create_pod("counted-too-big", cpu="3")
     for name in ("plain-too-big", "counted-too-big"):

@@ -4,11 +4,14 @@ The API server's watch is the judge: at no moment do a node's pods hold more tha
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from typing import Self
 
 import pytest
 
+from tests.e2e.faults.checks import HOLD_SECONDS
 from tests.e2e.faults.world import Background, World, world_of
 from tests.e2e.harness import event, pool, settled
 from tests.support.cluster import ApiError, Object, wait
@@ -19,6 +22,7 @@ UNITS = 4
 PODS = 100
 KEPT = 10
 PACE_SECONDS = 0.02  # so that binds, deletions and the loss overlap
+SLOW_SECONDS = 0.2  # once there are PODS: each that waits makes the next rebuild longer
 BINDING = r"/pods/pod/binding$"
 
 
@@ -49,19 +53,29 @@ def offered(world: World, pod: Object) -> Object:
 
 
 class Churn(threading.Thread):
-    """Creates pods and deletes bound ones, until all are created; `half` is set midway."""
+    """Creates pods and deletes bound ones: PODS of them, and more until `stop`; `half` is set midway."""
 
     def __init__(self, world: World) -> None:
         super().__init__(daemon=True)
         self._world, self._random = world, random.Random(3)
-        self.half, self._pace = threading.Event(), threading.Event()
+        self.half, self.stop, self._pace = threading.Event(), threading.Event(), threading.Event()
         self.failed: ApiError | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        self.join(60)
 
     def run(self) -> None:
         try:
-            for number in range(PODS):
+            for number in count():
+                if number >= PODS and self.stop.is_set():
+                    return
                 self._world.cluster.create_pod(f"pod-{number:03}")
-                self._pace.wait(PACE_SECONDS)
+                self._pace.wait(PACE_SECONDS if number < PODS else SLOW_SECONDS)
                 if number % 4 == 3:
                     self._delete_some()
                 if number == PODS // 2:
@@ -79,28 +93,24 @@ class Churn(threading.Thread):
 
 @pytest.mark.parametrize("what", ["ledger.db.life-*", "ledger.db*"])  # ledger.db alone: tests/chaos
 def test_a_ledger_deleted_under_load_is_rebuilt_and_no_unit_is_given_twice(world: World, what: str) -> None:
-    with world.cluster.watch_pods() as seen, world.scheduling():
-        churn = Churn(world)
-        churn.start()
-        assert churn.half.wait(30)
+    with world.cluster.watch_pods() as seen, world.scheduling(), Churn(world) as churn:
+        churn.stop.set()
+        assert churn.half.wait(60)
         lose(world, what)
         probe = {"metadata": {"name": "probe", "uid": "of-probe"}, "spec": pod_spec(world)}
         assert "is being rebuilt" in offered(world, probe)["Error"]
-        wait(churn_ended(churn), 30, "all pods are created")
+        wait(lambda: not churn.is_alive(), 60, "all pods are created")
+        wait(lambda: not world.binding(), 60, "the binds end that began before the loss")
         running = len(world.cluster.bound())
         report = world.berth.reconcile()
         assert (report["rebuilt"], report["adopted"]) == (True, running)
         assert running >= KEPT
-        wait(lambda: sum(world.cluster.per_node().values()) == len(NODES) * UNITS, 30, "all units are used")
+        wait(lambda: sum(world.cluster.per_node().values()) == len(NODES) * UNITS, 60, "all units are used")
         settled(world)
     assert churn.failed is None
     assert world.cluster.per_node() == dict.fromkeys(NODES, UNITS)
     assert set(seen.peak) <= set(NODES)
     assert max(seen.peak.values()) <= UNITS, seen.peak
-
-
-def churn_ended(churn: Churn) -> Callable[[], bool]:
-    return lambda: not churn.is_alive()
 
 
 def pod_spec(world: World) -> Object:
@@ -110,24 +120,24 @@ def pod_spec(world: World) -> Object:
 
 
 def test_a_ledger_deleted_again_and_again_under_load_gives_no_unit_twice(world: World) -> None:
-    with world.cluster.watch_pods() as seen, world.scheduling():
-        churn = Churn(world)
-        churn.start()
-        losses = 0
+    losses = 0
+    with world.cluster.watch_pods() as seen, world.scheduling(), Churn(world) as churn:
         while churn.is_alive():
             lose(world)
             rebuild(world)
             losses += 1
-        wait(lambda: sum(world.cluster.per_node().values()) == len(NODES) * UNITS, 30, "all units are used")
+            if losses > 3:
+                churn.stop.set()
+        wait(lambda: sum(world.cluster.per_node().values()) == len(NODES) * UNITS, 60, "all units are used")
         settled(world)
-    assert losses > 3
     assert churn.failed is None
+    assert losses > 3
     assert max(seen.peak.values()) <= UNITS, seen.peak
 
 
 def rebuild(world: World) -> None:
     """A reconcile may find that the ledger was lost under its hands; then it answers 503, and is retried."""
-    wait(lambda: world.berth.post("reconcile", {}).status == 200, 10, "a reconcile goes through")
+    wait(lambda: world.berth.post("reconcile", {}).status == 200, 60, "a reconcile goes through")
     assert world.berth.ledger().open
 
 
@@ -145,7 +155,7 @@ def test_a_binding_on_its_way_while_the_ledger_is_lost_cannot_land_after_the_reb
     assert set(errors.values()) == {""}
     pod, rival = world.cluster.create_pod("pod"), world.cluster.create_pod("rival")
     with world.cluster.watch_pods() as seen:
-        rule = world.proxy.on("POST", BINDING, held(10), times=1)
+        rule = world.proxy.on("POST", BINDING, held(HOLD_SECONDS), times=1)
         call = Background(lambda: world.bind(pod, NODES[0]))
         wait_reached(rule)
         lose(world)
@@ -153,7 +163,7 @@ def test_a_binding_on_its_way_while_the_ledger_is_lost_cannot_land_after_the_reb
         assert world.bind(rival, NODES[0]) == ""
         rule.resume.set()
         assert call.result()
-        assert rule.done.wait(5)
+        assert rule.done.wait(60)
     assert world.node_of(pod) is None
     assert seen.peak[NODES[0]] == UNITS
     settled(world)
@@ -163,9 +173,9 @@ def test_a_binding_that_lands_before_the_rebuild_is_adopted_by_it(world: World) 
     rivals(world)
     pod, rival = world.cluster.create_pod("pod"), world.cluster.create_pod("rival")
     with world.cluster.watch_pods() as seen:
-        rule = world.proxy.on("POST", BINDING, Fault(after=10), times=1)
+        rule = world.proxy.on("POST", BINDING, Fault(after=HOLD_SECONDS), times=1)
         call = Background(lambda: world.bind(pod, NODES[0]))
-        wait(lambda: world.node_of(pod), 5, "the Binding is made, its answer on its way")
+        wait(lambda: world.node_of(pod), 60, "the Binding is made, its answer on its way")
         lose(world)
         rule.resume.set()
         assert call.result() == ""
@@ -178,7 +188,7 @@ def test_a_binding_that_lands_before_the_rebuild_is_adopted_by_it(world: World) 
 
 def test_a_bind_caught_before_its_reservation_gets_no_unit_of_a_ledger_that_was_lost(world: World) -> None:
     pod = world.cluster.create_pod("pod")
-    rule = world.proxy.on("GET", r"/pods/pod$", held(10), times=1)
+    rule = world.proxy.on("GET", r"/pods/pod$", held(HOLD_SECONDS), times=1)
     call = Background(lambda: world.bind(pod, NODES[0]))
     wait_reached(rule)
     lose(world)

@@ -14,6 +14,7 @@ from tests.e2e.harness import CONTROL_PLANE, System, pool, settled
 from tests.support.cluster import UNDERLAY_IP, Object, wait
 
 WORKERS = ("worker-1", "worker-2", "worker-3")
+SOON = 30.0  # on a busy machine; after a minute the next tick would do it, and hide an event that does not
 
 
 @pytest.mark.alone
@@ -25,7 +26,7 @@ def test_thirty_pods_fill_three_workers_and_the_next_waits_until_a_node_is_added
     with cluster.watch_pods() as seen:
         for number in range(30):
             cluster.create_pod(f"pod-{number}")
-        cluster.wait_bound(seconds=30)
+        cluster.wait_bound()
         cluster.create_pod("waiter")
         said = system.refusal_of("waiter")
     assert seen.peak == dict.fromkeys(WORKERS, 10)
@@ -43,9 +44,9 @@ def test_thirty_pods_fill_three_workers_and_the_next_waits_until_a_node_is_added
     assert system.berth.claims("worker-4") == [("waiter", "underlay-ip", 1)]
 
     cluster.delete_node("worker-4")
-    wait(lambda: _capacity(system.berth.ledger(), "worker-4") is None, 2, "worker-4's capacity gone")
+    wait(lambda: _capacity(system.berth.ledger(), "worker-4") is None, SOON, "worker-4's capacity gone")
     cluster.delete_pod("waiter")  # as the pod garbage collector of a real cluster does
-    wait(lambda: not system.berth.claims("worker-4"), 2, "worker-4's claims gone")
+    wait(lambda: not system.berth.claims("worker-4"), SOON, "worker-4's claims gone")
     first = settled(system)
     assert not first["released"], "the event should have freed the claim, not the reconcile"
     assert set(system.berth.ledger().domains["underlay-ip"]) == set(WORKERS)
@@ -96,7 +97,7 @@ def test_a_pod_that_1000_nodes_refuse_has_a_condition_of_under_400_bytes(system_
 
 
 def _unschedulable(system: System, name: str) -> str:
-    condition = wait(lambda: system.cluster.condition(name, "PodScheduled"), 15, f"a condition of {name}")
+    condition = wait(lambda: system.cluster.condition(name, "PodScheduled"), 60, f"a condition of {name}")
     assert condition is not None
     assert condition["reason"] == "Unschedulable"
     return str(condition["message"])

@@ -37,7 +37,7 @@ def test_pods_wait_with_a_word_when_the_scheduler_is_there_before_the_functions(
         assert "connection refused" in said
     assert cluster.bound() == {}
     berth.start()
-    cluster.wait_bound(seconds=15)
+    cluster.wait_bound()
     settled(system)
 
 
@@ -55,7 +55,7 @@ def test_a_killed_function_is_started_again_and_ctrl_c_ends_all(system_of: Syste
     settled(system)
     assert berth.stop(signal.SIGINT) == 0
     assert not [name for name, pid in berth.pids.items() if _alive(pid)]
-    wait(lambda: berth.lines[-1] == {"state": "stopping"}, 2, "the last word of berth up")
+    wait(lambda: berth.lines[-1] == {"state": "stopping"}, 60, "the last word of berth up")
     refused = cluster.create_pod("later")["metadata"]["name"]
     system.refusal_of(refused)
 
@@ -71,7 +71,7 @@ def test_with_two_replicas_a_killed_one_costs_no_pod_and_ctrl_c_ends_all(system_
         killed = berth.kill(name, number)
         died = berth.wait_line(function=name, replica=number, state="died", since=seen)
         assert (died["exit"], died["url"]) == (-signal.SIGKILL, berth.urls[name])
-        again = berth.wait_line(function=name, replica=number, state="ready", since=seen, seconds=30)
+        again = berth.wait_line(function=name, replica=number, state="ready", since=seen)
         assert again["pid"] != killed
     cluster.create_pods(*late)
     cluster.wait_bound(*early, *late, seconds=60)
@@ -158,7 +158,7 @@ def _refused(berth: Berth) -> str:
     berth.launch()
     assert berth.process is not None
     try:
-        assert berth.process.wait(10) == 1
+        assert berth.process.wait(120) == 1
     finally:
         berth.stop(signal.SIGKILL)
     said = berth.said()

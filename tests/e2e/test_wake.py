@@ -133,14 +133,23 @@ def test_a_lost_event_s_unit_goes_to_the_waiter_after_a_reconcile(world: World) 
     settled(world)
 
 
+def delete_looked_at(world: World, name: str, fault: str) -> None:
+    """The pod's event meets the fault, after kube-scheduler saw the deletion and tried the waiter in vain."""
+    world.faults.set(fault)
+    before = world.attempts()
+    world.cluster.delete_pod(name)
+    wait(lambda: world.attempts() > before, 60, "kube-scheduler looks")
+    world.wait_idle(1)
+    world.faults.set("go")
+
+
 def test_a_release_killed_once_between_commit_and_patch_is_made_good_by_the_repeated_event(
     world: World,
 ) -> None:
     world.cluster.create_pod("waiter")
     world.wait_idle(1)
-    world.faults.set("dies-once")
-    world.cluster.delete_pod("full-1")
-    world.cluster.wait_bound("waiter", seconds=5)
+    delete_looked_at(world, "full-1", "dies-once")
+    world.cluster.wait_bound("waiter")
     assert not world.faults.is_set("dies-once")
     settled(world)
 
@@ -149,9 +158,8 @@ def test_a_release_killed_each_time_between_commit_and_patch_is_made_good_by_rec
     world.cluster.create_pod("waiter")
     world.wait_idle(1)
     since = len(world.berth.lines)
-    world.faults.set("dies")
-    world.cluster.delete_pod("full-1")
-    world.berth.wait_line(since, 15, state="lost", to="release")
+    delete_looked_at(world, "full-1", "dies")
+    world.berth.wait_line(since, state="lost", to="release")
     world.faults.clear()
     assert sum(world.free().values()) == 1
     assert "waiter" not in world.cluster.bound()
@@ -164,9 +172,8 @@ def test_a_release_killed_each_time_between_commit_and_patch_is_made_good_by_rec
 def test_without_a_wake_the_waiter_sleeps_beside_a_free_unit_and_one_patch_binds_it(world: World) -> None:
     world.cluster.create_pod("waiter")
     world.wait_idle(1)
-    world.faults.set("mute")
-    world.cluster.delete_pod("full-1")
-    wait(lambda: sum(world.free().values()) == 1, 5, "release frees the unit")
+    delete_looked_at(world, "full-1", "mute")
+    wait(lambda: sum(world.free().values()) == 1, 60, "release frees the unit")
     stays_pending(world, "waiter", STALL_SECONDS)
     took = seconds_to_bind(world, lambda: patch_waiting(world, "waiter"), "waiter")
     tell("from one patch to Binding", [took])
@@ -189,7 +196,7 @@ def test_a_failed_bind_wakes_the_next_waiter(world: World) -> None:
     wait_reached(refused)
     # Only now: side by side either of them may be tried first, and a refused bind means back-off.
     world.cluster.create_pod("waiter")
-    wait(lambda: world.pending()["unschedulable"] == 1, 2, "the waiter is refused: the unit is held")
+    wait(lambda: world.pending()["unschedulable"] == 1, 60, "the waiter is refused: the unit is held")
     took = seconds_to_bind(world, refused.resume.set, "waiter")
     tell("from the refusal of a Binding to the next one's", [took])
     assert took < AT_ONCE
@@ -225,7 +232,7 @@ def test_a_new_node_wakes_the_waiter(world: World) -> None:
 def test_a_pool_added_wakes_the_pod_that_asked_for_it(world: World) -> None:
     seat: dict[str, int | str] = {"berth.dev/seat": 1}
     world.cluster.create_pod("early", seat)
-    wait(lambda: refusal(world, "early"), 10, "a refusal that names the Pools there are")
+    wait(lambda: refusal(world, "early"), 60, "a refusal that names the Pools there are")
     world.faults.unset("no-tick")  # a changed file of Pools is taken over by a tick out of turn
     try:
         added: list[Object] = [pool(units=2), pool("seat", 1)]

@@ -211,7 +211,7 @@ def test_a_cluster_that_does_not_answer_leaves_only_the_waiting_unknown(
 @pytest.mark.parametrize("command", ["status", "claims"])
 def test_looking_makes_no_ledger(capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str) -> None:
     said = _failed(capsys, command)
-    assert said.startswith(f"berth: there is no ledger at {tmp_path}/.berth/ledger.db")
+    assert said.startswith(f"berth: there is no ledger at sqlite:///{tmp_path}/.berth/ledger.db")
     assert list(tmp_path.iterdir()) == []
 
 

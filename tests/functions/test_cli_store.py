@@ -13,6 +13,7 @@ from unittest import mock
 import pytest
 
 from berth.cli import main
+from berth.documents import REBUILD
 from berth.ports import free_port
 from berth.steps.move import Copy
 from berth.stores import open_store
@@ -109,7 +110,7 @@ def test_a_copy_that_can_t_be_made_says_why_and_claims_go_on(
 ) -> None:
     old = f"{tmp_path}/old.db"
     assert "can't be copied onto itself" in _failed(capsys, "copy", "sqlite:///old.db", source)
-    assert f"there is no ledger at {tmp_path}/none.db: FROM should" in _failed(
+    assert f"there is no ledger at sqlite:///{tmp_path}/none.db: FROM should" in _failed(
         capsys, "copy", "sqlite:///none.db", source
     )
     assert not (tmp_path / "none.db").exists()
@@ -123,8 +124,34 @@ def test_a_password_is_never_shown(capsys: pytest.CaptureFixture[str], source: s
     away = f"redis://me:s3cr3t@127.0.0.1:{free_port()}/0"
     for arguments in (("copy", source, away), ("copy", away, source), ("copy", away, away), ("resume", away)):
         assert "s3cr3t" not in _failed(capsys, *arguments)
-    assert main(["store", "init", away]) == 0
-    assert "redis://me:***@127.0.0.1" in capsys.readouterr().out
+    said = _failed(capsys, "init", away)
+    assert "redis://127.0.0.1" in said
+    assert "connection refused" in said
+
+
+def test_a_url_may_come_from_the_environment_where_ps_does_not_show_it(
+    capsys: pytest.CaptureFixture[str], source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLD", source)
+    assert main(["store", "copy", "env:OLD", "sqlite:///new.db"]) == 0
+    assert _gives(source) == "MovedError"
+    capsys.readouterr()
+    assert _failed(capsys, "resume", "env:NEW") == "berth: env:NEW: the environment has no variable NEW"
+
+
+def test_a_wrong_url_is_named_by_its_place(capsys: pytest.CaptureFixture[str], source: str) -> None:
+    assert _failed(capsys, "copy", source, "postgres://host").startswith("berth: TO: BERTH_STORE should be")
+    assert _failed(capsys, "resume", "sqlite:///old.db?x=1").startswith("berth: URL: BERTH_STORE: ")
+
+
+def test_part_of_a_copy_is_shown_as_such(capsys: pytest.CaptureFixture[str], source: str) -> None:
+    with closing(open_store(source)) as store, closing(open_store("sqlite:///new.db")) as new:
+        assert new.commit(
+            {REBUILD: b"copy c1", "domain/ip/n1": store.read(["domain/ip/n1"])["domain/ip/n1"].body}, {}
+        )
+    assert main(["status", "--store", "sqlite:///new.db"]) == 0
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == "berth: this is part of a copy that has not ended: repeat berth store copy"
 
 
 def test_resume_ends_the_pause_of_a_copy_that_died(
@@ -165,6 +192,6 @@ def test_init_says_which_stores_need_nothing_and_refuses_what_can_t_be_meant(
     capsys: pytest.CaptureFixture[str], source: str
 ) -> None:
     assert main(["store", "init", source]) == 0
-    assert capsys.readouterr().out == f"{source} needs nothing made: it is ready with its first use\n"
+    assert capsys.readouterr().out == f"{source} answers, and needs nothing made\n"
     assert "--protect is for the table of a dynamodb:// store" in _failed(capsys, "init", source, "--protect")
     assert "BERTH_STORE should be a store's URL" in _failed(capsys, "init", "mysql://host")

@@ -33,7 +33,7 @@ def test_alone(number):
 
 @pytest.mark.parametrize("number", range(6))
 def test_together(number):
-    noted("together", ports=os.environ["FREE_PORTS"])
+    noted("together", ports=os.environ["BERTH_PORTS"])
     print(f"measured: {number} of something")
 
 @pytest.mark.parametrize("number", range(3))

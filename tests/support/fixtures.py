@@ -15,6 +15,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.support.cluster import Cluster
 from tests.support.configmaps import ConfigMapServer
 from tests.support.motoserver import ENVIRONMENT, PATIENT, MotoServer
+from tests.support.patience import be_patient
 from tests.support.places import Place
 from tests.support.rediscluster import RedisCluster
 from tests.support.redisserver import MISSING, RedisServer, redis_binary
@@ -58,7 +59,9 @@ def _redis_cluster(request: pytest.FixtureRequest, _: Path) -> Place:
 def _configmap(request: pytest.FixtureRequest, _: Path) -> Place:
     servers: ConfigMapServer = request.getfixturevalue("configmap_server")
     # Stores find their API server as everything does: by the environment, also in processes that are spawned.
-    request.getfixturevalue("monkeypatch").setenv("KUBECONFIG", str(servers.kubeconfig))
+    monkeypatch = request.getfixturevalue("monkeypatch")
+    monkeypatch.setenv("KUBECONFIG", str(servers.kubeconfig))
+    be_patient(monkeypatch)
     name = servers.new_name()
     request.addfinalizer(lambda: servers.delete(name))
     return Place("configmap", servers.url(name), lambda: servers.delete(name))
@@ -66,8 +69,10 @@ def _configmap(request: pytest.FixtureRequest, _: Path) -> Place:
 
 def _dynamodb(request: pytest.FixtureRequest, _: Path) -> Place:
     server: MotoServer = request.getfixturevalue("moto_server")
+    monkeypatch = request.getfixturevalue("monkeypatch")
     for name, value in ENVIRONMENT.items():
-        request.getfixturevalue("monkeypatch").setenv(name, value)
+        monkeypatch.setenv(name, value)
+    be_patient(monkeypatch)
     table = server.new_table()
     server.make(table)
     request.addfinalizer(lambda: server.drop(table))

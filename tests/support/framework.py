@@ -15,7 +15,8 @@ from pathlib import Path
 from berth.ports import free_port
 
 ROOT = Path(__file__).parents[2]
-_READY_SECONDS = 30.0
+_READY_SECONDS = 120.0
+_END_SECONDS = 60.0
 
 
 @contextmanager
@@ -28,10 +29,7 @@ def started(command: list[str], environment: Mapping[str, str], port: int) -> It
         _wait(process, port)
         yield f"http://127.0.0.1:{port}"
     finally:
-        process.terminate()
-        process.wait(10)
-        assert process.stderr is not None
-        process.stderr.close()
+        _end(process)
 
 
 @contextmanager
@@ -67,3 +65,16 @@ def _wait(process: subprocess.Popen[bytes], port: int) -> None:
     assert process.stderr is not None
     said = process.stderr.read().decode()
     raise AssertionError(f"{process.args!r} did not start: {said}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    assert process.stderr is not None
+    process.terminate()
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise
+    finally:
+        process.stderr.close()

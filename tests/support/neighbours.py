@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if (told := _told(config)) is None:
         config.pluginmanager.register(_Measured())
     else:
-        os.environ["FREE_PORTS"] = _ports(told)
+        os.environ["BERTH_PORTS"] = _ports(told)
 
 
 # In the process that leads the run

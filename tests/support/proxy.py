@@ -269,7 +269,7 @@ def _parts(answer: http.client.HTTPResponse) -> Iterator[bytes]:
         yield part
 
 
-def wait_reached(rule: Rule, seconds: float = 10.0) -> float:
+def wait_reached(rule: Rule, seconds: float = 60.0) -> float:
     """When a request has come to the rule (time.monotonic()); an AssertionError if none does."""
     assert rule.reached.wait(seconds), f"no {rule.method} {rule.path.pattern} within {seconds:g} s"
     return time.monotonic()

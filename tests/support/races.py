@@ -8,15 +8,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from multiprocessing.process import BaseProcess
+from typing import TypeVar
 
 from berth.decisions import ElsewhereError
 from berth.documents import Claim
 from berth.errors import RefusedError, RetryableError
 from berth.ledger import Ledger
+from berth.stores import urls
 from tests.support.ledgers import ledger_on, opened
 from tests.support.places import Place
 
 SECONDS = 120
+T = TypeVar("T")
 # Each process is a copy of one that has imported all this already: an import costs more than a race.
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
@@ -24,7 +27,7 @@ CONTEXT.set_forkserver_preload(
 )
 
 
-def persistently(call: Callable[[], object]) -> object:
+def persistently(call: Callable[[], T]) -> T:
     """The call's answer: one that may well work a moment later is made again, as kube-scheduler would."""
     deadline = time.monotonic() + SECONDS
     while True:
@@ -52,13 +55,17 @@ def in_threads(work: Callable[[int], None], number: int) -> None:
 
 
 def process(work: Callable[..., object], *arguments: object) -> BaseProcess:
-    """A process that does this work, in the environment that is this one's now."""
-    return CONTEXT.Process(target=_here, args=(dict(os.environ), work, *arguments), daemon=True)
+    """A process that does this work, in the environment and with the patience that are this one's now."""
+    arguments = (dict(os.environ), urls.MOST_SECONDS, work, *arguments)
+    return CONTEXT.Process(target=_here, args=arguments, daemon=True)
 
 
-def _here(environment: Mapping[str, str], work: Callable[..., object], *arguments: object) -> None:
+def _here(
+    environment: Mapping[str, str], patience: int, work: Callable[..., object], *arguments: object
+) -> None:
     os.environ.clear()
     os.environ.update(environment)
+    urls.MOST_SECONDS = patience
     work(*arguments)
 
 

@@ -1,10 +1,14 @@
 """The ConfigMap store without an API server: its URL, and which ConfigMap a document is in."""
 
+import re
+import socket
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from berth.errors import SettingsError
+from berth.apiserver import connect
+from berth.errors import SettingsError, StoreUnavailableError
 from berth.stores import open_store
 from berth.stores.configmap import ConfigMapStore
 from berth.stores.configmap.content import (
@@ -20,6 +24,7 @@ from berth.stores.configmap.content import (
 from berth.stores.configmap.location import Location, parse
 
 FORM = "configmap://NAMESPACE/NAME[?shards=N&timeout=SECONDS]"
+SECONDS = "whole number from 1 to 3 seconds, since kube-scheduler waits for 5"
 NAMES = "with names of small letters, digits and dashes, 63 signs at the most"
 KUBECONFIG = """apiVersion: v1
 kind: Config
@@ -36,8 +41,8 @@ current-context: x
         ("configmap://berth/ledger", Location("berth", "ledger")),
         ("configmap://kube-system/b", Location("kube-system", "b")),
         ("configmap://berth/ledger-2?shards=512", Location("berth", "ledger-2", 512)),
-        ("configmap://berth/ledger?timeout=5", Location("berth", "ledger", None, 5.0)),
-        ("configmap://berth/ledger?timeout=60&shards=1", Location("berth", "ledger", 1, 60.0)),
+        ("configmap://berth/ledger?timeout=2", Location("berth", "ledger", None, 2.0)),
+        ("configmap://berth/ledger?timeout=3&shards=1", Location("berth", "ledger", 1, 3.0)),
     ],
 )
 def test_a_configmap_url_names_a_namespace_and_a_ledger(url: str, location: Location) -> None:
@@ -65,13 +70,23 @@ def test_a_configmap_url_names_a_namespace_and_a_ledger(url: str, location: Loca
                 "configmap://berth/ledger#x",
             )
         ),
-        ("configmap://berth/ledger?shards", f"it can't be read: the form is {FORM}"),
+        ("configmap://[berth/ledger", f"it can't be read: the form is {FORM}"),
+        ("configmap://berth/ledger?shards", "its options can't be read: they are NAME=VALUE, joined by &"),
+        (
+            "configmap://berth/ledger?shards=%ff",
+            "its options can't be read: they are NAME=VALUE, joined by &",
+        ),
         ("configmap://berth/ledger?shard=3", "there is no option 'shard'; there are shards and timeout"),
         ("configmap://berth/ledger?shards=3&shards=4", "an option stands in it twice"),
         ("configmap://berth/ledger?shards=0", "shards=0 should be a whole number from 1 to 512"),
         ("configmap://berth/ledger?shards=513", "shards=513 should be a whole number from 1 to 512"),
         ("configmap://berth/ledger?shards=-1", "shards=-1 should be a whole number from 1 to 512"),
-        ("configmap://berth/ledger?timeout=0.5", "timeout=0.5 should be a whole number from 1 to 60"),
+        (
+            f"configmap://berth/ledger?shards={5000 * '1'}",
+            f"shards={5000 * '1'} should be a whole number from 1 to 512",
+        ),
+        ("configmap://berth/ledger?timeout=0.5", f"timeout=0.5 should be a {SECONDS}"),
+        ("configmap://berth/ledger?timeout=4", f"timeout=4 should be a {SECONDS}"),
     ],
 )
 def test_a_configmap_url_that_is_wrong_is_refused_with_its_form(url: str, said: str) -> None:
@@ -91,12 +106,48 @@ def test_a_configmap_url_opens_a_store_that_asks_nothing_yet(
     store.close()
 
 
+def test_an_api_server_that_is_silent_is_said_to_be_with_how_long_it_was_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        file = tmp_path / "config"
+        file.write_text(KUBECONFIG.replace("http://127.0.0.1:1", server))
+        monkeypatch.setenv("KUBECONFIG", str(file))
+        store = ConfigMapStore(Location("berth", "ledger", timeout=0.1), connect())
+        with pytest.raises(StoreUnavailableError) as caught:
+            store.read(["a"])
+        store.close()
+    assert str(caught.value) == (
+        "berth's ledger is unreachable (configmap://berth/ledger, no answer within 0.1 s); if this lasts, "
+        f"see to the API server at {server}, or to KUBECONFIG"
+    )
+
+
 def test_without_a_cluster_to_talk_to_the_store_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBECONFIG", "/no/such/file")
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("HOME", "/no/such")
     with pytest.raises(
-        SettingsError, match=r"^no cluster to talk to \(.*\): set KUBECONFIG to a kubeconfig$"
+        SettingsError, match=r"^no cluster to talk to \(.*[^.]\): set KUBECONFIG to a kubeconfig$"
     ):
         open_store("configmap://berth/ledger")
+
+
+@pytest.mark.parametrize("content", [None, "", "[", "text", "a: 1"])
+def test_a_kubeconfig_that_is_none_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None
+) -> None:
+    file = tmp_path / "config"
+    if content is not None:
+        file.write_text(content)
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    with pytest.raises(SettingsError) as caught:
+        open_store("configmap://berth/ledger")
+    assert re.fullmatch(
+        rf"no cluster to talk to \({re.escape(str(file))}: .*[^.]\); KUBECONFIG should name a kubeconfig",
+        str(caught.value),
+    )
 
 
 def test_documents_are_spread_evenly_by_the_last_part_of_their_key() -> None:
@@ -126,7 +177,7 @@ def test_what_is_encoded_is_decoded_and_what_is_not_is_unreadable() -> None:
     content = Content(
         rev=7,
         documents={"epoch": ("v1", b"\x00\xff"), "domain/ip/ü": ("v2", b"")},
-        intent=Intent("tx", 1.5, "berth-1a2b-00", {"a": b"1", "b": None}),
+        intent=Intent("tx", "berth-1a2b-00", {"a": b"1", "b": None}),
         committed={"tx0": Committed(2.5, ("berth-1a2b-01",))},
         life=Life("1a2b", 2, "uid", ("uid-0", "uid-1")),
     )
@@ -138,7 +189,7 @@ def test_what_is_encoded_is_decoded_and_what_is_not_is_unreadable() -> None:
 def test_an_intent_that_is_carried_out_writes_and_deletes_with_its_own_version() -> None:
     content = Content(
         documents={"a": ("v1", b"1"), "b": ("v1", b"1"), "c": ("v1", b"1")},
-        intent=Intent("tx", 0.0, "berth-1a2b-00", {"a": b"2", "b": None, "d": b"2"}),
+        intent=Intent("tx", "berth-1a2b-00", {"a": b"2", "b": None, "d": b"2"}),
     )
     done = applied(content)
     assert done.documents == {"a": ("tx", b"2"), "c": ("v1", b"1"), "d": ("tx", b"2")}

@@ -33,7 +33,7 @@ COMMON = {EPOCH: "e1", "cluster": "c1"}
             Location("berth", "local", "http://127.0.0.1:8000"),
         ),
         ("dynamodb://berth?endpoint=https%3A%2F%2Fhost%2F", Location("berth", None, "https://host")),
-        ("dynamodb://berth?timeout=5", Location("berth", seconds=5.0)),
+        ("dynamodb://berth?timeout=3", Location("berth", seconds=3.0)),
     ],
 )
 def test_a_dynamodb_url_names_a_table_and_where_it_is(url: str, location: Location) -> None:
@@ -55,9 +55,10 @@ def test_a_dynamodb_url_names_a_table_and_where_it_is(url: str, location: Locati
         ("dynamodb://berth?endpoint=host:8000", "endpoint=host:8000 should be http://HOST[:PORT]"),
         ("dynamodb://berth?endpoint=http://host/x", "should be http://HOST[:PORT]"),
         ("dynamodb://berth?endpoint=http://host:x", "should be http://HOST[:PORT]"),
-        ("dynamodb://berth?timeout=0", "timeout=0 should be 1 to 30 seconds"),
+        ("dynamodb://berth?timeout=0", "timeout=0 should be a whole number from 1 to 3 seconds"),
         ("dynamodb://berth?timeout=x", "timeout=x should be"),
-        ("dynamodb://berth?table=x", "there is no option 'table'; there are region, endpoint, timeout"),
+        ("dynamodb://berth?timeout=4", "timeout=4 should be a whole number from 1 to 3 seconds, since kube-"),
+        ("dynamodb://berth?table=x", "there is no option 'table'; there are region, endpoint and timeout"),
         ("dynamodb://berth?region=a&region=b", "an option stands in it twice"),
         ("dynamodb://berth?region", "its options can't be read: they are NAME=VALUE, joined by &"),
     ],

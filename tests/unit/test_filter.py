@@ -172,7 +172,10 @@ def test_a_ledger_that_was_thrown_away_says_so_to_a_warm_filter_too(store: Sqlit
 def test_a_broken_store_is_an_error_in_the_answer_and_not_healthy(path: Path) -> None:
     path.write_text("not a database, and long enough for SQLite to say so " * 10)
     answer = filtered(path, {IP: 1})
-    assert answer["Error"] == f"{path} is not a berth ledger; point BERTH_STORE at another file"
+    assert answer["Error"] == (
+        f"berth's ledger can't be used (sqlite:///{path}, it is not a berth ledger); point BERTH_STORE at "
+        "another file"
+    )
     assert ask(prioritize, path, filter_call(NODES, {IP: 1})).status == 503
     for verb in (filter_verb, prioritize):
         endpoint = verb.endpoint(Settings(store=f"sqlite:///{path}"))

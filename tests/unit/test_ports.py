@@ -13,15 +13,15 @@ def test_ports_are_different_and_not_among_those_that_the_kernel_gives_to_client
 
 
 def test_a_variable_narrows_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FREE_PORTS", "25000-25999")
+    monkeypatch.setenv("BERTH_PORTS", "25000-25999")
     assert all(25000 <= port <= 25999 for port in free_ports(20))
-    monkeypatch.setenv("FREE_PORTS", "25000-25001")
+    monkeypatch.setenv("BERTH_PORTS", "25000-25001")
     with pytest.raises(SettingsError, match="fewer than 3 ports from 25000 to 25001 "):
         free_ports(3)
 
 
 @pytest.mark.parametrize("wrong", ["", "25000", "25001-25000", "0-80", "1-65536", "one-two"])
 def test_a_choice_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
-    monkeypatch.setenv("FREE_PORTS", wrong)
+    monkeypatch.setenv("BERTH_PORTS", wrong)
     with pytest.raises(SettingsError, match="should be two ports, such as 20000-31999"):
         free_ports(1)

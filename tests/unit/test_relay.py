@@ -56,12 +56,12 @@ class _Handler(BaseHTTPRequestHandler):
         assert isinstance(self.server, _Functions)
         self.rfile.read(int(self.headers["Content-Length"]))
         name = self.headers.get("Ce-Name", "")
+        if name:
+            self.server.names.append(name)  # before the answer: the next event follows on that
         self.send_response(200)
         self.send_header("Content-Length", "2")
         self.end_headers()
         self.wfile.write(b"{}")
-        if name:
-            self.server.names.append(name)
         if name == "last":
             self.server.had.set()
 

@@ -11,6 +11,8 @@ import yaml
 
 from berth.cli.scheduler_config import configuration, write
 from berth.errors import SettingsError
+from berth.steps.claims import BIND_SECONDS
+from berth.verbs.bind import _WAKE_SECONDS
 
 URLS = {
     name: f"http://127.0.0.1:{port}"
@@ -29,6 +31,15 @@ def test_one_url_a_function_is_three_entries_without_managed_resources() -> None
         {"urlPrefix": URLS["prioritize"], "prioritizeVerb": "prioritize", "weight": 1, **COMMON},
         {"urlPrefix": URLS["bind"], "bindVerb": "bind", **COMMON},
     ]
+
+
+def test_bind_s_own_deadline_is_below_what_kube_scheduler_waits_for_it() -> None:
+    """That it keeps its deadline is shown by tests/e2e, as well as a busy machine can show it."""
+    waits = [
+        float(each["httpTimeout"].removesuffix("s")) for each in made()["extenders"] if "bindVerb" in each
+    ]
+    assert len(waits) == 1
+    assert waits[0] > BIND_SECONDS + _WAKE_SECONDS
 
 
 def test_one_url_a_function_ignores_the_pools_groups_in_every_profile() -> None:

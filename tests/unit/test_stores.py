@@ -36,7 +36,8 @@ def test_a_sqlite_url_names_a_file() -> None:
 @pytest.mark.parametrize("url", ["", "ledger.db", "redis:/host", "mysql://host", "REDIS://host", "unix:///s"])
 def test_a_url_of_no_store_is_refused_with_examples(url: str) -> None:
     assert refusal(url) == (
-        "BERTH_STORE should be a store's URL, such as sqlite:///.berth/ledger.db or redis://HOST"
+        "BERTH_STORE should be a store's URL: sqlite:///PATH, redis://HOST, configmap://NAMESPACE/NAME or "
+        "dynamodb://TABLE?region=REGION"
     )
 
 
@@ -126,8 +127,8 @@ def test_tls_trusts_a_file_of_authorities_if_one_is_named(tmp_path: Path) -> Non
         ("redis://host?prefix", "its options can't be read: they are NAME=VALUE, joined by &"),
         ("redis://host?db=1", "no option 'db'; there are prefix, sentinel, ssl_ca_certs and wait"),
         ("redis://host?sentinel=", "sentinel= should be letters, digits, dots, dashes and underscores"),
-        ("redis://host?wait=0", "wait=0 should be a number of replicas, from 1 to 99"),
-        ("redis://host?wait=one", "wait=one should be a number"),
+        ("redis://host?wait=0", "wait=0 should be a whole number from 1 to 99"),
+        ("redis://host?wait=one", "wait=one should be a whole number"),
         ("redis://host?ssl_cert_reqs=none", "there is no option 'ssl_cert_reqs'"),
         ("redis://host?ssl_ca_certs=/etc/ssl/ca.pem", "ssl_ca_certs is for rediss://"),
         ("rediss://host?ssl_ca_certs=ca.pem", "should be the absolute path of a file of certificates"),

@@ -12,6 +12,7 @@ from berth import __version__
 from berth.cli import store
 from berth.errors import BerthError, ClusterUnavailableError, SettingsError
 from berth.settings import DEFAULT_STORE
+from berth.stores import absolute
 
 FIRST_PORT = 8080
 LAST_FIRST_PORT = 65535 - 8  # nine functions, one port each
@@ -88,7 +89,7 @@ def _environment(options: argparse.Namespace) -> None:
                 raise SettingsError(f"there is no file {value} (--{option})")
         os.environ[variable] = value
     if options.command in ("up", "reconcile", "status", "claims"):
-        os.environ["BERTH_STORE"] = store.absolute(os.environ.get("BERTH_STORE") or DEFAULT_STORE)
+        os.environ["BERTH_STORE"] = absolute(os.environ.get("BERTH_STORE") or DEFAULT_STORE)
 
 
 def _parser() -> argparse.ArgumentParser:

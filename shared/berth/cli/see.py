@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from pathlib import Path
 
 import msgspec
 import yaml
@@ -22,8 +21,7 @@ from berth.ledger import Ledger
 from berth.policy.pools import Pool
 from berth.settings import Settings
 from berth.stores import open_store, shown
-
-_FILE = "sqlite:///"
+from berth.stores.base import Local, Store
 
 
 class _Ledger(msgspec.Struct, frozen=True):
@@ -74,20 +72,16 @@ def claims(options: argparse.Namespace) -> int:
     return 0
 
 
-def require_there(url: str, what: str = "--store or BERTH_STORE") -> None:
-    """Raise SettingsError for a ledger's file that is not there: opening the store would make it."""
-    path = url.removeprefix(_FILE)
-    if path != url and not Path(path).exists():
-        raise SettingsError(f"there is no ledger at {path}: {what} should name the functions' own")
+def require_there(store: Store, url: str, what: str = "--store or BERTH_STORE") -> None:
+    """Raise SettingsError where there is no ledger and looking for one would make it."""
+    if isinstance(store, Local) and not store.is_there():
+        raise SettingsError(f"there is no ledger at {shown(url)}: {what} should name the functions' own")
 
 
 def _look(url: str) -> View:
-    require_there(url)
-    store = open_store(url)
-    try:
+    with closing(open_store(url)) as store:
+        require_there(store, url)
         return Ledger(store, while_closed=True).view()
-    finally:
-        store.close()
 
 
 def _require(pool: str | None, view: View) -> None:
@@ -113,7 +107,9 @@ def _waiting(found: Settings, resources: Mapping[str, Pool]) -> dict[str, int] |
 
 
 def _warn_if_closed(view: View) -> None:
-    if view.epoch is None:
+    if view.being_copied:
+        _note("this is part of a copy that has not ended: repeat berth store copy")
+    elif view.epoch is None:
         _note("the ledger is new or being rebuilt: this is what it has so far (see berth reconcile)")
     elif (trouble := view.epoch.trouble()) is not None:
         _note(str(trouble))

@@ -3,16 +3,17 @@ It changes no setting: functions use another store once BERTH_STORE names it."""
 
 import argparse
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 from berth.errors import SettingsError
+from berth.stores import absolute, open_store
+from berth.stores.base import EPOCH, Makeable, Store
 
-_FILE = "sqlite:///"
-_DYNAMODB = "dynamodb://"
+_VARIABLE = "env:"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +25,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "mark the old ledger as moved and open the new one. Then set BERTH_STORE to it wherever functions "
         "run: until then they answer that they should use it. If it fails, claims go on in the old one.",
         epilog="Exit codes: 0 moved (or moved before), 1 not, 2 wrong usage. A copy that was killed is made "
-        "again, or ended by `berth store resume FROM`.",
+        "again, or ended by `berth store resume FROM`. `ps` shows arguments: name a URL that holds a "
+        "password by its variable, as env:BERTH_STORE.",
     )
     copy.add_argument("source", metavar="FROM", help="the URL of the store that functions use now")
     copy.add_argument(
@@ -43,7 +45,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "init",
         help="make what a store needs before its first use: DynamoDB's table",
         description="Make the table of a dynamodb:// store, with on-demand billing and point-in-time "
-        "recovery; one that is there gets what it lacks. Other stores need nothing.",
+        "recovery; one that is there gets what it lacks. Other stores are only asked whether they answer; "
+        "ConfigMaps need their namespace and Role before.",
         epilog="Exit codes: 0 it can be used, 1 it can't, 2 wrong usage.",
     )
     init.add_argument("url", metavar="URL", help="the store's URL, as in BERTH_STORE")
@@ -55,29 +58,19 @@ def run(options: argparse.Namespace) -> int:
     return run_one(options)
 
 
-def absolute(url: str) -> str:
-    """A ledger's file by its full path, so that what is said of it can be found; other stores as they are."""
-    path = url.removeprefix(_FILE)
-    if path in ("", url):
-        return url
-    full = f"{_FILE}{Path(path).absolute()}"
-    return url if set("?#") & set(full) else full
-
-
 def _copy(options: argparse.Namespace) -> int:
     import msgspec
 
     from berth.cli.see import require_there
     from berth.steps.move import Copy
-    from berth.stores import open_store, shown
-    from berth.stores.base import EPOCH
+    from berth.stores import shown
 
-    source, target = absolute(options.source), absolute(options.target)
-    if source == target:
-        raise SettingsError(f"{shown(source)} can't be copied onto itself: name another store to copy to")
-    require_there(source, "FROM")
+    source, target = _url(options.source), _url(options.target)
     names = shown(source), shown(target)
-    with _undone_when_ended(), closing(open_store(source)) as old, closing(open_store(target)) as new:
+    if source == target:
+        raise SettingsError(f"{names[0]} can't be copied onto itself: name another store to copy to")
+    with _undone_when_ended(), _opened(source, "FROM") as old, _opened(target, "TO") as new:
+        require_there(old, source, "FROM")
         for store in (old, new):
             store.read([EPOCH])  # a copy is patient; that a store is not there should be told at once
         tell = _say if options.output == "text" else _note
@@ -91,32 +84,50 @@ def _copy(options: argparse.Namespace) -> int:
 def _resume(options: argparse.Namespace) -> int:
     from berth.cli.see import require_there
     from berth.steps.move import resume
-    from berth.stores import open_store, shown
+    from berth.stores import shown
 
-    url = absolute(options.url)
-    require_there(url, "URL")
-    with closing(open_store(url)) as store:
+    url = _url(options.url)
+    with _opened(url, "URL") as store:
+        require_there(store, url, "URL")
         resumed = resume(store, shown(url))
     _say(f"claims go on in {shown(url)}" if resumed else f"claims in {shown(url)} were not paused")
     return 0
 
 
 def _init(options: argparse.Namespace) -> int:
-    from berth.stores import open_store, shown
+    from berth.stores import shown
 
-    url = absolute(options.url)
-    open_store(url).close()  # a wrong URL, or a package that is not installed, is told
-    if not url.startswith(_DYNAMODB):
+    url = _url(options.url)
+    with _opened(url, "URL") as store:
+        if isinstance(store, Makeable):
+            for line in store.make(protect=options.protect):
+                _say(line)
+            return 0
         if options.protect:
             raise SettingsError(f"--protect is for the table of a dynamodb:// store, not for {shown(url)}")
-        _say(f"{shown(url)} needs nothing made: it is ready with its first use")
-        return 0
-    from berth.stores.dynamodb.location import parse
-    from berth.stores.dynamodb.table import make
-
-    for line in make(parse(url), protect=options.protect):
-        _say(line)
+        store.read([EPOCH])
+    _say(f"{shown(url)} answers, and needs nothing made")
     return 0
+
+
+def _url(text: str) -> str:
+    """What the argument names; from the environment, where it holds a password that `ps` should not show."""
+    name = text.removeprefix(_VARIABLE)
+    if name == text:
+        return absolute(text)
+    if not (url := os.environ.get(name)):
+        raise SettingsError(f"{text}: the environment has no variable {name}")
+    return absolute(url)
+
+
+@contextlib.contextmanager
+def _opened(url: str, what: str) -> Iterator[Store]:
+    try:
+        store = open_store(url)
+    except SettingsError as error:
+        raise SettingsError(f"{what}: {error}") from error
+    with closing(store):
+        yield store
 
 
 @contextlib.contextmanager

@@ -30,8 +30,9 @@ def adopt(
     if adopted:
         # A pod may have gone between the list and its adoption, with its event: look once more.
         living = {pod.metadata.uid for pod in cluster.pods() if not pod.finished}
-        for uid in adopted - living:
-            ledger.release(uid)
+        for claim in claims:
+            if claim.uid in adopted - living:
+                ledger.release(claim.uid, also=claim.holdings)
     return len(adopted)
 
 

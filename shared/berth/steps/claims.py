@@ -84,12 +84,12 @@ def settle(ledger: Ledger, cluster: Cluster, claim: Claim, now: float, timeout: 
     """
     pod = fence(cluster, claim, now, timeout)
     if pod is None or pod.finished:
-        return Settled(pod, ledger.release(claim.uid))
+        return Settled(pod, ledger.release(claim.uid, also=claim.holdings))
     node = pod.spec.node_name
     if not node:
         return Settled(pod, ledger.cancel(claim))
     try:
-        return Settled(pod, ledger.adopt(moved(claim, node), anew=False) or ())
+        return Settled(pod, ledger.adopt(moved(claim, node), anew=False, also=claim.holdings) or ())
     except BerthError as error:
         # The pod is bound: that is the answer, and the ledger follows.
         log.warning("pod %s is on %s, and its claim waits for reconcile: %s", claim.label, node, error)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from berth.documents import REBUILD, Epoch, View, decode_epoch, encode
+from berth.documents import COPY, REBUILD, Epoch, View, decode_epoch, encode
 from berth.errors import BerthError, MovedError
 from berth.steps.patiently import Patient
 from berth.stores.base import EPOCH, Document, Store, Version
@@ -57,7 +57,7 @@ def resume(store: Store, name: str, new_id: Callable[[], str] = lambda: uuid.uui
     if found is None or (epoch := decode_epoch(found.body)) is None:
         raise CopyError(f"{name} is not open, so nothing is paused: berth reconcile opens it")
     if epoch.moved:
-        raise MovedError(epoch.paused)
+        raise MovedError(epoch.to)
     if not epoch.paused:
         return False
     if not store.commit({EPOCH: encode(Epoch(new_id(), epoch.since))}, {EPOCH: found.version}):
@@ -90,7 +90,7 @@ class Copy:
         finished. Raises CopyError, MovedError for a source that was moved elsewhere, the stores' errors."""
         source = self._look_at_source()
         if source.epoch.moved:
-            return self._finish(source.epoch)
+            return self._finish(source)
         mark = self._take_target()
         try:
             bodies = self._move(source, mark)
@@ -106,18 +106,11 @@ class Copy:
 
     def _move(self, source: _Source, mark: Version) -> Mapping[str, bytes]:
         """The documents, once they are in the target and the source is marked as moved."""
-        pause = msgspec.structs.replace(source.epoch, id=self._id, paused=self._target.name)
+        pause = msgspec.structs.replace(source.epoch, id=self._id, to=self._target.name)
         paused = _put(self._source, EPOCH, encode(pause), {EPOCH: source.version})
         self._tell(f"claims in {self._source.name} are paused")
         bodies = _all(self._source, {EPOCH: paused})
-        for batch in self._target.batches(bodies):
-            self._write({key: bodies[key] for key in batch}, mark)
-        found = copied(bodies)
-        self._tell(
-            f"copied {found.documents} documents ({found.bytes} bytes): {found.claims} claims that hold "
-            f"{found.units} units"
-        )
-        _require_same(bodies, _all(self._target, {REBUILD: mark}), self._target.name)
+        self._fill(bodies, mark)
         _require_same(bodies, _all(self._source, {EPOCH: paused}), self._source.name)
         self._tell(f"verified: {self._target.name} holds the same, document by document")
         _put(self._source, EPOCH, encode(msgspec.structs.replace(pause, moved=True)), {EPOCH: paused})
@@ -164,17 +157,23 @@ class Copy:
         self._tell(f"moved: set BERTH_STORE to {self._target.name} wherever berth's functions run")
         return copied(bodies)
 
-    def _finish(self, epoch: Epoch) -> Copied:
-        """The source was moved; open the target if that is what is left to do."""
-        found = self._target.read(_MARKS)
+    def _finish(self, source: _Source) -> Copied:
+        """The source was moved; open the target if that is what is left to do. It may have lost documents
+        meanwhile, by a fail-over, and still have the mark: then it is filled again."""
+        epoch, found = source.epoch, self._target.read(_MARKS)
         there = decode_epoch(found[EPOCH].body) if EPOCH in found else None
-        if there is not None and there.id == epoch.id:
+        if there is not None and there.id == epoch.id and not there.moved:
             self._tell(f"{self._source.name} was moved to {self._target.name} before: nothing is left to do")
             return copied(_all(self._target, {EPOCH: found[EPOCH].version}))
         if REBUILD not in found or found[REBUILD].body != _mark(epoch.id):
-            raise MovedError(epoch.paused)
+            raise MovedError(epoch.to)
         mark = found[REBUILD].version
-        return self._open(epoch.id, mark, _all(self._target, {REBUILD: mark}))
+        bodies = _all(self._source, {EPOCH: source.version})
+        if bodies != _all(self._target, {REBUILD: mark}):
+            self._tell(f"{self._target.name} has lost some of what was copied")
+            self._empty(mark)
+            self._fill(bodies, mark)
+        return self._open(epoch.id, mark, bodies)
 
     # Undoing
 
@@ -202,13 +201,24 @@ class Copy:
                 return None
             if epoch.id != self._id and found.version != source.version:
                 # Nor can anything of ours land any more: it expects a version that is gone.
-                other = f"Another copy has paused or moved {self._source.name}, to {epoch.paused}"
-                return other if epoch.paused else f"Claims go on in {self._source.name}"
-            body = encode(msgspec.structs.replace(source.epoch, paused=""))
+                other = f"Another copy has paused or moved {self._source.name}, to {epoch.to}"
+                return other if epoch.to else f"Claims go on in {self._source.name}"
+            body = encode(msgspec.structs.replace(source.epoch, to=""))
             self._source.commit({EPOCH: body}, {EPOCH: found.version})
         raise CopyError("it changes all the time")
 
     # Documents
+
+    def _fill(self, bodies: Mapping[str, bytes], mark: Version) -> None:
+        """Write them to the target, and see that it holds the same."""
+        for batch in self._target.batches(bodies):
+            self._write({key: bodies[key] for key in batch}, mark)
+        found = copied(bodies)
+        self._tell(
+            f"copied {found.documents} documents ({found.bytes} bytes): {found.claims} claims that hold "
+            f"{found.units} units"
+        )
+        _require_same(bodies, _all(self._target, {REBUILD: mark}), self._target.name)
 
     def _write(self, writes: Mapping[str, bytes | None], mark: Version) -> None:
         if not self._target.commit(writes, {EPOCH: None, REBUILD: mark}):
@@ -229,7 +239,7 @@ def copied(bodies: Mapping[str, bytes]) -> Copied:
 
 
 def _mark(copy_id: str) -> bytes:
-    return f"copy {copy_id}".encode()
+    return f"{COPY}{copy_id}".encode()
 
 
 def _put(

@@ -7,6 +7,7 @@ from pathlib import Path
 from berth.errors import SettingsError
 from berth.stores.base import Store
 
+_FILE = "sqlite:///"
 _LOGIN = re.compile(r"^([^:/@]*:/+)?([^:@/]*:)?.*@", re.DOTALL)
 
 
@@ -22,7 +23,8 @@ def open_store(url: str) -> Store:
     if separator and scheme == "dynamodb":
         return _dynamodb(url)
     raise SettingsError(
-        "BERTH_STORE should be a store's URL, such as sqlite:///.berth/ledger.db or redis://HOST"
+        "BERTH_STORE should be a store's URL: sqlite:///PATH, redis://HOST, configmap://NAMESPACE/NAME or "
+        "dynamodb://TABLE?region=REGION"
     )
 
 
@@ -31,6 +33,15 @@ def shown(url: str) -> str:
     if url.startswith("sqlite:"):
         return url
     return _LOGIN.sub(lambda found: f"{found[1] or ''}{found[2] or ''}***@", url)
+
+
+def absolute(url: str) -> str:
+    """A ledger's file by its full path, so that what is said of it can be found; other stores as they are."""
+    path = url.removeprefix(_FILE)
+    if path in ("", url):
+        return url
+    full = f"{_FILE}{Path(path).absolute()}"
+    return url if set("?#") & set(full) else full
 
 
 def _sqlite(url: str, rest: str) -> Store:

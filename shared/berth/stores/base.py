@@ -2,7 +2,7 @@
 A store does not know what a claim is; it promises only what is written on `Store`."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 Version = str
 """Opaque. Never the same for two writes of a key, not even across a loss of the store: a store that was
@@ -60,7 +60,8 @@ class Store(Protocol):
         """A snapshot for None or for a cursor the store can no longer serve, else the changes since.
 
         A snapshot is complete as of the call, though not of one moment. Changes may lag behind `read` by the
-        bound that the store states, and may repeat; neither ever goes back for a key.
+        bound that the store states, and may repeat; neither ever goes back for a key. Who is told of a new
+        epoch is told in the same call of everything that was committed before it.
         """
         ...
 
@@ -71,6 +72,26 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of connections and files; the store may not be used afterwards."""
+        ...
+
+
+@runtime_checkable
+class Local(Protocol):
+    """The ability of a store that makes its ledger by itself: to tell whether there is one, and make none."""
+
+    def is_there(self) -> bool:
+        """Whether any call of berth's has made the ledger. Raises as Store does."""
+        ...
+
+
+@runtime_checkable
+class Makeable(Protocol):
+    """The ability of a store that needs something made before its first use."""
+
+    def make(self, *, protect: bool) -> Iterator[str]:
+        """Make it, or bring it to what it should be; a line for each thing done, as it is done. `protect`
+        protects it from being deleted. Raises as Store does; what was done until then is found the next time.
+        """
         ...
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from berth.errors import StoreFailedError
 from berth.stores.base import Changes, Cursor, Document, Version, chunks
-from berth.stores.sqlite_errors import NOT_OURS, busy, explained
+from berth.stores.sqlite_errors import busy, explained, not_ours, of_another_version
 
 T = TypeVar("T")
 
@@ -58,6 +58,9 @@ class SqliteStore:
         self._creating = threading.Lock()
         self._turn = threading.Lock()
         self._idle: list[_Connection] = []
+
+    def is_there(self) -> bool:
+        return self._path.exists()
 
     def read(self, keys: Collection[str]) -> Mapping[str, Document]:
         def look(db: sqlite3.Connection, life: str) -> dict[str, Document]:
@@ -211,12 +214,9 @@ def _life(db: sqlite3.Connection, path: Path) -> str:
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if application != _APPLICATION:
-        raise StoreFailedError(NOT_OURS.format(path=path))
+        raise not_ours(path)
     if version != _VERSION:
-        raise StoreFailedError(
-            f"{path} has schema {version}, and this berth knows {_VERSION}; run one version of berth, "
-            "or delete the file and let reconcile rebuild it"
-        )
+        raise of_another_version(path, version, _VERSION)
     # FULL: a claim that bind answered for must outlive a power cut, or its unit could be given twice.
     db.execute("PRAGMA synchronous = FULL")
     life: str = db.execute("SELECT life FROM meta").fetchone()[0]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from berth.errors import BerthError, StoreFailedError, StoreUnavailableError
 
-NOT_OURS = "{path} is not a berth ledger; point BERTH_STORE at another file"
 _NO_ROOM = "can't be written ({url}, its disk is full); free space there"
 _RIGHTS = "check the path, and the rights to read and write the file and its folder"
 
@@ -36,6 +35,18 @@ def busy(path: Path, why: str) -> StoreUnavailableError:
     return StoreUnavailableError(f"berth's ledger is busy ({_url(path)}, {why})")
 
 
+def not_ours(path: Path) -> StoreFailedError:
+    return _final(path, "can't be used ({url}, it is not a berth ledger); point BERTH_STORE at another file")
+
+
+def of_another_version(path: Path, schema: int, known: int) -> StoreFailedError:
+    return _final(
+        path,
+        f"can't be used ({{url}}, it has schema {schema}, and this berth knows {known}); run one version of "
+        "berth, or delete the file and let reconcile rebuild it",
+    )
+
+
 def explained(path: Path, error: sqlite3.Error | OSError) -> BerthError:
     """A StoreUnavailableError or a StoreFailedError."""
     if isinstance(error, OSError):
@@ -44,7 +55,7 @@ def explained(path: Path, error: sqlite3.Error | OSError) -> BerthError:
     if code in _RETRYABLE:
         return busy(path, _RETRYABLE[code])
     if code == sqlite3.SQLITE_NOTADB:
-        return StoreFailedError(NOT_OURS.format(path=path))
+        return not_ours(path)
     other = f"can't be used ({{url}}, {error}); check the file: if it is damaged, delete it, and reconcile "
     return _final(path, _FINAL.get(code, f"{other}rebuilds it from the pods"))
 

@@ -12,7 +12,7 @@ When it can't tell how a Binding ended, it fences the pod, looks, and only then 
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from berth import wire
 from berth.cluster import Cluster
@@ -73,11 +73,12 @@ class Bind:
         """The pod, to be bound; None if it is on this node already. Raises, and leaves no reservation, if it
         can't be bound to it."""
         pod = self._cluster.pod(call.namespace, call.name, self._left(until, call))
+        held = () if claim is None else claim.holdings
         if pod is None or pod.metadata.uid != call.uid:
-            self._free(self._ledger.release(call.uid, f"{call.namespace}/{call.name}"), until)
+            self._free(self._ledger.release(call.uid, f"{call.namespace}/{call.name}", held), until)
             raise RefusedError(f"pod {call.namespace}/{call.name} with UID {call.uid} is gone")
         if pod.spec.node_name:
-            self._adopt(pod, until)
+            self._adopt(pod, held, until)
             if pod.spec.node_name == call.node:
                 return None
             raise RefusedError(f"pod {pod.label} is bound to node {pod.spec.node_name} already")
@@ -153,26 +154,29 @@ class Bind:
                 "pod %s is bound, and its claim stays reserved until reconcile: %s", claim.label, error
             )
 
-    def _adopt(self, pod: Pod, until: float) -> None:
+    def _adopt(self, pod: Pod, held: Iterable[Holding], until: float) -> None:
         """The pod is bound: its claim belongs on its node, whoever bound it."""
         node = pod.spec.node_name or ""
         try:
             units = self._units(pod)
-            freed = self._ledger.adopt(claim_of(pod, node, units)) if units and not pod.finished else None
+            if not units or pod.finished:
+                return
+            claim = claim_of(pod, node, units)
+            freed = self._ledger.adopt(claim, also=held)
             if freed is not None:
-                self._look_again(pod, until)
+                self._look_again(pod, claim, until)
                 self._free(freed, until)
         except BerthError as error:
             log.warning(
                 "pod %s is bound to %s, and its claim waits for reconcile: %s", pod.label, node, error
             )
 
-    def _look_again(self, pod: Pod, until: float) -> None:
+    def _look_again(self, pod: Pod, claim: Claim, until: float) -> None:
         """The pod may have gone, with its event, between the look and the adoption."""
         meta = pod.metadata
         now = self._cluster.pod(meta.namespace or "default", meta.name, _WAKE_SECONDS)
         if now is None or now.metadata.uid != meta.uid or now.finished:
-            self._free(self._ledger.release(meta.uid), until)
+            self._free(self._ledger.release(meta.uid, also=claim.holdings), until)
 
     def _units(self, pod: Pod) -> Mapping[str, int]:
         if not might_ask(pod):

@@ -145,11 +145,8 @@ class Reconcile:
     def _agree(self, claim: Claim, pod: Pod, resources: Mapping[str, Pool]) -> bool:
         """The claim of a running pod says what the pod asks for, on its node."""
         asked = demand(pod, resources)
-        pools = {pool.name for pool in resources.values()}
-        if asked.refusal is not None or any(holding.pool not in pools for holding in claim.holdings):
-            return False  # its Pool was taken away: the claim stays, for the day it is put back
-        if not asked.units:
-            return bool(self._ledger.release(claim.uid))
+        if asked.refusal is not None or any(holding.pool not in asked.units for holding in claim.holdings):
+            return False  # its Pool was taken away or counts another resource now: the pod holds what it has
         agreed = claim_of(pod, pod.spec.node_name or "", asked.units, claim.attempt, claim.since)
         return not agrees(claim, agreed) and self._ledger.adopt(agreed, anew=False) is not None
 

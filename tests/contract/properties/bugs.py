@@ -23,8 +23,6 @@ from berth.verbs.bind import Bind
 from tests.contract.properties.api import NAMESPACE
 from tests.contract.properties.memory import MemoryStore
 
-Patch = Callable[[], "mock._patch[Any]"]
-
 
 def only_the_first_pool_is_counted() -> Any:
     require_room = decisions.require_room

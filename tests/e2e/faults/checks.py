@@ -11,7 +11,8 @@ A, B = "node-a", "node-b"
 UNITS = 8
 BINDING = r"/pods/pod/binding$"
 POD = "/api/v1/namespaces/default/pods/pod"
-AGED_SECONDS = 10.0  # in which a reservation outgrows bind's deadline, and reconcile may look at it
+HOLD_SECONDS = 30.0  # beyond anything that a test does meanwhile; `resume` ends it
+AGED_SECONDS = 60.0  # in which a reservation outgrows bind's deadline, and reconcile may look at it
 
 
 def assert_on(world: World, pod: Object, node: str) -> None:
@@ -33,7 +34,7 @@ def assert_nowhere(world: World, pod: Object) -> None:
 
 def caught(world: World, pod: Object, node: str = A) -> tuple[Rule, Background]:
     """A bind call whose Binding is on its way, held until the rule's `resume`."""
-    rule = world.proxy.on("POST", BINDING, held(10), times=1)
+    rule = world.proxy.on("POST", BINDING, held(HOLD_SECONDS), times=1)
     call = Background(lambda: world.bind(pod, node))
     wait_reached(rule)
     return rule, call

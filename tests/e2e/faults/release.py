@@ -1,8 +1,8 @@
 """release as it can go wrong; each fault is a file in the folder FAULTS, looked for on every call.
 Without such a file it is Berth's own release.
 
-deaf: events are taken and forgotten. mute: nobody is woken. dies, dies-once: killed between commit and wake.
-It writes into `seen` which event it was through with last.
+deaf: events are taken and forgotten. mute: nobody is woken. dies, dies-once: killed between commit and wake;
+these three wait for the file `go`. It writes into `seen` which event it was through with last.
 """
 
 import os
@@ -20,6 +20,7 @@ from berth.steps.wake import wake
 from berth.verbs import release as verb
 
 FAULTS = Path(os.environ["FAULTS"])
+HELD = ("mute", "dies", "dies-once")
 
 
 def faulty_wake(*arguments: Any) -> int:
@@ -47,8 +48,8 @@ def release(request: Request) -> Response:
 def faulty(request: Request) -> Response:
     if (FAULTS / "deaf").exists():
         return b"{}", 200, {}
-    if any((FAULTS / fault).exists() for fault in ("mute", "dies", "dies-once")):
-        # An event's usual way to a function (facts, 5): kube-scheduler has looked in vain before it is over,
-        # or its own look might find the unit that is free already, and nobody would miss the wake.
-        time.sleep(0.05)
+    while any((FAULTS / fault).exists() for fault in HELD) and not (FAULTS / "go").exists():
+        # As on an event's usual way to a function (facts, 5) kube-scheduler is to look in vain first: its own
+        # look might find the unit that is free already, and nobody would miss the wake.
+        time.sleep(0.01)
     return answer(request)

@@ -53,7 +53,7 @@ def test_a_binding_that_arrives_after_both_deadlines_moves_nothing(world: World,
     assert first.result()
     assert world.bind(pod, B) == ""
     rule.resume.set()
-    assert rule.done.wait(5)
+    assert rule.done.wait(60)
     assert_on(world, pod, B)
 
 
@@ -171,18 +171,25 @@ def test_the_next_call_after_a_kill_binds_at_once_to_whatever_node(
     world: World, pod: Object, step: str
 ) -> None:
     killed(world, pod, step)
-    wait(lambda: world.berth.post("bind", call_for(pod, B)).status == 200, 5, "bind answers again")
+    wait(lambda: world.berth.post("bind", call_for(pod, B)).status == 200, 60, "bind answers again")
     assert_on(world, pod, A if step in STEPS_AFTER else B)
 
 
 def test_a_young_reservation_is_left_alone_by_reconcile_until_bind_s_deadline(
-    world: World, pod: Object
+    world: World,
 ) -> None:
-    rule, call = caught(world, pod)
-    began = time.monotonic()
-    world.berth.reconcile()
-    assert time.monotonic() - began < 2, "reconcile was too slow for this test to mean anything"
-    assert world.claims_of(pod) == [(A, "reserved")]
-    rule.resume.set()
-    assert call.result() == ""
+    """The look has to fall into the reservation's youth: where the machine was too slow, nothing was seen."""
+    for _ in range(10):
+        pod = world.cluster.create_pod("pod")
+        began = time.monotonic()
+        rule, call = caught(world, pod)
+        world.berth.reconcile()
+        seen, looked_in_time = world.claims_of(pod), time.monotonic() - began < 1
+        rule.resume.set()
+        answer = call.result()
+        if looked_in_time:
+            break
+        world.remove_pods()
+    assert looked_in_time, "reconcile was too slow for this test to mean anything"
+    assert (seen, answer) == ([(A, "reserved")], "")
     assert_on(world, pod, A)

@@ -4,7 +4,17 @@ Bind is called directly, as kube-scheduler calls it; it alone meets the faulty A
 
 import pytest
 
-from tests.e2e.faults.checks import AGED_SECONDS, BINDING, POD, A, B, assert_nowhere, assert_on, caught
+from tests.e2e.faults.checks import (
+    AGED_SECONDS,
+    BINDING,
+    HOLD_SECONDS,
+    POD,
+    A,
+    B,
+    assert_nowhere,
+    assert_on,
+    caught,
+)
 from tests.e2e.faults.world import World
 from tests.e2e.harness import settled
 from tests.support.cluster import Object
@@ -122,17 +132,17 @@ def test_a_binding_that_was_made_is_a_success_whatever_became_of_its_answer(
 
 
 def test_a_binding_made_whose_answer_comes_after_the_deadline_is_a_success(world: World, pod: Object) -> None:
-    world.proxy.on("POST", BINDING, Fault(after=10))
+    world.proxy.on("POST", BINDING, Fault(after=HOLD_SECONDS))
     assert world.bind(pod, A) == ""
     assert_on(world, pod, A)
 
 
 def test_a_binding_that_hangs_is_fenced_and_cannot_land_afterwards(world: World, pod: Object) -> None:
-    rule = world.proxy.on("POST", BINDING, held(20))
+    rule = world.proxy.on("POST", BINDING, held(HOLD_SECONDS))
     assert "did not answer" in world.bind(pod, A)
     assert world.claims_of(pod) == []
     rule.resume.set()
-    assert rule.done.wait(5)
+    assert rule.done.wait(60)
     assert_nowhere(world, pod)
 
 
@@ -142,9 +152,9 @@ def test_an_api_server_that_hangs_from_a_step_on_is_answered_for_in_time(
 ) -> None:
     """GET: nothing answers. POST: the Binding and all later calls hang. PATCH: only the fence hangs."""
     for each in ("GET", "POST", "PATCH")[("GET", "POST", "PATCH").index(method) :]:
-        world.proxy.on(each, "/pods", Fault(before=20, forward=False, drop=True))
+        world.proxy.on(each, "/pods", Fault(before=HOLD_SECONDS, forward=False, drop=True))
     if method == "POST":
-        world.proxy.on("GET", "/pods", Fault(before=20, forward=False, drop=True), skip=1)
+        world.proxy.on("GET", "/pods", Fault(before=HOLD_SECONDS, forward=False, drop=True), skip=1)
     if method == "PATCH":
         world.proxy.on("POST", BINDING, answering(500))
     assert world.bind(pod, A)
@@ -157,10 +167,10 @@ def test_an_api_server_that_hangs_from_a_step_on_is_answered_for_in_time(
 def test_bind_answers_in_time_though_every_call_is_slow_and_many_wait_to_be_woken(
     world: World, pod: Object
 ) -> None:
-    for number in range(6):
+    for number in range(12):
         world.cluster.create_pod(f"waiter-{number}")
     for method in ("GET", "PATCH"):
-        world.proxy.on(method, "/pods", held(0.7))
+        world.proxy.on(method, "/pods", held(0.9))
     world.proxy.on("POST", BINDING, answering(500))
     assert world.bind(pod, A)
     assert_nowhere(world, pod)
@@ -169,12 +179,12 @@ def test_bind_answers_in_time_though_every_call_is_slow_and_many_wait_to_be_woke
 def test_a_binding_that_lands_after_its_fence_was_lost_has_its_claim_after_a_reconcile(
     world: World, pod: Object
 ) -> None:
-    late = world.proxy.on("POST", BINDING, held(20))
+    late = world.proxy.on("POST", BINDING, held(HOLD_SECONDS))
     world.proxy.on("PATCH", "/pods/pod/status", CUT)
     assert world.bind(pod, A)
     assert world.claims_of(pod) == [(A, "reserved")]
     late.resume.set()
-    assert late.done.wait(5)
+    assert late.done.wait(60)
     assert world.node_of(pod) == A
     settled(world)
     assert_on(world, pod, A)

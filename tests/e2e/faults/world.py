@@ -5,6 +5,7 @@ It starts no kube-scheduler by itself; `fresh` leaves no pod, rule or fault to t
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from tests.support.cluster import Cluster, Object, wait
 from tests.support.proxy import Proxy
 
 HERE = Path(__file__).parent
-BIND_ANSWERS_WITHIN = 5.0
+BIND_ANSWERS_WITHIN = 9.0  # on a busy machine: its deadline is 4.8 (tests/unit), and what hangs does for 10
 ALLOCATED = "berth.dev/allocated"
 T = TypeVar("T")
 
@@ -100,11 +101,25 @@ class World(System):
 
     def pending(self) -> dict[str, int]:
         """How many pods wait in each of kube-scheduler's queues."""
-        lines = self.plane.scheduler_metrics(self.scheduler).splitlines()
-        found = [each for each in lines if each.startswith("scheduler_pending_pods{")]
-        return {line.split('"')[1]: int(float(line.rsplit(" ", 1)[1])) for line in found}
+        return self._metric("scheduler_pending_pods")
 
-    def wait_idle(self, waiters: int, seconds: float = 15) -> None:
+    def attempts(self) -> int:
+        """How many times kube-scheduler has tried a pod."""
+        return sum(self._metric("scheduler_schedule_attempts_total").values())
+
+    def binding(self) -> int:
+        """How many binds kube-scheduler waits for, once there was one."""
+        return self._metric("scheduler_goroutines")["binding"]
+
+    def _metric(self, name: str) -> dict[str, int]:
+        """By the first label's value, summed over the others."""
+        found: Counter[str] = Counter()
+        for line in self.plane.scheduler_metrics(self.scheduler).splitlines():
+            if line.startswith(f"{name}{{"):
+                found[line.split('"')[1]] += int(float(line.rsplit(" ", 1)[1]))
+        return dict(found)
+
+    def wait_idle(self, waiters: int, seconds: float = 60) -> None:
         """Until these many waiters, and no others, are refused for want of units, and nothing moves."""
 
         def idle() -> bool:
@@ -126,12 +141,12 @@ class World(System):
         """All pods, with them their claims, and every event of them."""
         for pod in self.cluster.list_pods():
             self.cluster.delete_pod(pod["metadata"]["name"])
-        wait(lambda: not self._left(), 10, f"no claims without pods: {self._left()}")
+        wait(lambda: not self._left(), 60, f"no claims without pods: {self._left()}")
         # Events come in order: after this one no wake of an earlier one meets the next test's pods.
         last = f"last-{time.monotonic_ns()}"
         self.cluster.create_pod(last, {}, scheduling_gates=["example.com/never"])
         self.cluster.delete_pod(last)
-        wait(lambda: self.faults.text("seen") == f"delete {last}", 10, "release is through with all events")
+        wait(lambda: self.faults.text("seen") == f"delete {last}", 60, "release is through with all events")
 
     def _left(self) -> list[str]:
         left = [claim.label for claim in self.berth.ledger().claims()]
@@ -222,7 +237,7 @@ class Background(threading.Thread):
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits for the result
             self._error = error
 
-    def result(self, seconds: float = 15) -> Any:
+    def result(self, seconds: float = 60) -> Any:
         self.join(seconds)
         assert not self.is_alive(), f"the call did not end within {seconds:g} s"
         if self._error is not None:

@@ -14,6 +14,7 @@ from berth.apiserver import ApiServer
 from berth.stores.base import Changes, Cursor, Document, Version, chunks
 from berth.stores.configmap.content import Documents, Life, applied
 from berth.stores.configmap.feed import Feed
+from berth.stores.configmap.intents import Intents
 from berth.stores.configmap.lives import Lives
 from berth.stores.configmap.location import Location
 from berth.stores.configmap.objects import Item, Objects
@@ -36,9 +37,13 @@ class ConfigMapStore:
     ) -> None:
         self._objects = Objects(location, server)
         self._lives = Lives(self._objects, new_life)
-        self._transactions = Transactions(self._lives, new_id, clock, monotonic, sleep)
-        self._feed = Feed(self._lives, self._transactions, monotonic)
+        intents = Intents(self._lives, monotonic)
+        self._transactions = Transactions(self._lives, intents, new_id, clock, monotonic, sleep)
+        self._feed = Feed(self._lives, intents, monotonic)
         self._monotonic, self._patience = monotonic, location.timeout
+
+    def is_there(self) -> bool:
+        return self._objects.get(self._lives.head_name) is not None
 
     def read(self, keys: Collection[str]) -> Mapping[str, Document]:
         return self._lives.run(lambda life: self._read(life, keys)) if keys else {}

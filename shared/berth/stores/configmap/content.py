@@ -9,7 +9,7 @@ import msgspec
 
 from berth.stores.base import Version
 
-Writes = Mapping[str, bytes | None]
+Bodies = Mapping[str, bytes | None]
 Expected = Mapping[str, Version | None]
 Documents = Mapping[str, tuple[Version, bytes]]
 
@@ -18,7 +18,6 @@ class Intent(msgspec.Struct, frozen=True):
     """What one commit over several ConfigMaps will write here, once `primary` says that it is committed."""
 
     tx: str
-    started: float
     primary: str
     writes: dict[str, bytes | None]
 
@@ -87,7 +86,7 @@ def decode(data: bytes) -> Content:
         return UNREADABLE
 
 
-def written(content: Content, writes: Writes, stamp: Version) -> Content:
+def written(content: Content, writes: Bodies, stamp: Version) -> Content:
     """With these documents written; `stamp` is their version."""
     documents = {key: found for key, found in content.documents.items() if key not in writes}
     documents |= {key: (stamp, body) for key, body in writes.items() if body is not None}

@@ -54,6 +54,10 @@ class Lives:
         known = self.known(self.head_name)
         return life_of(known if known is not None else self.head())
 
+    def part(self, name: str, life: Life) -> str:
+        """What the ConfigMap is called in every life: there are only so many."""
+        return name.removeprefix(f"{self.head_name}-{life.id}")
+
     def known(self, name: str) -> Item | None:
         """As last seen."""
         return self._known.get(name)

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from berth.apiserver import ApiServer
+from berth.causes import reason
 from berth.errors import (
     BerthError,
     ClusterRefusedError,
@@ -150,7 +151,7 @@ class Objects:
             ns = self.location.namespace
             raise self.failed(
                 f"one of its ConfigMaps is full ({MOST_BYTES:,} bytes; Kubernetes takes 1 MiB); copy it to "
-                f"one of more shards: berth store copy {self.location} configmap://{ns}/OTHER?shards=N "
+                f"one of more shards: berth store copy {self.location} 'configmap://{ns}/OTHER?shards=N' "
                 f"(N up to {MOST_SHARDS}), and set BERTH_STORE to that"
             )
 
@@ -197,15 +198,19 @@ class Objects:
         try:
             yield
         except ClusterUnavailableError as error:
-            raise StoreUnavailableError(
-                f"berth's ledger is unreachable ({self.location}, {said(error)})"
-            ) from error
+            unanswered = error.__cause__ is not None
+            late = f"no answer within {self.location.timeout:g} s"
+            raise self._away(reason(error.__cause__, late) if unanswered else said(error)) from error
         except ClusterRefusedError as error:
             raise _RefusedError(error.status, self._refused(error.status, said(error))) from error
         except msgspec.DecodeError as error:
-            raise StoreUnavailableError(
-                f"berth's ledger is unreachable ({self.location}, its answer can't be read: {error})"
-            ) from error
+            raise self._away("the API server's answer can't be read") from error
+
+    def _away(self, why: str) -> StoreUnavailableError:
+        return StoreUnavailableError(
+            f"berth's ledger is unreachable ({self.location}, {why}); if this lasts, see to the API server "
+            f"at {self._server.host}, or to KUBECONFIG"
+        )
 
     def _refused(self, status: int, said: str) -> StoreFailedError:
         if status == 401:

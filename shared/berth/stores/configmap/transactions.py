@@ -5,9 +5,9 @@ Several, in the order of their names, the first being the primary:
   2  the primary's intent becomes its documents, in one write   (the decision: now it is done, everywhere)
   3  the others' intents become their documents                 (anybody may do it)
   4  the primary forgets that it was decided
-Whoever meets an intent settles it: decided by its primary, it is carried out; if not, it is given a moment
-and then taken out, from the primary first. So a process may die at any step, and neither loses nor halves a
-commit.
+Whoever needs a ConfigMap and meets an intent there settles it: decided by its primary, it is carried out; if
+not, and its commit does not go on, it is taken out, from the primary first (intents.py). So a process may die
+at any step, and neither loses nor halves a commit.
 """
 
 import random
@@ -19,22 +19,22 @@ import tenacity
 
 from berth.errors import BerthError
 from berth.stores.configmap.content import (
+    Bodies,
     Committed,
     Documents,
     Expected,
     Intent,
     Life,
-    Writes,
     applied,
     as_expected,
     encode,
     replaced,
     written,
 )
+from berth.stores.configmap.intents import SHOWN_SECONDS, UNDECIDED_SECONDS, Intents, is_of
 from berth.stores.configmap.lives import Lives
 from berth.stores.configmap.objects import Item
 
-UNDECIDED_SECONDS = 2.0  # until an intent counts as left behind; a commit takes milliseconds
 _FORGET_SECONDS = 10.0
 _SECONDS_EACH = 0.05  # more, for each ConfigMap that a commit holds
 
@@ -44,23 +44,23 @@ class _ConflictError(Exception):
 
 
 class Transactions:
-    """Commits in one life, and the settling of what others left behind."""
+    """Commits in one life."""
 
     def __init__(
         self,
         lives: Lives,
+        intents: Intents,
         new_id: Callable[[], str],
         clock: Callable[[], float],
         monotonic: Callable[[], float],
         sleep: Callable[[float], None],
     ) -> None:
-        self._lives, self._new_id = lives, new_id
+        self._lives, self._intents, self._new_id = lives, intents, new_id
         self._clock, self._monotonic, self._sleep = clock, monotonic, sleep
         self._patience = lives.objects.location.timeout
-        self._met: dict[str, float] = {}
         self._turns: dict[str, threading.Lock] = {}
 
-    def commit(self, life: Life, writes: Writes, expected: Expected) -> bool:
+    def commit(self, life: Life, writes: Bodies, expected: Expected) -> bool:
         """Raises LostError, and then has changed nothing in the life that follows."""
         head = self._lives.head_name
         places = {key: life.place(head, key) for key in {*writes, *expected}}
@@ -82,25 +82,6 @@ class Transactions:
             except tenacity.RetryError as error:
                 raise self._lives.objects.busy() from error
         return done
-
-    def settled(self, item: Item, life: Life, until: float) -> Item:
-        """The ConfigMap once it has no intent; what is undecided is waited for."""
-        while (intent := item.content.intent) is not None:
-            if (found := self._settle(item, intent, life)) is None:
-                if self._monotonic() >= until:
-                    raise _ConflictError
-                self._sleep(random.uniform(0.005, 0.02))
-                found = self._lives.fetch(item.name, life)
-            item = found
-        return item
-
-    def tidied(self, item: Item, life: Life) -> Item:
-        """The same, as far as it needs no waiting: for readers, who can do without."""
-        while (intent := item.content.intent) is not None:
-            if (found := self._settle(item, intent, life)) is None:
-                return item
-            item = found
-        return item
 
     def _try(self, attempt: "_Attempt", names: list[str]) -> bool:
         attempt.turns += 1
@@ -133,15 +114,31 @@ class Transactions:
 
     def _ready(self, item: Item, attempt: "_Attempt") -> Item:
         """To be written: settled, and what it knows of decided commits forgotten where that is long over."""
-        item = self.settled(item, attempt.life, attempt.until)
+        item = self._settled(item, attempt)
         over = {
             tx for tx, each in item.content.committed.items() if self._clock() - each.since > _FORGET_SECONDS
         }
         if not over:
             return item
         for name in {name for tx in over for name in item.content.committed[tx].others}:
-            self._carry_out(over, name, attempt.life)
+            self._intents.carry_out(over, name, attempt.life)
         return self._forget(item, over)
+
+    def _settled(self, item: Item, attempt: "_Attempt") -> Item:
+        """The ConfigMap once it has no intent; what goes on is waited for."""
+        while item.content.intent is not None:
+            if (found := self._intents.settle(item, attempt.life)) is None:
+                if not attempt.waits:  # long enough to end what was left behind, once
+                    attempt.waits = True
+                    enough = self._monotonic() + UNDECIDED_SECONDS + _SECONDS_EACH
+                    attempt.until = max(attempt.until, enough)
+                if self._monotonic() >= attempt.until:
+                    raise _ConflictError
+                self._go_on(attempt)
+                self._sleep(random.uniform(0.005, 0.02))
+                found = self._lives.fetch(item.name, attempt.life)
+            item = found
+        return item
 
     def _forget(self, item: Item, over: Collection[str]) -> Item:
         left = {tx: each for tx, each in item.content.committed.items() if tx not in over}
@@ -154,9 +151,12 @@ class Transactions:
 
     def _several(self, attempt: "_Attempt", names: list[str]) -> bool:
         tx, life = attempt.tx if attempt.turns == 1 else self._new_id(), attempt.life
-        placed: list[Item] = []
+        placed = attempt.placed = list[Item]()
         try:
             for name in names:
+                self._go_on(attempt)
+                if names[0] == self._lives.head_name:  # all shards: that may take as long as it gets on
+                    attempt.until = max(attempt.until, self._monotonic() + self._patience)
                 item = self._announce(attempt, tx, name, names[0])
                 if item is None:
                     self._take_out(tx, placed, life)
@@ -176,13 +176,13 @@ class Transactions:
         with suppress(BerthError, _ConflictError):
             for item in placed[1:]:
                 if self._lives.put(item, applied(item.content), must=True) is None:
-                    self._carry_out({tx}, item.name, life)
+                    self._intents.carry_out({tx}, item.name, life)
             self._forget(decided, {tx})
         return True
 
     def _announce(self, attempt: "_Attempt", tx: str, name: str, primary: str) -> Item | None:
         """The ConfigMap with its intent; None if it is not as expected."""
-        intent = Intent(tx, self._clock(), primary, dict(attempt.writes_at(name)))
+        intent = Intent(tx, primary, dict(attempt.writes_at(name)))
         known = self._lives.known(name) if attempt.turns == 1 else None
         while True:
             item = self._ready(known or self._lives.fetch(name, attempt.life), attempt)
@@ -196,14 +196,27 @@ class Transactions:
             self._lives.objects.require_room(item, len(encode(applied(content))))
             after = self._lives.put(item, content, must=True)
             if after is not None:
+                attempt.shown = self._monotonic() if name == primary else attempt.shown
                 return after
             known = None
             if self._monotonic() >= attempt.until:
                 raise _ConflictError
 
+    def _go_on(self, attempt: "_Attempt") -> None:
+        """Show others that what was announced is not left behind."""
+        if not attempt.placed or self._monotonic() - attempt.shown < SHOWN_SECONDS:
+            return
+        before = attempt.placed[0]
+        assert before.content.intent is not None
+        after = self._lives.put(before, before.content, must=True)
+        after = after or self._lives.fetch(before.name, attempt.life)
+        if not is_of(after, before.content.intent.tx):
+            raise _ConflictError
+        attempt.placed[0], attempt.shown = after, self._monotonic()
+
     def _decide(self, tx: str, primary: Item, others: tuple[str, ...], life: Life) -> Item | None:
         """None if somebody has taken the intent out."""
-        while primary.content.intent is not None and primary.content.intent.tx == tx:
+        while is_of(primary, tx):
             decided = {**primary.content.committed, tx: Committed(self._clock(), others)}
             content = replaced(applied(primary.content), committed=decided)
             after = self._lives.put(primary, content, must=True)
@@ -212,48 +225,17 @@ class Transactions:
             primary = self._lives.fetch(primary.name, life)
         return primary if tx in primary.content.committed else None
 
-    def _carry_out(self, decided: Collection[str], name: str, life: Life) -> None:
-        item: Item | None = self._lives.fetch(name, life)
-        while item is not None and (intent := item.content.intent) is not None and intent.tx in decided:
-            item = self._settle(item, intent, life)
-
     def _take_out(self, tx: str, placed: list[Item], life: Life) -> None:
         for item in reversed(placed):
-            while item.content.intent is not None and item.content.intent.tx == tx:
-                item = self._end(item) or self._lives.fetch(item.name, life)
-
-    # Intents of others
-
-    def _settle(self, item: Item, intent: Intent, life: Life) -> Item | None:
-        """One step towards a ConfigMap without this intent; None while its commit may still be decided."""
-        primary = item if intent.primary == item.name else self._lives.fetch(intent.primary, life)
-        waits = primary.content.intent is not None and primary.content.intent.tx == intent.tx
-        if waits and not self._left_behind(intent):
-            return None
-        if waits and primary is not item and self._end(primary) is None:
-            return self._lives.fetch(item.name, life)
-        self._met.pop(intent.tx, None)
-        decided = intent.tx in primary.content.committed
-        after = self._lives.put(item, applied(item.content), must=True) if decided else self._end(item)
-        return after or self._lives.fetch(item.name, life)
-
-    def _end(self, item: Item) -> Item | None:
-        """Without its intent, unless it has changed."""
-        return self._lives.put(item, replaced(item.content, intent=None), must=True)
-
-    def _left_behind(self, intent: Intent) -> bool:
-        """By its own clock or, if that is wrong, by how long it has been seen here."""
-        met = self._met.setdefault(intent.tx, self._monotonic())
-        return max(self._clock() - intent.started, self._monotonic() - met) >= UNDECIDED_SECONDS
+            while is_of(item, tx):
+                item = self._intents.end(item) or self._lives.fetch(item.name, life)
 
     @contextmanager
     def _turn(self, names: list[str], life: Life) -> Iterator[None]:
         """The threads of a process queue here for each ConfigMap: refused writes cost more than waiting."""
         with ExitStack() as held:
             for name in names:
-                turn = self._turns.setdefault(
-                    name.removeprefix(f"{self._lives.head_name}-{life.id}"), threading.Lock()
-                )
+                turn = self._turns.setdefault(self._lives.part(name, life), threading.Lock())
                 if not turn.acquire(timeout=self._patience):
                     raise self._lives.objects.busy()
                 held.callback(turn.release)
@@ -261,27 +243,29 @@ class Transactions:
 
 
 class _Attempt:
-    """One commit and how often it was tried."""
+    """One commit, how often it was tried, and what the last try has announced, `shown` last when."""
 
     def __init__(
         self,
         tx: str,
         life: Life,
         places: Mapping[str, str],
-        writes: Writes,
+        writes: Bodies,
         expected: Expected,
         until: float,
     ) -> None:
         self.tx, self.life, self.until = tx, life, until
         self._places, self._writes, self._expected = places, writes, expected
-        self.turns = 0
+        self.turns, self.waits = 0, False
+        self.placed: list[Item] = []
+        self.shown = 0.0
 
-    def writes_at(self, name: str) -> Writes:
+    def writes_at(self, name: str) -> Bodies:
         return {key: body for key, body in self._writes.items() if self._places[key] == name}
 
     def expected_at(self, name: str) -> Expected:
         return {key: version for key, version in self._expected.items() if self._places[key] == name}
 
-    def landed(self, documents: Documents, writes: Writes) -> bool:
+    def landed(self, documents: Documents, writes: Bodies) -> bool:
         """Whether an earlier write, whose answer was lost, was done."""
         return any(documents.get(key, ("", b""))[0] == self.tx for key in writes)

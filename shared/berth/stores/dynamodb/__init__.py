@@ -17,12 +17,13 @@ from typing import Any
 from berth.errors import StoreUnavailableError
 from berth.stores.base import Changes, Cursor, Document, Version, chunks
 from berth.stores.dynamodb import clauses
-from berth.stores.dynamodb.clauses import SEALS, Stamp
+from berth.stores.dynamodb.clauses import SEALED, SEALS, Stamp
 from berth.stores.dynamodb.clock import ServerClock
 from berth.stores.dynamodb.feed import TOMBSTONES, Feed, Position, overlap
-from berth.stores.dynamodb.life import Life
+from berth.stores.dynamodb.life import TableLife
 from berth.stores.dynamodb.link import Clients, Link, MissingTableError, UnmetError
 from berth.stores.dynamodb.location import Location
+from berth.stores.dynamodb.table import make
 from berth.stores.dynamodb.texts import ledger, missing, require_room
 
 _TRIES = 3
@@ -43,10 +44,14 @@ class DynamoStore:
     ) -> None:
         self._location, self._new_id = location, new_id
         self._clock = clock or ServerClock()
+        self._sleep, self._clients = sleep, clients
         seconds = seconds or location.seconds
         self._link = Link(location, seconds, self._clock, sleep, clients)
-        self._life = Life(self._link, location, self._clock, self._stamp)
+        self._life = TableLife(self._link, location, self._clock, self._stamp)
         self._feed = Feed(self._link, location, self._clock, new_id, sleep, overlap(seconds))
+
+    def make(self, *, protect: bool) -> Iterator[str]:
+        return make(self._location, protect=protect, sleep=self._sleep, clients=self._clients)
 
     def read(self, keys: Collection[str]) -> Mapping[str, Document]:
         if not keys:
@@ -81,7 +86,9 @@ class DynamoStore:
             return self._changes(Position.parse(since))
 
     def batches(self, keys: Collection[str]) -> Iterable[Sequence[str]]:
-        return chunks(keys)
+        """What is sealed goes by itself: it takes the seals along, and a transaction has no room for both."""
+        yield from chunks([key for key in keys if key not in SEALED])
+        yield from chunks([key for key in keys if key in SEALED])
 
     def close(self) -> None:
         self._link.close()

@@ -4,17 +4,21 @@ A commit is stamped by DynamoDB's clock before it is sent, and found late: it la
 index follows the table later still, and clocks are right to a second. So each look goes back by an overlap,
 and once in WIDE_EVERY seconds it goes back WIDE seconds: AWS refuses a request that is older than five
 minutes. Bodies are read from the table itself, consistently, in the same call: no key goes back.
+
+The index tells of one document before another, whichever was first. So where it tells of a new epoch, all is
+read from the table, after the epoch: whoever is told of an epoch is told of all that was committed before it.
 """
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Any, NamedTuple, Self
 
 import tenacity
 
 from berth.errors import StoreUnavailableError
-from berth.stores.base import LIMIT, Changes, Cursor
+from berth.stores.base import EPOCH, LIMIT, Changes, Cursor
 from berth.stores.dynamodb.clauses import (
     BODY,
     FEED,
@@ -89,6 +93,7 @@ class Feed:
     def everything(self, life: str) -> Changes | None:
         """All documents; None where the table does not bear the mark of this life."""
         at, documents, seen, marked = self._now(), dict[str, bytes | None](), dict[str, str](), False
+        epoch = self._read([EPOCH])  # one that comes while the table is gone through is told the next time
         request = {
             "TableName": self._location.table,
             "ConsistentRead": True,
@@ -96,14 +101,15 @@ class Feed:
             "ExpressionAttributeNames": {"#body": BODY, "#key": KEY},
             "ExpressionAttributeValues": {":life": {"S": LIFE}},
         }
-        for item in self._items("scan", request):
-            key, version = item[KEY]["S"], item[VERSION]["S"]
+        scanned = (item for item in self._items("scan", request) if item[KEY]["S"] != EPOCH)
+        for item in chain(scanned, epoch.values()):
+            key = item[KEY]["S"]
             if key == LIFE:
-                marked = version == life
+                marked = item[VERSION]["S"] == life
             elif (found := document(item)) is not None:
                 documents[key] = found.body
-                if int(item[WRITTEN]["N"]) >= at - 1000 * WIDE:
-                    seen[key] = version
+                if key == EPOCH or int(item[WRITTEN]["N"]) >= at - 1000 * WIDE:
+                    seen[key] = found.version
         return Changes(documents, self._remember(life, at, at, seen), True) if marked else None
 
     def since(self, position: Position, *, marked: bool = False) -> Changes | None:
@@ -117,9 +123,11 @@ class Feed:
         told = self._recall(position)
         fresh = [key for key, version in entries.items() if told.get(key) != version]
         items = self._read(fresh)
+        if EPOCH in fresh and _version(items.get(EPOCH)) != told.get(EPOCH, ""):
+            return self.everything(position.life)
         if fresh or wide:
             old = {key: told[key] for key in (entries if wide else told) if key in told}
-            told = {**old, **{key: items[key][VERSION]["S"] if key in items else "" for key in fresh}}
+            told = {**old, **{key: _version(items.get(key)) for key in fresh}}
         bodies = {key: document(items.get(key, {})) for key in fresh}
         documents = {key: None if found is None else found.body for key, found in bodies.items()}
         cursor = self._remember(position.life, at, at if wide else position.wide_at, told)
@@ -190,3 +198,7 @@ class Feed:
                 f"{ledger(self._location)} is asked for more than it serves; if this lasts, raise its limits"
             )
         return found
+
+
+def _version(item: Item | None) -> str:
+    return "" if item is None or VERSION not in item else str(item[VERSION]["S"])

@@ -32,7 +32,7 @@ class _Known(NamedTuple):
     life: str
 
 
-class Life:
+class TableLife:
     """Safe to use from many threads."""
 
     def __init__(

@@ -20,7 +20,7 @@ from botocore.exceptions import (
 from berth.errors import BerthError
 from berth.stores.dynamodb.clock import ServerClock
 from berth.stores.dynamodb.location import Location
-from berth.stores.dynamodb.texts import LASTING, MISSING, Reason, explained
+from berth.stores.dynamodb.texts import LASTING, MISSING, Reason, explained, foreign
 
 Request = dict[str, Any]
 
@@ -134,6 +134,8 @@ class Link:
         except ConnectionClosedError as error:
             raise _AgainError(known=False) from error
         self._learn(answer, sent)
+        if operation == "describe_table" and "Table" not in answer:
+            raise foreign(self._location, operation, "its answer names no table")
         return answer
 
     def _learn(self, answer: Mapping[str, Any], sent: float) -> None:

@@ -3,15 +3,15 @@ It opens nothing, and holds no credentials: those come by AWS' own rules (enviro
 
 import re
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from berth.errors import SettingsError
+from berth.stores import urls
 
 FORM = "dynamodb://TABLE[?region=REGION][&endpoint=URL][&timeout=SECONDS]"
 _TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 _REGION = re.compile(r"[a-z0-9-]{1,63}")
 _OPTIONS = ("region", "endpoint", "timeout")
-_MOST_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -49,29 +49,17 @@ def parse(url: str) -> Location:
         raise _wrong(
             f"the form is {FORM}; a table's name has 3 to 255 letters, digits, dots, dashes and underscores"
         )
-    options = _options(query)
+    options = urls.options(query, _OPTIONS, _wrong)
     return Location(
         table,
         _region(options.get("region")),
         _endpoint(options.get("endpoint")),
-        _seconds(options.get("timeout", "1")),
+        urls.seconds(options, _wrong),
     )
 
 
 def _wrong(what: str) -> SettingsError:
     return SettingsError(f"BERTH_STORE, a DynamoDB URL: {what}")
-
-
-def _options(query: str) -> dict[str, str]:
-    try:
-        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), errors="strict")
-    except ValueError:
-        raise _wrong("its options can't be read: they are NAME=VALUE, joined by &") from None
-    for name in (name for name, _ in pairs if name not in _OPTIONS):
-        raise _wrong(f"there is no option {name!r}; there are {', '.join(_OPTIONS)}")
-    if len(pairs) > len(dict(pairs)):
-        raise _wrong("an option stands in it twice")
-    return dict(pairs)
 
 
 def _region(name: str | None) -> str | None:
@@ -91,9 +79,3 @@ def _endpoint(url: str | None) -> str | None:
     if not usable or parts.path not in ("", "/") or parts.query:
         raise _wrong(f"endpoint={url} should be http://HOST[:PORT] or https://HOST[:PORT]")
     return url.rstrip("/")
-
-
-def _seconds(text: str) -> float:
-    if not text.isdecimal() or not 1 <= int(text) <= _MOST_SECONDS:
-        raise _wrong(f"timeout={text} should be 1 to {_MOST_SECONDS} seconds")
-    return float(text)

@@ -2,7 +2,7 @@
 It takes nothing away, and touches no table that is not ours."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from berth.errors import StoreFailedError, StoreUnavailableError
@@ -22,15 +22,14 @@ def make(
     protect: bool = False,
     sleep: Callable[[float], None] = time.sleep,
     clients: Clients | None = None,
-) -> list[str]:
-    """What was done, a line each; it may be called again and again. `protect` is deletion protection.
-
-    Raises StoreUnavailableError and StoreFailedError; what was done until then is found done the next time.
+) -> Iterator[str]:
+    """What was done, a line each, as it is done; it may be called again and again. `protect` is deletion
+    protection. Raises StoreUnavailableError and StoreFailedError; what was done until then is found done.
     """
     clock = ServerClock()
     link = Link(location, _CALL_SECONDS, clock, sleep, clients)
     try:
-        return _Making(link, location, clock, sleep).run(protect)
+        yield from _Making(link, location, clock, sleep).run(protect)
     except MissingTableError as error:
         raise StoreUnavailableError(f"{ledger(location)} went away while it was made") from error
     finally:
@@ -44,17 +43,18 @@ class _Making:
         self._link, self._location, self._clock, self._sleep = link, location, clock, sleep
         self._table = {"TableName": location.table}
 
-    def run(self, protect: bool) -> list[str]:
-        done = [self._made(protect)]
+    def run(self, protect: bool) -> Iterator[str]:
+        yield self._made(protect)
         found = self._ready()
         if protect and not found.get("DeletionProtectionEnabled"):
             self._call("update_table", DeletionProtectionEnabled=True)
             self._ready()
-            done.append("deletion protection: switched on")
+            yield "deletion protection: switched on"
         else:
             state = "on" if found.get("DeletionProtectionEnabled") else "off (--protect switches it on)"
-            done.append(f"deletion protection: {state}")
-        return [*done, self._backups(), self._expiry()]
+            yield f"deletion protection: {state}"
+        yield self._backups()
+        yield self._expiry()
 
     def _made(self, protect: bool) -> str:
         name = self._location.table

@@ -1,6 +1,7 @@
 """DynamoDB's errors as a person needs them: what happened, to which table, what to do, and whether it passes.
 What AWS said is quoted; what we sent, and credentials, never."""
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -20,8 +21,11 @@ from botocore.exceptions import (
     TokenRetrievalError,
 )
 
+from berth.causes import reason as of_the_system
 from berth.errors import BerthError, StoreFailedError, StoreUnavailableError
 from berth.stores.dynamodb.location import Location
+
+_LOG = logging.getLogger("berth.stores.dynamodb")
 
 MISSING = ("ResourceNotFoundException", "TableNotFoundException")
 _LOGIN = (
@@ -75,7 +79,7 @@ def explained(
 ) -> BerthError:
     where = ledger(location)
     if isinstance(error, ClientError):
-        return _answered(error, where, operation, reasons, names)
+        return _answered(error, location, operation, reasons, names)
     if isinstance(error, NoRegionError):
         return StoreFailedError(f"{where}: no region is known; name it with ?region= in BERTH_STORE")
     if isinstance(error, _LOGIN):
@@ -86,13 +90,13 @@ def explained(
 def _unreached(error: BaseException | None, location: Location, seconds: float) -> BerthError:
     if isinstance(error, SSLError):
         return StoreFailedError(
-            f"{ledger(location)}: TLS failed ({_beneath(error)}); check endpoint= in BERTH_STORE, and its "
-            "certificate"
+            f"{ledger(location)}: TLS failed ({of_the_system(error)}); check endpoint= in BERTH_STORE, and "
+            "its certificate"
         )
     if isinstance(error, ReadTimeoutError | ConnectTimeoutError):
         why = f"no answer within {seconds:g} s"
     elif isinstance(error, EndpointConnectionError | HTTPClientError):
-        why = _beneath(error)
+        why = of_the_system(error)
     else:
         return StoreFailedError(f"{ledger(location)} can't be used: {_line(error)}")
     return StoreUnavailableError(
@@ -101,21 +105,10 @@ def _unreached(error: BaseException | None, location: Location, seconds: float) 
     )
 
 
-def _beneath(error: BaseException) -> str:
-    """The operating system's reason, which boto3 hides in an error of urllib3's."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, OSError) and seen.strerror:
-            return seen.strerror.lower()
-        inner = getattr(seen, "kwargs", {}).get("error") if seen is error else None
-        seen = inner or getattr(seen, "reason", None) or seen.__cause__ or seen.__context__
-        seen = seen if isinstance(seen, BaseException) else None
-    return "the connection was closed"
-
-
 def _answered(
-    error: ClientError, where: str, operation: str, reasons: Sequence[Reason], names: Sequence[str]
+    error: ClientError, location: Location, operation: str, reasons: Sequence[Reason], names: Sequence[str]
 ) -> BerthError:
+    where = ledger(location)
     code, said = str(error.response["Error"].get("Code", "")), _line(error.response["Error"].get("Message"))
     codes = {each.code for each in reasons} - {"None"}
     if not codes & set(LASTING) and (slow := sorted(filter(_slow, codes or {code}))):
@@ -142,7 +135,16 @@ def _answered(
         )
     if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400) >= 500:
         return StoreUnavailableError(f"{where} failed to answer ({code}); if this lasts, check AWS' status")
+    if not said or code.isdecimal():  # whatever that was
+        return foreign(location, operation, code)
     return StoreFailedError(f"{where} refused {operation}: {code}: {said}")
+
+
+def foreign(location: Location, operation: str, what: str) -> BerthError:
+    """Of an answer in which DynamoDB itself says nothing."""
+    return StoreFailedError(
+        f"{ledger(location)} refused {operation}: {what}; check region= and endpoint= in BERTH_STORE"
+    )
 
 
 def _slow(code: str) -> bool:
@@ -154,21 +156,33 @@ def _cancelled(where: str, reasons: Sequence[Reason], names: Sequence[str]) -> B
     told = [(at, each) for at, each in enumerate(reasons) if each.code != "None"]
     at, reason = next((each for each in told if each[1].code in LASTING), told[0])
     which = f" of document {names[at]!r}" if at < len(names) else ""
-    return StoreFailedError(f"{where} refused the change{which}: {reason.code}: {_line(reason.message)}")
+    _LOG.warning("%s refused the change%s: %s: %s", where, which, reason.code, _line(reason.message))
+    return StoreFailedError(
+        f"{where} refused the change ({reason.code}); the function's log says of which document"
+    )
 
 
 def require_room(location: Location, sizes: Mapping[str, int]) -> None:
-    """Raise StoreFailedError where a document of these sizes, or all together, are too large."""
+    """Raise StoreFailedError where a document of these sizes, or all together, are too large.
+
+    Its text has neither sizes nor a document's key, which may name a node: those are for the log.
+    """
+    where = ledger(location)
     for key, size in sizes.items():
         if size > MOST:
+            _LOG.warning("%s: document %r would take %d bytes, and DynamoDB takes %d", where, key, size, MOST)
             raise StoreFailedError(
-                f"{ledger(location)}: document {key!r} would take {size} bytes, and DynamoDB takes {MOST}; "
-                "give the pool more domains (scope Node or Topology), or use another store"
+                f"{where}: a domain holds more claims than an item takes (400 KB); use another store for "
+                "this pool"
             )
     if (size := sum(sizes.values())) > MOST_AT_ONCE:
+        _LOG.warning(
+            "%s: %d documents of %d bytes change at once, and DynamoDB takes %d",
+            where, len(sizes), size, MOST_AT_ONCE,
+        )  # fmt: skip
         raise StoreFailedError(
-            f"{ledger(location)}: {len(sizes)} documents of {size} bytes change at once, and DynamoDB takes "
-            f"{MOST_AT_ONCE}; give the pools more domains (scope Node or Topology), or use another store"
+            f"{where}: more claims change at once than a transaction takes (4 MB); use another store for "
+            "these pools"
         )
 
 

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import redis
-from redis.exceptions import ClusterDownError, MovedError, NoScriptError, ReadOnlyError, ResponseError
+from redis import exceptions as theirs
 
 from berth.stores.redis.connection import Connection, Line
 from berth.stores.redis.location import Address, Location
@@ -50,9 +50,9 @@ class Link:
                 return self._run_on(line, script, arguments, replicas)
             except redis.RedisError as error:
                 failed, told = error, None
-            if isinstance(failed, MovedError):
+            if isinstance(failed, theirs.MovedError):
                 told = self._route.moved(line.at, failed)
-            elif isinstance(failed, ReadOnlyError) and not turned:
+            elif isinstance(failed, theirs.ReadOnlyError) and not turned:
                 turned = True  # nothing was done, and its name or a Sentinel may lead elsewhere now
             elif isinstance(failed, redis.ConnectionError) and idle and again:
                 again = False
@@ -69,13 +69,13 @@ class Link:
             answer = _evaluated(line.connection, script, arguments)
             if replicas and answer[-1]:
                 self._await(line, replicas)
-        except (MovedError, ReadOnlyError, ClusterDownError, redis.TimeoutError):
+        except (theirs.MovedError, theirs.ReadOnlyError, theirs.ClusterDownError, redis.TimeoutError):
             # Whoever is asked next must not be this one, at a failed call for each connection that is kept.
             line.connection.disconnect()
             self._route.lost(line.at)
             self._drop_idle()
             raise
-        except ResponseError:
+        except theirs.ResponseError:
             self._give_back(line)
             raise
         except BaseException:
@@ -118,7 +118,7 @@ def _evaluated(connection: Connection, script: Script, arguments: list[Any]) -> 
     try:
         connection.send_command("EVALSHA", script.sha, *arguments)
         answer: list[Any] = connection.read_response()
-    except NoScriptError:
+    except theirs.NoScriptError:
         connection.send_command("EVAL", script.text, *arguments)
         answer = connection.read_response()
     return answer

@@ -5,9 +5,10 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from berth.errors import SettingsError
+from berth.stores import urls
 
 FORM = "redis://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]…][/DATABASE][?prefix=NAME]"
 _PORT, _SENTINEL_PORT = 6379, 26379
@@ -67,7 +68,7 @@ def parse(url: str) -> Location:
         raise _wrong(f"the form is {FORM}, {_HINT}")
     user, password = _login(netloc)
     tls = scheme == "rediss"
-    options = _options(query)
+    options = urls.options(query, _OPTIONS, _wrong)
     sentinel = options.get("sentinel")
     return Location(
         hosts=_hosts(netloc, _PORT if sentinel is None else _SENTINEL_PORT),
@@ -78,7 +79,7 @@ def parse(url: str) -> Location:
         ca_certs=_ca_certs(options.get("ssl_ca_certs"), tls),
         prefix=_name("prefix", options.get("prefix", Location.prefix)),
         sentinel=None if sentinel is None else _name("sentinel", sentinel),
-        wait=_wait(options.get("wait")),
+        wait=urls.number("wait", options["wait"], 1, 99, _wrong) if "wait" in options else 0,
     )
 
 
@@ -123,30 +124,10 @@ def _database(text: str) -> int:
     return int(text or 0)
 
 
-def _options(query: str) -> dict[str, str]:
-    try:
-        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), errors="strict")
-    except ValueError:
-        raise _wrong("its options can't be read: they are NAME=VALUE, joined by &") from None
-    for name in (name for name, _ in pairs if name not in _OPTIONS):
-        raise _wrong(f"there is no option {name!r}; there are {', '.join(_OPTIONS[:-1])} and {_OPTIONS[-1]}")
-    if len(pairs) > len(dict(pairs)):
-        raise _wrong("an option stands in it twice")
-    return dict(pairs)
-
-
 def _name(option: str, name: str) -> str:
     if not _NAME.fullmatch(name):
         raise _wrong(f"{option}={name} should be letters, digits, dots, dashes and underscores")
     return name
-
-
-def _wait(text: str | None) -> int:
-    if text is None:
-        return 0
-    if not re.fullmatch(r"[1-9][0-9]?", text):
-        raise _wrong(f"wait={text} should be a number of replicas, from 1 to 99")
-    return int(text)
 
 
 def _ca_certs(path: str | None, tls: bool) -> str | None:

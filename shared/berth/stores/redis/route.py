@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import redis
-from redis.exceptions import AuthenticationError, MovedError, ResponseError
+from redis import exceptions as theirs
 
 from berth.errors import BerthError
 from berth.stores.redis.connection import Connection, Line, asked, connected
@@ -52,7 +52,7 @@ class Route:
             tried.append(at)
             try:
                 line = Line(at, self._connected(at, give_up_at))
-            except AuthenticationError as error:
+            except theirs.AuthenticationError as error:
                 raise explained(error, self._location.at(at), self._seconds) from error
             except (redis.ConnectionError, redis.TimeoutError) as error:
                 failed = error
@@ -67,7 +67,7 @@ class Route:
         where = self._location if hosts <= {*tried} else self._location.at(tried[-1])
         raise explained(failed, where, self._seconds) from failed
 
-    def moved(self, by: Address, error: MovedError) -> Address:
+    def moved(self, by: Address, error: theirs.MovedError) -> Address:
         """Where the Cluster's node says that the keys are; a node may leave out its host if it is its own."""
         found = Address(by.host if error.host in ("", "?") else error.host, error.port)
         self._nodes.add(found)
@@ -108,7 +108,7 @@ class Route:
                 break
             try:
                 found = self._ask(host, give_up_at)
-            except (AuthenticationError, ResponseError) as error:
+            except (theirs.AuthenticationError, theirs.ResponseError) as error:
                 raise unsentinelled(error, self._location.at(host)) from error
             except redis.RedisError as error:
                 failed = error
@@ -125,12 +125,12 @@ class Route:
         try:
             if self._login:
                 return self._told(to, seconds)
-        except AuthenticationError:
+        except theirs.AuthenticationError:
             # Often Sentinels ask for no login where the servers do.
             self._login = False
         try:
             return self._told(replace(to, user=None, password=None), seconds)
-        except AuthenticationError:
+        except theirs.AuthenticationError:
             self._login = True
             raise
 

@@ -2,25 +2,17 @@
 Quoted is what a server said, never what was sent to it; whether a call was carried out is not told here."""
 
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import NamedTuple
 
 import redis
-from redis.exceptions import (
-    AskError,
-    AuthenticationError,
-    AuthorizationError,
-    BusyLoadingError,
-    ClusterDownError,
-    MovedError,
-    NoPermissionError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    ResponseError,
-    TryAgainError,
-)
+from redis import exceptions as theirs
 
+from berth.causes import LATE, beneath, reason
 from berth.errors import BerthError, StoreFailedError, StoreUnavailableError
 from berth.stores.redis.location import Location
+
+_Test = Callable[[theirs.ResponseError, str], bool]
 
 _PASSING = ("NOREPLICAS", "BUSY ", "UNKILLABLE")
 _FOREIGN = ("WRONGTYPE", "BERTHFORMAT")
@@ -32,11 +24,11 @@ _LOGIN = "{ledger} refused the user or the password; check those in BERTH_STORE"
 def explained(error: redis.RedisError, location: Location, seconds: float) -> BerthError:
     """The error as a person needs it; `location` should name whoever was asked."""
     ledger = f"berth's ledger in Redis {location}"
-    if isinstance(error, ResponseError):
+    if isinstance(error, theirs.ResponseError):
         return _refused(error, ledger)
-    if isinstance(error, AuthenticationError | AuthorizationError):
+    if isinstance(error, theirs.AuthenticationError | theirs.AuthorizationError):
         return StoreFailedError(_LOGIN.format(ledger=ledger))
-    if isinstance(error, BusyLoadingError):
+    if isinstance(error, theirs.BusyLoadingError):
         return StoreUnavailableError(f"{ledger} is loading its data; it can be used when it has done so")
     if isinstance(error, redis.TimeoutError):
         port = "the port (does it speak TLS?)" if location.tls else "the server"
@@ -73,11 +65,11 @@ def unnamed(location: Location) -> StoreFailedError:
 def unsentinelled(error: redis.RedisError, location: Location) -> BerthError:
     """Of a Sentinel that refused to tell, or of all that did not answer."""
     sentinels = f"berth's ledger in Redis {location}: its Sentinels"
-    if isinstance(error, AuthenticationError):
+    if isinstance(error, theirs.AuthenticationError):
         return StoreFailedError(
             f"{sentinels} refused the user or the password; they should be those in BERTH_STORE, or none"
         )
-    if isinstance(error, ResponseError):
+    if isinstance(error, theirs.ResponseError):
         return StoreFailedError(
             f"{sentinels} refused ({_said(error)}); check that the hosts in BERTH_STORE are Sentinels"
         )
@@ -88,15 +80,15 @@ def unsentinelled(error: redis.RedisError, location: Location) -> BerthError:
 
 
 def _unreached(error: redis.RedisError, ledger: str, location: Location) -> BerthError:
-    beneath = _beneath(error)
-    if isinstance(beneath, ssl.SSLCertVerificationError):
+    found = beneath(error)
+    if isinstance(found, ssl.SSLCertVerificationError):
         return StoreFailedError(
-            f"{ledger}: its certificate is not trusted ({beneath.verify_message}); name the authority's "
+            f"{ledger}: its certificate is not trusted ({found.verify_message}); name the authority's "
             "file with ?ssl_ca_certs=/PATH in BERTH_STORE, and the host as in the certificate"
         )
-    if isinstance(beneath, ssl.SSLError):
+    if isinstance(found, ssl.SSLError):
         return StoreFailedError(
-            f"{ledger} does not speak TLS as expected ({beneath.reason}); "
+            f"{ledger} does not speak TLS as expected ({found.reason}); "
             "check the port, or use redis:// in BERTH_STORE for a server without TLS"
         )
     return StoreUnavailableError(
@@ -105,52 +97,29 @@ def _unreached(error: redis.RedisError, ledger: str, location: Location) -> Bert
     )
 
 
-def _refused(error: ResponseError, ledger: str) -> BerthError:
+def _refused(error: theirs.ResponseError, ledger: str) -> BerthError:
     said = _said(error)
-    if isinstance(error, ReadOnlyError):
-        return StoreUnavailableError(
-            f"{ledger} is a replica, which takes no writes; if this lasts, name the primary in BERTH_STORE, "
-            "or see why none was elected"
-        )
-    if isinstance(error, AskError | TryAgainError):
-        return StoreUnavailableError(_moving(error, said, ledger))
-    if isinstance(error, ClusterDownError) or said.startswith(_PASSING):
-        return StoreUnavailableError(f"{ledger} can't be used now ({said}); if this lasts, see to that")
-    if isinstance(error, OutOfMemoryError):
-        return StoreFailedError(f"{ledger} is full; give it more memory (maxmemory) or drop other data")
-    if "unauthenticated" in said:
-        return StoreFailedError(_LOGIN.format(ledger=ledger))
-    if isinstance(error, NoPermissionError) or any(each in said for each in _RIGHTS):
-        return StoreFailedError(
-            f"{ledger}: its user lacks rights ({said}); docs/operations.md lists those that berth needs"
-        )
-    if "cluster mode" in said:
-        return StoreFailedError(
-            f"{ledger}: a Redis Cluster has no database but 0; leave out the number in BERTH_STORE, and "
-            "set ledgers apart with ?prefix=NAME"
-        )
-    if any(each in said for each in _FOREIGN):
-        return StoreFailedError(
-            f"{ledger}: the keys are not a ledger that this berth knows; run one version of berth, or set "
-            "berth's keys apart with ?prefix=NAME in BERTH_STORE"
-        )
-    if "BERTHSERVER" in said:
-        return StoreFailedError(
-            f"{ledger}: INFO tells no run_id and master_replid; berth needs Redis 7 or Valkey"
-        )
-    return StoreFailedError(f"{ledger} refused: {said}; check the server and its log")
+    found = next(each for each in _REFUSALS if each.is_so(error, said))
+    return found.kind(found.text.format(ledger=ledger, said=said))
 
 
-def _moving(error: ResponseError, said: str, ledger: str) -> str:
-    if isinstance(error, MovedError):
-        return (
-            f"{ledger}: the Cluster's nodes name each other for its keys ({said}); if this lasts, look at "
-            "CLUSTER NODES on each"
-        )
-    return f"{ledger}: its keys are being moved to another node ({said}); if this lasts, finish that"
+class _Refusal(NamedTuple):
+    """What a server says, and what we say then."""
+
+    is_so: _Test
+    kind: type[BerthError]
+    text: str
 
 
-def _said(error: ResponseError) -> str:
+def _is(*kinds: type[theirs.ResponseError]) -> _Test:
+    return lambda error, _: isinstance(error, kinds)
+
+
+def _says(*words: str) -> _Test:
+    return lambda _, said: any(each in said for each in words)
+
+
+def _said(error: theirs.ResponseError) -> str:
     """What the server said, in one line, without the script's name and line."""
     code = getattr(error, "status_code", None)
     text = " ".join(str(error).split()).split(" script: ")[0]
@@ -158,19 +127,60 @@ def _said(error: ResponseError) -> str:
 
 
 def _reason(error: redis.RedisError) -> str:
-    if isinstance(error, redis.TimeoutError):
-        return "no answer in time"
-    beneath = _beneath(error)
-    if beneath is None or not beneath.strerror:
-        return "the connection was closed"
-    return beneath.strerror[:1].lower() + beneath.strerror[1:]
+    return LATE if isinstance(error, redis.TimeoutError) else reason(error)
 
 
-def _beneath(error: redis.RedisError) -> OSError | None:
-    return next((each for each in _chain(error) if isinstance(each, OSError)), None)
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
+_REFUSALS = (
+    _Refusal(
+        _is(theirs.ReadOnlyError),
+        StoreUnavailableError,
+        "{ledger} is a replica, which takes no writes; if this lasts, name the primary in BERTH_STORE, or "
+        "see why none was elected",
+    ),
+    _Refusal(
+        _is(theirs.MovedError),
+        StoreUnavailableError,
+        "{ledger}: the Cluster's nodes name each other for its keys ({said}); if this lasts, look at CLUSTER "
+        "NODES on each",
+    ),
+    _Refusal(
+        _is(theirs.AskError, theirs.TryAgainError),
+        StoreUnavailableError,
+        "{ledger}: its keys are being moved to another node ({said}); if this lasts, finish that",
+    ),
+    _Refusal(
+        lambda error, said: isinstance(error, theirs.ClusterDownError) or said.startswith(_PASSING),
+        StoreUnavailableError,
+        "{ledger} can't be used now ({said}); if this lasts, see to that",
+    ),
+    _Refusal(
+        _is(theirs.OutOfMemoryError),
+        StoreFailedError,
+        "{ledger} is full; give it more memory (maxmemory) or drop other data",
+    ),
+    _Refusal(_says("unauthenticated"), StoreFailedError, _LOGIN),
+    _Refusal(
+        lambda error, said: isinstance(error, theirs.NoPermissionError) or _says(*_RIGHTS)(error, said),
+        StoreFailedError,
+        "{ledger}: its user lacks rights ({said}); docs/operations.md lists those that berth needs",
+    ),
+    _Refusal(
+        _says("cluster mode"),
+        StoreFailedError,
+        "{ledger}: a Redis Cluster has no database but 0; leave out the number in BERTH_STORE, and set "
+        "ledgers apart with ?prefix=NAME",
+    ),
+    _Refusal(
+        _says(*_FOREIGN),
+        StoreFailedError,
+        "{ledger}: the keys are not a ledger that this berth knows; run one version of berth, or set berth's "
+        "keys apart with ?prefix=NAME in BERTH_STORE",
+    ),
+    _Refusal(
+        _says("BERTHSERVER"),
+        StoreFailedError,
+        "{ledger}: INFO tells no run_id and master_replid; berth needs Redis 7 or Valkey",
+    ),
+    _Refusal(lambda *_: True, StoreFailedError, "{ledger} refused: {said}; check the server and its log"),
+)
+"""The first that fits counts."""

@@ -1,0 +1,97 @@
+"""A store whose `changes` lag, as DynamoDB's index does: nothing that a verb claimed itself a moment before
+stays in the ledger because its View does not tell of it yet."""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from berth.stores.base import Changes, Cursor, Store
+from berth.wire import BindingCall
+from tests.support.ledgers import held, ledger_on
+from tests.support.places import Place
+from tests.support.stage import Stage, staged
+
+
+class Lagging:
+    """Tells all there is at first, and nothing of what came later; the rest is the store's."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.read, self.commit = store.read, store.commit
+        self.batches, self.close = store.batches, store.close
+
+    def changes(self, since: Cursor | None) -> Changes:
+        return self._store.changes(None) if since is None else Changes({}, since, snapshot=False)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    place = Place("sqlite", f"sqlite:///{tmp_path}/ledger.db", (tmp_path / "ledger.db").unlink)
+    with staged(tmp_path, place, fresh=False) as found:
+        found.reconcile()
+        found.store = Lagging(found.store)
+        yield found
+
+
+def at(step: int, action: Callable[[], object]) -> Callable[[], object]:
+    steps = count()
+    return lambda: action() if next(steps) == step else None
+
+
+def claims(stage: Stage) -> dict[str, tuple[str, str]]:
+    """As the store has them, by UID: a first look does not lag."""
+    return held(ledger_on(stage.store, while_closed=True))
+
+
+def steps_of(call: Callable[[Callable[[], object]], object]) -> range:
+    seen = count()
+    call(lambda: next(seen))
+    return range(next(seen))
+
+
+def test_a_pod_that_goes_while_it_is_bound_leaves_no_claim(stage: Stage) -> None:
+    refused = 0
+    for step in steps_of(lambda each: stage.bind(stage.add_pod(), step=each)):
+        stage.reconcile()
+        call = stage.add_pod()
+        gone = at(step, lambda call=call: stage.delete(call))  # type: ignore[misc]  # bound now
+        if stage.bind(call, "n2", step=gone):
+            refused += 1
+            assert call.uid not in claims(stage)
+        stage.reconcile()
+        assert call.uid not in claims(stage)
+    assert refused
+
+
+def test_a_pod_that_is_bound_elsewhere_meanwhile_has_one_claim_on_its_node(stage: Stage) -> None:
+    for step in steps_of(lambda each: stage.bind(stage.add_pod(), step=each)):
+        call = stage.add_pod()
+
+        def binds_elsewhere(call: BindingCall = call) -> None:
+            pod = stage.cluster.pod("default", call.name)
+            if pod is not None and not pod.spec.node_name:
+                stage.cluster.bind(pod, "n1", {}, 5.0)
+
+        if stage.bind(call, "n2", step=at(step, binds_elsewhere)):
+            found = claims(stage).get(call.uid)
+            assert found in (("bound", "n1"), None)
+        stage.delete(call)
+        stage.reconcile()
+
+
+def test_a_pod_that_goes_while_reconcile_adopts_it_leaves_no_claim(stage: Stage) -> None:
+    def bound() -> BindingCall:
+        call = stage.add_pod()
+        pod = stage.cluster.pod("default", call.name)
+        assert pod is not None
+        stage.cluster.bind(pod, "n1", {}, 5.0)
+        return call
+
+    bound()
+    for step in steps_of(stage.reconcile):
+        call = bound()
+        stage.reconcile(at(step, lambda call=call: stage.delete_with_event(call)))  # type: ignore[misc]
+        assert stage.cluster.pod("default", call.name) is None
+        assert call.uid not in claims(stage)
