@@ -59,8 +59,9 @@ def _wait_told(world: World) -> None:
     """Until an event of a pod says that it waits for the store, and for nothing else (promise 9).
 
     The pod has a Pool of its own: where every unit is held, the others wait for one, and a locked file may
-    still be read. kube-scheduler's events of one pod keep the text of the first, and on a busy machine that
-    is at times of a call that came too late: then there is another pod.
+    still be read. It is tried before the others, each of which may cost the store's time-out. kube-scheduler's
+    events of one pod keep the text of the first, and on a busy machine that is at times of a call that came
+    too late: then there is another pod.
     """
     give_up_at, said = time.monotonic() + PATIENCE, list[str]()
     while not any("ledger" in each and "the pod will be retried" in each for each in said):
@@ -70,7 +71,7 @@ def _wait_told(world: World) -> None:
 
 def _first_word(world: World, name: str) -> list[str]:
     """What the events of a new pod say; it is gone again before the store is back."""
-    world.cluster.create_pod(name, {f"berth.dev/{LATE}": 1})
+    world.cluster.create_pod(name, {f"berth.dev/{LATE}": 1}, priority_class=LATE)
     said = wait(lambda: world.cluster.events_of(name), PATIENCE, f"an event of {name}", every=0.2)
     deleted(world.cluster, name)
     return said

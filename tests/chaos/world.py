@@ -209,6 +209,7 @@ def world_of(binaries: Path, folder: Path, store_name: str, form: Form, seed: in
         with closing(cluster), STORES[store_name].start(folder, plane, cluster) as store:
             with ThreadPoolExecutor(8) as workers:
                 list(workers.map(cluster.create_node, form.node_names))
+            cluster.create_priority_class(LATE, 1000)
             faults = Faults(folder / "faults")
             berth = _berth(folder, plane, store, faults, form)
             with mock.patch.dict(os.environ, store.environment), _running(berth):

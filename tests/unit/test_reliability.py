@@ -6,6 +6,7 @@ That its figures are of this commit is not checked: `make chaos` takes too long 
 from tests.chaos.faults import FAULTS, faults_of
 from tests.chaos.report import PAGE, cells
 from tests.chaos.stores import STORES
+from tests.chaos.world import LONG
 
 
 def test_the_table_has_every_fault_on_every_store_and_no_other() -> None:
@@ -18,6 +19,13 @@ def test_every_fault_that_can_befall_a_store_has_passed_there() -> None:
     assert {
         which: found.get(which) for which in wanted if not found.get(which, "").startswith("passed:")
     } == {}
+
+
+def test_the_page_is_of_the_full_form() -> None:
+    found = " ".join(PAGE.read_text().split())
+    assert f"Store down, for {LONG.outage:g} s" in found
+    assert f"lost, for {LONG.silence:g} s" in found
+    assert f"{LONG.pods} pods at any time" in found
 
 
 def test_where_there_is_no_such_fault_the_table_says_why() -> None:
