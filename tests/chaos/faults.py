@@ -59,9 +59,9 @@ def _wait_told(world: World) -> None:
     """Until an event of a pod says that it waits for the store, and for nothing else (promise 9).
 
     The pod has a Pool of its own: where every unit is held, the others wait for one, and a locked file may
-    still be read. It is tried before the others, each of which may cost the store's time-out. kube-scheduler's
-    events of one pod keep the text of the first, and on a busy machine that is at times of a call that came
-    too late: then there is another pod.
+    still be read. It is tried before the others, each of which may cost the store's time-out. Events of one
+    pod keep the text of the first, and on a busy machine that is at times of a call that came too late: then
+    there is another pod.
     """
     give_up_at, said = time.monotonic() + PATIENCE, list[str]()
     while not any("ledger" in each and "the pod will be retried" in each for each in said):
