@@ -36,7 +36,7 @@ def test_a_plain_kube_scheduler_binds_a_pod_and_says_why_it_cannot_bind_another(
     assert cluster.wait_bound("fits") == {"fits": "node-1"}
     messages = wait(lambda: cluster.events_of("too-big"), 60, "an event of the pod too-big")
     assert "Insufficient cpu" in messages[-1]
-    condition = cluster.condition("too-big", "PodScheduled")
+    condition = wait(lambda: cluster.condition("too-big", "PodScheduled"), 60, "its condition")
     assert condition is not None
     assert condition["reason"] == "Unschedulable"
     assert "too-big" in plane.scheduler_log("plain")
