@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from berth.cli.processes import ORDER
-from berth.cli.scheduler_config import configuration
+from berth.cli.scheduler_config import Calls, configuration
 from berth.policy.pools import parse
 from berth.ports import free_port
 from tests.support.framework import ROOT, started
@@ -36,7 +36,7 @@ def test_the_configuration_in_readme_is_the_one_that_berth_writes() -> None:
     )
     urls = {name: f"http://127.0.0.1:{8080 + ORDER.index(name)}" for name in ("filter", "prioritize", "bind")}
     kubeconfig = shown["clientConnection"]["kubeconfig"]
-    assert shown == configuration(urls, kubeconfig=kubeconfig, schedulers=["berth"])
+    assert shown == configuration(Calls(urls), kubeconfig=kubeconfig, schedulers=["berth"])
 
 
 def test_the_pool_in_readme_is_a_right_one() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from berth.cli.scheduler_config import configuration, write
+from berth.cli.scheduler_config import Calls, Lease, as_yaml, configuration, policy, write
 from berth.errors import SettingsError
 from berth.steps.claims import BIND_SECONDS
 from berth.verbs.bind import _WAKE_SECONDS
@@ -22,7 +22,8 @@ COMMON = {"nodeCacheCapable": True, "httpTimeout": "5s"}
 
 
 def made(**options: Any) -> dict[str, Any]:
-    return configuration(URLS, **{"kubeconfig": "/k", "schedulers": ["berth"], **options})
+    calls = Calls(**{"urls": URLS, **{name: options.pop(name) for name in Calls._fields if name in options}})
+    return configuration(calls, **{"kubeconfig": "/k", "schedulers": ["berth"], **options})
 
 
 def test_one_url_a_function_is_three_entries_without_managed_resources() -> None:
@@ -80,7 +81,7 @@ def test_one_url_for_all_ignores_no_group_so_that_an_unlisted_pool_is_not_placed
 
 def test_one_url_for_all_needs_no_other_function() -> None:
     only = {"extender": URLS["extender"]}
-    document = configuration(only, kubeconfig="/k", schedulers=["berth"], managed=["berth.dev/k80"])
+    document = configuration(Calls(only), kubeconfig="/k", schedulers=["berth"], managed=["berth.dev/k80"])
     assert [each["urlPrefix"] for each in document["extenders"]] == [URLS["extender"]]
 
 
@@ -100,7 +101,7 @@ def test_the_token_goes_into_every_url_and_nowhere_else(managed: list[str] | Non
 def test_the_file_is_for_its_owner_alone_and_holds_the_document(tmp_path: Path) -> None:
     path = tmp_path / "new" / "scheduler.yaml"
     document = made(managed=["berth.dev/k80"])
-    write(path, document)
+    write(path, as_yaml(document), "--output")
     assert yaml.safe_load(path.read_text()) == document
     assert path.stat().st_mode & 0o777 == 0o600
 
@@ -109,14 +110,77 @@ def test_a_file_that_others_could_read_is_closed_to_them_first(tmp_path: Path) -
     path = tmp_path / "scheduler.yaml"
     path.touch(mode=0o644)
     path.chmod(0o644)
-    write(path, made())
+    write(path, as_yaml(made()), "--output")
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     path = tmp_path / "scheduler.yaml"
     path.mkdir()
-    with pytest.raises(
-        SettingsError, match=r"can't write .*scheduler\.yaml \(--scheduler-config\): Is a dir"
-    ):
-        write(path, made())
+    with pytest.raises(SettingsError, match=r"can't write .*scheduler\.yaml \(--output\): Is a dir"):
+        write(path, as_yaml(made()), "--output")
+
+
+HTTPS = {name: url.replace("http://", "https://") for name, url in URLS.items()}
+
+
+def test_certificates_are_checked_by_the_ca_or_by_the_system_s_and_never_not_at_all() -> None:
+    """enableHTTPS without a CA would skip the check (facts, 4)."""
+    for ca, tls in (("/etc/ca.crt", {"tlsConfig": {"caFile": "/etc/ca.crt"}}), (None, {})):
+        first = made(urls=HTTPS, ca=ca)["extenders"][0]
+        assert first == {"urlPrefix": HTTPS["filter"], "filterVerb": "filter", **COMMON, **tls}
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "why"),
+    [
+        ("", {}, "should be http://HOST"),
+        ("filter:8080", {}, "should be http://HOST"),
+        ("ftp://filter", {}, "should be http://HOST"),
+        ("http://filter:port", {}, "should be http://HOST"),
+        ("http://filter?x=1", {}, "should be http://HOST"),
+        ("http://me:secret@filter", {}, "holds a login"),
+        ("http://filter", {"ca": "/ca.crt"}, "is not https"),
+        ("http://filter", {"weight": 0}, "weight 0 should be 1 or more"),
+    ],
+)
+def test_what_kube_scheduler_would_refuse_or_not_do_is_refused(
+    url: str, options: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(SettingsError, match=why):
+        made(urls={**URLS, "filter": url}, **options)
+
+
+def test_two_profiles_of_one_name_are_refused() -> None:
+    with pytest.raises(SettingsError, match="given twice"):
+        made(schedulers=["berth", "berth"])
+
+
+def test_replicas_elect_by_a_lease_of_their_own_and_a_pod_uses_its_account() -> None:
+    document = made(kubeconfig=None, lease=Lease("berth", "berth-scheduler"))
+    assert "clientConnection" not in document
+    assert document["leaderElection"] == {
+        "leaderElect": True,
+        "resourceNamespace": "berth",
+        "resourceName": "berth-scheduler",
+    }
+
+
+def test_a_policy_for_old_schedulers_has_its_times_in_nanoseconds() -> None:
+    document = policy(Calls(URLS, weight=3), ["berth.dev/k80"])
+    assert document == {
+        "kind": "Policy",
+        "apiVersion": "v1",
+        "extenders": [
+            {
+                "urlPrefix": URLS["extender"],
+                "filterVerb": "filter",
+                "prioritizeVerb": "prioritize",
+                "weight": 3,
+                "bindVerb": "bind",
+                "managedResources": [{"name": "berth.dev/k80", "ignoredByScheduler": True}],
+                "nodeCacheCapable": True,
+                "httpTimeout": 5_000_000_000,
+            }
+        ],
+    }

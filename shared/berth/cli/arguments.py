@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from berth import __version__
-from berth.cli import store
+from berth.cli import schedulers, store
 from berth.errors import BerthError, ClusterUnavailableError, SettingsError
 from berth.settings import DEFAULT_STORE
 from berth.stores import absolute
@@ -64,6 +64,8 @@ def _run(options: argparse.Namespace) -> int:
         return demo.run(options)
     if options.command == "store":
         return store.run(options)
+    if options.command == "scheduler-config":
+        return schedulers.run(options)
     if options.command in ("status", "claims"):
         from berth.cli import see
 
@@ -79,6 +81,7 @@ def _environment(options: argparse.Namespace) -> None:
         ("kubeconfig", "KUBECONFIG"),
         ("store", "BERTH_STORE"),
         ("pools", "BERTH_POOLS"),
+        ("token_file", "BERTH_AUTH_TOKEN_FILE"),
     ):
         value = getattr(options, option, None)
         if value is None:
@@ -86,7 +89,7 @@ def _environment(options: argparse.Namespace) -> None:
         if option != "store":
             value = str(Path(value).absolute())
             if not Path(value).is_file():
-                raise SettingsError(f"there is no file {value} (--{option})")
+                raise SettingsError(f"there is no file {value} (--{option.replace('_', '-')})")
         os.environ[variable] = value
     if options.command in ("up", "reconcile", "status", "claims"):
         os.environ["BERTH_STORE"] = absolute(os.environ.get("BERTH_STORE") or DEFAULT_STORE)
@@ -254,6 +257,12 @@ _COMMANDS = (
         _claims,
         "show who holds which units, where and since when",
         "It reads the ledger; it asks no cluster and mends nothing.",
+    ),
+    (
+        "scheduler-config",
+        schedulers.add_options,
+        "write the configuration of a kube-scheduler that calls Berth's functions",
+        "Name filter, prioritize and bind for a scheduler of its own, or extender for one that others use.",
     ),
     (
         "store",

@@ -11,6 +11,7 @@ from typing import Any
 
 import berth
 from berth.cli import scheduler_config
+from berth.cli.scheduler_config import Calls
 from berth.cli.stage import SCHEDULER, Place
 from berth.cluster import Cluster
 from berth.demo.controlplane import ControlPlane
@@ -75,13 +76,13 @@ class ControlPlanes:
 
     def scheduler(self, place: Place, _: Cluster, extender: str, __: ExitStack) -> Scheduler:
         document = scheduler_config.configuration(
-            {"extender": extender},
+            Calls({"extender": extender}),
             kubeconfig=str(place.kubeconfig),
             schedulers=[SCHEDULER],
             managed=[RESOURCE],
         )
         config = place.kubeconfig.with_name("scheduler.yaml")
-        scheduler_config.write(config, document)
+        scheduler_config.write(config, scheduler_config.as_yaml(document), "config")
         plane = self._planes[place.name]
         plane.start_scheduler(config)
         return _Metrics(plane)

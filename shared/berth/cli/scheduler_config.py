@@ -1,10 +1,10 @@
-"""The KubeSchedulerConfiguration that makes a kube-scheduler call Berth: one URL a function, or one for all.
+"""What makes a kube-scheduler call Berth: a KubeSchedulerConfiguration, or a Policy for those before 1.23.
 With one URL a function it needs a scheduler of its own: all pods of its profiles are sent (facts, 3)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlsplit
 
 import yaml
 
@@ -16,49 +16,88 @@ _VERBS: dict[str, dict[str, Any]] = {
     "prioritize": {"prioritizeVerb": "prioritize", "weight": 1},
     "bind": {"bindVerb": "bind"},
 }
+_NANO = 10**9
+
+
+class Calls(NamedTuple):
+    """How kube-scheduler calls the functions.
+
+    The token goes into the URLs, the only place it sends one from (facts, 4): keep the file secret. `ca` is
+    the path, where kube-scheduler runs, of the authority's certificates for https URLs; without it the
+    system's are asked. `weight` is that of Berth's scores, 1 being as much as a plugin's; `timeout` is in
+    seconds, by default kube-scheduler's own, and above bind's deadline.
+    """
+
+    urls: Mapping[str, str]
+    token: str | None = None
+    ca: str | None = None
+    weight: int = 1
+    timeout: int = 5
+
+
+class Lease(NamedTuple):
+    """By which the replicas of one scheduler elect who schedules."""
+
+    namespace: str
+    name: str
 
 
 def configuration(
-    urls: Mapping[str, str],
+    calls: Calls,
     *,
-    kubeconfig: str,
+    kubeconfig: str | None,
     schedulers: Iterable[str],
     groups: Iterable[str] = (GROUP,),
-    token: str | None = None,
     managed: Sequence[str] | None = None,
+    lease: Lease | None = None,
 ) -> dict[str, Any]:
-    """The document for these functions (URL by name) and scheduler names. Raises SettingsError.
+    """The KubeSchedulerConfiguration for these functions and scheduler names. Raises SettingsError.
 
-    `groups` are the domains of the Pools' resources, which NodeResourcesFit must not count. With `managed`,
-    the Pools' resources, functions/extender gets all calls, and only for pods that ask for one of them. The
-    token goes into the URLs, the only place kube-scheduler sends one from (facts, 4): keep the file secret.
+    `kubeconfig` None: in a pod, its own account. `groups` are the domains of the Pools' resources, which
+    NodeResourcesFit must not count. With `managed`, the Pools' resources, functions/extender gets all calls,
+    and only for pods that ask for one of them.
     """
-    if managed is None:
-        plugins = [_ignoring(sorted(set(groups)))]
-        extenders = [_extender(urls[name], token, verb) for name, verb in _VERBS.items()]
-    else:
-        # With a group ignored, pods of a Pool that is not listed here would be placed uncounted.
-        plugins = []
-        extenders = [_extender(urls["extender"], token, _managing(managed))]
+    names = list(schedulers)
+    if len(set(names)) != len(names):
+        raise SettingsError(
+            "a scheduler's name is given twice: kube-scheduler refuses two profiles of one name"
+        )
+    # With a group ignored, pods of a Pool that is not listed in `managed` would be placed uncounted.
+    plugins = [_ignoring(sorted(set(groups)))] if managed is None else []
+    election: dict[str, Any] = {"leaderElect": False}
+    if lease is not None:
+        election = {"leaderElect": True, "resourceNamespace": lease.namespace, "resourceName": lease.name}
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
-        "clientConnection": {"kubeconfig": kubeconfig},
-        "leaderElection": {"leaderElect": False},
-        "profiles": [_profile(name, plugins) for name in schedulers],
-        "extenders": extenders,
+        **({} if kubeconfig is None else {"clientConnection": {"kubeconfig": kubeconfig}}),
+        "leaderElection": election,
+        "profiles": [_profile(name, plugins) for name in names],
+        "extenders": [{**each, "httpTimeout": f"{calls.timeout}s"} for each in _extenders(calls, managed)],
     }
 
 
-def write(path: Path, document: Mapping[str, Any]) -> None:
+def policy(calls: Calls, managed: Sequence[str]) -> dict[str, Any]:
+    """The Policy of kube-scheduler before 1.23 (`--policy-config-file`), which knows no ignored groups: so
+    with functions/extender alone. Raises SettingsError."""
+    timeout = calls.timeout * _NANO  # a Go duration, in nanoseconds
+    extenders = [{**each, "httpTimeout": timeout} for each in _extenders(calls, managed)]
+    return {"kind": "Policy", "apiVersion": "v1", "extenders": extenders}
+
+
+def write(path: Path, text: str, option: str) -> None:
     """Write it for its owner's eyes only: the URLs may hold the token. Raises SettingsError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)
         path.chmod(0o600)
-        path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise SettingsError(f"can't write {path} (--scheduler-config): {error.strerror}") from error
+        raise SettingsError(f"can't write {path} ({option}): {error.strerror}") from error
+
+
+def as_yaml(document: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(document, sort_keys=False)
 
 
 def _profile(name: str, plugins: list[dict[str, Any]]) -> dict[str, Any]:
@@ -69,6 +108,14 @@ def _profile(name: str, plugins: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _ignoring(groups: list[str]) -> dict[str, Any]:
     return {"name": "NodeResourcesFit", "args": {"ignoredResourceGroups": groups}}
+
+
+def _extenders(calls: Calls, managed: Sequence[str] | None) -> list[dict[str, Any]]:
+    if not 0 < calls.weight < 2**31:
+        raise SettingsError(f"weight {calls.weight} should be 1 or more: kube-scheduler refuses others")
+    if managed is None:
+        return [_extender(calls, name, verb) for name, verb in _VERBS.items()]
+    return [_extender(calls, "extender", _managing(managed))]
 
 
 def _managing(resources: Iterable[str]) -> dict[str, Any]:
@@ -83,7 +130,30 @@ def _managing(resources: Iterable[str]) -> dict[str, Any]:
     return {**verbs, "managedResources": [{"name": name, "ignoredByScheduler": True} for name in found]}
 
 
-def _extender(url: str, token: str | None, verbs: Mapping[str, Any]) -> dict[str, Any]:
-    if token is not None:
-        url = url.replace("://", f"://berth:{quote(token, safe='')}@", 1)
-    return {"urlPrefix": url, **verbs, "nodeCacheCapable": True, "httpTimeout": "5s"}
+def _extender(calls: Calls, name: str, verbs: Mapping[str, Any]) -> dict[str, Any]:
+    url = _checked(name, calls.urls.get(name, ""), calls.ca)
+    if calls.token is not None:
+        url = url.replace("://", f"://berth:{quote(calls.token, safe='')}@", 1)
+    weight = {"weight": calls.weight} if "weight" in verbs else {}
+    # Not enableHTTPS: without a CA it means that no certificate is checked (scheduler/extender.go,
+    # makeTransport). An https URL is served with TLS as it is, and checked.
+    tls = {} if calls.ca is None else {"tlsConfig": {"caFile": calls.ca}}
+    return {"urlPrefix": url, **verbs, **weight, "nodeCacheCapable": True, **tls}
+
+
+def _checked(name: str, url: str, ca: str | None) -> str:
+    """The URL, if kube-scheduler can call it as it is meant. Raises SettingsError."""
+    try:
+        found = urlsplit(url)
+        whole = found.scheme in ("http", "https") and bool(found.hostname) and (found.port or 1) > 0
+    except ValueError:
+        whole = False
+    if not whole or found.query or found.fragment:
+        raise SettingsError(f"{name}'s URL {url!r} should be http://HOST[:PORT][/PATH] or https://…")
+    if found.username is not None or found.password is not None:
+        raise SettingsError(f"{name}'s URL holds a login: name the token by --token-file, it is put there")
+    if ca is not None and found.scheme != "https":
+        raise SettingsError(
+            f"{name}'s URL {url} is not https, so the CA would check nothing: name https URLs"
+        )
+    return url

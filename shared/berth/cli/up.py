@@ -18,6 +18,7 @@ from berth import settings
 from berth.cli import scheduler_config
 from berth.cli.processes import Functions, Say, functions_folder
 from berth.cli.relay import Relay
+from berth.cli.scheduler_config import Calls
 from berth.cluster import Cluster, connect
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError
 from berth.ledger import Ledger
@@ -173,14 +174,13 @@ def _write(
     listed = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     kubeconfig = listed.split(os.pathsep)[0]  # kube-scheduler takes one
     document = scheduler_config.configuration(
-        urls,
+        Calls(urls, found.token),
         kubeconfig=str(Path(kubeconfig).absolute()),
         schedulers=found.scheduler_names,
         groups={GROUP, *(pool.resource.partition("/")[0] for pool in pools.values())},
-        token=found.token,
         managed=managed,
     )
-    scheduler_config.write(path, document)
+    scheduler_config.write(path, scheduler_config.as_yaml(document), "--scheduler-config")
     say({"schedulerConfig": str(path), "state": "written"})
 
 
