@@ -20,6 +20,7 @@ _PAGE = 500
 _WATCH_SECONDS = 240
 _KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
 _IDENTITY_SECONDS = 1.0  # within bind's deadline
+_MERGE = "application/merge-patch+json"
 _POOLS = "/apis/berth.dev/v1alpha1/pools"
 
 _pod = msgspec.json.Decoder(Pod)
@@ -138,6 +139,10 @@ class Cluster:
         path = f"{_POOLS}/{document['metadata']['name']}"
         path = with_query(path, {"fieldManager": "berth", "force": "true"})
         self._server.call("PATCH", path, timeout, document, "application/apply-patch+yaml")
+
+    def set_pool_status(self, name: str, status: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Make the Pool object's status this one; lists in it are replaced."""
+        self._server.call("PATCH", f"{_POOLS}/{name}/status", timeout, {"status": status}, _MERGE)
 
     def create(self, path: str, document: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
         """Create one object in a collection."""

@@ -11,31 +11,12 @@ import pytest
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, pool, settled
 from tests.support.cluster import UNDERLAY_IP, Object, wait
+from tests.support.manifests import serve_pools
 
 LICENCE = "berth.dev/licence"
 SEATS = "example.com/seats"
 SOON = 30.0  # on a busy machine; after a minute the next tick would do it, and hide an event that does not
 POOLS = "/apis/berth.dev/v1alpha1/pools"
-CRD: Object = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "pools.berth.dev"},
-    "spec": {
-        "group": "berth.dev",
-        "scope": "Cluster",
-        "names": {"plural": "pools", "singular": "pool", "kind": "Pool"},
-        "versions": [
-            {
-                "name": "v1alpha1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-                },
-            }
-        ],
-    },
-}
 
 
 def test_a_pod_of_several_pools_gets_all_of_them_or_none(system_of: Systems) -> None:
@@ -122,8 +103,7 @@ def test_pools_from_the_cluster_are_applied_used_and_taken_over_when_they_change
     cluster, berth = system.cluster, system.berth
     told = berth.reconcile()["problems"]
     assert told == ["no Pools: set BERTH_POOLS to a file of them, or install the Pool CRD in the cluster"]
-    cluster.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", CRD)
-    wait(lambda: cluster.request("GET", POOLS).status == 200, 60, "Pools served", every=0.1)
+    serve_pools(cluster)
     _apply(system, [pool(units=1), pool("licence", 1)])
     assert {item["metadata"]["name"] for item in cluster.get(POOLS)["items"]} == {"underlay-ip", "licence"}
     berth.start()
@@ -160,8 +140,7 @@ def test_pools_from_the_cluster_are_applied_used_and_taken_over_when_they_change
 def test_a_pool_that_comes_after_pods_that_use_it_counts_them_first(system_of: Systems) -> None:
     system = system_of(1, start_berth=False, pools=None)
     cluster, berth = system.cluster, system.berth
-    cluster.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", CRD)
-    wait(lambda: cluster.request("GET", POOLS).status == 200, 60, "Pools served", every=0.1)
+    serve_pools(cluster)
     berth.start()
     system.start_scheduler()
     cluster.create_pod("runs", {LICENCE: 1}, node_name="node-1")

@@ -106,10 +106,12 @@ class Cluster:
         body: Any = None,
         token: str | None = None,
         content_type: str = "application/json",
+        accept: str = "application/json",
     ) -> Reply:
         """Any call, whatever the answer, as the bearer of `token`; an empty one is nobody."""
         bearer = self._token if token is None else token
-        headers = {"Content-Type": content_type} | ({"Authorization": f"Bearer {bearer}"} if bearer else {})
+        headers = {"Content-Type": content_type, "Accept": accept}
+        headers |= {"Authorization": f"Bearer {bearer}"} if bearer else {}
         data = None if body is None else json.dumps(body)
         timeout = urllib3.Timeout(connect=30, read=120)  # of a machine that is busy
         answer = self._http.request(method, self._url + path, body=data, headers=headers, timeout=timeout)

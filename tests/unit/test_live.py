@@ -14,12 +14,12 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from berth.cli import live, tables
+from berth.cli import live
 from berth.cli.live import LiveView, picture
-from berth.cli.tables import PoolRow
 from berth.cli.waiters import Refusal, Waiters
 from berth.documents import View
 from berth.errors import StoreUnavailableError
+from berth.steps.summary import PoolRow, pool_rows
 from tests.support.objects import pool, pools_of
 from tests.unit.test_tables import claim, view_of
 
@@ -58,7 +58,7 @@ class Clock:
 
 
 def test_the_picture_shows_pools_their_domains_and_why_pods_wait() -> None:
-    rows = tables.pool_rows(view_of({("ip", "n1"): 2}, claim("a", ip=2), pools=("ip",)), {"ip": 3})
+    rows = pool_rows(view_of({("ip", "n1"): 2}, claim("a", ip=2), pools=("ip",)), {"ip": 3})
     assert lines(rows, [Refusal(FULL, 3, 700.0, 990.0)]) == [
         "POOL   DOMAIN   CAPACITY   USED   FREE   RESERVED   WAITING",
         "ip     <all>    2          2      0      0          3",
@@ -80,7 +80,7 @@ def test_before_there_is_a_pool_the_picture_says_so() -> None:
 def test_of_more_domains_than_fit_the_fullest_are_shown_and_the_others_counted() -> None:
     capacities: dict[tuple[str, str], int | None] = {("ip", f"n{number}"): 4 for number in range(100)}
     used = [claim(f"p{number}", node=f"n{number}", ip=1 + number % 3) for number in range(0, 60, 10)]
-    rows = tables.pool_rows(view_of(capacities, *used, pools=("ip",)), {})
+    rows = pool_rows(view_of(capacities, *used, pools=("ip",)), {})
     shown = lines(rows, [], size=(80, 9))
     assert len(shown) == 8
     assert [line.split()[1] for line in shown[1:-1]] == ["<all>", "n0", "n10", "n20", "n40", "n50"]
@@ -89,7 +89,7 @@ def test_of_more_domains_than_fit_the_fullest_are_shown_and_the_others_counted()
 
 def test_of_more_pools_than_fit_the_others_are_counted() -> None:
     names = tuple(f"p{number}" for number in range(9))
-    rows = tables.pool_rows(view_of({(name, "n1"): 1 for name in names}, pools=names), {})
+    rows = pool_rows(view_of({(name, "n1"): 1 for name in names}, pools=names), {})
     shown = lines(rows, [], size=(80, 6))
     assert [line.split()[0] for line in shown] == ["POOL", "p0", "p1", "p2", "and"]
     assert shown[-1] == "and 6 more pools"
@@ -101,7 +101,7 @@ def test_a_picture_is_never_higher_than_the_terminal(height: int, width: int) ->
     capacities: dict[tuple[str, str], int | None] = {
         (name, f"n{number}"): 4 for name in ("ip", "seat", "gpu") for number in range(20)
     }
-    rows = tables.pool_rows(view_of(capacities, pools=("ip", "seat", "gpu")), {})
+    rows = pool_rows(view_of(capacities, pools=("ip", "seat", "gpu")), {})
     refusals = [Refusal(f"{FULL} {number}", 1, 0.0, 0.0) for number in range(9)]
     shown = lines(rows, refusals, size=(width, height), trouble="t" * 200)
     assert len(shown) <= max(2, height)
@@ -281,7 +281,7 @@ def test_the_view_wants_a_terminal_that_can_move_its_cursor(
 
 def test_without_colours_nothing_is_coloured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    rows = tables.pool_rows(view_of({("ip", "n1"): 1}, claim("a", ip=2), pools=("ip",)), {})
+    rows = pool_rows(view_of({("ip", "n1"): 1}, claim("a", ip=2), pools=("ip",)), {})
     for wanted in (True, False):
         out = io.StringIO()
         console = Console(

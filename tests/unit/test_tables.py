@@ -10,6 +10,7 @@ import pytest
 
 from berth.cli import tables
 from berth.documents import Claim, Domain, Epoch, Holding, View, domain_key, encode, pool_key
+from berth.steps.summary import pool_rows
 from berth.stores.base import EPOCH
 from tests.support.objects import pool
 
@@ -46,7 +47,7 @@ def test_a_pool_is_the_sum_of_its_domains_and_reserved_units_are_among_those_use
         claim("b", "reserved", ip=1),
         claim("c", node="n2", ip=3),
     )
-    ip, seat = tables.pool_rows(view, {"ip": 5})
+    ip, seat = pool_rows(view, {"ip": 5})
     assert (ip.capacity, ip.used, ip.free, ip.reserved, ip.waiting, ip.over_committed) == (7, 6, 1, 1, 5, 0)
     assert [(row.name, row.capacity, row.used, row.free, row.reserved) for row in ip.domains] == [
         ("n1", 4, 3, 1, 1),
@@ -58,20 +59,20 @@ def test_a_pool_is_the_sum_of_its_domains_and_reserved_units_are_among_those_use
 def test_pools_and_domains_are_in_the_order_of_their_numbers() -> None:
     names = ("node-10", "node-2", "node-1", "edge", "node-02")
     view = view_of({("ip", name): 1 for name in names}, pools=("ip", "b10", "b9"))
-    rows = tables.pool_rows(view)
+    rows = pool_rows(view)
     assert [row.name for row in rows] == ["b9", "b10", "ip"]
     assert [row.name for row in rows[-1].domains] == ["edge", "node-1", "node-02", "node-2", "node-10"]
 
 
 def test_units_beyond_the_capacity_are_counted_and_never_make_up_for_free_ones_elsewhere() -> None:
     view = view_of({("ip", "n1"): 2, ("ip", "n2"): 5}, claim("a", ip=3))
-    (ip, _) = tables.pool_rows(view)
+    (ip, _) = pool_rows(view)
     assert (ip.used, ip.free, ip.over_committed) == (3, 5, 1)
 
 
 def test_a_domain_that_only_has_claims_left_has_no_capacity_and_is_over_committed() -> None:
     view = view_of({("gone", "n1"): None}, claim("a", gone=2), pools=())
-    (gone,) = tables.pool_rows(view)
+    (gone,) = pool_rows(view)
     assert (gone.name, gone.capacity, gone.over_committed) == ("gone", 0, 2)
     assert gone.domains[0].capacity is None
     assert (
@@ -82,13 +83,13 @@ def test_a_domain_that_only_has_claims_left_has_no_capacity_and_is_over_committe
 
 def test_a_pool_without_any_domain_is_shown_and_one_that_is_not_asked_for_is_not() -> None:
     view = view_of({("ip", "n1"): 1})
-    assert [(row.name, row.capacity, row.domains) for row in tables.pool_rows(view, only="seat")] == [
+    assert [(row.name, row.capacity, row.domains) for row in pool_rows(view, only="seat")] == [
         ("seat", 0, ())
     ]
 
 
 def test_in_json_the_keys_are_camel_case_and_what_is_not_known_is_null() -> None:
-    (ip, _) = tables.pool_rows(view_of({("ip", "n1"): 2}, claim("a", "reserved", ip=1)))
+    (ip, _) = pool_rows(view_of({("ip", "n1"): 2}, claim("a", "reserved", ip=1)))
     assert msgspec.json.decode(msgspec.json.encode(ip)) == {
         "name": "ip",
         "capacity": 2,
@@ -103,14 +104,14 @@ def test_in_json_the_keys_are_camel_case_and_what_is_not_known_is_null() -> None
 
 def test_the_table_of_pools_has_aligned_columns_and_notes_only_where_there_is_one() -> None:
     view = view_of({("ip", "node-1"): 12, ("ip", "n2"): 0}, claim("a", node="n2", ip=1), pools=("ip",))
-    rows = tables.pool_rows(view, {"ip": 3})
+    rows = pool_rows(view, {"ip": 3})
     assert tables.pool_lines(rows) == [
         "POOL   DOMAIN   CAPACITY   USED   FREE   RESERVED   WAITING   NOTE",
         "ip     <all>    12         1      12     0          3         over-committed by 1",
         "ip     n2       0          1      0      0          -         over-committed by 1",
         "ip     node-1   12         0      12     0          -",
     ]
-    calm = tables.pool_lines(tables.pool_rows(view_of({("ip", "n1"): 1}, pools=("ip",))))
+    calm = tables.pool_lines(pool_rows(view_of({("ip", "n1"): 1}, pools=("ip",))))
     assert calm == [
         "POOL   DOMAIN   CAPACITY   USED   FREE   RESERVED   WAITING",
         "ip     <all>    1          0      1      0          ?",

@@ -18,11 +18,11 @@ from rich.live import Live
 from rich.text import Text
 
 from berth.cli import tables
-from berth.cli.tables import DomainRow, PoolRow
 from berth.cli.waiters import Refusal, Waiters
 from berth.documents import View
 from berth.errors import BerthError
 from berth.policy.pools import Pool
+from berth.steps.summary import DomainRow, PoolRow, natural, pool_rows
 
 _EVERY = 0.5  # seconds between two looks, and between two pictures
 _PATIENCE = 3.0  # seconds that the end waits for a ledger or a terminal that hangs
@@ -85,7 +85,7 @@ def _pool_lines(pools: Sequence[PoolRow], room: int) -> list[Text]:
 
 def _fullest(found: tuple[str, DomainRow]) -> tuple[bool, float, int, object]:
     _, domain = found
-    return not domain.used, domain.free / (domain.capacity or 1), -domain.used, tables.natural(domain.name)
+    return not domain.used, domain.free / (domain.capacity or 1), -domain.used, natural(domain.name)
 
 
 def _style(over: int) -> str:
@@ -202,7 +202,7 @@ class LiveView:
             trouble = _CLOSED if view.epoch is None else str(view.epoch.trouble() or "")
             # A View's dicts are replaced when something changes.
             if view.domains is not self._seen.domains or view.pools is not self._seen.pools:
-                rows = tables.pool_rows(view, {})
+                rows = pool_rows(view, {})
                 return _Seen(view.domains, view.pools, rows, view.resources, trouble)
             return self._seen._replace(trouble=trouble)
         except BerthError as error:

@@ -14,12 +14,13 @@ import yaml
 
 from berth import settings
 from berth.cli import tables
-from berth.cli.tables import ClaimRow, PoolRow
+from berth.cli.tables import ClaimRow
 from berth.documents import View
 from berth.errors import BadInputError, BerthError, SettingsError
 from berth.ledger import Ledger
 from berth.policy.pools import Pool
 from berth.settings import Settings
+from berth.steps.summary import PoolRow, names, pool_rows
 from berth.stores import open_store, shown
 from berth.stores.base import Local, Store
 
@@ -44,7 +45,7 @@ def status(options: argparse.Namespace) -> int:
     found = settings.from_environment()
     view = _look(found.store)
     _require(options.pool, view)
-    rows = tables.pool_rows(view, _waiting(found, view.resources), options.pool)
+    rows = pool_rows(view, _waiting(found, view.resources), options.pool)
     if options.output != "table":
         _print(_Status(_Ledger(shown(found.store), view.open), rows), options.output)
     elif rows:
@@ -85,22 +86,22 @@ def _look(url: str) -> View:
 
 
 def _require(pool: str | None, view: View) -> None:
-    known = tables.names(view)
+    known = names(view)
     if pool is not None and pool not in known:
         raise BadInputError(f"there is no pool {pool} in the ledger; there are: {', '.join(known) or 'none'}")
 
 
 def _waiting(found: Settings, resources: Mapping[str, Pool]) -> dict[str, int] | None:
     try:
-        from berth.cli import waiters  # the kubernetes client takes 0.4 s to import
         from berth.cluster import connect
+        from berth.steps import waiting  # the kubernetes client takes 0.4 s to import
         from berth.steps.ours import ledger_of
 
         cluster = connect()
         with closing(open_store(found.store)) as store:
             # Another cluster's waiters would be shown beside pools that they can't have.
             ledger_of(cluster, found, store, while_closed=True).require_ours()
-        return waiters.listed(cluster, found.scheduler_names, resources)
+        return waiting.listed(cluster, found.scheduler_names, resources)
     except BerthError as error:
         _note(f"who waits is not known: {error}")
         return None

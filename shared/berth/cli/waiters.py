@@ -1,20 +1,18 @@
-"""Who waits for which pool, and why: from the API server's list, or from the pods that a watch tells of.
+"""Who waits for which pool, and why, from the pods that a watch tells of.
 It looks at pods only; whether a waiter could be served now is not its question."""
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from berth.cluster import Cluster
 from berth.objects import Pod
-from berth.policy.demand import demand
 from berth.policy.pools import Pool
+from berth.steps.waiting import asking
 
-_SECONDS = 5.0  # for each list: somebody sits there and waits
 _PREEMPTION = " preemption: "  # kube-scheduler goes on with this; it says nothing of our pools
 
 
@@ -47,20 +45,6 @@ class _Waiter(msgspec.Struct, frozen=True):
     scheduler: str
     text: str
     since: float
-
-
-def asking(pods: Iterable[Pod], resources: Mapping[str, Pool]) -> dict[str, int]:
-    """How many of these pods wait for each pool, by its name; `resources` are the Pools by resource."""
-    found: dict[str, int] = {}
-    for pod in pods:
-        for pool in demand(pod, resources).units if pod.waiting else ():
-            found[pool] = found.get(pool, 0) + 1
-    return found
-
-
-def listed(cluster: Cluster, schedulers: Iterable[str], resources: Mapping[str, Pool]) -> dict[str, int]:
-    """The same for all our pods, as the API server has them now. Raises its errors."""
-    return asking((pod for name in schedulers for pod in cluster.unbound_pods(name, _SECONDS)), resources)
 
 
 class Waiters:

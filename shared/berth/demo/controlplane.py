@@ -116,6 +116,7 @@ class ControlPlane:
     binaries: Path
     folder: Path
     users: Mapping[str, tuple[str, Sequence[str]]] = field(default_factory=dict)
+    apiserver_flags: Sequence[str] = ()
     admin_token: str = field(default_factory=lambda: secrets.token_hex(16))
 
     def __post_init__(self) -> None:
@@ -269,5 +270,6 @@ class ControlPlane:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
+            *self.apiserver_flags,
         ]
         return self._component("kube-apiserver", argv, f"{self.url}/readyz")

@@ -1,6 +1,7 @@
 """inventory: a node or Pool event says that capacity may have changed; take it from the cluster as it is.
 The event's own object is not believed; it only says where to look."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 
@@ -16,8 +17,11 @@ from berth.policy.pools import by_resource
 from berth.settings import Settings
 from berth.steps.adopt import adopt
 from berth.steps.ours import ledger_and_cluster
+from berth.steps.publish import publish
 from berth.steps.stock import read_pools, take_stock, take_stock_of
 from berth.steps.wake import room_in, wake
+
+log = logging.getLogger("berth.inventory")
 
 
 def run(
@@ -37,6 +41,9 @@ def run(
     else:
         raise BadInputError(f"inventory takes events of Nodes and Pools, and this is about a {kind}")
     woken = wake(ledger, cluster, settings.scheduler_names, room_in(changes), clock())
+    if settings.pools is None and (changes or kind == "Pool"):
+        for problem in publish(ledger, cluster, settings.scheduler_names):
+            log.warning("%s", problem)
     return {"changed": len(changes), "woken": woken}
 
 

@@ -27,6 +27,7 @@ from berth.settings import Settings
 from berth.steps.adopt import adopt
 from berth.steps.claims import BIND_SECONDS, claim_of, fence, settle
 from berth.steps.ours import ledger_and_cluster
+from berth.steps.publish import publish
 from berth.steps.stock import problems, read_pools, take_stock
 from berth.steps.wake import wake
 
@@ -83,6 +84,8 @@ class Reconcile:
             self._ledger.open(self._new_id(), mark)
             report.rebuilt = True
         report.woken = self._wake()
+        if self._settings.pools is None:
+            report.problems += publish(self._ledger, self._cluster, self._settings.scheduler_names)
         return report
 
     def _wake(self) -> int:

@@ -1,0 +1,146 @@
+"""infra's admission policies on the real API server: each rule, its words, and what passes."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.controlplane.plane import ControlPlane
+from tests.support.cluster import UNDERLAY_IP, Cluster, Object, pod_document, pod_path, wait
+from tests.support.manifests import documents, put, token_of
+
+PODS = "/api/v1/namespaces/default/pods"
+ONE = {UNDERLAY_IP: 1}
+ALLOCATED, CLAIMS, LABEL = "berth.dev/allocated", "berth.dev/claims", "berth.dev/scheduled"
+ADMINS = {
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": "admins"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+    "subjects": [
+        {"kind": "ServiceAccount", "name": name, "namespace": "berth"}
+        for name in ("berth-bind", "berth-release")
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def guarded(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster with the policies in force; the accounts of bind and release may do everything, so that what
+    is refused to them is refused by a policy."""
+    with ControlPlane(binaries, tmp_path_factory.mktemp("admission") / "plane") as plane:
+        cluster = Cluster(plane.url, plane.admin_token, plane.ca_file)
+        put(cluster, documents("base/namespace.yaml", "base/settings.yaml", "base/rbac/accounts.yaml"))
+        put(cluster, [ADMINS, *documents("base/admission")])
+        # The API server takes a policy into force a moment after it took it in.
+        wait(lambda: in_force(cluster), 60, "the policies in force", every=0.1)
+        yield cluster
+        cluster.close()
+
+
+def in_force(cluster: Cluster) -> bool:
+    late = pod_document("probe", {}, annotations={CLAIMS: "a"})
+    taken = cluster.request("POST", f"{PODS}?dryRun=All", pod_document("probe", {})).body
+    labelled = taken.get("metadata", {}).get("labels", {}).get(LABEL)
+    foreign = cluster.request("POST", f"{PODS}/nobody/binding?dryRun=All", binding_of("nobody", "[]")).status
+    return cluster.request("POST", f"{PODS}?dryRun=All", late).status == 422 and labelled and foreign == 403
+
+
+def binding_of(pod: str, allocated: str | None = None) -> Object:
+    notes = {} if allocated is None else {ALLOCATED: allocated}
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": pod, "annotations": notes},
+        "target": {"kind": "Node", "name": "n1"},
+    }
+
+
+@pytest.fixture
+def pod(guarded: Cluster) -> Iterator[str]:
+    """A waiting pod of ours with a claim's name; its path."""
+    guarded.call("POST", PODS, pod_document("ours", ONE, annotations={CLAIMS: "k80-erc"}))
+    yield pod_path("ours")
+    guarded.delete_pod("ours")
+
+
+def said(cluster: Cluster, method: str, path: str, body: Any, token: str | None = None) -> str:
+    """The refusal, empty if it was taken."""
+    how = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    reply = cluster.request(method, f"{path}?dryRun=All", body, token, how)
+    return "" if reply.status < 300 else str(reply.body["message"])
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (lambda: pod_document("p", ONE), ""),
+        (lambda: pod_document("p", {}, scheduler="default-scheduler", node_name="n1"), ""),
+        (lambda: pod_document("p", {"cpu": 1}, scheduler="default-scheduler"), ""),
+        (lambda: pod_document("p", ONE, annotations={CLAIMS: "a"}), ""),
+        (
+            lambda: pod_document("p", ONE, scheduler="default-scheduler"),
+            "which only berth counts: set spec.schedulerName to berth",
+        ),
+        (
+            lambda: pod_document("p", {"native.berth.dev/k80": 1}, scheduler="default-scheduler"),
+            "set spec.schedulerName to berth",
+        ),
+        (lambda: pod_document("p", ONE, node_name="n1"), "leave out spec.nodeName, and take nodeSelector"),
+        (lambda: pod_document("p", ONE, annotations={ALLOCATED: "[]"}), "is written by berth's bind alone"),
+        (lambda: pod_document("p", {}, annotations={CLAIMS: "a"}), "request those of the claims' pools too"),
+    ],
+)
+def test_a_new_pod_is_taken_or_told_what_to_do(
+    guarded: Cluster, made: Callable[[], Object], why: str
+) -> None:
+    found = said(guarded, "POST", PODS, made())
+    assert why in found
+    assert bool(why) == bool(found)
+
+
+def test_requests_of_init_containers_count_too(guarded: Cluster) -> None:
+    document = pod_document("p", {}, scheduler="default-scheduler")
+    (first,) = pod_document("p", ONE)["spec"]["containers"]
+    document["spec"]["initContainers"] = [{**first, "name": "first"}]
+    assert "set spec.schedulerName to berth" in said(guarded, "POST", PODS, document)
+
+
+@pytest.mark.parametrize("what", ["", "/status"])
+@pytest.mark.parametrize(
+    ("notes", "why"),
+    [
+        ({"example.com/x": "y"}, ""),
+        ({CLAIMS: "other"}, "can't change while the pod is there"),
+        ({CLAIMS: None}, "can't change while the pod is there"),
+        ({ALLOCATED: "[]"}, "is written by berth's bind alone"),
+    ],
+)
+def test_the_annotations_of_a_pod_stay_as_they_are(
+    guarded: Cluster, pod: str, what: str, notes: Mapping[str, str | None], why: str
+) -> None:
+    found = said(guarded, "PATCH", pod + what, {"metadata": {"annotations": notes}})
+    assert why in found
+    assert bool(why) == bool(found)
+
+
+def test_only_bind_s_account_says_what_was_allocated(guarded: Cluster, pod: str) -> None:
+    bind, release = token_of(guarded, "berth-bind"), token_of(guarded, "berth-release")
+    assert said(guarded, "POST", f"{pod}/binding", binding_of("ours", "[]"), bind) == ""
+    assert "leave it out of the Binding" in said(
+        guarded, "POST", f"{pod}/binding", binding_of("ours", "[]"), release
+    )
+    assert said(guarded, "POST", f"{pod}/binding", binding_of("ours"), release) == ""
+
+
+@pytest.mark.parametrize("what", ["", "/status"])
+def test_the_label_that_the_source_selects_by_comes_and_stays(guarded: Cluster, pod: str, what: str) -> None:
+    assert guarded.get(pod)["metadata"]["labels"] == {LABEL: "true"}
+    for value in (None, "false"):
+        after = guarded.patch(pod + what, {"metadata": {"labels": {LABEL: value}}})
+        assert after["metadata"]["labels"] == {LABEL: "true"}
+
+
+def test_pods_of_other_schedulers_get_no_label(guarded: Cluster) -> None:
+    made = guarded.request("POST", f"{PODS}?dryRun=All", pod_document("p", {}, scheduler="other")).body
+    assert LABEL not in made["metadata"].get("labels", {})

@@ -1,0 +1,123 @@
+"""infra's Pool CRD on the real API server: what it takes, what it refuses and with which words, what kubectl
+shows, and the status that reconcile and inventory write."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.policy.pools import parse
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.conftest import Systems
+from tests.e2e.harness import pool
+from tests.support.cluster import Cluster, Object, wait
+from tests.support.manifests import documents, serve_pools
+
+POOLS = "/apis/berth.dev/v1alpha1/pools"
+RIGHT = {"capacity": {"perDomain": 3}}
+UNBUILT = {
+    "topologyKey": "zone", "units": {"n1": ["a"]}, "reuseAfterSeconds": 1, "nodeNames": {"n1": 1},
+    "releaseOn": "Deleted", "onLostNode": "Hold", "preemption": "None", "sticky": {"by": "Pod"},
+    "limits": {"a": 1}, "reserved": {"units": 1}, "external": 1, "adoptFrom": "x", "suspended": True,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def served(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One control plane for what only asks, by dry runs."""
+    with ControlPlane(binaries, tmp_path_factory.mktemp("crd") / "plane") as plane:
+        cluster = Cluster(plane.url, plane.admin_token, plane.ca_file)
+        serve_pools(cluster)
+        yield cluster
+        cluster.close()
+
+
+def said(cluster: Cluster, spec: Mapping[str, Any], name: str = "ip") -> str:
+    """The API server's refusal of such a Pool, empty if it takes it."""
+    document = {"apiVersion": "berth.dev/v1alpha1", "kind": "Pool", "metadata": {"name": name}, "spec": spec}
+    reply = cluster.request("POST", f"{POOLS}?dryRun=All&fieldValidation=Strict", document)
+    return "" if reply.status == 201 else str(reply.body["message"])
+
+
+def test_what_is_not_built_yet_is_refused_by_its_name(served: Cluster) -> None:
+    for field, value in UNBUILT.items():
+        assert f"spec.{field} is not built yet; remove it" in said(served, {**RIGHT, field: value}), field
+    for field, values in {"scope": ("Topology", "Cluster"), "score": ("Names", "None")}.items():
+        for value in values:
+            assert f"spec.{field}: Invalid value" in (text := said(served, {**RIGHT, field: value}))
+            assert "built yet" in text
+
+
+def test_every_field_of_the_schema_is_one_that_berth_reads_or_refuses(served: Cluster) -> None:
+    assert said(served, RIGHT) == ""
+    (crd,) = documents("base/crds/pool.yaml")
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    built = {
+        "resource": "example.com/ip", "scope": "Node", "nodeSelector": {"matchLabels": {"a": "b"}},
+        "includeControlPlane": True, "capacity": RIGHT["capacity"], "score": "Pack",
+    }  # fmt: skip
+    assert set(schema) == set(built) | set(UNBUILT)
+    document = {"apiVersion": "berth.dev/v1alpha1", "kind": "Pool", "metadata": {"name": "ip"}, "spec": built}
+    assert list(parse([document], "here")) == ["ip"]
+    assert said(served, built) == ""
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({}, "spec.capacity: Required value"),
+        ({"capacity": {}}, "spec.capacity needs perDomain, domains or nodeAnnotation"),
+        ({"capacity": {"perDomain": -1}}, "greater than or equal to 0"),
+        ({"capacity": {"domains": {"n1": 2**31}}}, "less than or equal to 2147483647"),
+        ({**RIGHT, "resource": "cpu"}, "should match"),
+        ({**RIGHT, "resource": "node.kubernetes.io/x"}, "kubernetes.io is Kubernetes' own"),
+        ({**RIGHT, "scope": "Rack"}, "spec.scope should be Node, Topology or Cluster"),
+        ({**RIGHT, "score": "Most"}, "spec.score should be Spread or Pack"),
+        ({**RIGHT, "suspend": True}, 'unknown field "spec.suspend"'),
+        (
+            {**RIGHT, "nodeSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}},
+            "operators In and NotIn need values",
+        ),
+    ],
+)
+def test_a_wrong_pool_is_refused_in_words_that_say_what_is_right(
+    served: Cluster, spec: Mapping[str, Any], why: str
+) -> None:
+    assert why in said(served, spec)
+    document = {"apiVersion": "berth.dev/v1alpha1", "kind": "Pool", "metadata": {"name": "ip"}, "spec": spec}
+    with pytest.raises(Exception, match="here: Pool ip: "):  # and Berth itself refuses it in a file
+        parse([document], "here")
+
+
+def test_a_name_that_is_too_long_for_a_pool_is_refused(served: Cluster) -> None:
+    assert said(served, RIGHT, "x" * 63) == ""
+    assert "63 characters at most" in said(served, RIGHT, "x" * 64)
+
+
+def test_the_status_is_what_the_ledger_has_and_kubectl_shows_it(system_of: Systems, cluster: Cluster) -> None:
+    serve_pools(cluster)
+    cluster.call("POST", POOLS, pool("underlay-ip", 1))
+    system = system_of(2, pools=None)
+    for number in range(3):
+        cluster.create_pod(f"pod-{number}")
+    wait(lambda: len(cluster.bound()) == 2, 60, "both units given")
+    system.refusal_of(next(iter({f"pod-{number}" for number in range(3)} - set(cluster.bound()))))
+    system.berth.reconcile()
+    full = {"capacity": 2, "used": 2, "free": 0, "waiting": 1, "overCommitted": 0}
+    domains = [{"name": f"node-{number}", "capacity": 1, "used": 1, "free": 0} for number in (1, 2)]
+    assert cluster.get(f"{POOLS}/underlay-ip")["status"] == {**full, "domains": domains}
+    assert row(cluster) == {"Name": "underlay-ip", "Capacity": 2, "Used": 2, "Free": 0, "Waiting": 1}
+    written = cluster.get(f"{POOLS}/underlay-ip")["metadata"]["resourceVersion"]
+    system.berth.reconcile()  # nothing has changed, so nothing is written, and no event comes of it
+    assert cluster.get(f"{POOLS}/underlay-ip")["metadata"]["resourceVersion"] == written
+    cluster.patch(f"{POOLS}/underlay-ip", {"spec": {"capacity": {"perDomain": 2}}})
+    wait(lambda: row(cluster)["Capacity"] == 4, 30, "the status by the Pool's own event")
+
+
+def row(cluster: Cluster) -> Object:
+    """The Pool's line of `kubectl get pools`, by column, but for its age."""
+    table = cluster.request("GET", POOLS, accept="application/json;as=Table;v=v1;g=meta.k8s.io").body
+    columns = [column["name"] for column in table["columnDefinitions"] if column["priority"] == 0]
+    cells = dict(zip(columns, table["rows"][0]["cells"], strict=False))
+    return {name: cell for name, cell in cells.items() if name != "Age"}

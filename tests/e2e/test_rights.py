@@ -1,0 +1,211 @@
+"""infra's roles are exactly what the functions use: each runs with its own account's token alone, does all it
+ever does, and the API server's audit log tells which rights that took. One more or less fails here."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from berth.cluster import connect
+from berth.objects import Meta, Pod
+from berth.steps.claims import condition
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.harness import FUNCTIONS, Berth, System, faulty_functions, pool, settled
+from tests.support.cluster import Cluster, Object, wait
+from tests.support.manifests import documents, put, serve_pools, token_of
+
+POOLS = "/apis/berth.dev/v1alpha1/pools"
+NAMES = ("filter", "prioritize", "bind", "release", "inventory", "reconcile")
+LEDGER = "configmap://berth-ledger/ledger"
+AUDIT = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts:berth"]}, {"level": "None"}],
+}
+# A Binding to this node is refused, whoever asks, so that bind has to fence the pod and wake others.
+REFUSING = {
+    "kind": "ValidatingAdmissionPolicy",
+    "metadata": {"name": "refusing"},
+    "spec": {
+        "matchConstraints": {
+            "resourceRules": [
+                {
+                    "apiGroups": [""],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE"],
+                    "resources": ["pods/binding"],
+                }
+            ]
+        },
+        "validations": [{"expression": "object.target.name != 'refusing'", "message": "not there"}],
+    },
+}
+REFUSED = {
+    "kind": "ValidatingAdmissionPolicyBinding",
+    "metadata": {"name": "refusing"},
+    "spec": {"policyName": "refusing", "validationActions": ["Deny"]},
+}
+
+
+class Audited:
+    """Rights as they were used: (verb, group, resource) by account, and the requests that were forbidden."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+
+    def events(self) -> list[Object]:
+        return [json.loads(line) for line in self._log.read_text().splitlines()]
+
+    def used(self) -> dict[str, set[tuple[str, str, str]]]:
+        found: dict[str, set[tuple[str, str, str]]] = {}
+        for event in self.events():
+            what = event.get("objectRef", {})
+            if what.get("resource") and what["resource"] != "configmaps":
+                name = "/".join(filter(None, (what["resource"], what.get("subresource"))))
+                account = event["user"]["username"].rpartition(":")[2]
+                found.setdefault(account, set()).add((event["verb"], what.get("apiGroup", ""), name))
+        return found
+
+    def forbidden(self) -> list[str]:
+        return [
+            f"{event['user']['username']} {event['verb']} {event['requestURI']}"
+            for event in self.events()
+            if event.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid"
+        ]
+
+
+def granted() -> dict[str, set[tuple[str, str, str]]]:
+    """What the roles grant, by the name of the role, which is its account's."""
+    return {
+        role["metadata"]["name"]: {
+            (verb, group, resource)
+            for rule in role["rules"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+        for role in documents("base/rbac/roles.yaml")
+    }
+
+
+@pytest.fixture
+def audit(tmp_path: Path) -> Path:
+    return tmp_path / "audit.log"
+
+
+@pytest.fixture
+def plane(binaries: Path, tmp_path: Path, audit: Path) -> Iterator[ControlPlane]:
+    policy = tmp_path / "audit.json"
+    policy.write_text(json.dumps(AUDIT))
+    flags = [f"--audit-policy-file={policy}", f"--audit-log-path={audit}", "--audit-log-mode=blocking"]
+    with ControlPlane(binaries, tmp_path / "plane", apiserver_flags=flags) as started:
+        yield started
+
+
+@pytest.fixture
+def system(
+    plane: ControlPlane, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[System]:
+    """Two nodes of one unit; every function as its own account, Pools and ledger in the cluster."""
+    put(cluster, documents("base/namespace.yaml", "base/rbac"))
+    put(cluster, [REFUSING, REFUSED])
+    serve_pools(cluster)
+    for name in ("node-1", "node-2"):
+        cluster.create_node(name)
+    cluster.call("POST", POOLS, pool(units=1))
+    kubeconfig = plane.kubeconfig(tmp_path / "kubeconfig")
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))  # for the test's own looks at the ledger
+    berth = Berth(
+        tmp_path / "berth",
+        kubeconfig,
+        None,
+        functions=faulty_functions(
+            tmp_path, **{name: as_itself(plane, cluster, tmp_path, name) for name in NAMES}
+        ),
+        store=LEDGER,
+    )
+    try:
+        berth.start()
+        system = System(plane, cluster, berth)
+        system.start_scheduler()
+        yield system
+    finally:
+        berth.stop()
+
+
+def as_itself(plane: ControlPlane, cluster: Cluster, folder: Path, name: str) -> str:
+    """The function's main.py with its account's kubeconfig in place of the tester's."""
+    kubeconfig = plane.kubeconfig(folder / f"kubeconfig-{name}", token_of(cluster, f"berth-{name}"))
+    real = FUNCTIONS / name / "main.py"
+    return (
+        f'import os\nos.environ["KUBECONFIG"] = {str(kubeconfig)!r}\n'
+        f"exec(compile(open({str(real)!r}).read(), {str(real)!r}, 'exec'))\n"
+    )
+
+
+def test_with_its_own_rights_each_function_does_all_it_ever_does_and_needs_each_of_them(
+    system: System, audit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, log = system.cluster, Audited(audit)
+    for name in ("a", "b"):
+        cluster.create_pod(name)
+    cluster.wait_bound("a", "b")
+    cluster.create_pod("waiter")
+    assert "underlay-ip: 0 of 1 free, 1 asked" in system.refusal_of("waiter")
+    cluster.delete_pod("a")
+    cluster.wait_bound("waiter", seconds=30)  # release, and its wake
+    cluster.create_pod("next")
+    system.refusal_of("next")
+    cluster.create_node("refusing")  # inventory, by a node's event; and its wake
+    refused_binding(system)
+    cluster.delete_node("refusing")
+    cluster.patch(f"{POOLS}/underlay-ip", {"spec": {"capacity": {"perDomain": 2}}})
+    cluster.wait_bound("next", seconds=30)  # inventory, by the Pool's
+    for number in range(2):
+        cluster.create_pod(f"waits-{number}")
+    system.refusal_of("waits-1")
+    lose_the_ledger(system)
+    settled(system)
+    wait(lambda: used_by_status(system) == 4, 60, "the Pool's status")
+    for name in ("bind", "release", "inventory", "reconcile"):
+        writes_to_a_pod_that_is_gone(tmp_path / f"kubeconfig-{name}", monkeypatch)
+    assert log.forbidden() == []
+    used = log.used()
+    assert {name: rights for name, rights in granted().items() if name != "berth-events"} == used
+
+
+def refused_binding(system: System) -> None:
+    """bind is told to put the waiting pod on a node to which no Binding is made."""
+    wait(lambda: "refusing" in system.berth.ledger().free["underlay-ip"], 30, "the node's capacity")
+    pod = system.cluster.get_pod("next")["metadata"]
+    call = {"PodName": "next", "PodNamespace": "default", "PodUID": pod["uid"], "Node": "refusing"}
+    said = system.berth.post("bind", call).body["Error"]
+    assert "was not bound to refusing: the API server refused POST" in said
+
+
+def lose_the_ledger(system: System) -> None:
+    """All ConfigMaps deleted while pods wait: reconcile fences them, adopts what runs, opens the ledger."""
+    system.cluster.call("DELETE", "/api/v1/namespaces/berth-ledger/configmaps")
+    wait(lambda: mend(system)["rebuilt"], 60, "the ledger rebuilt")
+
+
+def used_by_status(system: System) -> int:
+    mend(system)
+    return int(system.cluster.get(f"{POOLS}/underlay-ip")["status"]["used"])
+
+
+def writes_to_a_pod_that_is_gone(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it comes between a list and a wake or a fence: then the account also looks whether it is there."""
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    gone = Pod(Meta(name="gone", namespace="default", uid="u"))
+    assert connect().set_condition(gone, condition("Woken", "room was made", 0.0)) is None
+
+
+def mend(system: System) -> Object:
+    """One reconcile by the function, as its own account."""
+    kind = "dev.knative.sources.ping"
+    headers = {"Ce-Specversion": "1.0", "Ce-Id": "1", "Ce-Source": "test", "Ce-Type": kind}
+    reply = system.berth.post("reconcile", {}, headers)
+    return reply.body if reply.status == 200 else {"problems": [reply.body], "rebuilt": False}
