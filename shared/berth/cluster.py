@@ -140,9 +140,14 @@ class Cluster:
         path = with_query(path, {"fieldManager": "berth", "force": "true"})
         self._server.call("PATCH", path, timeout, document, "application/apply-patch+yaml")
 
-    def set_pool_status(self, name: str, status: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Make the Pool object's status this one; lists in it are replaced."""
-        self._server.call("PATCH", f"{_POOLS}/{name}/status", timeout, {"status": status}, _MERGE)
+    def set_pool_status(
+        self, pool: Mapping[str, Any], status: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT
+    ) -> None:
+        """Make the Pool object's status this one; 409, a ClusterRefusedError, if it was written since `pool`
+        was read."""
+        meta = pool["metadata"]
+        body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": status}
+        self._server.call("PATCH", f"{_POOLS}/{meta['name']}/status", timeout, body, _MERGE)
 
     def create(self, path: str, document: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
         """Create one object in a collection."""

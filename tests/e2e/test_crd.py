@@ -10,7 +10,7 @@ import pytest
 from berth.policy.pools import parse
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.conftest import Systems
-from tests.e2e.harness import pool
+from tests.e2e.harness import System, pool
 from tests.support.cluster import Cluster, Object, wait
 from tests.support.manifests import documents, serve_pools
 
@@ -103,16 +103,22 @@ def test_the_status_is_what_the_ledger_has_and_kubectl_shows_it(system_of: Syste
         cluster.create_pod(f"pod-{number}")
     wait(lambda: len(cluster.bound()) == 2, 60, "both units given")
     system.refusal_of(next(iter({f"pod-{number}" for number in range(3)} - set(cluster.bound()))))
-    system.berth.reconcile()
     full = {"capacity": 2, "used": 2, "free": 0, "waiting": 1, "overCommitted": 0}
     domains = [{"name": f"node-{number}", "capacity": 1, "used": 1, "free": 0} for number in (1, 2)]
-    assert cluster.get(f"{POOLS}/underlay-ip")["status"] == {**full, "domains": domains}
+    wait(lambda: reconciled(system) == {**full, "domains": domains}, 60, "the status", every=0.5)
     assert row(cluster) == {"Name": "underlay-ip", "Capacity": 2, "Used": 2, "Free": 0, "Waiting": 1}
     written = cluster.get(f"{POOLS}/underlay-ip")["metadata"]["resourceVersion"]
-    system.berth.reconcile()  # nothing has changed, so nothing is written, and no event comes of it
+    reconciled(system)  # nothing has changed, so nothing is written, and no event comes of it
     assert cluster.get(f"{POOLS}/underlay-ip")["metadata"]["resourceVersion"] == written
     cluster.patch(f"{POOLS}/underlay-ip", {"spec": {"capacity": {"perDomain": 2}}})
     wait(lambda: row(cluster)["Capacity"] == 4, 30, "the status by the Pool's own event")
+
+
+def reconciled(system: System) -> Object:
+    """The status after a reconcile, which leaves it to another that is at it at the same time."""
+    system.berth.reconcile()
+    status: Object = system.cluster.get(f"{POOLS}/underlay-ip")["status"]
+    return status
 
 
 def row(cluster: Cluster) -> Object:

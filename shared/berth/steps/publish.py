@@ -19,17 +19,19 @@ def publish(ledger: Ledger, cluster: Cluster, schedulers: Iterable[str]) -> list
 
     A status that is what it should be is not written: each write is an event, which inventory looks at again.
     """
+    pools = cluster.pools() or ()  # first: what is counted then is newer than what stands there
     view = ledger.view()
     rows = {row.name: row for row in pool_rows(view, listed(cluster, schedulers, view.resources))}
     found = []
-    for document in cluster.pools() or ():
-        row = rows.get(document["metadata"]["name"])
-        if row is None or document.get("status") == (status := status_of(row)):
+    for pool in pools:
+        row = rows.get(pool["metadata"]["name"])
+        if row is None or pool.get("status") == (status := status_of(row)):
             continue
         try:
-            cluster.set_pool_status(row.name, status)
+            cluster.set_pool_status(pool, status)
         except ClusterRefusedError as error:
-            found.append(f"the status of Pool {row.name} was not written: {error}")
+            if error.status not in (404, 409):  # gone; or another has looked since, which is an event again
+                found.append(f"the status of Pool {row.name} was not written: {error}")
     return found
 
 
