@@ -54,6 +54,10 @@ class Api:
         numbers = count(1)
         self._memory = Memory(clock, lambda: f"uid-{next(numbers)}", 10_000)
         self._memory.kube_system["metadata"]["uid"] = "a-cluster"
+        self._pools = {
+            pool["metadata"]["name"]: {**pool, "metadata": {**pool["metadata"], "resourceVersion": "1"}}
+            for pool in _POOLS
+        }
         self._carried = carried
 
     def cluster(self, api_client: Client) -> Cluster:
@@ -67,8 +71,8 @@ class Api:
         target = url.removeprefix(HOST)
 
         def play() -> Answer:
-            if target == _POOLS_PATH:  # which the stand-in does not have: it knows pods and nodes
-                return Answer(200, {"items": _POOLS})
+            if target.startswith(_POOLS_PATH):  # which the stand-in does not have: it knows pods and nodes
+                return self._about_pools(target, document)
             try:
                 action, call = calls.find(method, target, headers["Content-Type"], document)
                 return Answer(*action(self._memory, call))
@@ -76,6 +80,18 @@ class Api:
                 return Answer(refusal.code, refusal.status())
 
         return self._carried(method, urlsplit(target).path, document, play)
+
+    def _about_pools(self, target: str, document: Json | None) -> Answer:
+        """All of them, or a write of one's status, which names the version that was read."""
+        if document is None:
+            return Answer(200, {"items": list(self._pools.values())})
+        pool = self._pools[target.removeprefix(f"{_POOLS_PATH}/").removesuffix("/status")]
+        version = pool["metadata"]["resourceVersion"]
+        if document["metadata"]["resourceVersion"] != version:
+            return Answer(409, {"message": "the Pool was written since"})
+        meta = {**pool["metadata"], "resourceVersion": str(int(version) + 1)}
+        self._pools[meta["name"]] = {**pool, "metadata": meta, "status": document["status"]}
+        return Answer(200, self._pools[meta["name"]])
 
     # What its users do
 

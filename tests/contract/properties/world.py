@@ -244,7 +244,8 @@ class World:
                 uid for uid, pod in self.api.pods().items() if pod["metadata"]["name"] in path.split("/")
             )
             self.promises.landed(self._call, uid, body["metadata"].get("annotations") or {}, self.kept)
-        if method == "PATCH" and body["status"]["conditions"][0]["reason"] == "Woken":
+        notes = body["status"].get("conditions", ()) if method == "PATCH" else ()  # of pods; a Pool has none
+        if any(note["reason"] == "Woken" for note in notes):
             self.promises.woke(self._call, body["metadata"]["uid"])
         self._call.at(f"after {method}", self._lost_by_api)
         self._call.heard |= landed
