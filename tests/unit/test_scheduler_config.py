@@ -35,7 +35,7 @@ def test_one_url_a_function_is_three_entries_without_managed_resources() -> None
 
 
 def test_bind_s_own_deadline_is_below_what_kube_scheduler_waits_for_it() -> None:
-    """That it keeps its deadline is shown by tests/e2e, as well as a busy machine can show it."""
+    """That it keeps its deadline is shown by tests/e2e."""
     waits = [
         float(each["httpTimeout"].removesuffix("s")) for each in made()["extenders"] if "bindVerb" in each
     ]
