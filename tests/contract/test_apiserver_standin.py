@@ -3,6 +3,7 @@ It does not test that the demonstration works with it."""
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,8 @@ def test_stopping_it_ends_its_watches(stand_in: StandIn) -> None:
         answer = http.request("GET", f"{stand_in.url}/api/v1/pods?watch=1", preload_content=False, timeout=20)
         stopper = threading.Thread(target=stand_in.stop)
         stopper.start()
-        assert list(answer) == []
+        with suppress(urllib3.exceptions.ProtocolError):  # cut, or ended before it could be
+            assert list(answer) == []
         stopper.join()
 
 
