@@ -16,7 +16,6 @@ from typing import NamedTuple
 from unittest import mock
 
 import urllib3
-import yaml
 
 from berth.documents import View
 from berth.errors import RetryableError
@@ -29,6 +28,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.bursts import refusal_of, unbound
 from tests.e2e.faults.world import Faults
 from tests.e2e.harness import Berth, System, faulty_functions, pool
+from tests.support.accounts import Accounts
 from tests.support.cluster import Cluster, Object, wait
 from tests.support.podwatch import PodWatch
 
@@ -214,12 +214,23 @@ def world_of(binaries: Path, folder: Path, store_name: str, form: Form, seed: in
             berth = _berth(folder, plane, store, faults, form)
             with mock.patch.dict(os.environ, store.environment), _running(berth):
                 faults.set("no-tick")
-                plane.start_scheduler(_scheduler_config(berth, form))
                 part = (seed + [*STORES].index(store_name)) % len(STORES)
                 dice = random.Random(f"{seed} {store_name}")
+                accounts = Accounts(plane, cluster, folder)
                 world = World(
-                    plane, cluster, berth, store=store, form=form, faults=faults, dice=dice, part=part
+                    plane,
+                    cluster,
+                    berth,
+                    accounts,
+                    store=store,
+                    form=form,
+                    faults=faults,
+                    dice=dice,
+                    part=part,
                 )
+                backoff = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": form.backoff}
+                config = world.scheduler_config("impatient", **(backoff if form.backoff else {}))
+                plane.start_scheduler(config)
                 world.nodes, world.everything = form.node_names, berth.ready()
                 yield world
 
@@ -250,14 +261,3 @@ def _late(form: Form) -> Object:
     """A Pool with room whatever else is held, so that filter always sends its pods on to bind."""
     somewhere = {"matchLabels": {"kubernetes.io/hostname": form.node_names[0]}}
     return pool(LATE, 100, nodeSelector=somewhere)
-
-
-def _scheduler_config(berth: Berth, form: Form) -> Path:
-    """As Berth wrote it, but for the longest back-off."""
-    if form.backoff is None:
-        return berth.scheduler_config
-    document = yaml.safe_load(berth.scheduler_config.read_text())
-    document |= {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": form.backoff}
-    short = berth.folder / "impatient.yaml"
-    short.write_text(yaml.safe_dump(document))
-    return short

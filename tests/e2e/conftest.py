@@ -3,6 +3,7 @@
 It adds nothing to the control plane's own fixtures (tests/support/fixtures.py).
 """
 
+import os
 from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,16 +13,20 @@ import pytest
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.harness import Berth, System
+from tests.support.accounts import FUNCTIONS, Accounts
 from tests.support.cluster import Cluster, Object
 from tests.support.fixtures import PLACES
 from tests.support.places import Place
+from tests.support.schemas import KNATIVE
 
 
 class Systems:
-    """Makes this test's systems, all on its one control plane."""
+    """Makes this test's systems, all on its one control plane. Every function holds its own account's token
+    alone, with infra's rights."""
 
     def __init__(self, plane: ControlPlane, cluster: Cluster, folder: Path) -> None:
         self._plane, self._cluster, self._folder = plane, cluster, folder
+        self._accounts = Accounts(plane, cluster, folder)
         self.made: list[System] = []
 
     def __call__(
@@ -29,18 +34,21 @@ class Systems:
         nodes: int | Mapping[str, Mapping[str, Any]] = 0,
         start_scheduler: bool = True,
         start_berth: bool = True,
+        functions: Path = FUNCTIONS,
         **berth: Any,
     ) -> System:
         """`nodes`: a number makes node-1 to node-n; a mapping gives create_node's options by name.
 
-        `berth`: what class Berth takes (pools, environment, functions, port, store)."""
+        `berth`: what class Berth takes (pools, environment, port, store)."""
         plenty = {f"node-{number}": {} for number in range(1, nodes + 1)} if isinstance(nodes, int) else nodes
         with ThreadPoolExecutor(8) as workers:
             list(workers.map(lambda name: self._cluster.create_node(name, **plenty[name]), plenty))
         folder = self._folder / f"berth-{len(self.made)}"
         folder.mkdir()
         kubeconfig = self._plane.kubeconfig(folder / "kubeconfig")
-        system = System(self._plane, self._cluster, Berth(folder, kubeconfig, **berth))
+        functions = self._accounts.functions(folder, functions)
+        started = Berth(folder, kubeconfig, functions=functions, **berth)
+        system = System(self._plane, self._cluster, started, self._accounts)
         self.made.append(system)
         if start_berth:
             system.berth.start()
@@ -63,6 +71,15 @@ class Systems:
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """One store of each kind, a file and a server: the others are under load in tests/chaos."""
     return PLACES[request.param](request, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def knative() -> Path:
+    """The folder of Knative's CustomResourceDefinitions: KNATIVE_CRDS."""
+    if not KNATIVE.is_dir():
+        why = f"Knative's CRDs are not at {KNATIVE}: set KNATIVE_CRDS to their folder"
+        pytest.fail(why, pytrace=False) if os.environ.get("CI") == "true" else pytest.skip(why)
+    return KNATIVE
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ from berth.ledger import Ledger
 from berth.stores import open_store
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.invariant import difference, more_than_there_is
+from tests.support.accounts import FUNCTIONS, Accounts
 from tests.support.cluster import Cluster, Object, Reply, wait
 
-FUNCTIONS = Path(__file__).resolve().parents[2] / "functions"
 BERTH = str(Path(sys.executable).with_name("berth"))
 CONTROL_PLANE = {"node-role.kubernetes.io/control-plane": ""}
 MENDED = ("released", "settled", "adopted", "capacities", "pools", "problems")
@@ -221,14 +221,25 @@ class Berth:
 
 @dataclass
 class System:
-    """A control plane, Berth and, once started, a kube-scheduler on the configuration that Berth wrote."""
+    """A control plane, Berth and, once started, a kube-scheduler on the configuration that Berth wrote, as
+    the account that infra gives it."""
 
     plane: ControlPlane
     cluster: Cluster
     berth: Berth
+    accounts: Accounts
 
     def start_scheduler(self) -> None:
-        self.plane.start_scheduler(self.berth.scheduler_config)
+        self.plane.start_scheduler(self.scheduler_config("berth"))
+
+    def scheduler_config(self, name: str, **changes: Any) -> Path:
+        """Berth's, with the account's kubeconfig and these fields."""
+        path = self.berth.folder / f"scheduler-{name}.yaml"
+        document = yaml.safe_load(self.berth.scheduler_config.read_text())
+        document["clientConnection"] = {"kubeconfig": str(self.accounts.kubeconfig("scheduler"))}
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump({**document, **changes}))
+        return path
 
     def refusal_of(self, pod: str, seconds: float = 60) -> str:
         """The last event that says why the pod was not scheduled; it is waited for."""

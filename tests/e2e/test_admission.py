@@ -8,7 +8,7 @@ import pytest
 
 from tests.controlplane.plane import ControlPlane
 from tests.support.cluster import UNDERLAY_IP, Cluster, Object, pod_document, pod_path, wait
-from tests.support.manifests import documents, put, token_of
+from tests.support.manifests import ADMISSION, put, rendered, token_of
 
 PODS = "/api/v1/namespaces/default/pods"
 ONE = {UNDERLAY_IP: 1}
@@ -30,8 +30,8 @@ def guarded(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     is refused to them is refused by a policy."""
     with ControlPlane(binaries, tmp_path_factory.mktemp("admission") / "plane") as plane:
         cluster = Cluster(plane.url, plane.admin_token, plane.ca_file)
-        put(cluster, documents("base/namespace.yaml", "base/settings.yaml", "base/rbac/accounts.yaml"))
-        put(cluster, [ADMINS, *documents("base/admission")])
+        put(cluster, rendered("per-verb", "Namespace", "ConfigMap", "ServiceAccount"))
+        put(cluster, [ADMINS, *rendered("per-verb", *ADMISSION)])
         # The API server takes a policy into force a moment after it took it in.
         wait(lambda: in_force(cluster), 60, "the policies in force", every=0.1)
         yield cluster

@@ -12,7 +12,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, pool
 from tests.support.cluster import Cluster, Object, wait
-from tests.support.manifests import documents, serve_pools
+from tests.support.manifests import rendered, serve_pools
 
 POOLS = "/apis/berth.dev/v1alpha1/pools"
 RIGHT = {"capacity": {"perDomain": 3}}
@@ -51,7 +51,7 @@ def test_what_is_not_built_yet_is_refused_by_its_name(served: Cluster) -> None:
 
 def test_every_field_of_the_schema_is_one_that_berth_reads_or_refuses(served: Cluster) -> None:
     assert said(served, RIGHT) == ""
-    (crd,) = documents("base/crds/pool.yaml")
+    (crd,) = rendered("per-verb", "CustomResourceDefinition")
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     built = {
         "resource": "example.com/ip", "scope": "Node", "nodeSelector": {"matchLabels": {"a": "b"}},

@@ -11,12 +11,12 @@ from berth.cluster import connect
 from berth.objects import Meta, Pod
 from berth.steps.claims import condition
 from tests.controlplane.plane import ControlPlane
-from tests.e2e.harness import FUNCTIONS, Berth, System, faulty_functions, pool, settled
+from tests.e2e.harness import Berth, System, pool, settled
+from tests.support.accounts import Accounts
 from tests.support.cluster import Cluster, Object, wait
-from tests.support.manifests import documents, put, serve_pools, token_of
+from tests.support.manifests import put, rendered, serve_pools
 
 POOLS = "/apis/berth.dev/v1alpha1/pools"
-NAMES = ("filter", "prioritize", "bind", "release", "inventory", "reconcile")
 FENCES, LISTS = ("patch", "", "pods/status"), ("list", "", "pods")
 LEDGER = "configmap://berth-ledger/ledger"
 AUDIT = {
@@ -87,7 +87,7 @@ def granted() -> dict[str, set[tuple[str, str, str]]]:
             for resource in rule["resources"]
             for verb in rule["verbs"]
         }
-        for role in documents("base/rbac/roles.yaml")
+        for role in rendered("per-verb", "ClusterRole")
     }
 
 
@@ -110,7 +110,7 @@ def system(
     plane: ControlPlane, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[System]:
     """Two nodes of one unit; every function as its own account, Pools and ledger in the cluster."""
-    put(cluster, documents("base/namespace.yaml", "base/rbac"))
+    accounts = Accounts(plane, cluster, tmp_path)
     put(cluster, [REFUSING, REFUSED])
     serve_pools(cluster)
     for name in ("node-1", "node-2"):
@@ -122,28 +122,16 @@ def system(
         tmp_path / "berth",
         kubeconfig,
         None,
-        functions=faulty_functions(
-            tmp_path, **{name: as_itself(plane, cluster, tmp_path, name) for name in NAMES}
-        ),
+        functions=accounts.functions(tmp_path),
         store=LEDGER,
     )
     try:
         berth.start()
-        system = System(plane, cluster, berth)
+        system = System(plane, cluster, berth, accounts)
         system.start_scheduler()
         yield system
     finally:
         berth.stop()
-
-
-def as_itself(plane: ControlPlane, cluster: Cluster, folder: Path, name: str) -> str:
-    """The function's main.py with its account's kubeconfig in place of the tester's."""
-    kubeconfig = plane.kubeconfig(folder / f"kubeconfig-{name}", token_of(cluster, f"berth-{name}"))
-    real = FUNCTIONS / name / "main.py"
-    return (
-        f'import os\nos.environ["KUBECONFIG"] = {str(kubeconfig)!r}\n'
-        f"exec(compile(open({str(real)!r}).read(), {str(real)!r}, 'exec'))\n"
-    )
 
 
 def test_with_its_own_rights_each_function_does_all_it_ever_does_and_needs_each_of_them(
@@ -174,9 +162,10 @@ def test_with_its_own_rights_each_function_does_all_it_ever_does_and_needs_each_
     for name in ("inventory", "reconcile"):
         wait(lambda name=name: writes_status(system, log, name), 60, f"a Pool's status by {name}")  # type: ignore[misc]
     for name in ("bind", "release", "inventory", "reconcile"):
-        writes_to_a_pod_that_is_gone(tmp_path / f"kubeconfig-{name}", monkeypatch)
+        writes_to_a_pod_that_is_gone(tmp_path / f"kubeconfig-of-{name}", monkeypatch)
     assert log.forbidden() == []
     used = log.used()
+    del used["berth-scheduler"]  # has Kubernetes' own role; that it lacks nothing is seen above
     assert {name: rights for name, rights in granted().items() if name != "berth-events"} == used
 
 

@@ -7,8 +7,6 @@ import signal
 import time
 from pathlib import Path
 
-import yaml
-
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.bursts import PATIENCE, creating, in_the_end, tell
 from tests.e2e.conftest import Systems
@@ -29,18 +27,14 @@ ELECTION = {
     "renewDeadline": "8s",
     "retryPeriod": "1s",
     "resourceLock": "leases",
-    "resourceName": "berth",
-    "resourceNamespace": "default",
+    "resourceName": "berth-scheduler",  # the one that its account may take
+    "resourceNamespace": "berth",
 }
 
 
 def start_scheduler(system: System, name: str) -> None:
     """On the configuration that Berth wrote, with a leader election added."""
-    config = system.berth.folder / f"{name}.yaml"
-    document = yaml.safe_load(system.berth.scheduler_config.read_text())
-    config.write_text(yaml.safe_dump({**document, "leaderElection": ELECTION}))
-    config.chmod(0o600)
-    system.plane.start_scheduler(config, name)
+    system.plane.start_scheduler(system.scheduler_config(name, leaderElection=ELECTION), name)
 
 
 def leads(system: System, name: str) -> bool:

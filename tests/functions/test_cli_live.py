@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from berth.demo.apiserver import StandIn
-from tests.e2e.harness import BERTH, FUNCTIONS, faulty_functions
+from tests.e2e.harness import BERTH, faulty_functions
+from tests.support.accounts import FUNCTIONS
 from tests.support.cluster import Cluster, wait
 from tests.support.objects import pool_document
 from tests.support.terminal import Terminal

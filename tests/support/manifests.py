@@ -1,7 +1,10 @@
-"""The manifests of infra/ as objects, and put on a real API server with its strictest field validation.
-It stands in for kubectl alone: nothing is changed on the way but the namespace of what has one."""
+"""The manifests of infra/ as kubectl renders them, and parts of them put on a real API server with its
+strictest field validation. Nothing is changed on the way."""
 
+import json
+import subprocess
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -9,6 +12,8 @@ import yaml
 from tests.support.cluster import Cluster, Object, wait
 
 INFRA = Path(__file__).resolve().parents[2] / "infra"
+KUBECTL = INFRA.parent / "tests" / "controlplane" / ".bin" / "kubectl"
+OVERLAYS = sorted(path.name for path in (INFRA / "overlays").iterdir())
 NAMESPACE = "berth"
 
 _CORE, _RBAC = "/api/v1", "/apis/rbac.authorization.k8s.io/v1"
@@ -16,6 +21,7 @@ _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _COLLECTIONS = {
     "Namespace": f"{_CORE}/namespaces",
+    "Secret": f"{_CORE}/namespaces/NAMESPACE/secrets",
     "ConfigMap": f"{_CORE}/namespaces/NAMESPACE/configmaps",
     "ServiceAccount": f"{_CORE}/namespaces/NAMESPACE/serviceaccounts",
     "Role": f"{_RBAC}/namespaces/NAMESPACE/roles",
@@ -28,29 +34,40 @@ _COLLECTIONS = {
     "MutatingAdmissionPolicy": f"{_ADMISSION}/mutatingadmissionpolicies",
     "MutatingAdmissionPolicyBinding": f"{_ADMISSION}/mutatingadmissionpolicybindings",
 }
+RIGHTS = ("Namespace", "ServiceAccount", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
+ADMISSION = (
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionPolicyBinding",
+)
 
 
-def documents(*paths: str) -> list[Object]:
-    """The objects of these files, or of all files of these folders, below infra/."""
-    files = [
-        file
-        for path in paths
-        for file in (sorted((INFRA / path).glob("*.yaml")) if (INFRA / path).is_dir() else [INFRA / path])
-        if file.name != "kustomization.yaml"
-    ]
-    return [document for file in files for document in yaml.safe_load_all(file.read_text()) if document]
+def rendered(overlay: str, *kinds: str) -> list[Object]:
+    """The overlay's objects in the order in which kubectl applies them: all, or those of some kinds.
+    kubectl has to be there: the fixture `binaries` builds it."""
+    found: list[Object] = json.loads(_rendered(overlay))
+    return [each for each in found if not kinds or each["kind"] in kinds]
+
+
+@cache
+def _rendered(overlay: str) -> str:
+    command = [str(KUBECTL), "kustomize", str(INFRA / "overlays" / overlay)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.dumps([each for each in yaml.safe_load_all(done.stdout) if each])
 
 
 def put(cluster: Cluster, objects: Iterable[Object]) -> None:
     """Create them; an unknown field is an error."""
     for each in objects:
-        path = _COLLECTIONS[each["kind"]].replace("NAMESPACE", each["metadata"].get("namespace", NAMESPACE))
+        path = _COLLECTIONS[each["kind"]].replace("NAMESPACE", each["metadata"].get("namespace", ""))
         cluster.call("POST", f"{path}?fieldValidation=Strict", each)
 
 
 def serve_pools(cluster: Cluster) -> None:
     """Apply the Pool CRD, and wait until the API server serves Pools by its schema."""
-    put(cluster, documents("base/crds"))
+    put(cluster, rendered("per-verb", "CustomResourceDefinition"))
     wait(lambda: _serves(cluster), 60, "Pools served by their schema", every=0.1)
 
 

@@ -118,12 +118,13 @@ class Proxy:
             server.server_close()
             server.cut()
 
-    def kubeconfig(self, path: Path) -> Path:
+    def kubeconfig(self, path: Path, token: str | None = None) -> Path:
+        """For the bearer of `token`, by default the admin."""
         document = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "faulty", "cluster": {"server": self.url}}],
-            "users": [{"name": "faulty", "user": {}}],
+            "users": [{"name": "faulty", "user": {"token": token} if token else {}}],
             "contexts": [{"name": "faulty", "context": {"cluster": "faulty", "user": "faulty"}}],
             "current-context": "faulty",
         }
@@ -217,7 +218,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _forward(self, body: bytes) -> http.client.HTTPResponse:
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP}
-        headers["Authorization"] = f"Bearer {self.server.proxy.token}"
+        headers["Authorization"] = self.headers["Authorization"] or f"Bearer {self.server.proxy.token}"
         for fresh in (False, True):
             upstream = self._connected(fresh)
             try:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from berth import __version__
-from berth.cli import schedulers, store
+from berth.cli import schedulers, store, token
 from berth.errors import BerthError, ClusterUnavailableError, SettingsError
 from berth.settings import DEFAULT_STORE
 from berth.stores import absolute
@@ -66,6 +66,8 @@ def _run(options: argparse.Namespace) -> int:
         return store.run(options)
     if options.command == "scheduler-config":
         return schedulers.run(options)
+    if options.command == "token":
+        return token.run(options)
     if options.command in ("status", "claims"):
         from berth.cli import see
 
@@ -263,6 +265,12 @@ _COMMANDS = (
         schedulers.add_options,
         "write the configuration of a kube-scheduler that calls Berth's functions",
         "Name filter, prioritize and bind for a scheduler of its own, or extender for one that others use.",
+    ),
+    (
+        "token",
+        token.add_options,
+        "make the Secret with the token that kube-scheduler and the functions share",
+        "A Secret that is there already stays as it is.",
     ),
     (
         "store",

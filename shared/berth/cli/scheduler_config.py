@@ -17,6 +17,7 @@ _VERBS: dict[str, dict[str, Any]] = {
     "bind": {"bindVerb": "bind"},
 }
 _NANO = 10**9
+TOKEN = "TOKEN"  # stands for the token in a configuration that anybody may read
 
 
 class Calls(NamedTuple):
@@ -83,6 +84,24 @@ def policy(calls: Calls, managed: Sequence[str]) -> dict[str, Any]:
     timeout = calls.timeout * _NANO  # a Go duration, in nanoseconds
     extenders = [{**each, "httpTimeout": timeout} for each in _extenders(calls, managed)]
     return {"kind": "Policy", "apiVersion": "v1", "extenders": extenders}
+
+
+def filled(text: str, token: str, name: str) -> dict[str, Any]:
+    """The configuration in `text` (YAML, `name` in errors) with the token in every extender's URL that says
+    berth:TOKEN@, and in no other: not every extender is Berth's. Raises SettingsError."""
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{name} is not YAML: {' '.join(str(error).split())}") from error
+    extenders = document.get("extenders") if isinstance(document, dict) else None
+    if not isinstance(extenders, list) or not all(isinstance(each, dict) for each in extenders):
+        raise SettingsError(f"{name} is no KubeSchedulerConfiguration with extenders")
+    wanting = [each for each in extenders if f"://berth:{TOKEN}@" in str(each.get("urlPrefix"))]
+    if not wanting:
+        raise SettingsError(f"{name} has no URL http://berth:{TOKEN}@HOST for the token to be put in")
+    for each in wanting:
+        each["urlPrefix"] = each["urlPrefix"].replace(f":{TOKEN}@", f":{quote(token, safe='')}@", 1)
+    return {**document}
 
 
 def write(path: Path, text: str, option: str) -> None:

@@ -66,6 +66,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--policy", action="store_true", help="with --extender: a Policy, for kube-scheduler before 1.23"
     )
     parser.add_argument(
+        "--from",
+        dest="source",
+        metavar="FILE",
+        help="a configuration of your own: only the token is put into its URLs http://berth:TOKEN@HOST",
+    )
+    parser.add_argument(
         "-o", "--output", metavar="FILE", help="write it there (mode 0600); else it is printed"
     )
 
@@ -77,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     if options.output:
         scheduler_config.write(Path(options.output), text, "--output")
         return 0
-    if _calls(options).token is not None and sys.stdout.isatty():
+    if _token() is not None and sys.stdout.isatty():
         raise SettingsError(
             "it holds the token, which should not stand on a terminal: name a file by --output"
         )
@@ -92,6 +98,8 @@ def _text(options: argparse.Namespace) -> str:
     from berth.cli import scheduler_config
     from berth.policy.pools import GROUP
 
+    if options.source:
+        return _filled(options)
     calls = _calls(options)
     managed = _managed(options)
     if options.policy:
@@ -114,8 +122,29 @@ def _text(options: argparse.Namespace) -> str:
     return scheduler_config.as_yaml(document)
 
 
-def _calls(options: argparse.Namespace) -> "Calls":
+def _filled(options: argparse.Namespace) -> str:
+    from berth.cli import scheduler_config
+
+    others = (*_EACH, _ALL, "scheduler", "group", "resource", "ca", "lease", "scheduler_kubeconfig", "policy")
+    _refuse(options, others, "--from takes the file as it is, without")
+    token = _token()
+    if token is None:
+        raise SettingsError("--from puts the token into the file's URLs: name it by --token-file")
+    try:
+        text = Path(options.source).read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise SettingsError(f"can't read {options.source} (--from): {why}") from error
+    return scheduler_config.as_yaml(scheduler_config.filled(text, token, options.source))
+
+
+def _token() -> str | None:
     from berth import settings
+
+    return settings.from_environment().token
+
+
+def _calls(options: argparse.Namespace) -> "Calls":
     from berth.cli.scheduler_config import Calls
 
     if not _LEAST <= options.timeout <= _MOST:
@@ -123,7 +152,7 @@ def _calls(options: argparse.Namespace) -> "Calls":
             f"--timeout {options.timeout} should be {_LEAST} to {_MOST} seconds: bind takes up to 4.8"
         )
     urls = {name: url for name in (*_EACH, _ALL) if (url := getattr(options, name))}
-    return Calls(urls, settings.from_environment().token, options.ca, options.weight, options.timeout)
+    return Calls(urls, _token(), options.ca, options.weight, options.timeout)
 
 
 def _managed(options: argparse.Namespace) -> list[str] | None:

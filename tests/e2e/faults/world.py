@@ -16,6 +16,7 @@ import yaml
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.harness import Berth, System, faulty_functions, pool
+from tests.support.accounts import Accounts
 from tests.support.cluster import Cluster, Object, wait
 from tests.support.proxy import Proxy
 
@@ -168,11 +169,10 @@ class World(System):
     @contextmanager
     def scheduling(self, bind_timeout: str = "5s") -> Iterator[None]:
         """A kube-scheduler for the block, which talks to the API server itself."""
-        config = self.berth.folder / "of-test.yaml"
-        document = yaml.safe_load(self.berth.scheduler_config.read_text())
-        for extender in document["extenders"]:
+        extenders = yaml.safe_load(self.berth.scheduler_config.read_text())["extenders"]
+        for extender in extenders:
             extender["httpTimeout"] = bind_timeout if "bindVerb" in extender else "5s"
-        config.write_text(yaml.safe_dump(document))
+        config = self.scheduler_config("of-test", extenders=extenders)
         self.scheduler = f"scheduler-{time.monotonic_ns()}"
         self.plane.start_scheduler(config, self.scheduler)
         try:
@@ -200,22 +200,21 @@ def world_of(
         cluster = Cluster(plane.url, plane.admin_token, plane.ca_file)
         for name, options in nodes.items():
             cluster.create_node(name, **options)
-        faults = Faults(folder / "faults")
+        faults, accounts = Faults(folder / "faults"), Accounts(plane, cluster, folder)
+        base = faulty_functions(
+            folder, **{name: HERE / f"{name}.py" for name in ("release", "bind", "reconcile")}
+        )
+        bind = proxy.kubeconfig(folder / "kubeconfig-of-bind", accounts.token("bind"))
         berth = QuickBerth(
             folder / "berth",
             plane.kubeconfig(folder / "kubeconfig"),
             pools or [pool(units=units)],
-            {
-                "FAULTS": str(faults.folder),
-                "KUBECONFIG_OF_BIND": str(proxy.kubeconfig(folder / "kubeconfig-of-bind")),
-            },
-            faulty_functions(
-                folder, **{name: HERE / f"{name}.py" for name in ("release", "bind", "reconcile")}
-            ),
+            {"FAULTS": str(faults.folder), "KUBECONFIG_OF_BIND": str(bind)},
+            accounts.functions(folder, base),
         )
         try:
             berth.start()
-            yield World(plane, cluster, berth, proxy=proxy, faults=faults)
+            yield World(plane, cluster, berth, accounts, proxy=proxy, faults=faults)
         finally:
             berth.stop()
             cluster.close()

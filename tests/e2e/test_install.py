@@ -1,0 +1,64 @@
+"""infra applied to a real API server that has Knative's CRDs, as docs/operations.md says: installed, applied
+again, tried with each other overlay, removed. Knative itself is not there: nothing of it runs."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.plane import ControlPlane
+from tests.support.kubectl import Kubectl
+from tests.support.manifests import INFRA, OVERLAYS, rendered
+
+
+@pytest.fixture(scope="module")
+def kubectl(binaries: Path, knative: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    folder = tmp_path_factory.mktemp("install")
+    with ControlPlane(binaries, folder / "plane") as plane:
+        found = Kubectl(plane, folder)
+        found("apply", "--server-side", "-f", knative)
+        found("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
+        yield found
+
+
+def there(kubectl: Kubectl, overlay: str) -> dict[str, str]:
+    """The overlay's objects that the API server has: resourceVersion by kind/name."""
+    listed = kubectl("get", "-k", INFRA / "overlays" / overlay, "--ignore-not-found", "-o", "json")
+    metadata = ((each["kind"], each["metadata"]) for each in json.loads(listed)["items"])
+    return {f"{kind}/{meta['name']}": meta["resourceVersion"] for kind, meta in metadata}
+
+
+def test_one_command_installs_all_and_another_removes_all(kubectl: Kubectl) -> None:
+    folder = INFRA / "overlays" / "per-verb"
+    wanted = {f"{each['kind']}/{each['metadata']['name']}" for each in rendered("per-verb")}
+    said = kubectl("apply", "-k", folder, "--validate=strict")
+    assert len(said.splitlines()) == len(wanted)
+    installed = there(kubectl, "per-verb")
+    assert set(installed) == wanted
+
+    kubectl("apply", "-k", folder, "--validate=strict")
+    assert there(kubectl, "per-verb") == installed  # nothing was written
+
+    for overlay in OVERLAYS:
+        dry = ("--dry-run=server", "--validate=strict")
+        other = INFRA / "overlays" / overlay
+        server = kubectl("apply", "--server-side", "--force-conflicts", *dry, "-k", other)
+        assert len(server.splitlines()) == len(rendered(overlay))
+        assert all(line.endswith("(server dry run)") for line in server.splitlines())
+
+    kubectl("delete", "-k", folder, "--wait=false")
+    # A namespace stays until a controller empties it, and there is none here.
+    left = there(kubectl, "per-verb")
+    assert {each for each in left if not each.startswith("Namespace/")} == set()
+
+
+def test_a_misspelt_field_of_kubernetes_own_kinds_is_refused_by_strict_validation(
+    kubectl: Kubectl, tmp_path: Path
+) -> None:
+    (deployment,) = rendered("per-verb", "Deployment")
+    deployment["spec"]["template"]["spec"]["containers"][0]["livenesProbe"] = {}
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text(json.dumps(deployment))
+    said = kubectl("apply", "--dry-run=server", "--validate=strict", "-f", wrong, fails=True)
+    assert 'unknown field "spec.template.spec.containers[0].livenesProbe"' in said

@@ -1,0 +1,167 @@
+"""infra's overlays, as kubectl renders them: Knative's CRDs take a typo in silence, so here each field must
+be one that Knative has, and what they name must be there. Nothing is applied: tests/e2e/test_install.py."""
+
+import base64
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from berth.cli import main
+from tests.support.cluster import Object
+from tests.support.manifests import INFRA, OVERLAYS, rendered
+from tests.support.schemas import crds_of, schema_of, wrong
+
+GROUPS = ("eventing.knative.dev/v1", "sources.knative.dev/v1", "serving.knative.dev/v1")
+EACH = [f"--{name}=http://{name}.berth.svc.cluster.local" for name in ("filter", "prioritize", "bind")]
+SHIPPED = {
+    "per-verb": EACH,
+    "https": [each.replace("http:", "https:") for each in EACH] + ["--ca", "/etc/berth-ca/ca.crt"],
+    "single": [
+        "--extender=http://extender.berth.svc.cluster.local",
+        "--resource=berth.dev/underlay-ip",
+    ],
+}
+pytestmark = pytest.mark.usefixtures("binaries")
+
+
+@pytest.fixture(scope="module")
+def crds(knative: Path) -> list[Object]:
+    return crds_of(knative)
+
+
+def berths(overlay: str) -> list[Object]:
+    """What Knative's controllers would act on."""
+    return [each for each in rendered(overlay) if each["apiVersion"] in GROUPS]
+
+
+def services(overlay: str) -> dict[str, Object]:
+    """The template of each Knative Service."""
+    found = (each for each in berths(overlay) if each["kind"] == "Service")
+    return {each["metadata"]["name"]: each["spec"]["template"] for each in found}
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_knative_manifest_names_only_fields_that_knative_has(crds: list[Object], overlay: str) -> None:
+    said = {}
+    for each in berths(overlay):
+        schema = schema_of(crds, each)
+        assert schema is not None, f"no CRD has {each['apiVersion']} {each['kind']}"
+        if found := wrong(schema, each):
+            said[f"{each['kind']} {each['metadata']['name']}"] = found
+    assert said == {}
+    through = {"Broker", "Trigger"} if overlay != "direct" else set()
+    assert {each["kind"] for each in berths(overlay)} == {
+        "ApiServerSource",
+        "PingSource",
+        "Service",
+    } | through
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "value", "why"),
+    [
+        ("ApiServerSource", ("spec", "mod"), "Resource", "spec: 'mod' is no field of it"),
+        (
+            "ApiServerSource",
+            ("spec", "resources", 0, "labelSelector"),
+            {},
+            "spec.resources[0]: 'labelSelector' is no field",
+        ),
+        ("Trigger", ("spec", "filter", "atributes"), {}, "spec.filter: 'atributes' is no field of it"),
+        ("Trigger", ("spec", "subscriber", "ref", "names"), "x", "spec.subscriber.ref: 'names' is no field"),
+        ("Broker", ("spec", "delivery", "retries"), 3, "spec.delivery: 'retries' is no field of it"),
+        ("Broker", ("spec", "delivery", "retry"), "3", "spec.delivery.retry: '3' is no integer"),
+        ("PingSource", ("spec", "jsonData"), "{}", "spec: 'jsonData' is no field of it"),
+        (
+            "Service",
+            ("spec", "template", "spec", "concurrency"),
+            1,
+            "spec.template.spec: 'concurrency' is no field",
+        ),
+    ],
+)
+def test_a_misspelt_field_fails(
+    crds: list[Object], kind: str, path: tuple[str | int, ...], value: Any, why: str
+) -> None:
+    document = copy.deepcopy(next(each for each in berths("per-verb") if each["kind"] == kind))
+    schema = schema_of(crds, document)
+    assert schema is not None
+    at: Any = document
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = value
+    assert any(each.startswith(why) for each in wrong(schema, document)), wrong(schema, document)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_service_runs_a_function_that_is_there_as_its_own_account_without_any_privilege(
+    overlay: str,
+) -> None:
+    accounts = {each["metadata"]["name"] for each in rendered(overlay, "ServiceAccount")}
+    verbs = {"extender"} if overlay == "single" else {"filter", "prioritize", "bind"}
+    assert set(services(overlay)) == {*verbs, "release", "inventory", "reconcile"}
+    for name, template in services(overlay).items():
+        spec, (container,) = template["spec"], template["spec"]["containers"]
+        variables = {one["name"]: one.get("value", "") for one in container["env"]}
+        assert variables["FUNCTION_TARGET"] == name
+        assert (INFRA.parent / variables["FUNCTION_SOURCE"]).is_file()
+        assert int(variables["THREADS"]) == spec["containerConcurrency"]
+        assert ("BERTH_AUTH_TOKEN_FILE" in variables) == (name in verbs)
+        assert spec["serviceAccountName"] == f"berth-{name}" in accounts
+        assert template["metadata"]["annotations"]["autoscaling.knative.dev/min-scale"] == str(
+            int(name in verbs)
+        )
+        security = container["securityContext"]
+        assert (security["runAsNonRoot"], security["readOnlyRootFilesystem"]) == (True, True)
+        assert (security["allowPrivilegeEscalation"], security["capabilities"]) == (False, {"drop": ["ALL"]})
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_sink_and_subscriber_is_a_service_or_broker_that_is_there(overlay: str) -> None:
+    names = {(each["kind"], each["metadata"]["name"]) for each in berths(overlay)}
+
+    def refs(value: Any) -> list[tuple[str, str]]:
+        if isinstance(value, dict):
+            own = [(value["ref"]["kind"], value["ref"]["name"])] if "ref" in value else []
+            return own + [found for each in value.values() for found in refs(each)]
+        return [found for each in value for found in refs(each)] if isinstance(value, list) else []
+
+    found = {each for manifest in berths(overlay) for each in refs(manifest["spec"])}
+    assert found <= names
+    assert found
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_no_account_may_do_everything_and_no_role_is_without_an_account(overlay: str) -> None:
+    for role in rendered(overlay, "ClusterRole", "Role"):
+        assert not [rule for rule in role["rules"] if "*" in str(rule)], role["metadata"]["name"]
+    accounts = {each["metadata"]["name"] for each in rendered(overlay, "ServiceAccount")}
+    bound = set()
+    for binding in rendered(overlay, "ClusterRoleBinding", "RoleBinding"):
+        bound |= {subject["name"] for subject in binding["subjects"]}
+        assert binding["roleRef"]["name"] != "cluster-admin"
+    assert accounts - bound <= {"berth-filter", "berth-prioritize"}  # they may do nothing at all
+
+
+def test_the_label_is_selected_by_where_the_api_server_puts_it() -> None:
+    for overlay in OVERLAYS:
+        pods = next(each for each in berths(overlay) if each["metadata"]["name"] == "berth-pods")
+        selects = "selector" in pods["spec"]["resources"][0]
+        assert selects == bool(rendered(overlay, "MutatingAdmissionPolicy")) == (overlay != "below-1.36")
+
+
+@pytest.mark.parametrize("overlay", SHIPPED)
+def test_the_shipped_configuration_is_what_the_command_writes(
+    overlay: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BERTH_AUTH_TOKEN", "TOKEN")
+    assert main(["scheduler-config", *SHIPPED[overlay], "--lease", "berth/berth-scheduler"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == yaml.safe_load(shipped(overlay))
+
+
+def shipped(overlay: str) -> str:
+    (secret,) = (each for each in rendered(overlay, "Secret") if "scheduler.yaml" in each["data"])
+    return base64.b64decode(secret["data"]["scheduler.yaml"]).decode()

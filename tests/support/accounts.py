@@ -1,0 +1,52 @@
+"""The accounts of infra/ on a real API server, with infra's rights and no others, and functions that hold
+nothing but their own account's token. Which rights are needed it does not say: tests/e2e/test_rights.py."""
+
+from pathlib import Path
+
+from tests.controlplane.plane import ControlPlane
+from tests.support.cluster import Cluster, Object
+from tests.support.manifests import RIGHTS, put, rendered, token_of
+
+FUNCTIONS = Path(__file__).resolve().parents[2] / "functions"
+
+
+class Accounts:
+    """Each account's kubeconfig is made once, in `folder`."""
+
+    def __init__(self, plane: ControlPlane, cluster: Cluster, folder: Path) -> None:
+        self._plane, self._cluster, self._folder = plane, cluster, folder
+        put(cluster, _rights())
+
+    def token(self, name: str) -> str:
+        return token_of(self._cluster, f"berth-{name}")
+
+    def kubeconfig(self, name: str) -> Path:
+        path = self._folder / f"kubeconfig-of-{name}"
+        return path if path.exists() else self._plane.kubeconfig(path, self.token(name))
+
+    def functions(self, folder: Path, base: Path = FUNCTIONS) -> Path:
+        """A folder for `berth up --functions`: those of `base`, each as its own account."""
+        made = folder / "functions-with-accounts"
+        for real in sorted(base.glob("*/main.py")):
+            name = real.parent.name
+            (made / name).mkdir(parents=True)
+            (made / name / "main.py").write_text(_as_itself(real, self.kubeconfig(name)))
+        return made
+
+
+def _as_itself(real: Path, kubeconfig: Path) -> str:
+    """A main.py that is the real one, but with its account's kubeconfig in place of the tester's."""
+    return (
+        f'import os\nos.environ["KUBECONFIG"] = {str(kubeconfig)!r}\n'
+        f"exec(compile(open({str(real)!r}).read(), {str(real)!r}, 'exec'))\n"
+    )
+
+
+def _rights() -> list[Object]:
+    """Those of both overlays that differ in them, each once."""
+    found = {
+        (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]): each
+        for overlay in ("per-verb", "single")
+        for each in rendered(overlay, *RIGHTS)
+    }
+    return sorted(found.values(), key=lambda each: each["kind"] != "Namespace")
