@@ -40,10 +40,17 @@ def guarded(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def in_force(cluster: Cluster) -> bool:
     late = pod_document("probe", {}, annotations={CLAIMS: "a"})
-    taken = cluster.request("POST", f"{PODS}?dryRun=All", pod_document("probe", {})).body
-    labelled = taken.get("metadata", {}).get("labels", {}).get(LABEL)
     foreign = cluster.request("POST", f"{PODS}/nobody/binding?dryRun=All", binding_of("nobody", "[]")).status
-    return cluster.request("POST", f"{PODS}?dryRun=All", late).status == 422 and labelled and foreign == 403
+    return (
+        cluster.request("POST", f"{PODS}?dryRun=All", late).status == 422
+        and labelled(cluster)
+        and foreign == 403
+    )
+
+
+def labelled(cluster: Cluster) -> bool:
+    taken = cluster.request("POST", f"{PODS}?dryRun=All", pod_document("probe", {})).body
+    return LABEL in taken.get("metadata", {}).get("labels", {})
 
 
 def binding_of(pod: str, allocated: str | None = None) -> Object:
@@ -144,3 +151,28 @@ def test_the_label_that_the_source_selects_by_comes_and_stays(guarded: Cluster, 
 def test_pods_of_other_schedulers_get_no_label(guarded: Cluster) -> None:
     made = guarded.request("POST", f"{PODS}?dryRun=All", pod_document("p", {}, scheduler="other")).body
     assert LABEL not in made["metadata"].get("labels", {})
+
+
+@pytest.mark.parametrize("left", [None, {}])
+def test_without_the_settings_or_with_wrong_ones_pods_of_others_are_taken_as_ever(
+    guarded: Cluster, left: Object | None
+) -> None:
+    """Whoever deletes the namespace berth, or spoils what is in it, must not stop the cluster."""
+    (settings,) = rendered("per-verb", "ConfigMap")
+    path = f"/api/v1/namespaces/berth/configmaps/{settings['metadata']['name']}"
+    foreign = [
+        pod_document("p", {}, scheduler="default-scheduler"),
+        pod_document("p", {"cpu": 1}, node_name="n1", scheduler="default-scheduler"),
+    ]
+    guarded.call("DELETE", path)
+    try:
+        if left is not None:
+            put(guarded, [{**settings, "data": left}])
+        wait(lambda: not labelled(guarded), 60, "the policies' own look at the settings", every=0.1)
+        assert [said(guarded, "POST", PODS, each) for each in foreign] == ["", ""]
+        bare = guarded.request("POST", f"{PODS}/nobody/binding?dryRun=All", binding_of("nobody"))
+        assert bare.status == 404  # taken by the policies
+    finally:
+        guarded.request("DELETE", path)
+        put(guarded, [settings])
+        wait(lambda: in_force(guarded), 60, "the policies in force again", every=0.1)
