@@ -10,11 +10,12 @@ import pytest
 from berth.policy.pools import parse
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.conftest import Systems
-from tests.e2e.harness import System, pool
+from tests.e2e.harness import System, pool, settled
 from tests.support.cluster import Cluster, Object, wait
 from tests.support.manifests import rendered, serve_pools
 
 POOLS = "/apis/berth.dev/v1alpha1/pools"
+CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/pools.berth.dev"
 RIGHT = {"capacity": {"perDomain": 3}}
 UNBUILT = {
     "topologyKey": "zone", "units": {"n1": ["a"]}, "reuseAfterSeconds": 1, "nodeNames": {"n1": 1},
@@ -112,6 +113,39 @@ def test_the_status_is_what_the_ledger_has_and_kubectl_shows_it(system_of: Syste
     assert cluster.get(f"{POOLS}/underlay-ip")["metadata"]["resourceVersion"] == written
     cluster.patch(f"{POOLS}/underlay-ip", {"spec": {"capacity": {"perDomain": 2}}})
     wait(lambda: row(cluster)["Capacity"] == 4, 30, "the status by the Pool's own event")
+
+
+def test_the_crd_is_replaced_under_load_and_its_removal_frees_nothing(
+    system_of: Systems, cluster: Cluster
+) -> None:
+    serve_pools(cluster)
+    cluster.call("POST", POOLS, pool("underlay-ip", 10))
+    system = system_of(3, pools=None)
+    with cluster.watch_pods() as seen:
+        for part in range(3):
+            cluster.create_pods(*(f"pod-{part}-{number}" for number in range(10)))
+            crd = cluster.get(CRD)
+            crd["spec"]["versions"][0]["additionalPrinterColumns"].append(
+                {"name": f"New-{part}", "type": "integer", "jsonPath": ".status.used"}
+            )
+            cluster.call("PUT", CRD, crd)
+        cluster.wait_bound()
+    assert max(seen.peak.values()) == 10
+    settled(system)
+
+    cluster.call("DELETE", CRD)
+    wait(lambda: cluster.request("GET", POOLS).status == 404, 60, "no Pools any more")
+    problems = wait(lambda: system.berth.reconcile()["problems"], 60, "a word about it")
+    assert problems == ["no Pools: set BERTH_POOLS to a file of them, or install the Pool CRD in the cluster"]
+
+    with cluster.watch_pods() as seen:
+        serve_pools(cluster)
+        cluster.call("POST", POOLS, pool("underlay-ip", 10))
+        wait(lambda: "underlay-ip" in system.berth.ledger().free, 60, "the Pool's capacity")
+        cluster.create_pod("more")
+        assert "underlay-ip: 0 of 10 free, 1 asked" in system.refusal_of("more")
+        settled(system)
+    assert max(seen.peak.values()) == 10
 
 
 def reconciled(system: System) -> Object:

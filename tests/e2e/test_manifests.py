@@ -3,6 +3,8 @@ be one that Knative has, and what they name must be there. Nothing is applied: t
 
 import base64
 import copy
+import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import yaml
 
 from berth.cli import main
 from tests.support.cluster import Object
-from tests.support.manifests import INFRA, OVERLAYS, rendered
+from tests.support.manifests import INFRA, OVERLAYS, kustomized, rendered
 from tests.support.schemas import crds_of, schema_of, wrong
 
 GROUPS = ("eventing.knative.dev/v1", "sources.knative.dev/v1", "serving.knative.dev/v1")
@@ -165,3 +167,15 @@ def test_the_shipped_configuration_is_what_the_command_writes(
 def shipped(overlay: str) -> str:
     (secret,) = (each for each in rendered(overlay, "Secret") if "scheduler.yaml" in each["data"])
     return base64.b64decode(secret["data"]["scheduler.yaml"]).decode()
+
+
+def test_a_site_of_its_own_names_its_images_as_the_documentation_says(tmp_path: Path) -> None:
+    text = (INFRA.parent / "docs" / "operations.md").read_text()
+    block = next(each for each in text.split("```yaml\n")[1:] if "kind: Kustomization" in each)
+    sample = textwrap.dedent(block.partition("```")[0].replace("\n   ", "\n").lstrip())
+    (tmp_path / "infra").symlink_to(INFRA)
+    (tmp_path / "site").mkdir()
+    digest = f"sha256:{'0' * 64}"
+    (tmp_path / "site" / "kustomization.yaml").write_text(sample.replace("sha256:…", digest))
+    images = set(re.findall(r"'image': '([^']+)'", str(kustomized(tmp_path / "site"))))
+    assert images == {f"registry.example/berth@{digest}", "registry.k8s.io/kube-scheduler:v1.36.3"}

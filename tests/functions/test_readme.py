@@ -9,6 +9,7 @@ from pathlib import Path
 
 import yaml
 
+from berth.cli.arguments import _COMMANDS
 from berth.cli.processes import ORDER
 from berth.cli.scheduler_config import Calls, configuration
 from berth.policy.pools import parse
@@ -52,3 +53,18 @@ def test_every_file_that_readme_and_docs_link_to_is_there() -> None:
     for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_file_of_infra_that_readme_and_docs_name_is_there() -> None:
+    found = set()
+    for page in (ROOT / "README.md", ROOT / "docs" / "operations.md"):
+        for target in re.findall(r"\binfra/[\w./-]*[\w]", page.read_text()):
+            assert (ROOT / target).exists(), f"{page.name} names {target}"
+            found.add(target)
+    assert {f"infra/overlays/{each.name}" for each in (ROOT / "infra" / "overlays").iterdir()} <= found
+
+
+def test_every_command_is_in_readme() -> None:
+    commands = {name for name, *_ in _COMMANDS}
+    text = (ROOT / "README.md").read_text()
+    assert {name for name in commands if not re.search(rf"`?berth {name}\b", text)} == set()

@@ -52,10 +52,15 @@ def rendered(overlay: str, *kinds: str) -> list[Object]:
 
 @cache
 def _rendered(overlay: str) -> str:
-    command = [str(KUBECTL), "kustomize", str(INFRA / "overlays" / overlay)]
+    return json.dumps(kustomized(INFRA / "overlays" / overlay))
+
+
+def kustomized(folder: Path) -> list[Object]:
+    """What `kubectl kustomize` makes of the folder."""
+    command = [str(KUBECTL), "kustomize", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return json.dumps([each for each in yaml.safe_load_all(done.stdout) if each])
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
 
 
 def put(cluster: Cluster, objects: Iterable[Object]) -> None:
