@@ -140,12 +140,16 @@ def test_the_crd_is_replaced_under_load_and_its_removal_frees_nothing(
 
     with cluster.watch_pods() as seen:
         serve_pools(cluster)
-        cluster.call("POST", POOLS, pool("underlay-ip", 10))
-        wait(lambda: "underlay-ip" in system.berth.ledger().free, 60, "the Pool's capacity")
-        cluster.create_pod("more")
-        assert "underlay-ip: 0 of 10 free, 1 asked" in system.refusal_of("more")
+        cluster.call("POST", POOLS, pool("underlay-ip", 11))
+        wait(lambda: free(system) == [1, 1, 1], 60, "one more unit on each node, and all others held")
+        cluster.create_pods(*(f"more-{number}" for number in range(4)))
+        wait(lambda: len(cluster.bound()) == 33, 60, "three of four bound")
         settled(system)
-    assert max(seen.peak.values()) == 10
+    assert max(seen.peak.values()) == 11
+
+
+def free(system: System) -> list[int]:
+    return [units for units, _ in system.berth.ledger().free.get("underlay-ip", {}).values()]
 
 
 def reconciled(system: System) -> Object:
