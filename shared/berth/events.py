@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 _RESOURCE = "dev.knative.apiserver.resource."
 _REFERENCE = "dev.knative.apiserver.ref."
+_BATCH = "application/cloudevents-batch"
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -54,6 +55,11 @@ class Event(msgspec.Struct, frozen=True):
 
 def decode(headers: Mapping[str, str], body: bytes) -> Event:
     """The CloudEvent in an HTTP request. Raises BadInputError."""
+    kinds = (value for name, value in headers.items() if name.lower() == "content-type")
+    if any(kind.strip().lower().startswith(_BATCH) for kind in kinds):
+        raise BadInputError(
+            "this is a batch of CloudEvents: send each in a request of its own, in binary or structured mode"
+        )
     try:
         event = from_http(dict(headers), body)
     except (GenericException, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

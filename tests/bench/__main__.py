@@ -12,7 +12,7 @@ from types import FrameType
 from typing import NoReturn
 
 from berth.errors import BerthError
-from tests.bench import costs, report
+from tests.bench import costs, foreign, report
 from tests.bench.client import CallError
 from tests.bench.contenders import OWN, SERVERS, Tree, functions, the_floor
 from tests.bench.processes import BenchError
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     try:
-        figures = (_costs if options.what == "costs" else _calls)(options)
+        figures = {"costs": _costs, "foreign": _foreign}.get(options.what, _calls)(options)
     except (BenchError, BerthError, CallError, OSError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
@@ -48,6 +48,12 @@ def _costs(options: argparse.Namespace) -> dict[str, object]:
     about = report.machine()
     print(f"{costs.tables(cycles, sizes)}\n\n{report.told(about)}")
     return {"machine": about, "cycles": cycles, "sizes": sizes}
+
+
+def _foreign(options: argparse.Namespace) -> dict[str, object]:
+    rows, about = foreign.measure(options.events), report.machine()
+    print(f"{foreign.table(rows)}\n\n{report.told(about)}")
+    return {"machine": about, "rows": rows}
 
 
 def _run(options: argparse.Namespace) -> list[Measured]:
@@ -102,7 +108,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--no-floor", dest="floor", action="store_false", help="without Go: no ratios then")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
-    _add_costs(parser.add_subparsers(dest="what", title="instead of filter and prioritize", metavar=""))
+    others = parser.add_subparsers(dest="what", title="instead of filter and prioritize", metavar="")
+    _add_costs(others)
+    _add_foreign(others)
     return parser
 
 
@@ -114,6 +122,13 @@ def _add_costs(parsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.add_argument("--seconds", type=_seconds, default=1.5, help="how long each cell of a round takes")
     parser.add_argument("--nodes", type=_count, default=1000, help="domains of the ledger, of 10 units each")
     parser.add_argument("--stores", type=_some(STORES), default=STORES, help=",".join(STORES), metavar="A,B")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+
+
+def _add_foreign(parsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    what = "what release pays for events of other schedulers' pods (foreign --help)"
+    parser = parsers.add_parser("foreign", help=what, description=foreign.__doc__)
+    parser.add_argument("--events", type=_count, default=10_000, help="events of each kind of pod")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
 
 

@@ -3,12 +3,14 @@ It sends what Go's client sends and reads the answer whole; it takes no answer i
 
 import socket
 import time
+from collections.abc import Mapping
 from typing import NamedTuple, Self
 
 _HEAD = (
     "POST /{verb} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: Go-http-client/1.1\r\nContent-Length: {size}\r\n"
-    "Content-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"
+    "{more}Accept-Encoding: gzip\r\n\r\n"
 )
+_JSON = {"Content-Type": "application/json"}
 _PATIENCE_SECONDS = 120.0
 _CHUNK = 1024 * 1024
 
@@ -32,9 +34,10 @@ class Client:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=_PATIENCE_SECONDS)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def call(self, verb: str, body: bytes) -> Answer:
+    def call(self, verb: str, body: bytes, headers: Mapping[str, str] = _JSON) -> Answer:
         """One call. Raises CallError for an answer that is no 200 of known length, OSError as sockets do."""
-        head = _HEAD.format(verb=verb, host=self._host, size=len(body)).encode()
+        more = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        head = _HEAD.format(verb=verb, host=self._host, size=len(body), more=more).encode()
         began = time.perf_counter()
         self._socket.sendall(head + body if len(body) < _CHUNK else head)
         if len(body) >= _CHUNK:

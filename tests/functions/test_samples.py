@@ -19,7 +19,7 @@ kind: Pool
 metadata: {name: underlay-ip}
 spec: {capacity: {perDomain: 10}}
 """
-_NONE = {"released": 0, "woken": 0}
+_NONE = {"released": 0, "why": "the pod asks for no extended resource, so it holds no unit"}
 
 # sample: the function it is for, the status, and a part of the answer
 SAMPLES: dict[str, tuple[str, int, Any]] = {

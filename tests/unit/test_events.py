@@ -119,6 +119,14 @@ def test_what_is_no_cloudevent_is_refused_in_one_line(body: bytes) -> None:
     assert refusal({}, body).startswith("not a CloudEvent: ")
 
 
+@pytest.mark.parametrize("kind", ["", "; charset=utf-8"])
+@pytest.mark.parametrize("body", [b"[]", json.dumps([NEEDED]).encode(), json.dumps(NEEDED).encode(), b"{"])
+def test_a_batch_is_refused_saying_how_to_send_it(kind: str, body: bytes) -> None:
+    said = "this is a batch of CloudEvents: send each in a request of its own, in binary or structured mode"
+    for name in ("content-type", "Content-Type"):
+        assert refusal({name: f"application/cloudevents-batch+json{kind}"}, body) == said
+
+
 @pytest.mark.parametrize("attribute", NEEDED)
 def test_an_event_without_a_needed_attribute_is_refused(attribute: str) -> None:
     left = {name: value for name, value in NEEDED.items() if name != attribute}

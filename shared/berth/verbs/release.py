@@ -11,7 +11,7 @@ from berth.events import Event
 from berth.http import Endpoint, Reply
 from berth.ledger import Ledger
 from berth.objects import Pod
-from berth.policy.demand import demand
+from berth.policy.demand import demand, might_ask
 from berth.settings import Settings
 from berth.steps.ours import ledger_and_cluster
 from berth.steps.wake import room_in, wake
@@ -32,6 +32,9 @@ def run(
         raise BadInputError("the event's Pod has no UID or no name")
     if not (event.deletion or pod.finished):
         return {"released": 0, "why": "the pod is neither deleted nor finished"}
+    if not might_ask(pod):
+        # Where the source can't select by label (before Kubernetes 1.36), most events are of such pods.
+        return {"released": 0, "why": "the pod asks for no extended resource, so it holds no unit"}
     found = cluster.pod(pod.metadata.namespace or "default", pod.metadata.name)
     if found is not None and found.metadata.uid == pod.metadata.uid and not found.finished:
         return {"released": 0, "why": f"the API server says that pod {pod.label} lives"}

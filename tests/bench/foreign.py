@@ -1,0 +1,170 @@
+"""`python -m tests.bench foreign`: what release pays for events of pods that are not ours.
+A cluster below 1.36 has no label to select by: the source sends every pod's events, one at a time."""
+
+import itertools
+import statistics
+import sys
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from berth.demo.loopback import Loopback, Reply, Request
+from berth.ledger import Ledger
+from berth.stores import open_store
+from tests.bench import report
+from tests.bench.bodies import ROOT, node_names
+from tests.bench.client import Client
+from tests.bench.keeper import fill
+from tests.bench.processes import Server, server
+from tests.bench.stores import Home, place
+from tests.support.apiserversource import Event, binary, event_of
+
+LIFE = ("pod-add", "pod-update-graceful-deletion", "pod-update-graceful-deletion", "pod-delete")
+"""What is told of a pod that comes and goes. The recorded objects are as large as small pods are."""
+KINDS: Mapping[str, Mapping[str, str]] = {
+    "CPU and memory": {"cpu": "100m", "memory": "64Mi"},
+    "a device of others": {"cpu": "100m", "nvidia.com/gpu": "1"},
+}
+_NODES = 1000
+_HEAD = ("its pods ask for", "events", "events/s", "p50 ms", "p99 ms", "CPU ms", "store calls", "API calls")
+
+
+@dataclass
+class Foreign:
+    """Events of pods of another scheduler that ask for `asks`; times in seconds."""
+
+    asks: str
+    seconds: list[float] = field(default_factory=list)
+    cpu: float | None = None
+    store_calls: int = 0
+    api_calls: int = 0
+
+    def row(self) -> dict[str, object]:
+        times = sorted(self.seconds)
+        return {
+            "asks": self.asks,
+            "events": len(times),
+            "rate": len(times) / sum(times),
+            "p50": statistics.median(times),
+            "p99": times[min(len(times) - 1, len(times) * 99 // 100)],
+            "cpu": None if self.cpu is None else self.cpu / len(times),
+            "store_calls": self.store_calls,
+            "api_calls": self.api_calls,
+        }
+
+
+class Nobody:
+    """An API server in which every pod is gone already; `calls` counts what it was asked."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._guard = threading.Lock()
+        self._loopback = Loopback(self._answer)
+
+    def __enter__(self) -> "Nobody":
+        self._loopback.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loopback.stop()
+
+    def kubeconfig(self, path: Path) -> Path:
+        cluster = {"name": "nobody", "cluster": {"server": self._loopback.url}}
+        context = {"name": "nobody", "context": {"cluster": "nobody", "user": ""}}
+        found = {"clusters": [cluster], "contexts": [context], "users": [], "current-context": "nobody"}
+        path.write_bytes(msgspec.json.encode({"apiVersion": "v1", "kind": "Config", **found}))
+        return path
+
+    def _answer(self, request: Request) -> Reply:
+        with self._guard:
+            self.calls += 1
+        if request.path.endswith("/kube-system"):
+            return Reply(200, b'{"metadata":{"name":"kube-system","uid":"bench"}}')
+        single = "/pods/" in request.path
+        return Reply(404, b'{"message":"gone"}') if single else Reply(200, b'{"items":[]}')
+
+
+def measure(events: int) -> list[dict[str, object]]:
+    """A row for each of KINDS, of so many events."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="berth-bench-")))
+        home = stack.enter_context(place("redis", folder))
+        api = stack.enter_context(Nobody())
+        environment = {"BERTH_STORE": home.url, "KUBECONFIG": str(api.kubeconfig(folder / "kubeconfig"))}
+        _fill(home)
+        up = stack.enter_context(_release(environment))
+        return [_measured(asks, up, home, api, events).row() for asks in KINDS]
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    body = [
+        (
+            row["asks"],
+            f"{row['events']:,}",
+            f"{row['rate']:,.0f}",
+            *(report.ms(row[name]) for name in ("p50", "p99", "cpu")),
+            f"{row['store_calls']:,}",
+            f"{row['api_calls']:,}",
+        )
+        for row in rows
+    ]
+    return report.markdown(_HEAD, body, 1)
+
+
+def _fill(home: Home) -> None:
+    with closing(open_store(home.url)) as store:
+        fill(store, node_names(_NODES))
+        Ledger(store, cluster=lambda: "bench", name=home.url).make_ours()
+
+
+@contextmanager
+def _release(environment: Mapping[str, str]) -> Iterator[Server]:
+    source = ["--source", str(ROOT / "functions" / "release" / "main.py"), "--target", "release"]
+    command = [str(Path(sys.executable).with_name("functions-framework")), *source]
+    with server([*command, "--host", "127.0.0.1", "--port", "PORT"], environment) as up:
+        yield up
+
+
+def _measured(asks: str, up: Server, home: Home, api: Nobody, events: int) -> Foreign:
+    print(f"bench: {events:,} events of pods that ask for {asks}", file=sys.stderr, flush=True)
+    found, told = Foreign(asks), _events(KINDS[asks])
+    with Client(up.port) as client:
+        for event in itertools.islice(told, len(LIFE)):
+            _post(client, event)  # what a fresh process pays once
+        before = (home.trips(), api.calls, up.cpu_seconds())
+        found.seconds = [_post(client, event) for event in itertools.islice(told, events)]
+        after = (home.trips(), api.calls, up.cpu_seconds())
+    found.store_calls, found.api_calls = after[0] - before[0], after[1] - before[1]
+    if before[2] is not None and after[2] is not None:
+        found.cpu = after[2] - before[2]
+    return found
+
+
+def _post(client: Client, event: Event) -> float:
+    headers, body = binary(event)
+    return client.call("", body, headers).seconds
+
+
+def _events(asked: Mapping[str, str]) -> Iterator[Event]:
+    """Life after life, each of another pod."""
+    recorded = [_recorded(name) for name in LIFE]
+    for number in itertools.count():
+        identity = {"name": f"foreign-{number}", "uid": str(uuid.uuid4())}
+        for change, item in recorded:
+            container = {**item["spec"]["containers"][0], "resources": {"requests": dict(asked)}}
+            spec = {**item["spec"], "schedulerName": "default-scheduler", "containers": [container]}
+            metadata = {**item["metadata"], **identity}
+            yield event_of("https://10.96.0.1:443", change, {**item, "metadata": metadata, "spec": spec})
+
+
+def _recorded(name: str) -> tuple[str, dict[str, Any]]:
+    """Its change and its object."""
+    document = msgspec.json.decode((ROOT / "events" / "cloudevents" / f"{name}.json").read_bytes())
+    return document["type"].rpartition(".")[2], document["data"]
