@@ -33,14 +33,17 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 .PHONY: lock
-lock: ## write requirements.lock anew (LOCK_ARGS=--upgrade takes newer versions)
+lock: ## write the locks anew (LOCK_ARGS=--upgrade takes newer versions)
 	@set -eu; tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
 	$(PYTHON) -m venv "$$tmp/venv"; \
 	"$$tmp/venv/bin/pip" install --quiet --disable-pip-version-check uv; \
-	"$$tmp/venv/bin/uv" pip compile --quiet --universal --generate-hashes --python-version 3.11 \
-	  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' --all-extras --group dev \
-	  $(LOCK_ARGS) pyproject.toml --output-file requirements.lock
-	@if grep -n '://' requirements.lock; then echo "make: requirements.lock names an address" >&2; exit 1; fi
+	compile() { "$$tmp/venv/bin/uv" pip compile --quiet --generate-hashes --python-version 3.11 \
+	  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' "$$@"; }; \
+	compile --universal --all-extras --group dev $(LOCK_ARGS) pyproject.toml --output-file requirements.lock; \
+	image() { compile --python-platform linux --constraints requirements.lock "$$@"; }; \
+	image --all-extras pyproject.toml --output-file requirements-image.lock; \
+	image --group build --output-file requirements-build.lock
+	@if grep -n '://' requirements*.lock; then echo "make: a lock names an address" >&2; exit 1; fi
 
 .PHONY: check
 check: .venv ## lint, format, types, layers, the project's own rules
@@ -56,7 +59,7 @@ format: .venv ## let ruff format and mend what it can
 	$(BIN)/ruff format $(SOURCES)
 
 .PHONY: controlplane
-controlplane: ## build kube-apiserver, kube-scheduler and etcd for the tests (minutes once, then cached)
+controlplane: ## build kube-apiserver, kube-scheduler, etcd and kubectl for the tests (minutes once, then cached)
 	@tests/controlplane/build --quiet || { code=$$?; \
 	  if [ $$code -ne 3 ] || [ "$${CI:-}" = true ]; then exit $$code; fi; \
 	  echo "make: without Go the tests on a real kube-scheduler are skipped" >&2; }
@@ -69,6 +72,11 @@ redis: ## see that there is a redis-server for the tests, by apt-get where that 
 .PHONY: test
 test: .venv redis controlplane ## all tests, those on a real kube-scheduler and a real Redis too (WORKERS=0: one by one)
 	$(BIN)/pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+
+.PHONY: test-oldest
+test-oldest: .venv redis ## the tests on a real kube-scheduler once more, on the oldest Kubernetes Berth is for (nightly)
+	@tests/controlplane/build --oldest
+	BERTH_TEST_KUBERNETES=oldest $(BIN)/pytest tests/controlplane/test_plane.py tests/e2e $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 .PHONY: test-fast
 test-fast: .venv ## only the tests that need no control plane
