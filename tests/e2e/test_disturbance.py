@@ -54,6 +54,9 @@ def test_pods_of_the_default_scheduler_on_the_same_nodes_are_not_disturbed(
     for name in ("plain-too-big", "counted-too-big"):
         said = system.refusal_of(name)
         assert "2 Insufficient cpu" in said
+    # Without infra's admission policies: nobody else finds a node for what only Berth counts.
+    cluster.create_pod("counted-elsewhere", scheduler="default-scheduler", cpu="100m")
+    assert "2 Insufficient berth.dev/underlay-ip" in system.refusal_of("counted-elsewhere")
     for number in range(2):
         cluster.create_pod(f"plain-small-{number}", {}, scheduler="default-scheduler", cpu="100m")
     cluster.wait_bound("plain-small-0", "plain-small-1")

@@ -5,6 +5,7 @@ The functions' URLs are replaced by local ones, since there is no cluster DNS he
 """
 
 import base64
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ import yaml
 
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, pool
+from tests.support.certificates import self_signed
 from tests.support.cluster import Cluster
 from tests.support.manifests import rendered
+from tests.support.terminator import Terminator
 
 SECRET = "/api/v1/namespaces/berth/secrets/berth-token"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/berth/leases/berth-scheduler"
@@ -44,6 +47,30 @@ def test_the_shipped_configuration_places_pods_with_the_token_and_the_lease_of_i
     # A pod's event is for its users, and the log is read by more than may read the Secret.
     assert token not in said
     assert token not in system.plane.scheduler_log()
+
+
+def test_over_https_the_functions_certificates_are_checked_by_the_shipped_authority(
+    system_of: Systems, tmp_path: Path
+) -> None:
+    system = system_of(1, pools=[pool(units=2)], start_scheduler=False)
+    (secret,) = (each for each in rendered("https", "Secret") if "scheduler.yaml" in each["data"])
+    shipped = yaml.safe_load(base64.b64decode(secret["data"]["scheduler.yaml"]))
+    ours, others = (self_signed(tmp_path / name, address=(127, 0, 0, 1)) for name in ("ours", "others"))
+    with ExitStack() as stack:
+        for extender in shipped["extenders"]:
+            name = extender["urlPrefix"].partition("@")[2].partition(".")[0]
+            port = int(system.berth.urls[name].rpartition(":")[2])
+            extender["urlPrefix"] = stack.enter_context(Terminator(port, *ours)).url
+        for name, (authority, _) in (("untrusting", others), ("trusting", ours)):
+            extenders = [{**each, "tlsConfig": {"caFile": str(authority)}} for each in shipped["extenders"]]
+            config = system.scheduler_config(name, extenders=extenders)
+            system.plane.start_scheduler(config, name)
+            system.cluster.create_pod(name)
+            if name == "untrusting":
+                assert "certificate signed by unknown authority" in system.refusal_of(name)
+                system.plane.stop_scheduler(name)
+        system.cluster.wait_bound("trusting", "untrusting")
+        system.plane.stop_scheduler("trusting")
 
 
 def made_token(system: System) -> str:
