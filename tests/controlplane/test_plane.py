@@ -4,12 +4,14 @@ It says nothing of berth.
 """
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.controlplane.plane import ControlPlane
 from tests.support.cluster import UNDERLAY_IP, Cluster, wait
+from tests.support.kubernetes import FOLDERS, go_mod, version
 
 ALICE = {"alices-token": ("alice", ["team-a"])}
 
@@ -47,10 +49,9 @@ def test_a_plain_kube_scheduler_binds_a_pod_and_says_why_it_cannot_bind_another(
 
 @pytest.mark.parametrize("plane", [ALICE], indirect=True)
 def test_the_api_server_has_the_version_of_go_mod_and_knows_its_test_users(cluster: Cluster) -> None:
-    go_mod = (Path(__file__).parent / "go.mod").read_text()
-    version = cluster.get("/version")
-    assert f"k8s.io/kubernetes {version['gitVersion']} " in go_mod
-    assert version["gitVersion"].startswith(f"v{version['major']}.{version['minor']}.")
+    said = cluster.get("/version")
+    assert said["gitVersion"] == version()
+    assert said["gitVersion"].startswith(f"v{said['major']}.{said['minor']}.")
     assert cluster.request("GET", "/api/v1/pods", token="").status == 403
     assert cluster.request("GET", "/api/v1/pods", token="alices-token").status == 403
     assert cluster.request("GET", "/api/v1/pods", token="nobodys-token").status == 401
@@ -59,6 +60,13 @@ def test_the_api_server_has_the_version_of_go_mod_and_knows_its_test_users(clust
     user = cluster.request("POST", path, review, token="alices-token").body["status"]["userInfo"]
     assert user["username"] == "alice"
     assert "team-a" in user["groups"]
+
+
+@pytest.mark.parametrize("which", FOLDERS)
+def test_every_module_of_kubernetes_is_of_the_same_release(which: str) -> None:
+    staged = re.findall(r"^\tk8s\.io/\S+ => k8s\.io/\S+ v0(\S+)$", go_mod(which), re.MULTILINE)
+    assert len(staged) > 30
+    assert {f"v1{each}" for each in staged} == {version(which)}
 
 
 def test_the_watch_counts_the_units_that_each_node_held_at_every_moment(cluster: Cluster) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.controlplane.plane import ControlPlane
 from tests.support.cluster import UNDERLAY_IP, Cluster, Object, pod_document, pod_path, wait
+from tests.support.kubernetes import OVERLAY, has, since
 from tests.support.manifests import ADMISSION, put, rendered, token_of
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -30,8 +31,8 @@ def guarded(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     is refused to them is refused by a policy."""
     with ControlPlane(binaries, tmp_path_factory.mktemp("admission") / "plane") as plane:
         cluster = Cluster(plane.url, plane.admin_token, plane.ca_file)
-        put(cluster, rendered("per-verb", "Namespace", "ConfigMap", "ServiceAccount"))
-        put(cluster, [ADMINS, *rendered("per-verb", *ADMISSION)])
+        put(cluster, rendered(OVERLAY, "Namespace", "ConfigMap", "ServiceAccount"))
+        put(cluster, [ADMINS, *rendered(OVERLAY, *ADMISSION)])
         # The API server takes a policy into force a moment after it took it in.
         wait(lambda: in_force(cluster), 60, "the policies in force", every=0.1)
         yield cluster
@@ -43,7 +44,7 @@ def in_force(cluster: Cluster) -> bool:
     foreign = cluster.request("POST", f"{PODS}/nobody/binding?dryRun=All", binding_of("nobody", "[]")).status
     return (
         cluster.request("POST", f"{PODS}?dryRun=All", late).status == 422
-        and labelled(cluster)
+        and labelled(cluster) == has("1.36")
         and foreign == 403
     )
 
@@ -140,6 +141,7 @@ def test_only_bind_s_account_says_what_was_allocated(guarded: Cluster, pod: str)
     assert said(guarded, "POST", f"{pod}/binding", binding_of("ours"), release) == ""
 
 
+@since("1.36", "the label is a MutatingAdmissionPolicy's")
 @pytest.mark.parametrize("what", ["", "/status"])
 def test_the_label_that_the_source_selects_by_comes_and_stays(guarded: Cluster, pod: str, what: str) -> None:
     assert guarded.get(pod)["metadata"]["labels"] == {LABEL: "true"}
@@ -153,6 +155,7 @@ def test_pods_of_other_schedulers_get_no_label(guarded: Cluster) -> None:
     assert LABEL not in made["metadata"].get("labels", {})
 
 
+@since("1.36", "the label shows when the policies have seen it")
 @pytest.mark.parametrize("left", [None, {}])
 def test_without_the_settings_or_with_wrong_ones_pods_of_others_are_taken_as_ever(
     guarded: Cluster, left: Object | None

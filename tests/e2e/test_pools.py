@@ -11,6 +11,7 @@ import pytest
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, pool, settled
 from tests.support.cluster import UNDERLAY_IP, Object, wait
+from tests.support.kubernetes import AT_ONCE
 from tests.support.manifests import serve_pools
 
 LICENCE = "berth.dev/licence"
@@ -87,8 +88,8 @@ def test_an_annotation_changed_on_a_node_changes_its_capacity_and_wakes_the_wait
     with cluster.watch_pods(LICENCE) as seen:
         cluster.patch("/api/v1/nodes/node-1", {"metadata": {"annotations": {SEATS: "2"}}})
         changed = time.monotonic()
-        cluster.wait_bound("second", seconds=5)
-    assert seen.bound_at["second"] - changed < 1
+        cluster.wait_bound("second", seconds=20)
+    assert seen.bound_at["second"] - changed < AT_ONCE
     cluster.patch("/api/v1/nodes/node-1", {"metadata": {"annotations": {SEATS: "many"}}})
     wait(lambda: _free(system, "licence") == (0, 0), SOON, "no capacity for a word that is no number")
     assert any("'many'" in problem for problem in system.berth.reconcile()["problems"])

@@ -13,13 +13,13 @@ import pytest
 from tests.e2e.faults.world import World, world_of
 from tests.e2e.harness import pool, settled
 from tests.support.cluster import Object, wait
+from tests.support.kubernetes import AT_ONCE
 from tests.support.neighbours import MEASURED
 from tests.support.proxy import Fault, wait_reached
 
 pytestmark = pytest.mark.alone
 
 ROUNDS = 20
-AT_ONCE = 1.0
 STALL_SECONDS = 15.0
 SMALL, LARGE = "small", "large"  # two units each; by CPU a pod of 4 fits on the large one alone
 
@@ -45,7 +45,7 @@ def holder_on(world: World, node: str) -> str:
     return next(name for name, where in sorted(world.cluster.bound().items()) if where == node)
 
 
-def seconds_to_bind(world: World, make_room: Callable[[], object], *names: str, limit: float = 10) -> float:
+def seconds_to_bind(world: World, make_room: Callable[[], object], *names: str, limit: float = 20) -> float:
     """From make_room's return to the Binding of the first of these pods, by the API server's watch."""
     with world.cluster.watch_pods() as seen:
         make_room()

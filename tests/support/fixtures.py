@@ -14,21 +14,22 @@ import pytest
 from tests.controlplane.plane import ControlPlane
 from tests.support.cluster import Cluster
 from tests.support.configmaps import ConfigMapServer
+from tests.support.kubernetes import ASKED, BINARIES, CONTROLPLANE
 from tests.support.motoserver import ENVIRONMENT, PATIENT, MotoServer
 from tests.support.patience import be_patient
 from tests.support.places import Place
 from tests.support.rediscluster import RedisCluster
 from tests.support.redisserver import MISSING, RedisServer, redis_binary
 
-CONTROLPLANE = Path(__file__).resolve().parents[1] / "controlplane"
 NO_GO = 3
 
 
 @pytest.fixture(scope="session")
 def binaries(request: pytest.FixtureRequest) -> Path:
-    """The folder of etcd, kube-apiserver and kube-scheduler, built first if they are not there."""
+    """The folder of etcd, kube-apiserver, kube-scheduler and kubectl, built first if they are not there."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
     command = [sys.executable, str(CONTROLPLANE / "build"), "--quiet"]
+    command += ["--oldest"] if ASKED == "oldest" else []
     # Six minutes of silence look like a hang, so the first build's progress goes past pytest's capture.
     with capture.global_and_fixture_disabled():
         done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
@@ -36,7 +37,7 @@ def binaries(request: pytest.FixtureRequest) -> Path:
         pytest.skip(done.stderr.strip())
     if done.returncode:
         pytest.fail(f"tests/controlplane/build: {done.stderr.strip()}", pytrace=False)
-    return CONTROLPLANE / ".bin"
+    return BINARIES[ASKED]
 
 
 def _sqlite(_: pytest.FixtureRequest, folder: Path) -> Place:

@@ -159,6 +159,12 @@ class Stage:
         event = Event("dev.knative.apiserver.resource.update", about)
         inventory.run(self._ledger(self.store), self.cluster, self.settings, event, self.time)
 
+    def inventory_of_pool(self) -> dict[str, object]:
+        """Let inventory have an event of the Pool; what it answers."""
+        about = {"kind": "Pool", "metadata": {"name": "ip"}}
+        event = Event("dev.knative.apiserver.resource.update", about)
+        return inventory.run(self._ledger(self.store), self.cluster, self.settings, event, self.time)
+
     def claims(self) -> dict[str, tuple[str, str]]:
         """Node and state by the name of the pod that holds a claim."""
         found = self._ledger(self.store, while_closed=True).view().claims()

@@ -34,9 +34,11 @@ def run(
         changes = _node(ledger, cluster, event)
     elif kind == "Pool":
         pools = read_pools(settings.pools, cluster)
-        if pools != ledger.view().pools:
-            adopt(ledger, cluster, cluster.pods(), by_resource(pools), clock())
-            ledger.apply_pools(pools)
+        if pools == ledger.view().pools:
+            # Most often its status was written, by us. A look at all nodes for each would be the larger cost.
+            return {"changed": 0, "woken": 0}
+        adopt(ledger, cluster, cluster.pods(), by_resource(pools), clock())
+        ledger.apply_pools(pools)
         changes = take_stock(ledger, cluster.nodes)
     else:
         raise BadInputError(f"inventory takes events of Nodes and Pools, and this is about a {kind}")
