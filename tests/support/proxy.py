@@ -156,6 +156,7 @@ class _Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 128  # with Python's 5 a burst of connections is reset
 
     def __init__(self, proxy: Proxy) -> None:
         self.proxy = proxy
