@@ -25,7 +25,7 @@ from berth.verbs import bind, inventory, reconcile, release
 from tests.support.fixtures import PLACES
 from tests.support.ledgers import FaultyStore, Time, claim, held, ledger_on, two_pools
 from tests.support.places import Place
-from tests.support.stage import Stage, staged
+from tests.support.stage import RESOURCE, Stage, staged
 
 POOL = Pool("ip", "berth.dev/ip", PoolSpec(capacity=Capacity(per_domain=1)))
 HINT = "give each cluster its own ledger (BERTH_STORE), or delete this one if its cluster is no more"
@@ -128,10 +128,11 @@ def test_the_functions_act_for_the_cluster_of_their_kubeconfig(
     meta = {"name": "n1", "namespace": "default", "uid": "u"}
     about = {"ce-id": "1", "ce-source": "/", "ce-specversion": "1.0", "content-type": "application/json"}
     about["ce-type"] = "dev.knative.apiserver.resource.delete"
+    asks = {"containers": [{"resources": {"requests": {RESOURCE: "1"}}}]}
     call = {"PodName": waiting.name, "PodNamespace": "default", "PodUID": waiting.uid, "Node": "n1"}
     asked: list[tuple[Endpoint, object]] = [
         (bind.endpoint(settings), call),
-        (release.endpoint(settings), {"kind": "Pod", "metadata": meta}),
+        (release.endpoint(settings), {"kind": "Pod", "metadata": meta, "spec": asks}),
         (inventory.endpoint(settings), {"kind": "Node", "metadata": meta}),
         (reconcile.endpoint(settings), {}),
     ]
