@@ -148,6 +148,17 @@ def test_no_account_may_do_everything_and_no_role_is_without_an_account(overlay:
     assert accounts - bound <= {"berth-filter", "berth-prioritize"}  # they may do nothing at all
 
 
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_store_is_named_in_one_place(overlay: str) -> None:
+    (settings,) = rendered(overlay, "ConfigMap")
+    own = {
+        name: [one for one in template["spec"]["containers"][0]["env"] if one["name"] == "BERTH_STORE"]
+        for name, template in services(overlay).items()
+    }
+    assert {len(found) for found in own.values()} == {int(overlay == "redis")}
+    assert ("BERTH_STORE" in settings["data"]) == (overlay != "redis")
+
+
 def test_the_label_is_selected_by_where_the_api_server_puts_it() -> None:
     for overlay in OVERLAYS:
         pods = next(each for each in berths(overlay) if each["metadata"]["name"] == "berth-pods")

@@ -3,7 +3,6 @@ Its watching is shown by tests/e2e/test_events.py, on a real API server."""
 
 import json
 import re
-import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.support.apiserversource import (
     event_of,
     structured,
 )
+from tests.support.serving import serving
 
 CAPTURES = Path(__file__).resolve().parents[1] / "support" / "captures"
 VARYING = ("Host", "Ce-Id", "Ce-Time")
@@ -83,13 +83,8 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def sink() -> Iterator[Sink]:
-    server = Sink()
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Sink()) as server:
+        yield server
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from berth.cli.relay import Relay
+from tests.support.serving import serving
 
 SECONDS = 60.0
 
@@ -71,13 +72,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def functions() -> Iterator[_Functions]:
-    server = _Functions()
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(_Functions()) as server:
+        yield server
 
 
 def _relayed(functions: _Functions, pods: Any, **named: Any) -> list[Mapping[str, object]]:

@@ -17,7 +17,7 @@ def publish(ledger: Ledger, cluster: Cluster, schedulers: Iterable[str]) -> list
     """Write each Pool object's status where it differs; problems, a line each. Raises store and
     cluster errors.
 
-    A status that is what it should be is not written: each write is an event, which inventory looks at again.
+    A status that is what it should be is not written: each write is an event to everybody who watches Pools.
     """
     pools = cluster.pools() or ()  # first: what is counted then is newer than what stands there
     view = ledger.view()
@@ -30,7 +30,7 @@ def publish(ledger: Ledger, cluster: Cluster, schedulers: Iterable[str]) -> list
         try:
             cluster.set_pool_status(pool, status)
         except ClusterRefusedError as error:
-            if error.status not in (404, 409):  # gone; or another has looked since, which is an event again
+            if error.status not in (404, 409):  # gone; or another has written since: the next look mends it
                 found.append(f"the status of Pool {row.name} was not written: {error}")
     return found
 

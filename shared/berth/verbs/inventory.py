@@ -35,7 +35,8 @@ def run(
     elif kind == "Pool":
         pools = read_pools(settings.pools, cluster)
         if pools == ledger.view().pools:
-            # Most often its status was written, by us. A look at all nodes for each would be the larger cost.
+            # Most often its status was written, by us, and a look at all nodes for that is dear. What one
+            # that was killed after apply_pools left undone, reconcile does.
             return {"changed": 0, "woken": 0}
         adopt(ledger, cluster, cluster.pods(), by_resource(pools), clock())
         ledger.apply_pools(pools)
