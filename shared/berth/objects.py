@@ -11,6 +11,17 @@ class _Object(msgspec.Struct, frozen=True, rename="camel"):
     pass
 
 
+_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+
+
+class Owner(_Object, kw_only=True, frozen=True):
+    """One of metadata.ownerReferences; the controller is the one that makes the pod anew."""
+
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
+
+
 class Meta(_Object, kw_only=True, frozen=True):
     name: str = ""
     namespace: str | None = None
@@ -20,6 +31,7 @@ class Meta(_Object, kw_only=True, frozen=True):
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    owner_references: list[Owner] | None = None
 
 
 class Resources(_Object, frozen=True):
@@ -48,6 +60,7 @@ class PodSpec(_Object, kw_only=True, frozen=True):
 
 class PodStatus(_Object, frozen=True):
     phase: str | None = None
+    nominated_node_name: str | None = None
 
 
 class Pod(_Object, frozen=True):
@@ -75,10 +88,40 @@ class Pod(_Object, frozen=True):
         return alive and not spec.node_name and not spec.scheduling_gates
 
 
+class Condition(_Object, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+class Taint(_Object, frozen=True):
+    key: str = ""
+
+
+class NodeSpec(_Object, frozen=True):
+    taints: list[Taint] | None = None
+
+
+class NodeStatus(_Object, frozen=True):
+    conditions: list[Condition] | None = None
+    capacity: dict[str, Quantity] | None = None
+    allocatable: dict[str, Quantity] | None = None
+
+
 class Node(_Object, frozen=True):
-    """A v1 Node: its name, labels and annotations."""
+    """A v1 Node: its name, labels and annotations, and whether it may be trusted to have stopped its pods."""
 
     metadata: Meta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def lost(self) -> bool:
+        """Not ready, and nobody has said that it is shut down.
+
+        Source: kubernetes.io/docs, Non-graceful node shutdown (the taint out-of-service).
+        """
+        ready = any(each.type == "Ready" and each.status == "True" for each in self.status.conditions or ())
+        return not ready and not any(each.key == _OUT_OF_SERVICE for each in self.spec.taints or ())
 
 
 class ListMeta(_Object, kw_only=True, frozen=True):

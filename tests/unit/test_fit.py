@@ -1,12 +1,12 @@
 """What fits, and why not: promise 7's words, few of them, the same for the same cause."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.policy.fit import refusals
+from berth.policy import fit
 from berth.policy.free import Free, Share
 
 POOLS = ("underlay-ip", "matlab-licence", "k80", "seat")
@@ -15,6 +15,12 @@ shares = st.none() | st.integers(0, 12).flatmap(lambda size: st.tuples(st.intege
 # A node is what it has of each pool; the names are told apart from all words that a text may hold.
 clusters = st.lists(st.tuples(*(shares for _ in POOLS)), max_size=40)
 demands = st.dictionaries(st.sampled_from(POOLS), st.integers(1, 12), max_size=len(POOLS))
+
+
+def refusals(names: Collection[str], demand: Mapping[str, int], free: Mapping[str, Free]) -> dict[str, str]:
+    """Of pools whose domains are nodes."""
+    wants = [fit.Want(pool, asked, free.get(pool, Free()), None, fit.told) for pool, asked in demand.items()]
+    return fit.refusals(names, wants)
 
 
 def refused(cluster: list[tuple[Share | None, ...]], demand: Mapping[str, int]) -> dict[str, str]:

@@ -1,12 +1,14 @@
 """What a pod asks of the pools.
-It does not look at annotations: what users write there is no demand (and no proof of a claim)."""
+Of annotations it looks at none but the one that names PoolClaims: what else stands there is no demand, and no
+proof of a claim."""
 
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
 from berth.objects import Container, Pod, Quantity
-from berth.policy.pools import GROUP, Pool
+from berth.policy.poolclaims import CLAIMS
+from berth.policy.pools import GROUP, NATIVE, Pool
 from berth.policy.quantity import units
 
 Wanted = Callable[[str], bool]
@@ -26,9 +28,12 @@ _NONE = Demand({})
 
 
 def might_ask(pod: Pod) -> bool:
-    """Whether the pod asks for any extended resource: if not, nobody needs to look at the pools.
+    """Whether the pod asks for any extended resource, or names a PoolClaim: if not, nobody needs to look at
+    the pools.
 
     Source: an extended resource's name has a domain (kubernetes.io/docs, Extended resources)."""
+    if CLAIMS in (pod.metadata.annotations or {}):
+        return True
     containers = (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
     return any("/" in name for found in (*map(_asked, containers), pod.spec.overhead or {}) for name in found)
 
@@ -106,7 +111,7 @@ def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def _ours(resource: str) -> bool:
     """A resource of Berth's own group is ours even without a Pool: a typo must not pass as no demand."""
-    return resource.partition("/")[0] == GROUP
+    return resource.partition("/")[0] in (GROUP, NATIVE)
 
 
 def _no_such_pool(resource: str, pools: Mapping[str, Pool]) -> str:

@@ -1,0 +1,206 @@
+"""Specs of Pools, right and wrong, for Berth's own reading and for the API server's by infra's CRD.
+They are kept in one place so that both take and refuse the same."""
+
+from typing import Any
+
+Spec = dict[str, Any]
+
+CAPACITY: Spec = {"capacity": {"perDomain": 3}}
+TOPOLOGY: Spec = {"scope": "Topology", "topologyKey": "topology.kubernetes.io/zone"}
+CLUSTER: Spec = {"scope": "Cluster"}
+NAMED: Spec = {"units": {"node-1": ["k80-0", "k80-1"]}}
+
+RIGHT_SPECS: list[Spec] = [
+    CAPACITY,
+    {**CAPACITY, "units": {}, "nodeNames": {}, "limits": {}, "external": 0},
+    {**CAPACITY, **TOPOLOGY},
+    {**TOPOLOGY, "topologyKey": "rack", "capacity": {"domains": {"R_1.b": 4}}, "suspended": ["R_1.b"]},
+    {**TOPOLOGY, "units": {"zone-a": ["10.0.3.0/28", "fd00::/64"], "zone-b": ["10.0.4.7"]}},
+    {**CLUSTER, "capacity": {"domains": {"*": 10_000}}, "external": 3, "suspended": ["*"]},
+    {**CLUSTER, "units": {"*": ["seat-1", "seat-2"]}, "adoptFrom": "example.com/seat", "suspended": True},
+    {**NAMED, "reuseAfterSeconds": 2_678_400, "onLostNode": "Release", "suspended": False},
+    {**CAPACITY, "score": "Names", "nodeNames": {"node-1": 10, "gpu-*": 0}, "releaseOn": "Deleted"},
+    {**CAPACITY, "score": "None", "releaseOn": "Finished", "onLostNode": "Hold", "suspended": ["node-7"]},
+    {**CAPACITY, "preemption": "Native", "limits": {"team-a": 4, "*": 0}},
+    {**CAPACITY, "preemption": "Native", "resource": "native.berth.dev/ip"},
+    {**CAPACITY, "preemption": "None", "sticky": {"by": "Pod", "forSeconds": 600}},
+    {**CAPACITY, "sticky": {"by": "Owner", "forSeconds": 0}},
+    {**CAPACITY, "reserved": {"priorityAtLeast": -5, "units": 2}},
+]
+
+# What is wrong, what Berth says, and what of that the API server says, or its own words.
+WRONG_SPECS: list[tuple[Spec, str, str]] = [
+    (spec, said, said)
+    for spec, said in [
+        ({}, "spec needs capacity or units"),
+        ({"units": {}}, "spec needs capacity or units"),
+        (
+            {**CAPACITY, **NAMED},
+            "spec has capacity and units; with units the capacity follows from the lists: remove capacity",
+        ),
+        (
+            {**CAPACITY, "scope": "Topology"},
+            "spec.scope: Topology needs topologyKey, the key of a node's label",
+        ),
+        ({**CAPACITY, "topologyKey": "rack"}, "spec.topologyKey goes with scope Topology only"),
+        (
+            {**CAPACITY, **TOPOLOGY, "topologyKey": "Upper.example/zone"},
+            "spec.topologyKey should be a label's key, such as topology.kubernetes.io/zone",
+        ),
+        (
+            {**CAPACITY, **TOPOLOGY, "topologyKey": ""},
+            "spec.topologyKey should be a label's key, such as topology.kubernetes.io/zone",
+        ),
+        (
+            {**CLUSTER, "capacity": {"nodeAnnotation": "ips"}},
+            "spec.capacity.nodeAnnotation goes with scope Node only",
+        ),
+        ({**CAPACITY, "score": "Names"}, "spec.score: Names needs nodeNames"),
+        ({**CAPACITY, "nodeNames": {"n1": 1}}, "spec.nodeNames goes with score Names only"),
+        (
+            {**CAPACITY, **TOPOLOGY, "preemption": "Native"},
+            "spec.preemption: Native goes with scope Node only",
+        ),
+        (
+            {**CAPACITY, "preemption": "Native", "resource": "berth.dev/ip"},
+            "spec.resource should be native.berth.dev/NAME with preemption Native",
+        ),
+        (
+            {**CAPACITY, "resource": "native.berth.dev/ip"},
+            "spec.resource: the group native.berth.dev goes with preemption Native only",
+        ),
+        ({**CAPACITY, **TOPOLOGY, "external": 1}, "spec.external goes with scope Cluster only"),
+        ({**CAPACITY, "adoptFrom": "ip"}, "spec.adoptFrom goes with units only"),
+        (
+            {**NAMED, "adoptFrom": "a b"},
+            "spec.adoptFrom should be an annotation's key, such as example.com/ip",
+        ),
+    ]
+] + [
+    (
+        {**CLUSTER, "capacity": {"domains": {"node-1": 3}}},
+        "spec.capacity.domains: domain 'node-1' should be *, the one domain of scope Cluster",
+        "spec.capacity.domains: each should be the name of a node, the value of a label, or *,",
+    ),
+    (
+        {**CLUSTER, **NAMED},
+        "spec.units: domain 'node-1' should be *, the one domain of scope Cluster",
+        "spec.units: each domain should be the name of a node, the value of a label, or *,",
+    ),
+    (
+        {**TOPOLOGY, "units": {"zone#1": ["a"]}},
+        "spec.units: domain 'zone#1' should be the value of a label",
+        "spec.units: each domain should be the name of a node, the value of a label, or *,",
+    ),
+    (
+        {"capacity": {"domains": {"*": 3}}},
+        "spec.capacity.domains: domain '*' should be the name of a node",
+        "spec.capacity.domains: each should be the name of a node, the value of a label, or *,",
+    ),
+    (
+        {**CAPACITY, "score": "Names", "nodeNames": {"gpu-*": 11}},
+        "spec.nodeNames: gpu-*: 11 is not a score from 0 to 10",
+        "less than or equal to 10",
+    ),
+    (
+        {**CAPACITY, "score": "Names", "nodeNames": {"gpu-*": -1}},
+        "spec.nodeNames: gpu-*: -1 is not a score from 0 to 10",
+        "greater than or equal to 0",
+    ),
+    (
+        {**CAPACITY, "limits": {"team-a": -1}},
+        "spec.limits: team-a: -1 is not a number of units from 0 to 2147483647",
+        "greater than or equal to 0",
+    ),
+    (
+        {**CAPACITY, "limits": {"Team A": 1}},
+        "spec.limits: 'Team A' should be the name of a namespace, or *",
+        "spec.limits: each should be the name of a namespace, or *",
+    ),
+    (
+        {**CAPACITY, "external": -1},
+        "Expected `int` >= 0 - at `spec.external`",
+        "greater than or equal to 0",
+    ),
+    (
+        {**CAPACITY, "reserved": {"priorityAtLeast": 1000, "units": 0}},
+        "Expected `int` >= 1 - at `spec.reserved.units`",
+        "greater than or equal to 1",
+    ),
+    (
+        {**CAPACITY, "reserved": {"units": 1}},
+        "missing required field `priorityAtLeast` - at `spec.reserved`",
+        "spec.reserved.priorityAtLeast: Required value",
+    ),
+    (
+        {**CAPACITY, "reuseAfterSeconds": 2_678_401},
+        "Expected `int` <= 2678400 - at `spec.reuseAfterSeconds`",
+        "less than or equal to 2678400",
+    ),
+    (
+        {**CAPACITY, "sticky": {"by": "Node", "forSeconds": 1}},
+        "Invalid enum value 'Node' - at `spec.sticky.by`",
+        'supported values: "Pod", "Owner"',
+    ),
+    (
+        {**CAPACITY, "sticky": {"by": "Pod", "forSeconds": -1}},
+        "Expected `int` >= 0 - at `spec.sticky.forSeconds`",
+        "greater than or equal to 0",
+    ),
+    (
+        {**CAPACITY, "releaseOn": "Never"},
+        "Invalid enum value 'Never' - at `spec.releaseOn`",
+        'supported values: "Finished", "Deleted"',
+    ),
+    (
+        {**CAPACITY, "onLostNode": "Evict"},
+        "Invalid enum value 'Evict' - at `spec.onLostNode`",
+        'supported values: "Release", "Hold"',
+    ),
+    (
+        {**CAPACITY, "preemption": "Always"},
+        "Invalid enum value 'Always' - at `spec.preemption`",
+        'supported values: "None", "Native"',
+    ),
+    (
+        {**CAPACITY, "suspended": "yes"},
+        "Expected `bool | array`, got `str` - at `spec.suspended`",
+        "spec.suspended",
+    ),
+    (
+        {**CAPACITY, "suspended": 1},
+        "Expected `bool | array`, got `int` - at `spec.suspended`",
+        "spec.suspended",
+    ),
+    (
+        {**CAPACITY, "suspended": {}},
+        "Expected `bool | array`, got `object` - at `spec.suspended`",
+        "spec.suspended",
+    ),
+    ({"units": {"n1": ["k80-0", "k80-0"]}}, "spec.units: n1: k80-0 is listed twice", "Duplicate value"),
+]
+
+# What only Berth refuses: the API server can't tell.
+WRONG_FOR_BERTH: list[tuple[Spec, str]] = [
+    (
+        {"capacity": {"domains": {"Node_1": 3}}},
+        "spec.capacity.domains: domain 'Node_1' should be the name of a node",
+    ),
+    ({**CAPACITY, "suspended": ["a/b"]}, "spec.suspended: domain 'a/b' should be the name of a node"),
+    (
+        {**CLUSTER, **CAPACITY, "suspended": ["n1"]},
+        "spec.suspended: domain 'n1' should be *, the one domain of scope Cluster",
+    ),
+    (
+        {"units": {"n1": ["10.0.3.1/28"]}},
+        "spec.units: n1: 10.0.3.1/28 has host bits set: write 10.0.3.0/28",
+    ),
+    (
+        {**TOPOLOGY, "units": {"zone-a": ["10.0.3.0/28"], "zone-c": ["x"], "zone-b": ["10.0.3.5"]}},
+        "spec.units: unit 10.0.3.5 is in domains zone-a and zone-b",
+    ),
+    (
+        {"units": {f"n{number}": [f"k80-{number % 4_999}"] for number in range(5_000)}},
+        "spec.units: unit k80-0 is in domains n0 and n4999",
+    ),
+]
