@@ -62,7 +62,7 @@ class Commits:
         try:
             result: T = attempts(self._try, keys, decide)
         except tenacity.RetryError as error:
-            raise ContentionError(f"berth's ledger was too busy for {PATIENCE_SECONDS:g} s") from error
+            raise too_busy() from error
         return result
 
     def _try(self, keys: Collection[str], decide: Callable[[Domains], tuple[T, Writes]]) -> T:
@@ -87,8 +87,12 @@ class Commits:
         return result
 
 
+def too_busy() -> ContentionError:
+    return ContentionError(f"berth's ledger was too busy for {PATIENCE_SECONDS:g} s")
+
+
 def _body(written: Domain | bytes | None) -> bytes | None:
     """A domain that has neither capacity nor claims is gone."""
     if isinstance(written, Domain):
-        return None if written.capacity is None and not written.claims else encode(written)
+        return None if written.empty else encode(written)
     return written

@@ -1,16 +1,20 @@
 """What one commit of the ledger changes, decided on the domains as they were read; pure functions.
 Whether the decision still holds is the store's to say: it takes the commit or reports a conflict."""
 
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Literal, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
-from berth.documents import Claim, Domain, Holding, domain_key
+from berth.documents import ORDINARY, POOL_CLAIM, Claim, Domain, Holding, Left, domain_key
 from berth.errors import BerthError, OtherClusterError, RefusedError
-from berth.policy import fit
+from berth.policy.units import MOST, Units
+from berth.room import CrowdedError, Short, require_whole
 
 Domains = Mapping[str, Domain]
+Leave = Callable[[Claim, Holding], Left | None]
+"""What of a holding is nobody's, or only some owner's, for a while after it is freed."""
 
 
 class ElsewhereError(BerthError):
@@ -34,19 +38,6 @@ class MissingClaimError(BerthError):
     """The claim to confirm is not in the ledger; reconcile adopts it from the pod."""
 
 
-class CapacityChange(NamedTuple):
-    """A domain's capacity before and after; None is no share of the pool."""
-
-    pool: str
-    domain: str
-    before: int | None
-    after: int | None
-
-    @property
-    def gained(self) -> int:
-        return max(0, (self.after or 0) - (self.before or 0))
-
-
 def require_ours(owner: bytes | None, ours: str, ledger: str) -> None:
     """A ledger that names no owner is anybody's: it was made by a berth that wrote none, or is new."""
     if owner is not None and owner.decode() != ours:
@@ -57,70 +48,133 @@ def require_ours(owner: bytes | None, ours: str, ledger: str) -> None:
         )
 
 
-def standing(wanted: Claim, domains: Domains) -> Claim | None:
+def standing(wanted: Claim, holdings: Collection[Holding], domains: Domains) -> Claim | None:
     """The pod's claim in these domains; one that does not stand in all of them is none to go on with."""
-    found = [claim for domain in domains.values() if (claim := domain.claims.get(wanted.uid)) is not None]
-    whole = len(found) == len(domains) or (found and found[0].holdings != wanted.holdings)
+    found = [claim for each in holdings if (claim := domains[each.key].claims.get(wanted.uid)) is not None]
+    whole = len(found) == len(holdings) or (found and found[0].logical() != wanted.logical())
     return found[0] if found and whole else None
 
 
-def require_room(holdings: Collection[Holding], domains: Domains) -> None:
-    short = [why for holding in holdings if (why := _shortage(holding, domains[holding.key])) is not None]
-    if short:
-        raise RefusedError("; ".join(short))
-
-
-def _shortage(holding: Holding, domain: Domain) -> str | None:
-    if domain.capacity is None:
-        return fit.absent(holding.pool)
-    free = max(0, domain.capacity - domain.used(holding.pool, holding.domain))
-    if holding.count <= free:
-        return None
-    return fit.exhausted(holding.pool, free, domain.capacity, holding.count)
+def refuse(short: Iterable[Short]) -> None:
+    """Raise CrowdedError where only stripes are short, RefusedError that says of what there is too little."""
+    final = [each.text() for each in short if "#" not in each.holding.domain]
+    if final:
+        raise RefusedError("; ".join(final))
+    if any(short):
+        raise CrowdedError("a stripe is full")
 
 
 def with_claim(claim: Claim, domains: Domains) -> Domains:
-    """These domains with the claim in each."""
-    return {
-        key: Domain(domain.capacity, {**domain.claims, claim.uid: claim}) for key, domain in domains.items()
-    }
+    """Those of these domains that the claim draws from, with the claim in each."""
+    keys = {holding.key for holding in claim.holdings}
+    return {key: _back(key, claim, _with(domains[key], claim), domains[key]) for key in keys}
+
+
+def _back(key: str, claim: Claim, domain: Domain, before: Domain) -> Domain:
+    """The domain, where units that were left wait no more once a pod that may have them is bound."""
+    known = before.claims.get(claim.uid)
+    if not domain.left or claim.state != "bound" or (known is not None and known.state == "bound"):
+        return domain
+    held = [each for each in claim.holdings if each.key == key]
+    names = {unit for each in held for unit in each.units}
+    count = sum(each.count for each in held) - len(names)
+    left: list[Left] = []
+    for each in domain.left:
+        units = tuple(unit for unit in each.units if unit not in names)
+        had = len(each.units) - len(units)
+        if not each.units and each.owner in (claim.label, claim.owner):
+            had = min(count, each.count)
+            count -= had
+        if had < each.count:
+            left.append(replace(each, count=each.count - had, units=units))
+    return replace(domain, left=tuple(left))
 
 
 def without(uid: str, domains: Domains) -> Domains:
     """Those of these domains in which the pod has a claim, without it."""
     return {
-        key: Domain(domain.capacity, {other: claim for other, claim in domain.claims.items() if other != uid})
+        key: replace(domain, claims={other: claim for other, claim in domain.claims.items() if other != uid})
         for key, domain in domains.items()
         if uid in domain.claims
     }
 
 
-def released(uid: str, domains: Domains) -> tuple[tuple[Holding, ...], Domains]:
-    freed = tuple(
-        holding
-        for key, domain in domains.items()
-        if (claim := domain.claims.get(uid)) is not None
-        for holding in claim.holdings
-        if holding.key == key
-    )
-    return freed, without(uid, domains)
+class Freeing(NamedTuple):
+    """How a pod's units are freed: `leave` says what is left for a next pod, `keep` which pools' units stay
+    held, by a claim in state `keep_as`."""
+
+    leave: Leave | None = None
+    now: float = 0.0
+    keep: Collection[str] = ()
+    keep_as: Literal["bound", "lost"] = "lost"
+
+    def kept(self, claim: Claim) -> Claim:
+        """What stays of the claim."""
+        holdings = tuple(each for each in claim.holdings if each.pool in self.keep)
+        return replace(claim, holdings=holdings, state=self.keep_as)
+
+
+def released(
+    uid: str,
+    domains: Domains,
+    how: Freeing = Freeing(),  # noqa: B008 - it can't be changed
+) -> tuple[tuple[Holding, ...], Domains]:
+    """The pod's claims dropped, but for what is kept: what was freed, and the domains that change."""
+    changed: dict[str, Domain] = {}
+    freed: list[Holding] = []
+    for key, domain in domains.items():
+        claim = domain.claims.get(uid)
+        if claim is None:
+            continue
+        kept = how.kept(claim)
+        if any(each.key == key for each in kept.holdings):
+            if kept != claim:
+                changed[key] = _with(domain, kept)
+            continue
+        changed |= without(uid, {key: domain})
+        for holding in (each for each in claim.holdings if each.key == key):
+            changed[key] = _after(claim, holding, changed[key], how)
+            freed.append(holding)
+    return tuple(freed), changed
+
+
+def _after(claim: Claim, holding: Holding, domain: Domain, how: Freeing) -> Domain:
+    standing = tuple(left for left in domain.left if left.stands(how.now))
+    if holding.domain.startswith(POOL_CLAIM):
+        return _remembering(claim, holding, domain)
+    left = None if how.leave is None or holding.bound else how.leave(claim, holding)
+    return replace(domain, left=standing if left is None else (*standing, left))
+
+
+def _remembering(claim: Claim, holding: Holding, domain: Domain) -> Domain:
+    """A PoolClaim prefers what it had last."""
+    name = holding.domain.rpartition("/")[2]
+    had = [each for each in claim.holdings if each.claim == name and each.pool == holding.pool]
+    if domain.wants is None or not had:
+        return domain
+    units = tuple(unit for each in had for unit in each.units)
+    return replace(domain, wants=replace(domain.wants, domain=had[0].place, had=units))
 
 
 def adopted(claim: Claim, anew: bool, domains: Domains) -> tuple[tuple[Holding, ...] | None, Domains]:
     """The claim bound, room or not, and the pod's only one; what was freed elsewhere, None for no change.
 
-    With `anew` False only in place of a claim that stands.
+    With `anew` False only in place of a claim that stands. Units that another pod holds, or that are not of
+    the domain, are left out of it: the pod then holds as many without a name. Where more is used than there
+    is, the domain is closed.
     """
-    bound = msgspec.structs.replace(claim, state="bound")
-    keys = {holding.key for holding in bound.holdings}
-    held = {key: domains[key] for key in keys}
+    keys = {holding.key for holding in claim.holdings}
+    require_whole(claim.holdings, domains.__getitem__)
     stale = {key: domain for key, domain in domains.items() if claim.uid in domain.claims and key not in keys}
-    if not anew and not stale and not any(claim.uid in domain.claims for domain in held.values()):
+    if not anew and not any(claim.uid in domain.claims for domain in domains.values()):
         return None, {}
-    if not stale and all(agrees(domain.claims.get(claim.uid), bound) for domain in held.values()):
+    known = tuple(_known(claim.uid, each, domains[each.key]) for each in claim.holdings)
+    bound = replace(claim, holdings=known)
+    if not stale and all(agrees(domains[key].claims.get(claim.uid), bound) for key in keys):
         return None, {}
     freed, dropped = released(claim.uid, stale)
-    return freed, {**dropped, **with_claim(bound, held)}
+    held = with_claim(bound, domains)
+    return freed, {**dropped, **held, **_closed(bound, {**domains, **held})}
 
 
 def all_adopted(claims: Collection[Claim], domains: Domains) -> tuple[set[str], Domains]:
@@ -135,17 +189,105 @@ def all_adopted(claims: Collection[Claim], domains: Domains) -> tuple[set[str], 
     return uids, changed
 
 
-def resized(wanted: Mapping[str, CapacityChange], domains: Domains) -> tuple[list[CapacityChange], Domains]:
-    """Those of the wanted changes (by key) whose domain still has the capacity they start from."""
-    changes = [change for key, change in wanted.items() if domains[key].capacity == change.before]
-    by_key = {domain_key(change.pool, change.domain): change for change in changes}
-    return changes, {key: Domain(change.after, domains[key].claims) for key, change in by_key.items()}
+def known_of(
+    standing: Iterable[Claim], claim: Claim, named: Collection[str]
+) -> dict[str, tuple[Holding, ...]]:
+    """What the pod holds already, by pool, where it is what `claim` says that it holds there.
+
+    Of units with names all are to be known, and then it does not matter which ones the claim names: they are
+    those that the pod got, wherever they are listed now, and users can write its annotation.
+    """
+    found: dict[str, tuple[Holding, ...]] = {}
+    for mine in (each for each in standing if each.node == claim.node):
+        for pool in {each.pool for each in claim.holdings}:
+            held, asked = _of(mine, pool), _of(claim, pool)
+            by_name = pool in named or any(each.units for each in asked)
+            known = not by_name or all(len(each.units) == each.count for each in held if not each.bound)
+            if known and _amounts(held, by_name) == _amounts(asked, by_name):
+                found[pool] = held
+    return found
+
+
+def _of(claim: Claim, pool: str) -> tuple[Holding, ...]:
+    return tuple(each for each in claim.holdings if each.pool == pool)
+
+
+def _amounts(holdings: Iterable[Holding], by_name: bool) -> Counter[tuple[str, str]]:
+    """Units by domain and PoolClaim; where they have names, wherever they are."""
+    found: Counter[tuple[str, str]] = Counter()
+    for each in holdings:
+        place = each.place
+        if by_name:
+            place = place if each.bound and not place.endswith(ORDINARY) else ORDINARY * each.bound
+        found[(place, each.claim)] += each.count
+    return found
 
 
 def agrees(found: Claim | None, claim: Claim) -> bool:
     """Whether the pod's claim already says what the pod shows."""
     return found is not None and (found.node, found.state, found.holdings) == (
         claim.node,
-        "bound",
+        claim.state,
         claim.holdings,
     )
+
+
+def _known(uid: str, holding: Holding, domain: Domain) -> Holding:
+    """The holding with those of its units that are the domain's and no other pod's.
+
+    A domain that has no units yet, while a ledger is rebuilt, takes what it is told: stock is taken later.
+    """
+    if not holding.units:
+        return holding
+    there = None if domain.units is None else Units.of(domain.units)
+    others = replace(domain, claims={other: each for other, each in domain.claims.items() if other != uid})
+    mine = domain.claims.get(uid)
+    own = {unit for each in mine.holdings for unit in each.units} if mine is not None else set()
+    held = others.held(holding.pool, holding.domain)
+    units = (unit for unit in holding.units if there is None or unit in there or unit in own)
+    return replace(holding, units=tuple(unit for unit in units if unit not in held))
+
+
+def _closed(claim: Claim, domains: Domains) -> Domains:
+    """The heads of the claim's stripes in which more is used now than there is."""
+    heads = {}
+    for each in claim.holdings:
+        domain, head = domains[each.key], domain_key(each.pool, each.place)
+        over = domain.capacity is not None and domain.used(each.pool, each.domain) > domain.capacity
+        if over and head != each.key and not domains[head].closed:
+            heads[head] = replace(domains[head], closed=True)
+    return heads
+
+
+def _with(domain: Domain, claim: Claim) -> Domain:
+    return replace(domain, claims={**domain.claims, claim.uid: claim})
+
+
+class CapacityChange(NamedTuple):
+    """A domain's capacity before and after; None is no share of the pool. In a named pool it is the units."""
+
+    pool: str
+    domain: str
+    before: "Capacity"
+    after: "Capacity"
+
+    @property
+    def which(self) -> tuple[str, str]:
+        return self.pool, self.domain
+
+    @property
+    def key(self) -> str:
+        return domain_key(self.pool, self.domain)
+
+    @property
+    def gained(self) -> int:
+        return max(0, amount(self.after) - amount(self.before))
+
+
+Capacity = int | tuple[str, ...] | None
+"""A number of units, or their names (policy.units' entries)."""
+
+
+def amount(capacity: Capacity) -> int:
+    """In units."""
+    return min(Units.of(capacity).size, MOST) if isinstance(capacity, tuple) else capacity or 0

@@ -1,43 +1,63 @@
-"""What the ledger keeps in its store: the epoch, Pools, and domains with the claims on them.
+"""What the ledger keeps in its store: the epoch, Pools, nodes' places, and domains with the claims on them.
 Counts are derived here from claims, each time a document is read; none is ever stored."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Literal
 
 import msgspec
 
 from berth.errors import MovedError, PausedError, StoreFailedError
-from berth.policy.free import Free, Share
-from berth.policy.pools import Pool, by_resource
-from berth.stores.base import EPOCH
+from berth.policy.pools import Pool
 
 REBUILD = "rebuild"  # who is rebuilding the ledger; a loss changes its version, which stops a late opening
 COPY = "copy "  # begins the mark where it is a copy that fills the ledger
 CLUSTER = "cluster"  # the identity of the cluster whose pods hold the claims
-_POOL, _DOMAIN = "pool/", "domain/"
-_NOWHERE: frozenset[str] = frozenset()
+POOL, DOMAIN, NODE = "pool/", "domain/", "node/"  # how keys begin
 
+# Domains of a pool that are no place but a bound on who may hold how much. No node's name, label value or
+# `*` looks like them.
+NAMESPACE = "@"  # @team-a: what the pods of a namespace may hold
+POOL_CLAIM = "!"  # !team-a/k80-erc: a PoolClaim, which one pod may hold
+ORDINARY = "<"  # node-7<: what pods that are not important may hold of node-7
+NOWHERE = "?"  # where a pod runs that runs in no domain of the pool
 
 # Without gc: there are tens of thousands, they hold no cycles, and Python's collector would go through all of
 # them every few calls (26 ms for 25,000 claims, ten times what a filter call costs).
 
 
-class Holding(msgspec.Struct, frozen=True, gc=False):
-    """Units of one pool in one domain."""
+class Holding(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Units of one pool in one domain, or in one stripe of it (`zone-a#3`).
+
+    `units` are their names in a named pool; `claim` is the PoolClaim that gave them.
+    """
 
     pool: str
     domain: str
     count: int
+    units: tuple[str, ...] = ()
+    claim: str = ""
 
     @property
     def key(self) -> str:
         return domain_key(self.pool, self.domain)
 
+    @property
+    def place(self) -> str:
+        """The domain, of which `domain` may be a stripe."""
+        return self.domain.partition("#")[0]
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    @property
+    def bound(self) -> bool:
+        """Whether it is no place but a bound: a namespace's limit, a PoolClaim and the like."""
+        return is_bound(self.domain)
+
+
+class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """What one pod holds, all or nothing; it stands in every domain it draws from, naming all.
 
-    `attempt` names the bind call that reserved it last, `since` when (Unix seconds).
+    `attempt` names the bind call that reserved it last, `since` when (Unix seconds). `owner` is who made the
+    pod, for pools whose units are kept for its next one. A `lost` claim's pod is gone, but its node may still
+    use the units.
     """
 
     uid: str
@@ -45,28 +65,113 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str
     node: str
     holdings: tuple[Holding, ...]
-    state: Literal["reserved", "bound"] = "reserved"
+    state: Literal["reserved", "bound", "lost"] = "reserved"
     attempt: str = ""
     since: float = 0.0
+    owner: str = ""
 
     @property
     def label(self) -> str:
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def units(self) -> frozenset[str]:
+        """The names of units that it holds, of whatever pool."""
+        return frozenset(unit for each in self.holdings for unit in each.units)
+
+    def logical(self) -> tuple[Holding, ...]:
+        """Its holdings by whole domains, without units' names: what was asked for it."""
+        found: dict[tuple[str, str, str], int] = {}
+        for each in self.holdings:
+            where = (each.pool, each.place, each.claim)
+            found[where] = found.get(where, 0) + each.count
+        return tuple(Holding(*where[:2], count, (), where[2]) for where, count in sorted(found.items()))
+
+
+class Left(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Units that a pod has left: until `rest` they are nobody's, and until `kept` only `owner`'s."""
+
+    count: int
+    units: tuple[str, ...] = ()
+    owner: str = ""
+    rest: float = 0.0
+    kept: float = 0.0
+
+    def stands(self, now: float) -> bool:
+        return now < max(self.rest, self.kept)
+
+    def bars(self, owners: Collection[str], now: float) -> bool:
+        return now < self.rest or (now < self.kept and self.owner not in owners)
+
+
+class Wants(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a PoolClaim is for, and what its last holder had (`domain` and `had`)."""
+
+    count: int
+    units: tuple[str, ...] = ()
+    domain: str = ""
+    had: tuple[str, ...] = ()
+
 
 class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A domain's capacity (None: the pool has no share here any more) and its claims by pod UID."""
+    """A domain's capacity (None: the pool has no share here any more) and its claims by pod UID.
+
+    `units` are the names of its units in a named pool (policy.units), `left` those that wait for somebody.
+    With `stripes` the claims stand in so many documents `DOMAIN#0` and on, each with a part of the capacity;
+    while it is `closed`, more is used than there is, and nothing new is given.
+    """
 
     capacity: int | None = None
     claims: dict[str, Claim] = {}
+    units: tuple[str, ...] | None = None
+    left: tuple[Left, ...] = ()
+    stripes: int = 0
+    closed: bool = False
+    wants: Wants | None = None
 
     def used(self, pool: str, domain: str) -> int:
-        return sum(
-            holding.count
-            for claim in self.claims.values()
-            for holding in claim.holdings
-            if holding.pool == pool and holding.domain == domain
-        )
+        return sum(each.count for _, each in self._holdings(pool, domain))
+
+    def held(self, pool: str, domain: str) -> set[str]:
+        """The names of units that pods hold."""
+        return {unit for _, each in self._holdings(pool, domain) for unit in each.units}
+
+    def room(
+        self, pool: str, domain: str, owners: Collection[str] = (), now: float = 0.0, own: int = 0
+    ) -> int:
+        """Units that may be given to a pod of these owners that holds `own` units here as well."""
+        used = self.used(pool, domain) - own
+        return max(0, (self.capacity or 0) - used - self._barred(pool, domain, owners, now))
+
+    @property
+    def size(self) -> int | tuple[str, ...] | None:
+        """Its capacity; its units' names in a named pool."""
+        return self.capacity if self.units is None else self.units
+
+    @property
+    def empty(self) -> bool:
+        return self.capacity is None and not self.claims and not self.stripes
+
+    def _barred(self, pool: str, domain: str, owners: Collection[str], now: float) -> int:
+        """Units that wait for others than these owners. Those that whom they are kept for has reserved are
+        counted as used; once it is bound, they are kept no more."""
+        waiting: dict[str, int] = {}
+        for left in self.left:
+            if left.bars(owners, now):
+                owner = left.owner if left.rest <= now else ""
+                waiting[owner] = waiting.get(owner, 0) + left.count
+        if waiting.keys() - {""}:
+            for claim, each in self._holdings(pool, domain):
+                for owner in {claim.label, claim.owner} & waiting.keys() - {""}:
+                    if claim.state == "reserved":
+                        waiting[owner] = max(0, waiting[owner] - each.count)
+        return sum(waiting.values())
+
+    def _holdings(self, pool: str, domain: str) -> Iterator[tuple[Claim, Holding]]:
+        for claim in self.claims.values():
+            for holding in claim.holdings:
+                if holding.pool == pool and holding.domain == domain:
+                    yield claim, holding
 
 
 class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -93,21 +198,47 @@ class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
         return PausedError(self.to) if self.paused else None
 
 
+Places = Mapping[str, str]
+"""A node's domain in each pool whose domains are not nodes; "" where its label is missing."""
+
 _epoch = msgspec.json.Decoder(Epoch)
 _domain = msgspec.json.Decoder(Domain)
 _pool = msgspec.json.Decoder(Pool)
+_places = msgspec.json.Decoder(dict[str, str])
 _encoder = msgspec.json.Encoder()
 
 
 def domain_key(pool: str, domain: str) -> str:
-    return f"{_DOMAIN}{pool}/{domain}"  # a pool's name holds no slash, so this can be taken apart again
+    return f"{DOMAIN}{pool}/{domain}"  # a pool's name holds no slash, so this can be taken apart again
+
+
+def domain_of(key: str) -> tuple[str, str]:
+    """The pool and the domain (or stripe) of a domain's key."""
+    pool, _, name = key.removeprefix(DOMAIN).partition("/")
+    return pool, name
+
+
+def stripe(domain: str, number: int) -> str:
+    return f"{domain}#{number}"
+
+
+def stripe_keys(pool: str, domain: str, count: int) -> list[str]:
+    return [domain_key(pool, stripe(domain, number)) for number in range(count)]
+
+
+def is_bound(domain: str) -> bool:
+    return domain[:1] in (NAMESPACE, POOL_CLAIM) or domain.partition("#")[0].endswith(ORDINARY)
 
 
 def pool_key(pool: str) -> str:
-    return f"{_POOL}{pool}"
+    return f"{POOL}{pool}"
 
 
-def encode(document: Domain | Pool | Epoch) -> bytes:
+def node_key(node: str) -> str:
+    return f"{NODE}{node}"
+
+
+def encode(document: Domain | Pool | Epoch | Places) -> bytes:
     return _encoder.encode(document)
 
 
@@ -125,142 +256,21 @@ def decode_epoch(body: bytes | None) -> Epoch | None:
         raise _other_version("its epoch", error) from error
 
 
-def _decode_pool(name: str, body: bytes) -> Pool:
+def decode_pool(name: str, body: bytes) -> Pool:
     try:
         return _pool.decode(body)
     except msgspec.ValidationError as error:
         raise _other_version(f"Pool {name}", error) from error
 
 
+def decode_places(body: bytes | None) -> Places:
+    try:
+        return {} if body is None else _places.decode(body)
+    except msgspec.DecodeError as error:
+        raise _other_version("a node's place", error) from error
+
+
 def _other_version(what: str, error: msgspec.DecodeError) -> StoreFailedError:
     return StoreFailedError(
         f"berth's ledger holds {what} as another version wrote it: run one version ({error})"
     )
-
-
-class View:
-    """All the ledger holds, as far as `changes` has told; kept up by `update`.
-
-    It may lag behind the store, so it advises (filter, scores, where a pod's claims are); reserve decides.
-    """
-
-    def __init__(self) -> None:
-        self.epoch: Epoch | None = None
-        self.being_copied = False  # a copy of another ledger that has not ended
-        self.pools: dict[str, Pool] = {}
-        self.resources: dict[str, Pool] = {}
-        self.domains: dict[str, dict[str, Domain]] = {}
-        self.free: dict[str, Free] = {}
-        self._keys: dict[str, frozenset[str]] = {}
-
-    def update(self, documents: Mapping[str, bytes | None]) -> None:
-        """Only one thread may, but others read meanwhile: dicts that they go through are replaced, never
-        changed, a claim that moves has a key all the time, and what opens the ledger comes last."""
-        changed: dict[str, dict[str, Domain]] = {}
-        for key, body in documents.items():
-            if key.startswith(_DOMAIN):
-                pool, name = _parts(key)
-                changed.setdefault(pool, {})[name] = decode_domain(body)
-            elif key.startswith(_POOL):
-                self._update_pool(key.removeprefix(_POOL), body)
-        before = _places({pool: self._now(pool, names) for pool, names in changed.items()})
-        after = _places(changed)
-        for uid, key in after - before:
-            self._keys[uid] = self._keys.get(uid, _NOWHERE) | {key}
-        for pool, domains in changed.items():
-            self._update_domains(pool, domains)
-        for uid, key in before - after:
-            self._keys[uid] -= {key}
-            if not self._keys[uid]:
-                del self._keys[uid]
-        if REBUILD in documents:
-            self.being_copied = (documents[REBUILD] or b"").startswith(COPY.encode())
-        if EPOCH in documents:
-            self.epoch = decode_epoch(documents[EPOCH])
-
-    @property
-    def open(self) -> bool:
-        return self.epoch is not None
-
-    def claims_of(self, uid: str) -> list[Claim]:
-        """The pod's claims; more than one only while two bind calls for it overlap."""
-        while True:
-            keys = self.keys_of(uid)
-            found = [self._domain_at(key).claims.get(uid) for key in sorted(keys)]
-            if self.keys_of(uid) is keys:  # else a claim may have moved to where we did not look
-                return _unique(claim for claim in found if claim is not None)
-
-    def keys_of(self, uid: str) -> frozenset[str]:
-        """Keys of the domains in which the pod has a claim."""
-        return self._keys.get(uid, _NOWHERE)
-
-    def claims(self) -> list[Claim]:
-        domains = [domain for found in self.domains.values() for domain in found.values()]
-        return _unique(claim for domain in domains for claim in domain.claims.values())
-
-    def free_for(self, uid: str, pools: Iterable[str]) -> dict[str, Free]:
-        """Free units of these pools as the pod sees them: what it holds itself does not stand in its way."""
-        free = {pool: self.free.get(pool, Free()) for pool in pools}
-        for holding in (holding for claim in self.claims_of(uid) for holding in claim.holdings):
-            capacity = self._domain_at(holding.key).capacity
-            if holding.pool in free and capacity is not None:
-                used = self._domain_at(holding.key).used(holding.pool, holding.domain) - holding.count
-                seen = (max(0, capacity - used), capacity)
-                free[holding.pool] = free[holding.pool].with_changes({holding.domain: seen})
-        return free
-
-    def capacities(self) -> dict[tuple[str, str], int | None]:
-        """By pool and domain, those that only have claims (None) too."""
-        return {
-            (pool, name): domain.capacity
-            for pool, found in self.domains.items()
-            for name, domain in found.items()
-        }
-
-    def _now(self, pool: str, names: Iterable[str]) -> dict[str, Domain]:
-        return {name: self.domains.get(pool, {}).get(name, Domain()) for name in names}
-
-    def _update_pool(self, name: str, body: bytes | None) -> None:
-        pools = {other: pool for other, pool in self.pools.items() if other != name}
-        if body is not None:
-            pools[name] = _decode_pool(name, body)
-        self.pools, self.resources = pools, by_resource(pools)
-
-    def _update_domains(self, pool: str, changed: Mapping[str, Domain]) -> None:
-        domains = {**self.domains.get(pool, {}), **changed}
-        for name, domain in changed.items():
-            if domain.capacity is None and not domain.claims:
-                del domains[name]
-        shares = {name: _share(pool, name, domain) for name, domain in changed.items()}
-        free = self.free.get(pool, Free()).with_changes(shares)
-        self.domains, self.free = {**self.domains, pool: domains}, {**self.free, pool: free}
-
-    def _domain_at(self, key: str) -> Domain:
-        pool, name = _parts(key)
-        return self.domains.get(pool, {}).get(name, Domain())
-
-
-def _share(pool: str, name: str, domain: Domain) -> Share | None:
-    if domain.capacity is None:
-        return None
-    return max(0, domain.capacity - domain.used(pool, name)), domain.capacity
-
-
-def _parts(key: str) -> tuple[str, str]:
-    pool, _, name = key.removeprefix(_DOMAIN).partition("/")
-    return pool, name
-
-
-def _places(domains: Mapping[str, Mapping[str, Domain]]) -> set[tuple[str, str]]:
-    """Which pod has a claim where, as (UID, key of the domain)."""
-    return {
-        (uid, domain_key(pool, name))
-        for pool, found in domains.items()
-        for name, domain in found.items()
-        for uid in domain.claims
-    }
-
-
-def _unique(claims: Iterable[Claim]) -> list[Claim]:
-    """One per pod and attempt: a claim over several domains is found in each."""
-    return list({(claim.uid, claim.node, claim.attempt): claim for claim in claims}.values())

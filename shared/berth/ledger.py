@@ -1,125 +1,90 @@
-"""Claims: reserve, confirm, cancel, release, adopt; and what they draw from: Pools, capacities, the epoch.
-Written once for all stores. It never asks the API server: whether a pod is gone is the caller's to know."""
+"""Claims: reserve, confirm, cancel, release, adopt. Written once for all stores.
+It never asks the API server: whether a pod is gone is the caller's to know."""
 
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from functools import partial
+from itertools import count
+from typing import Literal
 
-import msgspec
+from msgspec.structs import replace
 
-from berth import decisions
-from berth.commits import Commits, Writes
-from berth.decisions import CapacityChange, Domains, ElsewhereError, MissingClaimError, SupersededError
-from berth.documents import (
-    CLUSTER,
-    REBUILD,
-    Claim,
-    Epoch,
-    Holding,
-    View,
-    decode_epoch,
-    domain_key,
-    encode,
-    pool_key,
-)
-from berth.errors import ContentionError, MovedError, RebuildingError
-from berth.follow import Follower
-from berth.policy.pools import Pool
-from berth.stores.base import EPOCH, Store, Version
+from berth import decisions, room, sizes
+from berth.commits import PATIENCE_SECONDS, Writes, too_busy
+from berth.decisions import Domains, ElsewhereError, Freeing, MissingClaimError, SupersededError
+from berth.documents import NAMESPACE, Claim, Holding, Left, domain_key, stripe_keys
+from berth.errors import RefusedError
+from berth.keeper import Keeper
+from berth.policy import fit
+from berth.room import STRIPE, Asker, At, CrowdedError
+from berth.view import View
 
 
-class Ledger:
-    """The claims in one store. Every call may raise the store's errors, ContentionError and, while the
-    epoch is absent, RebuildingError, or, once it says that the ledger is copied elsewhere, PausedError or
-    MovedError; then nothing was changed, or, where a call is given many Pools, domains or claims, some of
-    them: the same call again does the rest."""
-
-    def __init__(
-        self,
-        store: Store,
-        *,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-        while_closed: bool = False,
-        cluster: Callable[[], str] | None = None,
-        name: str = "",
-    ) -> None:
-        """`while_closed` is for reconcile, which must work on a ledger that has no epoch (yet).
-
-        `cluster` tells the identity of the cluster that the caller acts for: then whatever decides something
-        raises OtherClusterError, and changes nothing, in the ledger of another one. `name` is for its text.
-        """
-        self._store, self._clock, self._while_closed = store, clock, while_closed
-        self._follower = Follower(store.changes)
-        self._commits = Commits(
-            store,
-            monotonic=monotonic,
-            sleep=sleep,
-            while_closed=while_closed,
-            cluster=cluster,
-            name=name,
-        )
-
-    # What is there
-
-    def check(self) -> None:
-        """Raise a store error if the store does not answer, MovedError if the ledger is elsewhere now."""
-        found = self._store.read([EPOCH]).get(EPOCH)
-        epoch = None if found is None else decode_epoch(found.body)
-        if epoch is not None and epoch.moved:
-            raise MovedError(epoch.to)
-
-    def require_ours(self) -> None:
-        """Raise OtherClusterError if the ledger is another cluster's."""
-        self._commits.run((), lambda _: (None, {}))
-
-    def make_ours(self) -> None:
-        """The same, and write into a ledger that names no cluster yet that it is this one's."""
-        named = CLUSTER in self._store.read([CLUSTER])
-        self._commits.run((), lambda _: (None, {} if named else self._commits.owner()))
-
-    def view(self) -> View:
-        """All the ledger holds, as `changes` tells it; see View for what it does not promise. Who works
-        `while_closed` may look at one that is paused or was moved."""
-        view = self._follower.view()
-        if not self._while_closed:
-            epoch = view.epoch  # once: another thread may be updating the view
-            if epoch is None:
-                raise RebuildingError
-            if (trouble := epoch.trouble()) is not None:
-                raise trouble
-        return view
-
-    # Claims
+class Ledger(Keeper):
+    """The claims in one store, and what they draw from; errors as in Keeper."""
 
     def reserve(self, wanted: Claim, *, after: str | None = None) -> Claim:
-        """Hold `wanted.holdings` for the pod, all or nothing; the claim as it then stands.
+        """Hold `wanted.holdings`, of whole domains, for the pod, all or nothing; the claim as it then stands.
 
         `after` names the attempt that this one goes on from. Each call needs an attempt of its own: cancel
         drops what it was shown, and must miss a reservation renewed since. Raises RefusedError where units
         are short, ElsewhereError while the pod has a claim for another node, SupersededError (with `after`).
         """
-        other = next(
-            (claim for claim in self.view().claims_of(wanted.uid) if claim.node != wanted.node), None
-        )
+        view = self.view()
+        mine = view.claims_of(wanted.uid)
+        other = next((claim for claim in mine if claim.node != wanted.node), None)
         if other is not None:
             raise ElsewhereError(other) if after is None else SupersededError(wanted)
+        self._make_limits(wanted, view)
+        asker, until = self._asker(wanted), self._patience()
+        same = next((claim.holdings for claim in mine if claim.logical() == wanted.logical()), None)
+        at: At = view.at
+        for look in count():
+            holdings, short = (same, []) if same is not None else room.plan(wanted, at, asker)
+            if short and look:
+                raise RefusedError("; ".join(each.text() for each in short))
+            decide = partial(self._reserved, wanted, holdings, after, view, asker)
+            try:
+                if not short:
+                    return self._commits.run(room.keys(holdings), decide)
+            except CrowdedError as error:
+                if self._monotonic() >= until:
+                    raise too_busy() from error
+            # A stripe was full when it came to it, or all seemed to be: look at all as they are now.
+            same, at = None, self._look(wanted, view)
+        raise AssertionError
 
-        def decide(domains: Domains) -> tuple[Claim, Writes]:
-            found = decisions.standing(wanted, domains)
-            if after is not None and (found is None or found.attempt != after):
-                raise SupersededError(wanted)
-            if found is not None and (found.node, found.holdings) != (wanted.node, wanted.holdings):
-                raise ElsewhereError(found)
-            if found is not None and found.state == "bound":
-                return found, {}
-            # A repeated call takes the reservation over: only the newest attempt may cancel it.
-            if found is None:
-                decisions.require_room(wanted.holdings, domains)
-            return wanted, decisions.with_claim(wanted, domains)
+    def _reserved(
+        self,
+        wanted: Claim,
+        holdings: tuple[Holding, ...],
+        after: str | None,
+        view: View,
+        asker: Asker,
+        domains: Domains,
+    ) -> tuple[Claim, Writes]:
+        found = decisions.standing(wanted, holdings, domains)
+        if after is not None and (found is None or found.attempt != after):
+            raise SupersededError(wanted)
+        if found is not None and (found.node, found.logical()) != (wanted.node, wanted.logical()):
+            raise ElsewhereError(found)
+        if found is not None and found.state == "bound":
+            return found, {}
+        if found is None:
+            room.require_whole(holdings, domains.__getitem__)
+        # A repeated call takes the reservation over: only the newest attempt may cancel it.
+        held = found.holdings if found is not None else self._taken(holdings, view, asker, domains)
+        claim = replace(wanted, holdings=held)
+        return claim, decisions.with_claim(claim, domains)
 
-        return self._commits.run({holding.key for holding in wanted.holdings}, decide)
+    def _taken(
+        self, holdings: tuple[Holding, ...], view: View, asker: Asker, domains: Domains
+    ) -> tuple[Holding, ...]:
+        suspended = sorted({each.pool for each in holdings if _suspended(each, view)})
+        if suspended:
+            raise RefusedError("; ".join(map(fit.suspended, suspended)))
+        taken, short = room.taken(holdings, domains.__getitem__, asker)
+        decisions.refuse(short)
+        return taken
 
     def confirm(self, claim: Claim) -> None:
         """Mark the claim bound: its Binding was made. Raises MissingClaimError, and changes nothing then."""
@@ -132,7 +97,7 @@ class Ledger:
                 )
             if all(each is not None and each.state == "bound" for each in found):
                 return None, {}
-            return None, decisions.with_claim(msgspec.structs.replace(claim, state="bound"), domains)
+            return None, decisions.with_claim(replace(claim, state="bound"), domains)
 
         self._commits.run({holding.key for holding in claim.holdings}, decide)
 
@@ -151,25 +116,38 @@ class Ledger:
             }
             return (claim.holdings if mine else ()), decisions.without(claim.uid, mine)
 
-        return self._commits.run({holding.key for holding in claim.holdings}, decide)
+        freed = self._commits.run({holding.key for holding in claim.holdings}, decide)
+        self._reopen(freed)
+        return freed
 
     def release(
-        self, uid: str, label: str | None = None, also: Iterable[Holding] = ()
+        self,
+        uid: str,
+        label: str | None = None,
+        also: Iterable[Holding] = (),
+        keep: Collection[str] = (),
+        keep_as: Literal["bound", "lost"] = "lost",
     ) -> tuple[Holding, ...]:
-        """Drop every claim of a pod that the caller knows to be gone or finished; what was freed.
+        """Drop every claim of a pod that the caller knows to be gone or finished; what was freed. Units of
+        the pools in `keep` stay held, by a claim in state `keep_as`.
 
         With `label` (namespace/name) only claims that bear it: a forged event may pair a name that is gone
         with the UID of a pod that lives. `also` are holdings that the caller knows of: the view, by which
         claims are found, may lag behind those that were made a moment before.
         """
 
+        view = self.view()
+
         def decide(domains: Domains) -> tuple[tuple[Holding, ...], Writes]:
             found = [claim for domain in domains.values() if (claim := domain.claims.get(uid)) is not None]
             if label is not None and any(claim.label != label for claim in found):
                 return (), {}
-            return decisions.released(uid, domains)
+            how = Freeing(partial(self._leave, view), self._clock(), keep, keep_as)
+            return decisions.released(uid, domains, how)
 
-        return self._commits.run({*self.view().keys_of(uid), *(each.key for each in also)}, decide)
+        freed = self._commits.run({*view.keys_of(uid), *_stripes_too(also, view)}, decide)
+        self._reopen(freed)
+        return freed
 
     def adopt(
         self, claim: Claim, *, anew: bool = True, also: Iterable[Holding] = ()
@@ -180,12 +158,26 @@ class Ledger:
         With `anew` False only in place of a claim that stands: if there is none any more, the pod has gone
         and was released since the caller looked.
         """
-        places = _places(claim, self.view()) | {each.key for each in also}
-        return self._commits.run(places, partial(decisions.adopted, claim, anew))
+        view, until = self.view(), self._patience()
+        at: At = view.at
+        while True:
+            bound = self._bound(claim, view, at)
+            places = _places(bound, view) | _stripes_too(also, view)
+            try:
+                freed = self._commits.run(places, partial(decisions.adopted, bound, anew))
+            except CrowdedError as error:
+                if self._monotonic() >= until:
+                    raise too_busy() from error
+                at = self._look(claim, view)
+                continue
+            if freed is not None:
+                self._reopen([*freed, *bound.holdings])
+            return freed
 
     def adopt_all(self, claims: Collection[Claim]) -> set[str]:
         """Adopt these claims, one a pod, in few commits; the UIDs of those for which something changed."""
         view = self.view()
+        claims = [self._bound(claim, view, view.at) for claim in claims]
         places = {claim.uid: _places(claim, view) for claim in claims}
         batches = list(self._store.batches({key for keys in places.values() for key in keys}))
         batch_of = {key: number for number, batch in enumerate(batches) for key in batch}
@@ -198,66 +190,91 @@ class Ledger:
             elif self.adopt(claim) is not None:
                 changed.add(claim.uid)
         for number, group in groups.items():
-            changed |= self._commits.run(batches[number], partial(decisions.all_adopted, group))
+            try:
+                changed |= self._commits.run(batches[number], partial(decisions.all_adopted, group))
+            except CrowdedError:
+                changed |= {claim.uid for claim in group if self.adopt(_whole(claim)) is not None}
         return changed
 
-    # What claims draw from
+    def _bound(self, claim: Claim, view: View, at: At) -> Claim:
+        """The claim of a pod that runs, by documents: of each pool as it stands, or where there is room."""
+        state = "bound" if claim.state == "reserved" else claim.state
+        named = {pool.name for pool in view.pools.values() if pool.named}
+        known = decisions.known_of(view.claims_of(claim.uid), claim, named)
+        rest = replace(claim, holdings=tuple(each for each in claim.holdings if each.pool not in known))
+        found = [
+            *room.anyhow(rest, at, self._asker(claim)),
+            *(each for held in known.values() for each in held),
+        ]
+        return replace(claim, state=state, holdings=tuple(sorted(found, key=lambda each: each.pool)))
 
-    def apply_pools(self, pools: Mapping[str, Pool]) -> list[str]:
-        """Make the ledger's Pools these; the names of those added, changed or removed."""
-        known = self.view().pools
-        changed = sorted(name for name in {*known, *pools} if known.get(name) != pools.get(name))
-        writes = {pool_key(name): encode(pools[name]) if name in pools else None for name in changed}
-        for batch in self._store.batches(writes):
-            some = {key: writes[key] for key in batch}
-            self._commits.run((), partial(_just, some))
-        return changed
+    def _asker(self, claim: Claim) -> Asker:
+        owners = tuple(filter(None, (claim.label, claim.owner)))
+        return Asker(claim.uid, claim.namespace, owners, self._clock())
 
-    def set_capacities(
-        self, wanted: Mapping[tuple[str, str], int | None], known: Mapping[tuple[str, str], int | None]
-    ) -> list[CapacityChange]:
-        """Set the capacity of domains by (pool, domain), or drop it with None; those that changed.
+    def _look(self, wanted: Claim, view: View) -> At:
+        """The domains that the claim is to draw from, with their stripes, as the store has them now."""
+        found = self._read(each.key for each in wanted.holdings)
+        for keys in room.all_keys(wanted.holdings, found.__getitem__):
+            found |= self._read(keys)
+        return lambda key: found[key] if key in found else view.at(key)
 
-        Only where it still is what was `known` before the caller asked the API server: else somebody has set
-        it since, by a later look. Holders of a domain whose capacity falls below what they hold stay; nothing
-        new is given there.
-        """
-        changes: list[CapacityChange] = []
-        different = {
-            domain_key(*which): CapacityChange(*which, known.get(which), capacity)
-            for which, capacity in wanted.items()
-            if known.get(which) != capacity
-        }
-        for batch in self._store.batches(different):
-            some = {key: different[key] for key in batch}
-            changes += self._commits.run(some, partial(decisions.resized, some))
-        return changes
+    def _patience(self) -> float:
+        return self._monotonic() + PATIENCE_SECONDS
 
-    # The epoch
+    def _make_limits(self, wanted: Claim, view: View) -> None:
+        """A namespace's limit becomes a document when its first pod comes."""
+        for each in wanted.holdings:
+            pool = view.pools.get(each.pool)
+            if (
+                pool is None
+                or not each.domain.startswith(NAMESPACE)
+                or view.at(each.key).capacity is not None
+            ):
+                continue
+            limit, which = pool.limit(each.domain[1:]), (each.pool, each.domain)
+            self.set_capacities({which: limit}, {which: None}, {which} if (limit or 0) > STRIPE else ())
 
-    def begin_rebuild(self, rebuild_id: str) -> Version:
-        """Say that this caller rebuilds the ledger; the mark that `open` wants. Raises ContentionError."""
-        self._commits.run((), lambda _: (None, {REBUILD: rebuild_id.encode(), **self._commits.owner()}))
-        found = self._store.read([REBUILD]).get(REBUILD)
-        if found is None or found.body != rebuild_id.encode():
-            raise ContentionError("another reconcile is rebuilding berth's ledger; leaving it to that one")
-        return found.version
+    def _leave(self, view: View, claim: Claim, holding: Holding) -> Left | None:
+        pool, now = view.pools.get(holding.pool), self._clock()
+        if pool is None:
+            return None
+        # A PoolClaim remembers by itself what it had.
+        sticky = None if holding.claim else pool.spec.sticky
+        rest = now + pool.spec.reuse_after_seconds
+        if sticky is None:
+            return None if rest == now else Left(holding.count, holding.units, rest=rest)
+        owner = claim.label if sticky.by == "Pod" else claim.owner
+        kept = now + sticky.for_seconds if owner else 0.0
+        return Left(holding.count, holding.units, owner, rest if rest > now else 0.0, kept)
 
-    def open(self, epoch_id: str, mark: Version) -> None:
-        """Let verbs use the ledger: what bound pods hold is in it. Raises ContentionError where the ledger
-        was lost again, or another reconcile began to rebuild it, since the mark was made."""
-        body = encode(Epoch(epoch_id, self._clock()))
-        if not self._store.commit({EPOCH: body, REBUILD: None}, {EPOCH: None, REBUILD: mark}):
-            raise ContentionError(
-                "berth's ledger was lost again or is being rebuilt by another reconcile; try again"
-            )
+    def _reopen(self, freed: Iterable[Holding]) -> None:
+        view, parts = self._follower.last, [each for each in freed if each.place != each.domain]
+        closed = {each for each in parts if view.at(domain_key(each.pool, each.place)).closed}
+        # Room that no unit is for: the pod held one that is listed no more. It is another stripe's now.
+        more = {each for each in parts if sizes.unlisted(view.at(each.key), each.units)}
+        for which in sorted({(each.pool, each.place) for each in closed | more}):
+            self.reopen(which)
+
+
+def _suspended(holding: Holding, view: View) -> bool:
+    pool = view.pools.get(holding.pool)
+    return pool is not None and not holding.bound and pool.suspends(holding.place)
+
+
+def _whole(claim: Claim) -> Claim:
+    """By whole domains, with the names of units that are known."""
+    return replace(claim, holdings=tuple(replace(each, domain=each.place) for each in claim.holdings))
 
 
 def _places(claim: Claim, view: View) -> set[str]:
     """Keys of the domains where the claim is to stand, and of those where the pod has one."""
-    return {holding.key for holding in claim.holdings} | view.keys_of(claim.uid)
+    return room.keys(claim.holdings) | view.keys_of(claim.uid)
 
 
-def _just(writes: Writes, _: Domains) -> tuple[None, Writes]:
-    """A decision that is none: these documents, whatever the domains hold."""
-    return None, writes
+def _stripes_too(holdings: Iterable[Holding], view: View) -> set[str]:
+    """Keys of these holdings' documents; of all stripes where a whole domain is named that has some."""
+    found = set()
+    for each in holdings:
+        found |= {each.key, *stripe_keys(each.pool, each.domain, view.at(each.key).stripes)}
+    return found

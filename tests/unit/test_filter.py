@@ -225,17 +225,31 @@ def test_bad_input_is_400_whatever_the_store(path: Path, verb: Any) -> None:
     assert json.loads(reply.body)["error"].startswith("not a call that kube-scheduler makes: ")
 
 
+def recorded(name: str) -> bytes:
+    """A recorded call, its pod without the PoolClaim that it names."""
+    call = json.loads((EVENTS / f"extender/{name}.json").read_bytes())
+    del call["Pod"]["metadata"]["annotations"]
+    return json.dumps(call).encode()
+
+
 @pytest.mark.parametrize("name", ["names", "full"])
 def test_the_recorded_calls_are_answered(store: SqliteStore, path: Path, name: str) -> None:
     hold(opened(store, {("underlay-ip", f"n{number}"): 10 for number in range(3)}), "n1", 10)
-    answer = json.loads(ask(filter_verb, path, (EVENTS / f"extender/filter-{name}.json").read_bytes()).body)
+    answer = json.loads(ask(filter_verb, path, recorded(f"filter-{name}")).body)
     assert answer["FailedAndUnresolvableNodes"] == {"n1": "underlay-ip: 0 of 10 free, 1 asked"}
     passed = answer["NodeNames"] or [node["metadata"]["name"] for node in answer["Nodes"]["items"]]
     assert sorted(passed) == ["n0", "n2"]
-    scores = json.loads(
-        ask(prioritize, path, (EVENTS / f"extender/prioritize-{name}.json").read_bytes()).body
-    )
+    scores = json.loads(ask(prioritize, path, recorded(f"prioritize-{name}")).body)
     assert {found["Host"]: found["Score"] for found in scores} == {"n0": 10, "n1": 0, "n2": 10}
+
+
+def test_a_pod_that_names_a_pool_claim_that_does_not_exist_waits_and_says_so(
+    store: SqliteStore, path: Path
+) -> None:
+    opened(store, {("underlay-ip", f"n{number}"): 10 for number in range(3)})
+    answer = json.loads(ask(filter_verb, path, (EVENTS / "extender/filter-names.json").read_bytes()).body)
+    text = "there is no PoolClaim k80-erc in the pod's namespace"
+    assert answer["FailedAndUnresolvableNodes"] == dict.fromkeys(["n0", "n1", "n2"], text)
 
 
 def test_prioritize_keeps_the_order_offered_and_prefers_most_free(store: SqliteStore, path: Path) -> None:

@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from berth.documents import Epoch, View, domain_key, encode
+from berth.documents import Epoch, domain_key, encode
 from berth.errors import StoreUnavailableError
 from berth.follow import Follower
 from berth.stores.base import EPOCH, Changes, Cursor
+from berth.view import View
 
 SECONDS = 30
 

@@ -17,9 +17,9 @@ from rich.console import Console
 from berth.cli import live
 from berth.cli.live import LiveView, picture
 from berth.cli.waiters import Refusal, Waiters
-from berth.documents import View
 from berth.errors import StoreUnavailableError
 from berth.steps.summary import PoolRow, pool_rows
+from berth.view import View
 from tests.support.objects import pool, pools_of
 from tests.unit.test_tables import claim, view_of
 

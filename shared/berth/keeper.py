@@ -1,0 +1,279 @@
+"""What claims draw from: Pools, nodes' places, domains' capacities, PoolClaims, and the epoch of it all.
+It frees nothing and asks no API server: what is so in the cluster is the caller's to know."""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+
+from msgspec.structs import replace
+
+from berth import sizes
+from berth.commits import Commits, Writes
+from berth.decisions import Capacity, CapacityChange, Domains
+from berth.documents import (
+    CLUSTER,
+    REBUILD,
+    Domain,
+    Epoch,
+    Places,
+    Wants,
+    decode_domain,
+    decode_epoch,
+    domain_key,
+    encode,
+    node_key,
+    pool_key,
+    stripe_keys,
+)
+from berth.errors import ContentionError, MovedError, RebuildingError
+from berth.follow import Follower
+from berth.policy.pools import Pool
+from berth.stores.base import EPOCH, Document, Store, Version
+from berth.view import View
+
+Which = tuple[str, str]
+"""A pool and a domain."""
+
+
+class Keeper:
+    """What the claims in one store draw from. Every call may raise the store's errors, ContentionError and,
+    while the epoch is absent, RebuildingError, or, once it says that the ledger is copied elsewhere,
+    PausedError or MovedError; then nothing was changed, or, where a call is given many Pools, domains or
+    claims, some of them: the same call again does the rest."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        while_closed: bool = False,
+        cluster: Callable[[], str] | None = None,
+        name: str = "",
+    ) -> None:
+        """`while_closed` is for reconcile, which must work on a ledger that has no epoch (yet).
+
+        `cluster` tells the identity of the cluster that the caller acts for: then whatever decides something
+        raises OtherClusterError, and changes nothing, in the ledger of another one. `name` is for its text.
+        """
+        self._store, self._clock, self._monotonic = store, clock, monotonic
+        self._while_closed = while_closed
+        self._follower = Follower(store.changes, clock)
+        self._commits = Commits(
+            store,
+            monotonic=monotonic,
+            sleep=sleep,
+            while_closed=while_closed,
+            cluster=cluster,
+            name=name,
+        )
+
+    # What is there
+
+    def check(self) -> None:
+        """Raise a store error if the store does not answer, MovedError if the ledger is elsewhere now."""
+        found = self._store.read([EPOCH]).get(EPOCH)
+        epoch = None if found is None else decode_epoch(found.body)
+        if epoch is not None and epoch.moved:
+            raise MovedError(epoch.to)
+
+    def require_ours(self) -> None:
+        """Raise OtherClusterError if the ledger is another cluster's."""
+        self._commits.run((), lambda _: (None, {}))
+
+    def make_ours(self) -> None:
+        """The same, and write into a ledger that names no cluster yet that it is this one's."""
+        named = CLUSTER in self._store.read([CLUSTER])
+        self._commits.run((), lambda _: (None, {} if named else self._commits.owner()))
+
+    def view(self) -> View:
+        """All the ledger holds, as `changes` tells it; see View for what it does not promise. Who works
+        `while_closed` may look at one that is paused or was moved."""
+        view = self._follower.view()
+        if not self._while_closed:
+            epoch = view.epoch  # once: another thread may be updating the view
+            if epoch is None:
+                raise RebuildingError
+            if (trouble := epoch.trouble()) is not None:
+                raise trouble
+        return view
+
+    # Pools and nodes
+
+    def apply_pools(self, pools: Mapping[str, Pool]) -> list[str]:
+        """Make the ledger's Pools these; the names of those added, changed or removed."""
+        known = self.view().pools
+        changed = sorted(name for name in {*known, *pools} if known.get(name) != pools.get(name))
+        self._write({pool_key(name): encode(pools[name]) if name in pools else None for name in changed})
+        return changed
+
+    def set_places(self, wanted: Mapping[str, Places]) -> list[str]:
+        """Say where nodes are, by their names; {}: the node is gone. The nodes for which that is news."""
+        known = self.view().nodes
+        changed = sorted(node for node, places in wanted.items() if known.get(node, {}) != places)
+        self._write({node_key(node): encode(wanted[node]) if wanted[node] else None for node in changed})
+        return changed
+
+    def set_wants(self, wanted: Mapping[Which, Wants | None]) -> list[Which]:
+        """Say what PoolClaims want, by pool and domain; None: there is none any more. Those that changed."""
+        changed: list[Which] = []
+        by_key = {domain_key(*which): (which, wants) for which, wants in wanted.items()}
+        for batch in self._store.batches(by_key):
+            some = {key: by_key[key] for key in batch}
+            changed += self._commits.run(some, partial(_wanting, some))
+        return changed
+
+    # Capacities
+
+    def set_capacities(
+        self,
+        wanted: Mapping[Which, Capacity],
+        known: Mapping[Which, Capacity],
+        stripes: Collection[Which] = (),
+    ) -> list[CapacityChange]:
+        """Set the capacity of domains by (pool, domain), or drop it with None; those that changed. Which of
+        them are to be in `stripes` counts when they are made.
+
+        Only where it still is what was `known` before the caller asked the API server: else somebody has set
+        it since, by a later look. Holders of a domain whose capacity falls below what they hold stay; nothing
+        new is given there. A unit's name that moved to another domain is taken from the one before it is
+        given to the other, and there only when no pod holds it any more.
+        """
+        different = [
+            CapacityChange(*which, known.get(which), capacity)
+            for which, capacity in wanted.items()
+            if known.get(which) != capacity
+        ]
+        narrowed = [narrow for each in different if (narrow := sizes.narrowed(each)) is not None]
+        changes = self._resize(narrowed, stripes)
+        left = [sizes.rest_of(each, narrowed) for each in different]
+        if any(isinstance(each.after, tuple) and each.before != each.after for each in left):
+            left = self._not_elsewhere(left, narrowed)
+        return changes + self._resize([each for each in left if each.before != each.after], stripes)
+
+    def prepare(self, wanted: Mapping[Which, Capacity]) -> None:
+        """Make the stripes of domains that are to have these capacities, but give them none yet: so that
+        pods can be adopted there before anything is given out."""
+        heads = self._read(domain_key(*which) for which in wanted)
+        for which, capacity in wanted.items():
+            key, count = domain_key(*which), sizes.stripes_for(capacity)
+            if not heads[key].stripes:
+                self._commits.run([key], partial(_prepared, key, count))
+
+    def reopen(self, which: Which) -> None:
+        """Open a closed domain if there is enough of it again, and share out anew what is free."""
+        key = domain_key(*which)
+        head = self._read([key])[key]
+        if head.stripes:
+            self._cut(CapacityChange(*which, head.size, head.size))
+
+    # The epoch
+
+    def begin_rebuild(self, rebuild_id: str) -> Version:
+        """Say that this caller rebuilds the ledger; the mark that `open` wants. Raises ContentionError."""
+        self._commits.run((), lambda _: (None, {REBUILD: rebuild_id.encode(), **self._commits.owner()}))
+        found = self._store.read([REBUILD]).get(REBUILD)
+        if found is None or found.body != rebuild_id.encode():
+            raise ContentionError("another reconcile is rebuilding berth's ledger; leaving it to that one")
+        return found.version
+
+    def open(self, epoch_id: str, mark: Version) -> None:
+        """Let verbs use the ledger: what bound pods hold is in it. Raises ContentionError where the ledger
+        was lost again, or another reconcile began to rebuild it, since the mark was made."""
+        body = encode(Epoch(epoch_id, self._clock()))
+        if not self._store.commit({EPOCH: body, REBUILD: None}, {EPOCH: None, REBUILD: mark}):
+            raise ContentionError(
+                "berth's ledger was lost again or is being rebuilt by another reconcile; try again"
+            )
+
+    def _write(self, writes: Mapping[str, bytes | None]) -> None:
+        for batch in self._store.batches(writes):
+            self._commits.run((), partial(_just, {key: writes[key] for key in batch}))
+
+    def _read(self, keys: Iterable[str]) -> dict[str, Domain]:
+        """Domains as the store has them now."""
+        keys = set(keys)
+        found: dict[str, Document] = {}
+        for batch in self._store.batches(keys):
+            found |= self._store.read(batch)
+        return {key: decode_domain(found[key].body if key in found else None) for key in keys}
+
+    def _resize(
+        self, changes: Collection[CapacityChange], stripes: Collection[Which]
+    ) -> list[CapacityChange]:
+        if not changes:
+            return []
+        view = self.view()
+        whole = {each.which for each in changes if each.which in stripes or view.at(each.key).stripes}
+        done = [each for each in changes if each.which in whole and self._cut(each)]
+        plain = {each.key: each for each in changes if each.which not in whole}
+        for batch in self._store.batches(plain):
+            some = {key: plain[key] for key in batch}
+            done += self._commits.run(some, partial(_resized, some))
+        return done
+
+    def _cut(self, change: CapacityChange) -> bool:
+        """Resize one domain that is in stripes; whether it still had the capacity that the change is from."""
+        key = change.key
+        head = self._read([key])[key]
+        count = sizes.stripes_for(change.after, head.stripes)
+        keys = stripe_keys(change.pool, change.domain, count)
+
+        def decide(domains: Domains) -> tuple[bool, Writes]:
+            head = domains[key]
+            if head.size != change.before or head.stripes > count:
+                return False, {}
+            if head.claims:  # from when it was small, or of another scope: it stays whole until they are gone
+                return True, {key: sizes.plain(head, change.after)}
+            stripes = [domains[each] for each in keys[: head.stripes]]
+            changed = sizes.cut(change.pool, change.domain, head, stripes, change.after)
+            return True, {domain_key(change.pool, name): domain for name, domain in changed.items()}
+
+        return self._commits.run([key, *keys], decide)
+
+    def _not_elsewhere(
+        self, changes: Collection[CapacityChange], narrowed: Iterable[CapacityChange]
+    ) -> list[CapacityChange]:
+        """The same without names that another domain still lists, or that a pod holds there. Those just taken
+        away are looked up in the store: the view may lag behind a pod that got one a moment before."""
+        view = self.view()
+        now = self._read(
+            key
+            for each in narrowed
+            for key in (each.key, *stripe_keys(each.pool, each.domain, view.at(each.key).stripes))
+        )
+        documents = {
+            pool: {name: now.get(domain_key(pool, name), each) for name, each in view.domains[pool].items()}
+            for pool in {each.pool for each in changes} & view.domains.keys()
+        }
+        return sizes.not_elsewhere(changes, documents)
+
+
+def _resized(wanted: Mapping[str, CapacityChange], domains: Domains) -> tuple[list[CapacityChange], Domains]:
+    """Those of the wanted changes (by key) whose domain still has the capacity they start from."""
+    changes = {key: each for key, each in wanted.items() if domains[key].size == each.before}
+    resized = {key: sizes.plain(domains[key], each.after) for key, each in changes.items()}
+    return list(changes.values()), resized
+
+
+def _prepared(key: str, count: int, domains: Domains) -> tuple[None, Domains]:
+    there = domains[key].stripes or domains[key].claims
+    return None, {} if there else {key: replace(domains[key], stripes=count)}
+
+
+def _wanting(
+    wanted: Mapping[str, tuple[Which, Wants | None]], domains: Domains
+) -> tuple[list[Which], Domains]:
+    changed: dict[str, Domain] = {}
+    for key, (_, wants) in wanted.items():
+        now = domains[key].wants or Wants(0)
+        new = None if wants is None else replace(wants, domain=now.domain, had=now.had)
+        if new != domains[key].wants:
+            changed[key] = replace(domains[key], wants=new, capacity=None if new is None else 1)
+    return [wanted[key][0] for key in changed], changed
+
+
+def _just(writes: Writes, _: Domains) -> tuple[None, Writes]:
+    """A decision that is none: these documents, whatever the domains hold."""
+    return None, writes

@@ -1,0 +1,283 @@
+"""Where a claim's units come from: which stripes of a domain, then which units in them; pure functions.
+A plan may be made by documents that are old; `taken` decides, on those that the commit expects."""
+
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from berth.documents import (
+    NAMESPACE,
+    ORDINARY,
+    POOL_CLAIM,
+    Claim,
+    Domain,
+    Holding,
+    Wants,
+    domain_key,
+    stripe,
+    stripe_keys,
+)
+from berth.errors import BerthError
+from berth.policy import fit
+from berth.policy.units import Units
+
+STRIPE = 128
+"""Units of a stripe: so many claims a document has at most, unless there are more than MOST_STRIPES."""
+
+MOST_STRIPES = 80
+"""Less than a store's LIMIT, so that a domain's documents can be read, and resized, together."""
+
+At = Callable[[str], Domain]
+"""The document of a key, as far as it is known."""
+
+
+class CrowdedError(BerthError):
+    """There was less room than was thought, or in other stripes: look at all of them before refusing."""
+
+
+class Short(NamedTuple):
+    """Why a holding can't be had: units free and the capacity of where it is asked; None: there is none.
+
+    `these`: it is for a PoolClaim of certain units, and one of them can't be had there.
+    """
+
+    holding: Holding
+    free: int
+    capacity: int | None
+    these: bool = False
+
+    def text(self) -> str:
+        """As a refusal says it."""
+        pool, place = self.holding.pool, self.holding.place
+        share = None if self.capacity is None else (self.free, self.capacity)
+        if place.startswith(NAMESPACE):
+            return fit.limited(pool, place[1:], share, self.holding.count)
+        if place.startswith(POOL_CLAIM):
+            return fit.claimed(pool, place.rpartition("/")[2], share)
+        if place.endswith(ORDINARY):
+            return fit.ordinary(pool, share, self.holding.count)
+        if self.these and share is not None:
+            return fit.elsewhere(pool, self.holding.claim)
+        return fit.told(pool, share, self.holding.count)
+
+
+class Asker(NamedTuple):
+    """For whom room is looked for: a pod, and the owners whose kept units it may have now."""
+
+    uid: str
+    namespace: str = ""
+    owners: tuple[str, ...] = ()
+    now: float = 0.0
+
+
+def plan(claim: Claim, at: At, asker: Asker) -> tuple[tuple[Holding, ...], list[Short]]:
+    """The claim's holdings by documents, and what is short where they can't all be had."""
+    found: list[Holding] = []
+    short: list[Short] = []
+    at = _besides(at, found)
+    for holding in _picky_first(claim.holdings, at, asker):
+        head = at(holding.key)
+        if not head.stripes:
+            found.append(holding)
+            continue
+        parts = None if head.closed or head.capacity is None else _parts(holding, head.stripes, at, asker)
+        if parts is None:
+            free, wants = 0 if head.closed else _free(holding, head, at, asker), wants_of(holding, at, asker)
+            short.append(Short(holding, free, head.capacity, wants is not None and bool(wants.units)))
+        found += parts or ()
+    return tuple(found), short
+
+
+def anyhow(claim: Claim, at: At, asker: Asker) -> tuple[Holding, ...]:
+    """The same for a pod that runs already, room or not."""
+    found: list[Holding] = []
+    for holding in claim.holdings:
+        head = at(holding.key)
+        if holding.units and head.stripes:
+            found += _noted(holding, head.stripes, at, asker)
+        else:
+            parts = _parts(holding, head.stripes, at, asker) if head.stripes else [holding]
+            found += parts or [_in(holding, _first(asker.uid, head.stripes))]
+    return tuple(found)
+
+
+def require_whole(holdings: Iterable[Holding], at: At) -> None:
+    """Raise CrowdedError where a domain is meant that has stripes now: claims stand in those."""
+    if any(at(each.key).stripes for each in holdings):
+        raise CrowdedError("a domain is in stripes now")
+
+
+def keys(holdings: Iterable[Holding]) -> set[str]:
+    """The documents to be read for these holdings: theirs, and the heads of those in stripes."""
+    return {key for each in holdings for key in (each.key, domain_key(each.pool, each.place))}
+
+
+def all_keys(holdings: Iterable[Holding], at: At) -> list[set[str]]:
+    """For each of these holdings of whole domains that has stripes, its documents."""
+    counts = {each: at(each.key).stripes for each in holdings}
+    return [
+        {each.key, *stripe_keys(each.pool, each.domain, count)} for each, count in counts.items() if count
+    ]
+
+
+def taken(holdings: Iterable[Holding], at: At, asker: Asker) -> tuple[tuple[Holding, ...], list[Short]]:
+    """These holdings with the names of their units, in a named pool; and what is short."""
+    found: list[Holding] = []
+    short: list[Short] = []
+    at = _besides(at, found)
+    for each in _picky_first(holdings, at, asker):
+        domain = at(each.key)
+        closed = at(domain_key(each.pool, each.place)).closed
+        room = 0 if closed or domain.capacity is None else _room(each, at, asker)
+        units = names(each, domain, at, asker) if room >= each.count else None
+        if units is None:
+            certain = wants_of(each, at, asker)
+            these = certain is not None and bool(certain.units)
+            short.append(Short(each, room if room < each.count else 0, domain.capacity, these))
+        else:
+            found.append(replace(each, units=units))
+    return tuple(sorted(found, key=lambda each: (each.pool, each.domain, each.claim))), short
+
+
+def names(holding: Holding, domain: Domain, at: At, asker: Asker) -> tuple[str, ...] | None:
+    """Names for the holding's units, None where there are not as many; () where units have none.
+
+    A PoolClaim gets those it wants, or first those that it had; an owner's pod first those kept for it.
+    """
+    if domain.units is None or holding.bound:
+        return ()
+    there = Units.of(domain.units)
+    held = _held(holding, domain, asker)
+    wants = wants_of(holding, at, asker)
+    if wants is not None and wants.units:
+        mine = tuple(unit for unit in wants.units if unit in there)
+        return mine if len(mine) == holding.count and held.isdisjoint(mine) else None
+    kept = (unit for left in domain.left if left.owner in asker.owners for unit in left.units)
+    liked = () if wants is None else wants.had
+    found = there.free(holding.count, held, (*liked, *kept))
+    return found if len(found) == holding.count else None
+
+
+def wants_of(holding: Holding, at: At, asker: Asker) -> Wants | None:
+    """What the PoolClaim that the holding is for wants; None where it is for none, or there is none."""
+    if not holding.claim:
+        return None
+    return at(domain_key(holding.pool, f"{POOL_CLAIM}{asker.namespace}/{holding.claim}")).wants
+
+
+def _picky_first(holdings: Iterable[Holding], at: At, asker: Asker) -> list[Holding]:
+    """Those first that can't have just any unit, or one of them would be given to the others."""
+    wants = {each: wants_of(each, at, asker) for each in holdings}
+    return sorted(wants, key=lambda each: 2 if (found := wants[each]) is None else 1 - bool(found.units))
+
+
+def _besides(at: At, holdings: Sequence[Holding]) -> At:
+    """The documents with these holdings of the same claim in them: two of its holdings may be of one."""
+
+    def found(key: str) -> Domain:
+        mine = tuple(each for each in holdings if each.key == key)
+        if not mine:
+            return at(key)
+        beside = Claim(uid="", namespace="", name="", node="", holdings=mine)
+        return replace(at(key), claims={**at(key).claims, "": beside})
+
+    return found
+
+
+def _room(holding: Holding, at: At, asker: Asker) -> int:
+    """Units that the asker may have there, those with them that it holds already."""
+    domain = at(holding.key)
+    mine = domain.claims.get(asker.uid)
+    own = 0 if mine is None else sum(each.count for each in mine.holdings if each.key == holding.key)
+    return domain.room(holding.pool, holding.domain, asker.owners, asker.now, own)
+
+
+def _fits(holding: Holding, at: At, asker: Asker) -> int:
+    """The same, but no more than are asked, and than there are names for."""
+    room = min(holding.count, _room(holding, at, asker))
+    domain = at(holding.key)
+    if not room or domain.units is None or holding.bound:
+        return room
+    held = _held(holding, domain, asker)
+    return len(Units.of(domain.units).free(room, held))
+
+
+def _held(holding: Holding, domain: Domain, asker: Asker) -> set[str]:
+    """Names of units that the asker can't have."""
+    held = domain.held(holding.pool, holding.domain)
+    return held | {unit for left in domain.left if left.bars(asker.owners, asker.now) for unit in left.units}
+
+
+def _parts(holding: Holding, count: int, at: At, asker: Asker) -> list[Holding] | None:
+    """The holding in one stripe with enough room, else over as many as it takes; None if there is too little.
+
+    Each pod begins at another stripe, so that many at once seldom want the same document.
+    """
+    start = _first(asker.uid, count)
+    stripes = [_in(holding, (start + number) % count) for number in range(count)]
+    wants = wants_of(holding, at, asker)
+    if wants is not None and wants.units:
+        return _with_units(wants.units, stripes, at, asker)
+    had = () if wants is None or len(wants.had) != holding.count else wants.had
+    if had and (again := _with_units(had, stripes, at, asker)) is not None:
+        return again
+    kept = [each for each in stripes if any(left.owner in asker.owners for left in at(each.key).left)]
+    rooms: dict[Holding, int] = {}
+    for each in (*kept, *stripes):  # one look as a rule: with thousands of claims each is dear
+        rooms[each] = _fits(each, at, asker)
+        if rooms[each] >= holding.count:
+            return [each]
+    return _over(holding, rooms)
+
+
+def _over(holding: Holding, rooms: Mapping[Holding, int]) -> list[Holding] | None:
+    """The holding over several stripes."""
+    found, left = [], holding.count
+    for each, room in rooms.items():
+        if room and left:
+            found.append(replace(each, count=min(room, left)))
+            left -= found[-1].count
+    return None if left else found
+
+
+def _with_units(
+    units: Sequence[str], stripes: Sequence[Holding], at: At, asker: Asker
+) -> list[Holding] | None:
+    """The stripes that have these very units; None where one of them is in none, or there is no room."""
+    found = []
+    for each in stripes:
+        domain = at(each.key)
+        there, held = Units.of(domain.units or ()), _held(each, domain, asker)
+        mine = sum(unit in there and unit not in held for unit in units)
+        if mine:
+            found.append(replace(each, count=mine))
+    enough = sum(each.count for each in found) == len(units)
+    return found if enough and all(each.count <= _room(each, at, asker) for each in found) else None
+
+
+def _noted(holding: Holding, count: int, at: At, asker: Asker) -> list[Holding]:
+    """The holding in the stripes that list its units, and those that are in none where they may be."""
+    found, left = [], holding.units
+    for each in (_in(holding, number) for number in range(count)):
+        there = Units.of(at(each.key).units or ())
+        mine = tuple(unit for unit in left if unit in there)
+        if mine:
+            found.append(replace(each, count=len(mine), units=mine))
+            left = tuple(unit for unit in left if unit not in mine)
+    rest = holding.count - sum(each.count for each in found)
+    more = replace(_in(holding, _first(asker.uid, count)), count=rest, units=left)
+    return [*found, more] if rest else found
+
+
+def _free(holding: Holding, head: Domain, at: At, asker: Asker) -> int:
+    return sum(_room(_in(holding, number), at, asker) for number in range(head.stripes))
+
+
+def _in(holding: Holding, number: int) -> Holding:
+    return replace(holding, domain=stripe(holding.domain, number))
+
+
+def _first(uid: str, count: int) -> int:
+    return zlib.crc32(uid.encode()) % count

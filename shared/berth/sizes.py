@@ -1,0 +1,172 @@
+"""How large a domain's documents are: a plain one's capacity, and how a domain is cut into stripes; pure.
+Capacities never move claims: what pods hold stays in the document where it is."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from berth.decisions import Capacity, CapacityChange, amount
+from berth.documents import Domain, stripe
+from berth.policy.units import Units
+from berth.room import MOST_STRIPES, STRIPE
+
+
+class Part(NamedTuple):
+    """One stripe while its domain is cut: what pods use of it, and its units' names in a named pool."""
+
+    domain: Domain
+    used: int
+    held: Units
+    units: Units | None = None
+
+    @property
+    def most(self) -> int | None:
+        """Units that it could give by their names; None where they have none."""
+        return None if self.units is None else self.units.size - self.units.shared(self.held).size
+
+
+def plain(domain: Domain, capacity: Capacity) -> Domain:
+    """A domain that is one document, with this capacity."""
+    units = capacity if isinstance(capacity, tuple) else None
+    return replace(domain, capacity=None if capacity is None else amount(capacity), units=units)
+
+
+def stripes_for(capacity: Capacity, before: int = 0) -> int:
+    """How many stripes a domain of this capacity has; a stripe once made stays."""
+    return max(before, 1, min(MOST_STRIPES, -(-amount(capacity) // STRIPE)))
+
+
+def unlisted(part: Domain, units: Iterable[str]) -> bool:
+    """Whether some of these units are not of this stripe any more."""
+    if part.units is None:
+        return False
+    there = Units.of(part.units)
+    return any(unit not in there for unit in units)
+
+
+def uneven(pool: str, name: str, part: Domain) -> bool:
+    """Whether a stripe has more room than units to give."""
+    if part.units is None:
+        return False
+    there, held = Units.of(part.units), Units.parse(part.held(pool, name))
+    return (part.capacity or 0) - part.used(pool, name) > there.without(held).size
+
+
+def narrowed(change: CapacityChange) -> CapacityChange | None:
+    """The part of a change that takes names away, if there is one."""
+    if not isinstance(change.before, tuple):
+        return None
+    if not isinstance(change.after, tuple):
+        return change
+    kept = Units.of(change.before).shared(Units.of(change.after)).entries()
+    return None if kept == change.before else change._replace(after=kept)
+
+
+def rest_of(change: CapacityChange, done: Iterable[CapacityChange]) -> CapacityChange:
+    """What is left of a change."""
+    before = next((each.after for each in done if each.which == change.which), change.before)
+    return change._replace(before=before)
+
+
+def not_elsewhere(
+    changes: Iterable[CapacityChange], documents: Mapping[str, Mapping[str, Domain]]
+) -> list[CapacityChange]:
+    """The changes without names that another domain still lists, or that a pod holds there; `documents` are
+    the domains and stripes of each pool."""
+    listed, held = {}, {}
+    for pool, domains in documents.items():
+        listed[pool] = Units().joined(
+            Units.of(unit for each in domains.values() for unit in each.units or ())
+        )
+        held[pool] = {
+            unit: name.partition("#")[0] for name, each in domains.items() for unit in each.held(pool, name)
+        }
+    return [_without(each, listed.get(each.pool, Units()), held.get(each.pool, {})) for each in changes]
+
+
+def _without(change: CapacityChange, listed: Units, held: Mapping[str, str]) -> CapacityChange:
+    if not isinstance(change.after, tuple):
+        return change
+    after = fresh = Units.of(change.after)
+    if isinstance(change.before, tuple):
+        fresh = after.without(Units.of(change.before))
+    others = [unit for unit, place in held.items() if place != change.domain]
+    barred = listed.joined(Units.parse(others)).shared(fresh)
+    return change._replace(after=after.without(barred).entries())
+
+
+def cut(
+    pool: str, name: str, head: Domain, stripes: Sequence[Domain], capacity: Capacity
+) -> dict[str, Domain]:
+    """The head and stripes, by their names, that change when the domain gets this capacity.
+
+    What pods use is never cut off: while they use more than there is, the head is closed, and the stripes
+    keep what they have.
+    """
+    if capacity is None:
+        return _withdrawn(name, head, stripes)
+    count = stripes_for(capacity, len(stripes))
+    before = [*stripes, *[Domain()] * (count - len(stripes))]
+    parts = [_part(pool, stripe(name, number), each) for number, each in enumerate(before)]
+    named = isinstance(capacity, tuple)
+    if isinstance(capacity, tuple):
+        parts = _listed(parts, Units.of(capacity))
+    total, used = amount(capacity), sum(part.used for part in parts)
+    closed = used > total
+    sizes = [part.domain.capacity or 0 for part in parts] if closed else _shared_out(parts, total - used)
+    new = {name: replace(plain(head, capacity), stripes=count, closed=closed)}
+    for number, (part, size) in enumerate(zip(parts, sizes, strict=True)):
+        units = part.units.entries() if named and part.units is not None else None
+        new[stripe(name, number)] = replace(part.domain, capacity=size, units=units)
+    old = {name: head, **{stripe(name, number): each for number, each in enumerate(stripes)}}
+    return {each: domain for each, domain in new.items() if old.get(each) != domain}
+
+
+def _withdrawn(name: str, head: Domain, stripes: Sequence[Domain]) -> dict[str, Domain]:
+    """No share of the pool any more. The head goes with its last claim."""
+    count = len(stripes) if any(each.claims for each in stripes) else 0
+    changed = {stripe(name, number): plain(each, None) for number, each in enumerate(stripes)}
+    return {name: replace(plain(head, None), closed=False, stripes=count), **changed}
+
+
+def _part(pool: str, name: str, domain: Domain) -> Part:
+    return Part(domain, domain.used(pool, name), Units.parse(domain.held(pool, name)))
+
+
+def _listed(parts: Sequence[Part], whole: Units) -> list[Part]:
+    """A unit stays in its stripe, and above all in that where a pod holds it; one that is new goes where
+    there is room."""
+    kept = []
+    for number, part in enumerate(parts):
+        units = Units.of(part.domain.units or ()).joined(part.held).shared(whole)
+        for other in (*parts[:number], *parts[number + 1 :]):
+            units = units.without(other.held)
+        kept.append(units)
+    fresh = whole
+    for units in kept:
+        fresh = fresh.without(units)
+    size = max(STRIPE, -(-whole.size // len(parts)))
+    found = []
+    for part, units in zip(parts, kept, strict=True):
+        more, fresh = fresh.take(size - units.size)
+        found.append(part._replace(units=units.joined(more)))
+    return found
+
+
+def _shared_out(parts: Sequence[Part], free: int) -> list[int]:
+    """Each stripe's capacity: what is used there, and its part of what is free; few of them change."""
+    size = max(STRIPE, -(-(free + sum(part.used for part in parts)) // len(parts)))
+    most = [max(0, size - part.used) if part.most is None else part.most for part in parts]
+    had = [max(0, (part.domain.capacity or 0) - part.used) for part in parts]
+    now = [min(pair) for pair in zip(most, had, strict=True)]
+    while (over := sum(now) - free) > 0:
+        largest = max(range(len(now)), key=now.__getitem__)
+        now[largest] -= min(over, max(1, now[largest] // 2))
+    short = free - sum(now)
+    for number in reversed(range(len(now))):
+        more = min(short, most[number] - now[number])
+        now[number] += more
+        short -= more
+    now[-1] += short
+    return [part.used + more for part, more in zip(parts, now, strict=True)]

@@ -1,0 +1,166 @@
+"""How a domain is cut into stripes, whatever it was before: nothing is lost, or written for nothing."""
+
+from collections.abc import Iterator, Mapping
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from berth import sizes
+from berth.decisions import Capacity, CapacityChange
+from berth.documents import Claim, Domain, Holding, stripe
+from berth.policy.units import Units
+
+NAMES = [f"u{number}" for number in range(12)]
+SIZE = 4  # units of a stripe, so that a handful is in several
+
+Documents = Mapping[str, Domain]
+
+
+@pytest.fixture(autouse=True)
+def small() -> Iterator[None]:
+    with mock.patch.object(sizes, "STRIPE", SIZE):
+        yield
+
+
+def a_claim(uid: str, number: int, count: int, units: tuple[str, ...] = ()) -> Claim:
+    held = (Holding("p", stripe("d", number), count, units),)
+    return Claim(uid=uid, namespace="n", name=uid, node="n1", holdings=held, state="bound")
+
+
+def cut(documents: Documents, capacity: Capacity) -> dict[str, Domain]:
+    """All documents after the domain got this capacity; what was written is checked to have changed."""
+    count = documents["d"].stripes
+    stripes = [documents[stripe("d", number)] for number in range(count)]
+    changed = sizes.cut("p", "d", documents["d"], stripes, capacity)
+    assert all(documents.get(name) != domain for name, domain in changed.items())
+    return {**documents, **changed}
+
+
+def of(documents: Documents) -> dict[str, Domain]:
+    return {stripe("d", each): documents[stripe("d", each)] for each in range(documents["d"].stripes)}
+
+
+def used(documents: Documents) -> int:
+    return sum(each.used("p", name) for name, each in of(documents).items())
+
+
+def held(documents: Documents) -> list[str]:
+    return [unit for name, each in of(documents).items() for unit in each.held("p", name)]
+
+
+def check(documents: Documents, total: int) -> None:
+    head, stripes = documents["d"], of(documents)
+    assert head.closed == (used(documents) > total)
+    assert (head.capacity, len(stripes)) == (total, head.stripes)
+    if not head.closed:
+        assert sum(each.capacity or 0 for each in stripes.values()) == total
+        assert all(each.used("p", name) <= (each.capacity or 0) for name, each in stripes.items())
+    assert cut(documents, head.size) == documents
+
+
+def filled(documents: Documents, wishes: list[int]) -> dict[str, Domain]:
+    """Claims where there is room, one after the other."""
+    found = dict(documents)
+    for number, wish in enumerate(wishes):
+        which = wish % found["d"].stripes
+        name = stripe("d", which)
+        domain = found[name]
+        if not domain.room("p", name) or found["d"].closed:
+            continue
+        free = Units.of(domain.units or ()).free(1, domain.held("p", name))
+        assert domain.units is None or free
+        uid = f"{len(domain.claims)}-{number}-{len(found)}"
+        found[name] = Domain(
+            domain.capacity, {**domain.claims, uid: a_claim(uid, which, 1, free)}, domain.units, domain.left
+        )
+    return found
+
+
+def emptied(documents: Documents, gone: int) -> dict[str, Domain]:
+    """Without every so-manieth claim."""
+    found = dict(documents)
+    for name, domain in of(documents).items():
+        left = {
+            uid: claim for number, (uid, claim) in enumerate(domain.claims.items()) if (number + 1) % gone
+        }
+        found[name] = Domain(domain.capacity, left, domain.units, domain.left)
+    return found
+
+
+WISHES = st.lists(st.integers(0, 9), max_size=30)
+STEPS = st.lists(st.tuples(st.integers(0, 40), WISHES, st.integers(1, 4)), min_size=1, max_size=5)
+LISTS = st.lists(
+    st.tuples(st.sets(st.sampled_from(NAMES)), WISHES, st.integers(1, 4)), min_size=1, max_size=5
+)
+
+
+@given(STEPS)
+def test_the_stripes_parts_are_the_capacity_and_never_less_than_what_is_used(
+    steps: list[tuple[int, list[int], int]],
+) -> None:
+    documents: Documents = {"d": Domain()}
+    for capacity, wishes, gone in steps:
+        before = used(documents)
+        documents = cut(documents, capacity)
+        assert used(documents) == before
+        check(documents, capacity)
+        documents = filled(documents, wishes)
+        check(documents, capacity)
+        documents = emptied(documents, gone)
+
+
+@given(LISTS)
+def test_each_unit_is_in_one_stripe_and_where_it_is_held(
+    steps: list[tuple[set[str], list[int], int]],
+) -> None:
+    documents: Documents = {"d": Domain()}
+    for wanted, wishes, gone in steps:
+        capacity = Units.parse(sorted(wanted)).entries()
+        documents = cut(documents, capacity)
+        check(documents, len(capacity))
+        listed = [unit for each in of(documents).values() for unit in each.units or ()]
+        assert sorted(listed) == sorted(capacity)
+        for name, domain in of(documents).items():
+            assert domain.held("p", name) & set(capacity) <= set(domain.units or ())
+        documents = filled(documents, wishes)
+        assert len(held(documents)) == len(set(held(documents)))
+        documents = emptied(documents, gone)
+
+
+@given(STEPS)
+def test_a_domain_that_goes_keeps_its_claims_and_gives_nothing(
+    steps: list[tuple[int, list[int], int]],
+) -> None:
+    documents: Documents = {"d": Domain()}
+    for capacity, wishes, _ in steps:
+        documents = filled(cut(documents, capacity), wishes)
+    before = used(documents)
+    stripes = of(documents)
+    gone = {**documents, **sizes.cut("p", "d", documents["d"], list(stripes.values()), None)}
+    assert (used(gone), gone["d"].capacity) == (before, None)
+    assert all(gone[name].room("p", name) == 0 for name in stripes)
+    assert all(gone[name].empty for name in stripes if not gone[name].claims)
+    if before:
+        back = cut(gone, 40)
+        assert used(back) == before
+        check(back, 40)
+
+
+def test_names_leave_the_list_they_were_in_before_another_gets_them() -> None:
+    narrow = CapacityChange("p", "a", ("x", "y"), ("y", "z"))
+    assert sizes.narrowed(narrow) == narrow._replace(after=("y",))
+    assert sizes.narrowed(narrow._replace(after=None)) == narrow._replace(after=None)
+    assert sizes.narrowed(narrow._replace(after=("y", "x", "z"))) is None
+    assert sizes.narrowed(CapacityChange("p", "a", None, ("x",))) is None
+    assert sizes.rest_of(narrow, [narrow._replace(after=("y",))]).before == ("y",)
+
+
+def test_a_name_that_another_domain_lists_or_a_pod_holds_there_is_not_given() -> None:
+    holder = a_claim("u", 0, 1, ("held",))
+    documents = {"a": Domain(1, units=("listed",)), "d#0": Domain(0, {"u": holder}, ()), "b": Domain(0)}
+    wanted = CapacityChange("p", "b", (), ("listed", "held", "free"))
+    assert sizes.not_elsewhere([wanted], {"p": documents})[0].after == ("free",)
+    own = CapacityChange("p", "d", (), ("held", "free"))
+    assert sizes.not_elsewhere([own], {"p": documents})[0].after == ("held", "free")
