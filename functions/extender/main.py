@@ -1,4 +1,4 @@
-"""kube-scheduler's calls under one URL: /filter, /prioritize and /bind, with any path before them.
+"""kube-scheduler's calls under one URL: /filter, /prioritize, /preempt and /bind, with any path before them.
 Run it: functions-framework --source functions/extender/main.py --target extender"""
 
 import functions_framework

@@ -1,4 +1,4 @@
-"""Node and Pool events: take capacities from the cluster as it is.
+"""Events of nodes, Pools and PoolClaims: take capacities from the cluster; POST /external, with the token.
 Run it: functions-framework --source functions/inventory/main.py --target inventory"""
 
 import functions_framework
@@ -7,7 +7,7 @@ from flask import Request
 from berth.serve import Response, serve
 from berth.verbs import inventory as verb
 
-answer = serve(verb.endpoint)
+answer = serve(verb.router)
 
 
 @functions_framework.http

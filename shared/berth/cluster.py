@@ -1,4 +1,4 @@
-"""What Berth asks of the Kubernetes API about a cluster: pods, nodes, Bindings, a pod's condition, Pools.
+"""What Berth asks of the Kubernetes API: pods, nodes, Bindings, a pod's condition, Pools, PoolClaims.
 It decides nothing: what an answer means for a claim is the caller's."""
 
 import threading
@@ -11,7 +11,7 @@ import msgspec
 from berth.apiserver import ApiServer, Client, configured
 from berth.errors import ClusterRefusedError, ClusterUnavailableError
 from berth.objects import Node, NodeList, Pod, PodList
-from berth.paths import node_path, pod_path, with_query
+from berth.paths import POOL_CLAIMS, POOLS, node_path, pod_path, pool_claim_path, with_query
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ _WATCH_SECONDS = 240
 _KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
 _IDENTITY_SECONDS = 1.0  # within bind's deadline
 _MERGE = "application/merge-patch+json"
-_POOLS = "/apis/berth.dev/v1alpha1/pools"
+_APPLY = "application/apply-patch+yaml"
 
 _pod = msgspec.json.Decoder(Pod)
 _node = msgspec.json.Decoder(Node)
@@ -40,6 +40,7 @@ class _Event(msgspec.Struct):
 
 
 _any = msgspec.json.Decoder(_Any)
+_whole = msgspec.json.Decoder(dict[str, Any])
 _event = msgspec.json.Decoder(_Event)
 
 
@@ -71,6 +72,10 @@ class Cluster:
     def node(self, name: str, timeout: float = DEFAULT_TIMEOUT) -> Node | None:
         """The node as it is now (a consistent read), or None."""
         return self._get(_node, node_path(name), timeout)
+
+    def set_node_status(self, name: str, status: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Merge this into the node's status; None takes a field away."""
+        self._server.call("PATCH", f"{node_path(name)}/status", timeout, {"status": status}, _MERGE)
 
     def pods(self, timeout: float = DEFAULT_TIMEOUT) -> list[Pod]:
         """All pods, as of one moment at or after the call."""
@@ -126,19 +131,21 @@ class Cluster:
 
     def pools(self, timeout: float = DEFAULT_TIMEOUT) -> list[dict[str, Any]] | None:
         """Pool objects as documents; None where the cluster serves no such resource."""
-        try:
-            found = _decode(_any, self._server.call("GET", _POOLS, timeout))
-        except ClusterRefusedError as error:
-            if error.status == 404:
-                return None
-            raise
-        return [{"apiVersion": "berth.dev/v1alpha1", "kind": "Pool", **item} for item in found.items or ()]
+        return self._documents(POOLS, "Pool", timeout)
 
     def apply_pool(self, document: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
         """Create the Pool object or make it so (server-side apply, as berth)."""
-        path = f"{_POOLS}/{document['metadata']['name']}"
-        path = with_query(path, {"fieldManager": "berth", "force": "true"})
-        self._server.call("PATCH", path, timeout, document, "application/apply-patch+yaml")
+        self._apply(f"{POOLS}/{document['metadata']['name']}", document, timeout)
+
+    def patch_pool(
+        self, pool: Mapping[str, Any], spec: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT
+    ) -> None:
+        """Merge these fields into the Pool object's spec, None takes one away; 409, a ClusterRefusedError, if
+        it was written since `pool` was read."""
+        meta = pool["metadata"]
+        body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "spec": spec}
+        path = with_query(f"{POOLS}/{meta['name']}", {"fieldManager": "berth"})
+        self._server.call("PATCH", path, timeout, body, _MERGE)
 
     def set_pool_status(
         self, pool: Mapping[str, Any], status: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT
@@ -147,7 +154,33 @@ class Cluster:
         was read."""
         meta = pool["metadata"]
         body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": status}
-        self._server.call("PATCH", f"{_POOLS}/{meta['name']}/status", timeout, body, _MERGE)
+        self._server.call("PATCH", f"{POOLS}/{meta['name']}/status", timeout, body, _MERGE)
+
+    def poolclaims(self, timeout: float = DEFAULT_TIMEOUT) -> list[dict[str, Any]] | None:
+        """PoolClaim objects of all namespaces as documents; None where the cluster serves none."""
+        return self._documents(POOL_CLAIMS, "PoolClaim", timeout)
+
+    def pool_claim(
+        self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT
+    ) -> dict[str, Any] | None:
+        """The PoolClaim as it is now (a consistent read), or None."""
+        return self._get(_whole, pool_claim_path(namespace, name), timeout)
+
+    def apply_pool_claim(self, document: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Create the PoolClaim object or make it so (server-side apply, as berth)."""
+        meta = document["metadata"]
+        self._apply(pool_claim_path(meta["namespace"], meta["name"]), document, timeout)
+
+    def set_pool_claim_status(
+        self, document: Mapping[str, Any], status: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT
+    ) -> None:
+        """Make the PoolClaim object's status this one and nothing besides; 409, a ClusterRefusedError, if it
+        was written since `document` was read."""
+        meta = document["metadata"]
+        gone = dict.fromkeys(document.get("status") or ())
+        body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": {**gone, **status}}
+        path = f"{pool_claim_path(meta['namespace'], meta['name'])}/status"
+        self._server.call("PATCH", path, timeout, body, _MERGE)
 
     def create(self, path: str, document: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
         """Create one object in a collection."""
@@ -180,6 +213,17 @@ class Cluster:
                     return
                 if event.type != "BOOKMARK":
                     yield event.type, event.object
+
+    def _documents(self, path: str, kind: str, timeout: float) -> list[dict[str, Any]] | None:
+        """Objects of our own kinds, whose list names neither apiVersion nor kind; None: no such resource."""
+        found = self._get(_any, path, timeout)
+        if found is None:
+            return None
+        return [{"apiVersion": "berth.dev/v1alpha1", "kind": kind, **item} for item in found.items or ()]
+
+    def _apply(self, path: str, document: Mapping[str, Any], timeout: float) -> None:
+        target = with_query(path, {"fieldManager": "berth", "force": "true"})
+        self._server.call("PATCH", target, timeout, document, _APPLY)
 
     def _get(self, decoder: msgspec.json.Decoder[T], path: str, timeout: float) -> T | None:
         try:

@@ -1,4 +1,4 @@
-"""functions/extender: filter, prioritize and bind under one URL, on one ledger with one View.
+"""functions/extender: all four verbs under one URL, on one ledger with one View.
 For a scheduler with managedResources; it imports the kubernetes client, so it starts as slowly as bind."""
 
 from msgspec.structs import replace
@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from berth.http import Router
 from berth.settings import Settings
 from berth.steps.ours import ledger_and_cluster
-from berth.verbs import bind, filter, prioritize  # noqa: A004 - the verb's name
+from berth.verbs import bind, filter, preempt, prioritize  # noqa: A004 - the verb's name
 
 _ALIASES = {"predicates": "filter", "priorities": "prioritize"}  # as kube-scheduler's own examples call them
 
@@ -17,6 +17,7 @@ def router(settings: Settings) -> Router:
     verbs = (
         filter.on(ledger, settings),
         prioritize.on(ledger, settings),
+        preempt.on(ledger, settings),
         bind.on(ledger, cluster, settings),
     )
     found = {verb.name: replace(verb, name=f"extender/{verb.name}") for verb in verbs}

@@ -47,14 +47,18 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Router(msgspec.Struct, frozen=True, kw_only=True):
-    """One function that serves several endpoints, chosen by the last part of the path, in its very case."""
+    """One function that serves several endpoints, chosen by the last part of the path, in its very case.
+
+    `default` answers on all other paths; without one they are not there.
+    """
 
     name: str
     endpoints: Mapping[str, Endpoint]
     health: Callable[[], None]
+    default: Endpoint | None = None
 
     def at(self, path: str) -> Endpoint | None:
-        return self.endpoints.get(path.rstrip("/").rpartition("/")[2])
+        return self.endpoints.get(path.rstrip("/").rpartition("/")[2], self.default)
 
     @property
     def paths(self) -> str:

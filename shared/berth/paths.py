@@ -6,6 +6,10 @@ from urllib.parse import quote, urlencode
 
 from berth.errors import BadInputError
 
+BERTH_API = "/apis/berth.dev/v1alpha1"
+POOLS = f"{BERTH_API}/pools"
+POOL_CLAIMS = f"{BERTH_API}/poolclaims"
+
 
 def pod_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{_segment(namespace)}/pods/{_segment(name)}"
@@ -13,6 +17,10 @@ def pod_path(namespace: str, name: str) -> str:
 
 def node_path(name: str) -> str:
     return f"/api/v1/nodes/{_segment(name)}"
+
+
+def pool_claim_path(namespace: str, name: str) -> str:
+    return f"{BERTH_API}/namespaces/{_segment(namespace)}/poolclaims/{_segment(name)}"
 
 
 def with_query(path: str, query: Mapping[str, str]) -> str:

@@ -6,8 +6,9 @@ field names; older ones and most examples send lower case, and Go decodes any ca
 it answers with Go's names.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import filterfalse
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -60,9 +61,51 @@ class BindingCall(
     node: str
 
 
+class Victims(msgspec.Struct, frozen=True):
+    """The pods, by UID, that kube-scheduler would evict on a node."""
+
+    uids: tuple[str, ...]
+    violations: int = 0  # of PodDisruptionBudgets
+
+
+class PreemptionCall(msgspec.Struct, frozen=True):
+    """The pod that waits, and kube-scheduler's candidates: the victims on each node."""
+
+    pod: Pod
+    victims: Mapping[str, Victims]
+
+
+class Refused(dict[str, str]):
+    """Why nodes can't take the pod. Those in `resolvable` might, if pods there were gone."""
+
+    def __init__(
+        self, texts: Mapping[str, str] = MappingProxyType({}), resolvable: Collection[str] = ()
+    ) -> None:
+        super().__init__(texts)
+        self.resolvable = resolvable
+
+
+class _Identified(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
+class _PodShell(msgspec.Struct, frozen=True):
+    metadata: _Identified = _Identified()
+
+
+class _Victims(msgspec.Struct, frozen=True):
+    pods: list[msgspec.Raw] | None = None
+    numpdbviolations: int = 0
+
+
 _args = msgspec.json.Decoder(_Args)
 _folded = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _shell = msgspec.json.Decoder(_NodeShell)
+_pod = msgspec.json.Decoder(Pod)
+_by_node = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
+_victims = msgspec.json.Decoder(_Victims)
+_identified = msgspec.json.Decoder(_Identified)
+_whole_pod = msgspec.json.Decoder(_PodShell)
 _encoder = msgspec.json.Encoder()
 
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -98,11 +141,48 @@ def binding(body: bytes) -> BindingCall:
     return call
 
 
-def filter_answer(call: Candidates, refused: Mapping[str, str]) -> bytes:
+def preemption(body: bytes) -> PreemptionCall:
+    """Decode a preempt call (ExtenderPreemptionArgs), its victims in full or by UID. Raises BadInputError."""
+    fields = _decode(_folded, _fold(body, {}))
+    if "pod" not in fields:
+        raise BadInputError("not a call that kube-scheduler makes: it names no Pod")
+    found = {}
+    for key, by_uid in (("nodenametometavictims", True), ("nodenametovictims", False)):
+        by_node = _decode(_by_node, fields[key]) if key in fields else None
+        if by_node is not None:
+            found = {node: _victims_of(node, raw, by_uid) for node, raw in by_node.items()}
+            break
+    return PreemptionCall(_decode(_pod, fields["pod"]), found)
+
+
+def preemption_answer(victims: Mapping[str, Victims]) -> bytes:
+    """ExtenderPreemptionResult, always by UID. A node without victims would fail the whole preemption."""
+    meta = {
+        node: {"Pods": [{"UID": uid} for uid in found.uids], "NumPDBViolations": found.violations}
+        for node, found in victims.items()
+        if found.uids
+    }
+    return _encoder.encode({"NodeNameToMetaVictims": meta})
+
+
+def _victims_of(node: str, body: msgspec.Raw, by_uid: bool) -> Victims:
+    found = _decode(_victims, _fold(body, {}))
+    pods = found.pods or ()
+    uids = (
+        [_decode(_identified, _fold(pod, {})).uid for pod in pods]
+        if by_uid
+        else [_decode(_whole_pod, pod).metadata.uid for pod in pods]
+    )
+    if not all(uids):
+        raise BadInputError(f"not a call that kube-scheduler makes: a victim on {node} has no UID")
+    return Victims(tuple(uids), found.numpdbviolations)
+
+
+def filter_answer(call: Candidates, refused: Mapping[str, str], resolvable: Collection[str] = ()) -> bytes:
     """ExtenderFilterResult: the nodes that passed, in the form they were offered in, and why others did not.
 
-    All go to FailedAndUnresolvableNodes: nodes in FailedNodes make kube-scheduler try preemption, which
-    can't help here and requeues the pod without end (facts, 5).
+    All but the resolvable go to FailedAndUnresolvableNodes: nodes in FailedNodes make kube-scheduler try
+    preemption, which can't help there and requeues the pod without end (facts, 5).
     """
     passed = list(filterfalse(refused.__contains__, call.names)) if refused else call.names
     nodes = None
@@ -110,7 +190,11 @@ def filter_answer(call: Candidates, refused: Mapping[str, str]) -> bytes:
         raw = call.raw
         nodes = {"metadata": {}, "items": [raw[name] for name in passed if name in raw]}
     names = passed if call.by_name or call.raw is None else None
-    return _filter_result(nodes, names, refused, "")
+    if not resolvable:
+        return _filter_result(nodes, names, refused, "")
+    final = {name: why for name, why in refused.items() if name not in resolvable}
+    failed = {name: why for name, why in refused.items() if name in resolvable}
+    return _filter_result(nodes, names, final, "", failed)
 
 
 def filter_error(message: str) -> bytes:
@@ -118,12 +202,18 @@ def filter_error(message: str) -> bytes:
     return _filter_result(None, None, {}, message)
 
 
-def _filter_result(nodes: object, names: list[str] | None, refused: Mapping[str, str], error: str) -> bytes:
+def _filter_result(
+    nodes: object,
+    names: list[str] | None,
+    refused: Mapping[str, str],
+    error: str,
+    failed: Mapping[str, str] | None = None,
+) -> bytes:
     return _encoder.encode(
         {
             "Nodes": nodes,
             "NodeNames": names,
-            "FailedNodes": {},
+            "FailedNodes": failed or {},
             "FailedAndUnresolvableNodes": refused,
             "Error": error,
         }
@@ -159,7 +249,7 @@ def _name_of(node: msgspec.Raw) -> str:
     return _decode(_shell, node).metadata.name
 
 
-def _fold(body: bytes, known: Mapping[str, str]) -> bytes:
+def _fold(body: bytes | msgspec.Raw, known: Mapping[str, str]) -> bytes:
     """The same object with its top-level keys in lower case, or as `known` spells them."""
     fields = {key.lower(): value for key, value in _decode(_folded, body).items()}
     return _encoder.encode({known.get(key, key): value for key, value in fields.items()})

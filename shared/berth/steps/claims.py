@@ -3,21 +3,24 @@ A claim says what the ledger gave; whether the pod runs there, only the API serv
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from berth.cluster import Cluster
-from berth.documents import Claim, Holding
+from berth.documents import ORDINARY, Claim, Holding
 from berth.errors import BerthError
 from berth.ledger import Ledger
 from berth.objects import Meta, Pod
+from berth.steps.keeping import release_ended
+from berth.steps.notes import ALLOCATED
+from berth.steps.terms import Asked, Terms, owner_of, terms_of
 
 log = logging.getLogger("berth.claims")
 
-ALLOCATED = "berth.dev/allocated"
 CONDITION = "berth.dev/Waiting"
 BIND_SECONDS = 4.0
 """Bind's deadline over all it does; below 5 s, the least kube-scheduler waits for a bind by default."""
@@ -30,22 +33,29 @@ class Settled(NamedTuple):
     freed: tuple[Holding, ...] = ()
 
 
-def claim_of(pod: Pod, node: str, units: Mapping[str, int], attempt: str = "", since: float = 0.0) -> Claim:
-    """What the pod holds, or is to hold, on that node; a node is its own domain in scope Node."""
+def claim_of(pod: Pod, node: str, terms: Terms, asked: Asked, attempt: str = "", since: float = 0.0) -> Claim:
+    """What the pod is to hold on that node."""
     return Claim(
         uid=pod.metadata.uid,
         namespace=pod.metadata.namespace or "default",
         name=pod.metadata.name,
         node=node,
-        holdings=tuple(Holding(pool, node, count) for pool, count in sorted(units.items())),
+        holdings=terms.holdings(pod, node, asked),
         attempt=attempt,
         since=since,
+        owner=owner_of(pod),
     )
 
 
 def allocated(claim: Claim) -> dict[str, str]:
     """The annotation that lets a lost ledger be rebuilt, and the pod see what it got (design 3)."""
-    return {ALLOCATED: msgspec.json.encode(claim.holdings).decode()}
+    found: dict[tuple[str, str, str], Holding] = {}
+    for each in claim.holdings:
+        if not each.bound:
+            where = (each.pool, each.place, each.claim)
+            before = found.get(where, Holding(each.pool, each.place, 0, (), each.claim))
+            found[where] = replace(before, count=before.count + each.count, units=before.units + each.units)
+    return {ALLOCATED: msgspec.json.encode(list(found.values())).decode()}
 
 
 def condition(
@@ -84,21 +94,31 @@ def settle(ledger: Ledger, cluster: Cluster, claim: Claim, now: float, timeout: 
     """
     pod = fence(cluster, claim, now, timeout)
     if pod is None or pod.finished:
-        return Settled(pod, ledger.release(claim.uid, also=claim.holdings))
+        return Settled(pod, release_ended(ledger, cluster, [claim], claim.uid, pod, also=claim.holdings))
     node = pod.spec.node_name
     if not node:
         return Settled(pod, ledger.cancel(claim))
     try:
-        return Settled(pod, ledger.adopt(moved(claim, node), anew=False, also=claim.holdings) or ())
+        there = moved(claim, node, terms_of(ledger.view()))
+        return Settled(pod, ledger.adopt(there, anew=False, also=claim.holdings) or ())
     except BerthError as error:
         # The pod is bound: that is the answer, and the ledger follows.
         log.warning("pod %s is on %s, and its claim waits for reconcile: %s", claim.label, node, error)
         return Settled(pod)
 
 
-def moved(claim: Claim, node: str) -> Claim:
-    """The same units on another node."""
+def moved(claim: Claim, node: str, terms: Terms) -> Claim:
+    """The same units on another node; names are of the place where they are."""
     if claim.node == node:
         return claim
-    holdings = tuple(Holding(holding.pool, node, holding.count) for holding in claim.holdings)
-    return msgspec.structs.replace(claim, node=node, holdings=holdings)
+    found = claim.logical()
+    holdings = (replace(each, domain=_moved(each.domain, each.pool, claim, node, terms)) for each in found)
+    ordered = sorted(holdings, key=lambda each: (each.pool, each.domain, each.claim))
+    return replace(claim, node=node, holdings=tuple(ordered))
+
+
+def _moved(domain: str, pool: str, claim: Claim, node: str, terms: Terms) -> str:
+    before, after = terms.place(pool, claim.node), terms.place(pool, node)
+    if domain == before:
+        return after
+    return f"{after}{ORDINARY}" if domain == f"{before}{ORDINARY}" else domain

@@ -19,10 +19,11 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from berth.documents import COPY, REBUILD, Epoch, View, decode_epoch, encode
+from berth.documents import COPY, REBUILD, Epoch, decode_epoch, encode
 from berth.errors import BerthError, MovedError
 from berth.steps.patiently import Patient
 from berth.stores.base import EPOCH, Document, Store, Version
+from berth.view import View
 
 _MARKS = (EPOCH, REBUILD)
 _TRIES = 5

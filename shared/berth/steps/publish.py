@@ -5,12 +5,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from berth.cluster import Cluster
-from berth.errors import ClusterRefusedError
+from berth.errors import BadInputError, ClusterRefusedError
 from berth.ledger import Ledger
-from berth.steps.summary import PoolRow, natural, pool_rows
+from berth.policy.pools import parse
+from berth.steps.holders import UnitRow, held_rows
+from berth.steps.summary import DomainRow, PoolRow, natural, pool_rows
 from berth.steps.waiting import listed
+from berth.view import View
 
 _DOMAINS = 50  # the most that a status names (design 3)
+_UNITS = 100
 
 
 def publish(ledger: Ledger, cluster: Cluster, schedulers: Iterable[str]) -> list[str]:
@@ -25,7 +29,7 @@ def publish(ledger: Ledger, cluster: Cluster, schedulers: Iterable[str]) -> list
     found = []
     for pool in pools:
         row = rows.get(pool["metadata"]["name"])
-        if row is None or pool.get("status") == (status := status_of(row)):
+        if row is None or pool.get("status") == (status := {**_observed(pool, view), **status_of(row, view)}):
             continue
         try:
             cluster.set_pool_status(pool, status)
@@ -35,17 +39,44 @@ def publish(ledger: Ledger, cluster: Cluster, schedulers: Iterable[str]) -> list
     return found
 
 
-def status_of(row: PoolRow) -> Mapping[str, Any]:
-    """As a Pool's status has it."""
+def status_of(row: PoolRow, view: View) -> Mapping[str, Any]:
+    """As a Pool's status has it, but for the generation."""
     shown = sorted(row.domains, key=lambda domain: (domain.free, natural(domain.name)))[:_DOMAINS]
+    domains, left = [], _UNITS
+    for each in shown:
+        units = [_unit(held) for held in held_rows(view, row.name, each.name) if held.unit][:left]
+        domains.append({**_counts(each), **({"units": units} if units else {})})
+        left -= len(units)
     return {
         "capacity": row.capacity,
         "used": row.used,
         "free": row.free,
         "waiting": row.waiting or 0,
         "overCommitted": row.over_committed,
-        "domains": [
-            {"name": each.name, "capacity": each.capacity or 0, "used": each.used, "free": each.free}
-            for each in shown
-        ],
+        "domains": domains,
     }
+
+
+def _observed(pool: Mapping[str, Any], view: View) -> Mapping[str, int]:
+    """The Pool's generation if the ledger has taken it over, else the one before: by it inventory knows
+    which events of Pools are news."""
+    meta = pool["metadata"]
+    try:
+        taken = parse([pool], "the cluster")[meta["name"]] == view.pools.get(meta["name"])
+    except BadInputError:
+        taken = False  # what reconcile says as well
+    found = meta.get("generation") if taken else (pool.get("status") or {}).get("observedGeneration")
+    return {} if found is None else {"observedGeneration": found}
+
+
+def _counts(domain: DomainRow) -> dict[str, Any]:
+    return {
+        "name": domain.name,
+        "capacity": domain.capacity or 0,
+        "used": domain.used,
+        "free": domain.free,
+    }
+
+
+def _unit(held: UnitRow) -> dict[str, str]:
+    return {"name": held.unit, "state": held.state, "pod": held.holder}

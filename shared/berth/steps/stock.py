@@ -1,19 +1,25 @@
 """Take stock: Pools from their active source, capacities from the nodes as they are, both into the ledger.
 It frees and wakes nobody; it returns what changed."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
+from msgspec.structs import replace
 
+from berth import sizes
 from berth.cluster import Cluster
-from berth.decisions import CapacityChange
+from berth.decisions import Capacity, CapacityChange
+from berth.documents import NAMESPACE, ORDINARY, POOL_CLAIM, Claim
 from berth.errors import BadInputError, SettingsError
+from berth.keeper import Which
 from berth.ledger import Ledger
 from berth.objects import Node
 from berth.policy import pools as policy
 from berth.policy.pools import Pool
+from berth.policy.units import Units
+from berth.view import View
 
 
 def read_pools(path: Path | None, cluster: Cluster) -> dict[str, Pool]:
@@ -45,27 +51,131 @@ def documents(path: Path) -> list[Any]:
         raise BadInputError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
 
 
-def take_stock(ledger: Ledger, nodes: Callable[[], Iterable[Node]]) -> list[CapacityChange]:
+class Stock(NamedTuple):
+    """What nodes give to Pools: capacities by pool and domain, nodes' places by node and pool, and which
+    domains are in stripes."""
+
+    capacities: dict[Which, Capacity]
+    places: dict[str, dict[str, str]]
+    stripes: set[Which]
+
+    def by_pool(self) -> dict[str, dict[str, str]]:
+        """Nodes' places by pool and node."""
+        found: dict[str, dict[str, str]] = {}
+        for node, places in self.places.items():
+            for pool, domain in places.items():
+                found.setdefault(pool, {})[node] = domain
+        return found
+
+
+def stock_of(pools: Mapping[str, Pool], nodes: Iterable[Node]) -> Stock:
+    """What there is, by these nodes as they are."""
+    found = Stock({}, {}, set())
+    for pool in pools.values():
+        for domain in pool.explicit():
+            _add(found, pool, domain, pool.capacity_of(domain))
+    for node in nodes:
+        found.places[node.metadata.name] = {}
+        for pool in pools.values():
+            _add_node(found, pool, node)
+    return found
+
+
+def take_stock(
+    ledger: Ledger, pools: Mapping[str, Pool], nodes: Callable[[], Iterable[Node]]
+) -> list[CapacityChange]:
     """Set every domain's capacity by all nodes, which are asked for only once it is known what the ledger
     has: so a later look of somebody else's is not undone. A domain whose node is gone loses its capacity."""
     view = ledger.view()
     known = view.capacities()
-    wanted: dict[tuple[str, str], int | None] = dict.fromkeys(known)
-    for node in nodes():
-        wanted |= {(pool.name, node.metadata.name): pool.capacity(node) for pool in view.pools.values()}
-    return ledger.set_capacities(wanted, known)
+    found = stock_of(pools, nodes())
+    before = view.nodes
+    moved = ledger.set_places({**{node: {} for node in before}, **found.places})
+    wanted: dict[Which, Capacity] = {which: None for which in known if not which[1].startswith(POOL_CLAIM)}
+    wanted |= {which: pools[which[0]].limit(which[1][1:]) for which in known if _is_limit(which, pools)}
+    changes = ledger.set_capacities({**wanted, **found.capacities}, known, found.stripes)
+    for node in moved:
+        _follow(ledger, node, before.get(node, {}), found.places.get(node, {}))
+    for which in closed(ledger.view()):
+        ledger.reopen(which)
+    return changes
 
 
 def take_stock_of(ledger: Ledger, name: str, node: Callable[[], Node | None]) -> list[CapacityChange]:
-    """The same for one node; None: it is gone."""
+    """The same for one node; None: it is gone. Domains of several nodes may gain by it; that one has lost its
+    last node, a look at all nodes finds."""
     view = ledger.view()
-    known = {(pool, name): view.capacities().get((pool, name)) for pool in {*view.pools, *view.domains}}
+    known, places = view.capacities(), view.nodes.get(name, {})  # before the look at the node
     found = node()
-    wanted = {
-        (pool, name): view.pools[pool].capacity(found) if found is not None and pool in view.pools else None
-        for pool, _ in known
+    stock = stock_of(view.pools, [] if found is None else [found])
+    own = [which for which in known if which[1] in (name, f"{name}{ORDINARY}")]
+    moved = ledger.set_places({name: stock.places.get(name, {})})
+    changes = ledger.set_capacities({**dict.fromkeys(own), **stock.capacities}, known, stock.stripes)
+    if moved:
+        _follow(ledger, name, places, stock.places.get(name, {}))
+    return changes
+
+
+def closed(view: View) -> list[Which]:
+    """Domains that give less than they have: nothing, because more of them was used than there is, or not all
+    of it, because a stripe has room without units."""
+    found = {
+        (pool, name.partition("#")[0])
+        for pool, domains in view.domains.items()
+        for name, domain in domains.items()
+        if domain.closed or ("#" in name and sizes.uneven(pool, name, domain))
     }
-    return ledger.set_capacities(wanted, known)
+    return sorted(found)
+
+
+def _follow(ledger: Ledger, node: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """What pods use on a node moves with it. A unit with a name stays where that is listed."""
+    view = ledger.view()
+    for claim in view.claims():
+        if claim.node == node and claim.state == "bound":
+            ledger.adopt(_moved(claim, before, after, view.pools), anew=False)
+
+
+def _moved(
+    claim: Claim, before: Mapping[str, str], after: Mapping[str, str], pools: Mapping[str, Pool]
+) -> Claim:
+    holdings = []
+    for each in claim.logical():
+        old, new = before.get(each.pool), after.get(each.pool)
+        counted = each.pool in pools and not pools[each.pool].named
+        for bound in ("", ORDINARY):
+            if old and new and counted and each.domain == f"{old}{bound}":
+                each = replace(each, domain=f"{new}{bound}")
+                break
+        holdings.append(each)
+    ordered = sorted(holdings, key=lambda each: (each.pool, each.domain, each.claim))
+    return replace(claim, holdings=tuple(ordered))
+
+
+def _add_node(found: Stock, pool: Pool, node: Node) -> None:
+    place = pool.place(node)
+    if place is None:
+        return
+    if pool.spec.scope != "Node":
+        found.places[node.metadata.name][pool.name] = place
+    if place:
+        _add(found, pool, place, pool.capacity_of(place, node))
+
+
+def _add(found: Stock, pool: Pool, domain: str, units: int | None) -> None:
+    if units is None:
+        return
+    which = (pool.name, domain)
+    found.capacities[which] = Units.parse(pool.spec.units.get(domain, ())).entries() if pool.named else units
+    ordinary = (pool.name, f"{domain}{ORDINARY}")
+    if pool.spec.reserved is not None:
+        found.capacities[ordinary] = max(0, units - pool.spec.reserved.units)
+    if pool.spec.scope != "Node":
+        found.stripes.update({which, ordinary} & found.capacities.keys())
+
+
+def _is_limit(which: Which, pools: Mapping[str, Pool]) -> bool:
+    return which[1].startswith(NAMESPACE) and which[0] in pools
 
 
 def problems(pools: Iterable[Pool], nodes: Iterable[Node]) -> list[str]:

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from berth.documents import Domain, View
+from berth.documents import Domain
+from berth.policy.free import Free
+from berth.view import View
 
 _NUMBER = re.compile(r"([0-9]+)")
 
@@ -46,23 +48,23 @@ class PoolRow(_Row, frozen=True):
 
 def names(view: View) -> list[str]:
     """The pools that the ledger knows, and those taken away of which pods still hold units."""
-    held = {pool for pool, domains in view.domains.items() if domains}
+    held = {pool for pool in view.domains if view.names(pool)}
     return sorted({*view.pools, *held}, key=natural)
 
 
 def pool_rows(view: View, waiting: Mapping[str, int] | None = None, only: str | None = None) -> list[PoolRow]:
     """Pools by name with their domains; `waiting` is the number of pods by pool, None if it is not known."""
     return [
-        _pool_row(name, view.domains.get(name, {}), None if waiting is None else waiting.get(name, 0))
+        _pool_row(name, view, None if waiting is None else waiting.get(name, 0))
         for name in names(view)
         if only in (None, name)
     ]
 
 
-def _pool_row(name: str, domains: Mapping[str, Domain], waiting: int | None) -> PoolRow:
-    rows = tuple(_domain_row(name, domain, domains[domain]) for domain in sorted(domains, key=natural))
+def _pool_row(pool: str, view: View, waiting: int | None) -> PoolRow:
+    rows = tuple(_domain_row(pool, name, view) for name in sorted(view.names(pool), key=natural))
     return PoolRow(
-        name=name,
+        name=pool,
         capacity=sum(row.capacity or 0 for row in rows),
         used=sum(row.used for row in rows),
         free=sum(row.free for row in rows),
@@ -73,16 +75,21 @@ def _pool_row(name: str, domains: Mapping[str, Domain], waiting: int | None) -> 
     )
 
 
-def _domain_row(pool: str, name: str, domain: Domain) -> DomainRow:
-    used = domain.used(pool, name)
-    reserved = {uid: claim for uid, claim in domain.claims.items() if claim.state == "reserved"}
+def _domain_row(pool: str, name: str, view: View) -> DomainRow:
+    parts = view.parts(pool, name)
+    share = view.free.get(pool, Free()).get(name)
     return DomainRow(
         name=name,
-        capacity=domain.capacity,
-        used=used,
-        free=max(0, (domain.capacity or 0) - used),
-        reserved=Domain(claims=reserved).used(pool, name) if reserved else 0,
+        capacity=None if share is None else share[1],
+        used=sum(domain.used(pool, part) for part, domain in parts.items()),
+        free=0 if share is None else share[0],
+        reserved=sum(_reserved(pool, part, domain) for part, domain in parts.items()),
     )
+
+
+def _reserved(pool: str, name: str, domain: Domain) -> int:
+    reserved = {uid: claim for uid, claim in domain.claims.items() if claim.state == "reserved"}
+    return Domain(claims=reserved).used(pool, name) if reserved else 0
 
 
 def natural(name: str) -> tuple[list[tuple[int, str]], str]:

@@ -2,16 +2,18 @@
 A woken pod may still not fit for reasons that are not ours; so more are woken than there is room for."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 
 from berth.cluster import DEFAULT_TIMEOUT, Cluster
 from berth.decisions import CapacityChange
-from berth.documents import Holding, View
+from berth.documents import Holding
 from berth.errors import ClusterRefusedError
 from berth.ledger import Ledger
 from berth.objects import Pod
-from berth.policy.demand import demand
 from berth.steps.claims import condition
+from berth.steps.terms import Asked, is_ordinary, owners_of, terms_of
+from berth.steps.wants import Wanted
+from berth.view import View
 
 log = logging.getLogger("berth.wake")
 
@@ -24,6 +26,16 @@ def room_in(made: Iterable[Holding | CapacityChange]) -> dict[str, int]:
         if units > 0:
             room[part.pool] = room.get(part.pool, 0) + units
     return room
+
+
+def free_in(view: View, pools: Iterable[str]) -> dict[str, int]:
+    """Units of room by pool, from what is free in these pools, be it for one pod only."""
+    found = {}
+    for pool in pools:
+        free = sum(units for units, _ in view.free.get(pool, {}).values())
+        kept = sum(left.count for domain in view.domains.get(pool, {}).values() for left in domain.left)
+        found[pool] = free + kept
+    return {pool: units for pool, units in found.items() if units}
 
 
 def wake(
@@ -50,7 +62,7 @@ def wake(
         pod for name in schedulers for pod in cluster.unbound_pods(name, max(0.1, left())) if pod.waiting
     ]
     waiting.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or ""))
-    chosen = _could_use(waiting, room, view)[: None if everyone else 2 * sum(room.values()) + 8]
+    chosen = _could_use(waiting, room, view, now)[: None if everyone else 2 * sum(room.values()) + 8]
     woken = 0
     for pod in chosen:
         if (seconds := left()) <= 0:
@@ -59,26 +71,40 @@ def wake(
     return woken
 
 
-def _could_use(pods: Iterable[Pod], room: Mapping[str, int], view: View) -> list[Pod]:
+def _could_use(pods: Iterable[Pod], room: Mapping[str, int], view: View, now: float) -> list[Pod]:
     """Those that ask for a pool that gained room, and fit some domain now."""
-    fits: dict[tuple[tuple[str, int], ...], bool] = {}  # a thousand waiters often ask for the same
+    terms = terms_of(view)
+    fits: dict[Hashable, bool] = {}  # a thousand waiters often ask for the same
     chosen = []
     for pod in pods:
-        asked = demand(pod, view.resources)
-        units = tuple(asked.units.items())
-        if units not in fits:
-            fits[units] = any(pool in room for pool, _ in units) and _fits(units, view)
-        if fits[units] and asked.refusal is None:
+        asked = terms.asked(pod)
+        if asked.refusal is not None or not any(pool in room for pool in asked.units):
+            continue
+        kind = _kind(pod, asked, view)
+        if kind not in fits:
+            fits[kind] = _fits(pod, asked, view, now)
+        if fits[kind]:
             chosen.append(pod)
     return chosen
 
 
-def _fits(units: Iterable[tuple[str, int]], view: View) -> bool:
-    domains = (
-        {name for name, (free, _) in view.free.get(pool, {}).items() if free >= count}
-        for pool, count in units
-    )
-    return bool(set.intersection(*domains))
+def _kind(pod: Pod, asked: Asked, view: View) -> Hashable:
+    """Equal for pods that see the same."""
+    pools = [view.pools[pool] for pool in asked.units]
+    whose = owners_of(pod) if any(pool.spec.sticky for pool in pools) else ()
+    ordinary = tuple(is_ordinary(pool, pod) for pool in pools)
+    claims = tuple(name for name, *_ in asked.claims)
+    return pod.metadata.namespace, tuple(asked.units.items()), claims, whose, ordinary
+
+
+def _fits(pod: Pod, asked: Asked, view: View, now: float) -> bool:
+    """As the pod sees it: what is kept for it is free."""
+    wanted = Wanted(pod, asked, view, now)
+    if wanted.nowhere():
+        return False
+    enough = [(want.places is None, want.free.enough(want.asked)) for want in wanted.wants()]
+    nodes = [found for of_nodes, found in enough if of_nodes]
+    return all(found for _, found in enough) and (not nodes or bool(frozenset.intersection(*nodes)))
 
 
 def _patch(cluster: Cluster, pod: Pod, now: float, seconds: float) -> bool:

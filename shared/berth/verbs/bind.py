@@ -14,6 +14,8 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 
+from msgspec.structs import replace
+
 from berth import wire
 from berth.cluster import Cluster
 from berth.decisions import ElsewhereError, MissingClaimError, SupersededError
@@ -22,15 +24,19 @@ from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableErro
 from berth.http import Endpoint, Reply, for_the_event
 from berth.ledger import Ledger
 from berth.objects import Pod
-from berth.policy.demand import demand, might_ask
+from berth.policy.demand import might_ask
 from berth.settings import Settings
 from berth.steps.claims import BIND_SECONDS, allocated, claim_of, settle
+from berth.steps.keeping import release_ended
 from berth.steps.ours import ledger_and_cluster
+from berth.steps.poolclaims import tell, told_free
+from berth.steps.terms import terms_of
 from berth.steps.wake import room_in, wake
 
 log = logging.getLogger("berth.bind")
 
 _WAKE_SECONDS = 0.8  # on top of BIND_SECONDS, and still below what kube-scheduler waits
+_TELL_SECONDS = 0.5  # for a PoolClaim's status, which is for people
 _SETTLE_SECONDS = 1.5  # kept back from the Binding's time, so that its outcome can be settled
 
 
@@ -73,9 +79,11 @@ class Bind:
         """The pod, to be bound; None if it is on this node already. Raises, and leaves no reservation, if it
         can't be bound to it."""
         pod = self._cluster.pod(call.namespace, call.name, self._left(until, call))
-        held = () if claim is None else claim.holdings
+        held, mine = (() if claim is None else claim.holdings), ([] if claim is None else [claim])
         if pod is None or pod.metadata.uid != call.uid:
-            self._free(self._ledger.release(call.uid, f"{call.namespace}/{call.name}", held), until)
+            label = f"{call.namespace}/{call.name}"
+            freed = release_ended(self._ledger, self._cluster, mine, call.uid, None, label, held)
+            self._free(freed, until)
             raise RefusedError(f"pod {call.namespace}/{call.name} with UID {call.uid} is gone")
         if pod.spec.node_name:
             self._adopt(pod, held, until)
@@ -99,17 +107,18 @@ class Bind:
 
     def _reserve(self, pod: Pod, node: str, mine: Claim | None, until: float) -> Claim | None:
         """The pod's reservation, None if it asks for nothing. Raises RefusedError, ElsewhereError."""
-        units = self._units(pod)
-        if not units:
+        wanted = self._claim(pod, node, self._new_attempt())
+        if wanted is None:
             return None
-        wanted = claim_of(pod, node, units, self._new_attempt(), self._clock())
         try:
-            return self._ledger.reserve(wanted, after=None if mine is None else mine.attempt)
+            claim = self._ledger.reserve(wanted, after=None if mine is None else mine.attempt)
         except SupersededError:
             if mine is not None:
                 # Its Binding was refused, or we would not try again.
                 self._free(self._ledger.cancel(mine), until)
             raise
+        tell(self._cluster, claim, until - self._monotonic() - _SETTLE_SECONDS)
+        return claim
 
     def _bound(self, call: wire.BindingCall, pod: Pod, claim: Claim | None, until: float) -> bool:
         """Make the Binding. True: done; False: the pod has changed, look again; raises if it was refused."""
@@ -147,6 +156,7 @@ class Bind:
     def _confirm(self, claim: Claim) -> None:
         try:
             self._ledger.confirm(claim)
+            tell(self._cluster, replace(claim, state="bound"), _TELL_SECONDS)
         except MissingClaimError as error:
             log.warning("%s", error)
         except BerthError as error:
@@ -158,10 +168,9 @@ class Bind:
         """The pod is bound: its claim belongs on its node, whoever bound it."""
         node = pod.spec.node_name or ""
         try:
-            units = self._units(pod)
-            if not units or pod.finished:
+            claim = None if pod.finished else self._claim(pod, node)
+            if claim is None:
                 return
-            claim = claim_of(pod, node, units)
             freed = self._ledger.adopt(claim, also=held)
             if freed is not None:
                 self._look_again(pod, claim, until)
@@ -175,20 +184,25 @@ class Bind:
         """The pod may have gone, with its event, between the look and the adoption."""
         meta = pod.metadata
         now = self._cluster.pod(meta.namespace or "default", meta.name, _WAKE_SECONDS)
-        if now is None or now.metadata.uid != meta.uid or now.finished:
-            self._free(self._ledger.release(meta.uid, also=claim.holdings), until)
+        there = None if now is None or now.metadata.uid != meta.uid else now
+        if there is None or there.finished:
+            ended = self._ledger, self._cluster, [claim], meta.uid, there
+            self._free(release_ended(*ended, also=claim.holdings), until)
 
-    def _units(self, pod: Pod) -> Mapping[str, int]:
+    def _claim(self, pod: Pod, node: str, attempt: str = "") -> Claim | None:
+        """What the pod is to hold there, None if it asks for nothing. Raises RefusedError."""
         if not might_ask(pod):
-            return {}
-        asked = demand(pod, self._ledger.view().resources)
+            return None
+        terms = terms_of(self._ledger.view())
+        asked = terms.asked(pod)
         if asked.refusal is not None:
             raise RefusedError(asked.refusal)
-        return asked.units
+        return claim_of(pod, node, terms, asked, attempt, self._clock()) if asked.units else None
 
     def _free(self, freed: tuple[Holding, ...], until: float) -> None:
         """Wake who could use what was freed, for a while beyond bind's deadline at most."""
         try:
+            told_free(self._cluster, freed, until + _WAKE_SECONDS - self._monotonic())
             wake(
                 self._ledger,
                 self._cluster,

@@ -3,25 +3,52 @@ The event's own object is not believed; it only says where to look."""
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+import msgspec
 
 from berth import events, wire
 from berth.cluster import Cluster
-from berth.decisions import CapacityChange
+from berth.documents import Holding
 from berth.errors import BadInputError
 from berth.events import Event
-from berth.http import Endpoint, Reply
+from berth.http import Endpoint, Reply, Router
 from berth.ledger import Ledger
 from berth.objects import Node
-from berth.policy.pools import by_resource
 from berth.settings import Settings
 from berth.steps.adopt import adopt
+from berth.steps.external import take_external
+from berth.steps.native import publish_native
 from berth.steps.ours import ledger_and_cluster
+from berth.steps.poolclaims import publish_claims, read_claims, take_claims, told_free
 from berth.steps.publish import publish
-from berth.steps.stock import read_pools, take_stock, take_stock_of
-from berth.steps.wake import room_in, wake
+from berth.steps.stock import read_pools, stock_of, take_stock, take_stock_of
+from berth.steps.terms import Terms
+from berth.steps.wake import free_in, room_in, wake
+from berth.verbs import external
 
 log = logging.getLogger("berth.inventory")
+
+
+class _Generation(msgspec.Struct, frozen=True, rename="camel"):
+    generation: int | None = None
+
+
+class _Observed(msgspec.Struct, frozen=True, rename="camel"):
+    observed_generation: int | None = None
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """Which generation of a Pool this is, and which one its status is of."""
+
+    metadata: _Generation = _Generation()
+    status: _Observed = _Observed()
+
+    @property
+    def known(self) -> bool:
+        generation = self.metadata.generation
+        return generation is not None and generation == self.status.observed_generation
 
 
 def run(
@@ -31,35 +58,123 @@ def run(
     kind = event.kind()
     ledger.require_ours()
     if kind == "Node":
-        changes = _node(ledger, cluster, event)
+        changes, room = _node(ledger, cluster, event)
     elif kind == "Pool":
-        pools = read_pools(settings.pools, cluster)
-        if pools == ledger.view().pools:
-            # Most often its status was written, by us, and a look at all nodes for that is dear. What one
-            # that was killed after apply_pools left undone, reconcile does.
+        if event.about(_Seen).known and not event.deletion:
+            # Its status was written, by us, and a look at all nodes for that is dear.
             return {"changed": 0, "woken": 0}
-        adopt(ledger, cluster, cluster.pods(), by_resource(pools), clock())
-        ledger.apply_pools(pools)
-        changes = take_stock(ledger, cluster.nodes)
+        return take_pools(ledger, cluster, settings, clock)
+    elif kind == "PoolClaim":
+        changes, room = 0, _claims(ledger, cluster)
     else:
-        raise BadInputError(f"inventory takes events of Nodes and Pools, and this is about a {kind}")
-    woken = wake(ledger, cluster, settings.scheduler_names, room_in(changes), clock())
-    if settings.pools is None and (changes or kind == "Pool"):
-        for problem in publish(ledger, cluster, settings.scheduler_names):
-            log.warning("%s", problem)
-    return {"changed": len(changes), "woken": woken}
+        raise BadInputError(
+            f"inventory takes events of Nodes, Pools and PoolClaims, and this is about a {kind}"
+        )
+    return _after(ledger, cluster, settings, changes, room, clock(), tell=changes > 0)
 
 
-def _node(ledger: Ledger, cluster: Cluster, event: Event) -> list[CapacityChange]:
+def take_pools(
+    ledger: Ledger, cluster: Cluster, settings: Settings, clock: Callable[[], float] = time.time
+) -> dict[str, object]:
+    """The same for Pools as their active source has them now."""
+    changes, room = _pools(ledger, cluster, settings, clock())
+    return _after(ledger, cluster, settings, changes, room, clock(), tell=True)
+
+
+def _after(
+    ledger: Ledger,
+    cluster: Cluster,
+    settings: Settings,
+    changes: int,
+    room: Mapping[str, int],
+    now: float,
+    *,
+    tell: bool,
+) -> dict[str, object]:
+    """Wake who fits now and, with `tell`, write the Pools' status."""
+    woken = wake(ledger, cluster, settings.scheduler_names, room, now)
+    if settings.pools is None and tell:
+        _warn(publish(ledger, cluster, settings.scheduler_names))
+    return {"changed": changes, "woken": woken}
+
+
+Done = tuple[int, Mapping[str, int]]
+"""Domains whose capacity changed, and units of room made by pool."""
+
+
+def _node(ledger: Ledger, cluster: Cluster, event: Event) -> Done:
     name: str = event.about(Node).metadata.name
     if not name:
         raise BadInputError("the event's Node has no name")
-    return take_stock_of(ledger, name, lambda: cluster.node(name))
+    found: list[Node | None] = []
+
+    def look() -> Node | None:
+        found.append(cluster.node(name))
+        return found[-1]
+
+    before = ledger.view().nodes.get(name, {})
+    changes = take_stock_of(ledger, name, look)
+    after = ledger.view().nodes.get(name, {})
+    moved = [pool for pool, place in after.items() if place != before.get(pool)]
+    node = found[0] if found else None
+    _warn(publish_native(ledger, cluster, [] if node is None else [node]))
+    freed: list[Holding] = []
+    if node is not None and not node.lost:
+        # It is back, or shut down for good: the pods it had when it was lost run no more.
+        for claim in ledger.view().lost(name):
+            freed += ledger.release(claim.uid)
+        told_free(cluster, freed)
+    # A domain that the node came to may have had units free all along, and one that it left has more.
+    return len(changes), {**room_in([*changes, *freed]), **free_in(ledger.view(), moved)}
+
+
+def _pools(ledger: Ledger, cluster: Cluster, settings: Settings, now: float) -> Done:
+    """Pools last: a retry of what was killed on the way does it all again."""
+    pools = read_pools(settings.pools, cluster)
+    nodes = cluster.nodes()
+    stock = stock_of(pools, nodes)
+    ledger.prepare({which: stock.capacities[which] for which in stock.stripes})
+    view = ledger.view()
+    before = view.pools
+    adopt(ledger, cluster, cluster.pods(), Terms(pools, stock.by_pool(), view), now)
+    changes = take_stock(ledger, pools, cluster.nodes)
+    ledger.apply_pools(pools)
+    freed = take_external(ledger, pools, now)
+    _warn(publish_native(ledger, cluster, nodes))
+    news = [name for name in pools if before.get(name) != pools[name]]
+    return len(changes), {**room_in([*changes, *freed]), **free_in(ledger.view(), news)}
+
+
+def _claims(ledger: Ledger, cluster: Cluster) -> Mapping[str, int]:
+    problems: list[str] = []
+    changed = take_claims(ledger, read_claims(cluster, problems))
+    problems += publish_claims(ledger, cluster) if changed else []
+    _warn(problems)
+    return {pool: 1 for pool, _ in changed}
+
+
+def _warn(problems: Iterable[str]) -> None:
+    for problem in problems:
+        log.warning("%s", problem)
 
 
 def endpoint(settings: Settings) -> Endpoint:
-    ledger, cluster = ledger_and_cluster(settings)
+    return _for_events(*ledger_and_cluster(settings), settings)
 
+
+def router(settings: Settings) -> Router:
+    """The path `external`, and events on any other."""
+    ledger, cluster = ledger_and_cluster(settings)
+    use = external.endpoint(ledger, cluster, settings, partial(take_pools, ledger, cluster, settings))
+    return Router(
+        name="inventory",
+        endpoints={"external": use},
+        health=ledger.check,
+        default=_for_events(ledger, cluster, settings),
+    )
+
+
+def _for_events(ledger: Ledger, cluster: Cluster, settings: Settings) -> Endpoint:
     def answer(headers: Mapping[str, str], body: bytes) -> Reply:
         return Reply(200, wire.encode(run(ledger, cluster, settings, events.decode(headers, body))))
 

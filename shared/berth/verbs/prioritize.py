@@ -1,16 +1,17 @@
 """prioritize: how well each offered node suits the pod, from 0 to 10.
 It refuses nothing; kube-scheduler ignores its failures."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from berth import wire
 from berth.http import Endpoint, Reply
 from berth.ledger import Ledger
 from berth.policy.demand import demand, might_ask
 from berth.policy.free import Share
-from berth.policy.score import pack, rule, scores, spread
+from berth.policy.score import Ask, pack, rule, scores, spread
 from berth.settings import Settings
 from berth.stores import open_store
+from berth.view import View
 
 
 def run(ledger: Ledger, call: wire.Candidates) -> list[bytes]:
@@ -20,20 +21,30 @@ def run(ledger: Ledger, call: wire.Candidates) -> list[bytes]:
         return [wire.priority(name, 0) for name in names]
     view = ledger.view()
     units = demand(call.pod, view.resources).units
-    free = view.free_for(call.pod.metadata.uid, units)
-    if len(units) == 1:
-        (pool,) = units
-        known = free[pool].each(_packed if rule(view.pools[pool]) is pack else _spread)
-        return [known.get(name) or wire.priority(name, 0) for name in names]
-    return list(map(wire.priority, names, scores(names, units, free, view.pools)))
+    free = view.free_for(call.pod.metadata.uid, units).free
+    asks = [Ask(view.pools[pool], free[pool], _places(view, pool)) for pool in units]
+    return _quick(names, asks) or list(map(wire.priority, names, scores(names, asks)))
+
+
+def _quick(names: Sequence[str], asks: Sequence[Ask]) -> list[bytes] | None:
+    """The same where one pool is asked whose domains are nodes: each domain's answer is kept in mind."""
+    by_share = rule(asks[0].pool) if len(asks) == 1 and asks[0].places is None else None
+    if by_share is None:
+        return None
+    known = asks[0].free.each(_packed if by_share is pack else _spread)
+    return [known.get(name) or wire.priority(name, 0) for name in names]
+
+
+def _places(view: View, pool: str) -> Mapping[str, str] | None:
+    return None if view.pools[pool].spec.scope == "Node" else view.places.get(pool, {})
 
 
 def _spread(name: str, share: Share) -> bytes:
-    return wire.priority(name, spread(share))
+    return wire.priority(name, spread(name, share))
 
 
 def _packed(name: str, share: Share) -> bytes:
-    return wire.priority(name, pack(share))
+    return wire.priority(name, pack(name, share))
 
 
 def endpoint(settings: Settings) -> Endpoint:

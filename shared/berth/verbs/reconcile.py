@@ -11,25 +11,32 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from berth import wire
 from berth.cluster import Cluster
-from berth.decisions import agrees
-from berth.documents import Claim
+from berth.documents import NOWHERE, Claim
 from berth.errors import BerthError, ClusterRefusedError, RetryableError, StoreFailedError
 from berth.events import failed
 from berth.http import Endpoint, Reply
 from berth.ledger import Ledger
 from berth.objects import Node, Pod
-from berth.policy.demand import demand, might_ask
-from berth.policy.pools import Pool, by_resource
+from berth.policy.demand import might_ask
+from berth.policy.poolclaims import PoolClaim
+from berth.policy.pools import Pool
 from berth.settings import Settings
-from berth.steps.adopt import adopt
-from berth.steps.claims import BIND_SECONDS, claim_of, fence, settle
+from berth.steps import poolclaims
+from berth.steps.adopt import adopt, held_by
+from berth.steps.claims import BIND_SECONDS, fence, moved, settle
+from berth.steps.external import is_external, take_external
+from berth.steps.keeping import kept
+from berth.steps.native import publish_native
 from berth.steps.ours import ledger_and_cluster
+from berth.steps.poolclaims import publish_claims, read_claims, take_claims
 from berth.steps.publish import publish
-from berth.steps.stock import problems, read_pools, take_stock
-from berth.steps.wake import wake
+from berth.steps.stock import problems, read_pools, stock_of, take_stock
+from berth.steps.terms import Terms, unnamed
+from berth.steps.wake import free_in, wake
 
 _FENCE_SECONDS = 5.0
 
@@ -67,33 +74,51 @@ class Reconcile:
         self._ledger.make_ours()
         report = Report()
         pools = self._read_pools(report)
-        resources = by_resource(pools)
+        named = read_claims(self._cluster, report.problems)
         mark = None
         if not self._ledger.view().open:
             mark = self._ledger.begin_rebuild(self._new_id())
             self._fence_waiting()
-        claims = self._ledger.view().claims()
+        terms = self._terms(pools, named, anew=mark is not None)
+        claims = [claim for claim in self._ledger.view().claims() if not is_external(claim)]
         pods = self._cluster.pods()
-        self._mend(report, claims, pods, resources)
+        self._mend(report, claims, pods, terms)
         known = {claim.uid for claim in claims}
-        report.adopted = adopt(self._ledger, self._cluster, pods, resources, self._clock(), known)
+        report.adopted = adopt(self._ledger, self._cluster, pods, terms, self._clock(), known)
+        take_claims(self._ledger, named)
         # Only now: what running pods hold of a new Pool is in the ledger before its capacity is.
+        nodes = self._stock(report, pools)
         report.pools = self._ledger.apply_pools(pools)
-        self._stock(report)
+        report.problems += publish_native(self._ledger, self._cluster, nodes)
+        take_external(self._ledger, pools, self._clock())
         if mark is not None:
             self._ledger.open(self._new_id(), mark)
             report.rebuilt = True
         report.woken = self._wake()
-        if self._settings.pools is None:
-            report.problems += publish(self._ledger, self._cluster, self._settings.scheduler_names)
+        self._publish(report, named)
         return report
 
+    def _terms(self, pools: Mapping[str, Pool], named: Iterable[PoolClaim], *, anew: bool) -> Terms:
+        """What pods are read by. Where nodes are is looked up only if the ledger can't know it yet."""
+        view, places = self._ledger.view(), dict(self._ledger.view().places)
+        elsewhere = {name: pool for name, pool in pools.items() if pool.spec.scope != "Node"}
+        if elsewhere and (anew or any(view.pools.get(name) != pool for name, pool in elsewhere.items())):
+            stock = stock_of(elsewhere, self._cluster.nodes())
+            self._ledger.prepare({which: stock.capacities[which] for which in stock.stripes})
+            places |= stock.by_pool()
+        return Terms(pools, places, poolclaims.named(named))
+
+    def _publish(self, report: Report, named: Iterable[PoolClaim]) -> None:
+        view = self._ledger.view()
+        report.problems += unnamed(view.claims(), view.pools)
+        if self._settings.pools is None:
+            report.problems += publish(self._ledger, self._cluster, self._settings.scheduler_names)
+        if named:
+            report.problems += publish_claims(self._ledger, self._cluster)
+
     def _wake(self) -> int:
-        free = {
-            pool: sum(units for units, _ in domains.values())
-            for pool, domains in self._ledger.view().free.items()
-        }
-        room = {pool: units for pool, units in free.items() if units}
+        view = self._ledger.view()
+        room = free_in(view, view.free)
         schedulers = self._settings.scheduler_names
         return wake(self._ledger, self._cluster, schedulers, room, self._clock(), everyone=True)
 
@@ -114,44 +139,65 @@ class Reconcile:
                 if pod.waiting and might_ask(pod):
                     fence(self._cluster, pod, self._clock(), _FENCE_SECONDS)
 
-    def _stock(self, report: Report) -> None:
+    def _stock(self, report: Report, pools: Mapping[str, Pool]) -> list[Node]:
         nodes: list[Node] = []
 
         def asked() -> list[Node]:
             nodes.extend(self._cluster.nodes())
             return nodes
 
-        report.capacities = len(take_stock(self._ledger, asked))
-        report.problems += problems(self._ledger.view().pools.values(), nodes)
+        report.capacities = len(take_stock(self._ledger, pools, asked))
+        report.problems += problems(pools.values(), nodes)
+        return nodes
 
-    def _mend(
-        self, report: Report, claims: Iterable[Claim], pods: Iterable[Pod], resources: Mapping[str, Pool]
-    ) -> None:
+    def _mend(self, report: Report, claims: Iterable[Claim], pods: Iterable[Pod], terms: Terms) -> None:
         """Claims of pods that are gone, that run elsewhere, or whose bind died."""
         by_uid = {pod.metadata.uid: pod for pod in pods}
+        nodes: dict[str, Node | None] = {}
+
+        def node(name: str) -> Node | None:
+            return nodes[name] if name in nodes else nodes.setdefault(name, self._cluster.node(name))
+
         for claim in claims:
             try:
-                self._mend_one(report, claim, by_uid.get(claim.uid), resources)
+                self._mend_one(report, claim, by_uid.get(claim.uid), terms, node)
             except ClusterRefusedError as error:
                 # A webhook that refuses one pod's fence must not keep the rest from being mended.
                 report.problems.append(f"the claim of pod {claim.label} was not settled: {error}")
 
-    def _mend_one(self, report: Report, claim: Claim, pod: Pod | None, resources: Mapping[str, Pool]) -> None:
+    def _mend_one(
+        self,
+        report: Report,
+        claim: Claim,
+        pod: Pod | None,
+        terms: Terms,
+        node: Callable[[str], Node | None],
+    ) -> None:
         if pod is None or pod.finished:
-            report.released += bool(self._ledger.release(claim.uid))
+            keep = kept([claim], pod, terms.pools, node)
+            freed = self._ledger.release(claim.uid, keep=keep.pools, keep_as=keep.state)
+            report.released += bool(freed)
         elif pod.spec.node_name:
-            report.settled += self._agree(claim, pod, resources)
+            report.settled += self._agree(claim, pod, terms)
         elif claim.state == "bound" or self._clock() - claim.since > BIND_SECONDS:
             settle(self._ledger, self._cluster, claim, self._clock(), _FENCE_SECONDS)
             report.settled += 1
 
-    def _agree(self, claim: Claim, pod: Pod, resources: Mapping[str, Pool]) -> bool:
-        """The claim of a running pod says what the pod asks for, on its node."""
-        asked = demand(pod, resources)
-        if asked.refusal is not None or any(holding.pool not in asked.units for holding in claim.holdings):
-            return False  # its Pool was taken away or counts another resource now: the pod holds what it has
-        agreed = claim_of(pod, pod.spec.node_name or "", asked.units, claim.attempt, claim.since)
-        return not agrees(claim, agreed) and self._ledger.adopt(agreed, anew=False) is not None
+    def _agree(self, claim: Claim, pod: Pod, terms: Terms) -> bool:
+        """The claim of a running pod says what the pod asks for, on its node; what it has, if that can't be
+        told."""
+        asked = terms.asked(pod)
+        known = asked.refusal is None and all(holding.pool in asked.units for holding in claim.holdings)
+        agreed = held_by(pod, terms, claim.since, claim.attempt) if known else None
+        away = agreed is not None and any(each.place.startswith(NOWHERE) for each in agreed.holdings)
+        if agreed is None or (away and agreed.node == claim.node):
+            # Its node is away; or its Pool or PoolClaim was taken away, or counts another resource now.
+            agreed = moved(claim, pod.spec.node_name or "", terms)
+        agreed = replace(agreed, state="bound")
+        same = (claim.node, claim.state, claim.logical()) == (agreed.node, "bound", agreed.logical())
+        if same and agreed.units <= claim.units:
+            return False
+        return self._ledger.adopt(agreed, anew=False) is not None
 
 
 def endpoint(settings: Settings) -> Endpoint:

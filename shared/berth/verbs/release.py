@@ -13,7 +13,9 @@ from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.policy.demand import demand, might_ask
 from berth.settings import Settings
+from berth.steps.keeping import kept
 from berth.steps.ours import ledger_and_cluster
+from berth.steps.poolclaims import told_free
 from berth.steps.wake import room_in, wake
 
 
@@ -36,12 +38,22 @@ def run(
         # Where the source can't select by label (before Kubernetes 1.36), most events are of such pods.
         return {"released": 0, "why": "the pod asks for no extended resource, so it holds no unit"}
     found = cluster.pod(pod.metadata.namespace or "default", pod.metadata.name)
-    if found is not None and found.metadata.uid == pod.metadata.uid and not found.finished:
+    if found is not None and found.metadata.uid != pod.metadata.uid:
+        found = None
+    if found is not None and not found.finished:
         return {"released": 0, "why": f"the API server says that pod {pod.label} lives"}
-    freed = room_in(ledger.release(pod.metadata.uid, pod.label))
+    view = ledger.view()
+    keep = kept(view.claims_of(pod.metadata.uid), found, view.pools, cluster.node)
+    freed = ledger.release(pod.metadata.uid, pod.label, keep=keep.pools, keep_as=keep.state)
+    told_free(cluster, freed)
     # A repeated event frees nothing, but the first may have failed before it woke anyone.
-    room = freed or demand(pod, ledger.view().resources).units
-    return {"released": sum(freed.values()), "woken": wake(ledger, cluster, schedulers, room, clock())}
+    asked = demand(pod, view.resources).units
+    room = room_in(freed) or {pool: units for pool, units in asked.items() if pool not in keep.pools}
+    return {
+        "released": sum(each.count for each in freed if not each.bound),
+        "woken": wake(ledger, cluster, schedulers, room, clock()),
+        **({"held": sorted(keep.pools)} if keep.pools else {}),
+    }
 
 
 def endpoint(settings: Settings) -> Endpoint:

@@ -1,0 +1,53 @@
+"""Units in use outside the cluster: a holder without a pod, as large as the Pool's `external` says.
+It asks for no room: what is used there is used, and more than there is shows as over-committed."""
+
+from collections.abc import Mapping
+
+from berth.documents import Claim, Holding
+from berth.errors import BadInputError
+from berth.ledger import Ledger
+from berth.policy.pools import EVERYWHERE, Pool
+
+_UID = "external:"  # no pod's UID looks so
+
+
+def is_external(claim: Claim) -> bool:
+    """Whether no pod holds it."""
+    return claim.uid.startswith(_UID)
+
+
+def only_cluster(units: int, pool: Pool) -> dict[str, int]:
+    """The field of the Pool's spec. Raises BadInputError for a pool that is not one for the whole cluster."""
+    if pool.spec.scope != "Cluster":
+        raise BadInputError(
+            f"Pool {pool.name} has scope {pool.spec.scope}: external use goes with scope Cluster only"
+        )
+    return {"external": units}
+
+
+def take_external(ledger: Ledger, pools: Mapping[str, Pool], now: float) -> tuple[Holding, ...]:
+    """Make the claims for external use what these Pools say; what was freed by that."""
+    freed: list[Holding] = []
+    before = {claim.uid: claim for claim in ledger.view().claims() if is_external(claim)}
+    wanted = {f"{_UID}{pool.name}": pool for pool in pools.values() if pool.spec.external}
+    for uid in before.keys() - wanted.keys():
+        freed += ledger.release(uid)
+    for uid, pool in wanted.items():
+        claim = Claim(
+            uid=uid,
+            namespace="",
+            name="external use",
+            node="",
+            holdings=(Holding(pool.name, EVERYWHERE, pool.spec.external),),
+            state="bound",
+            since=now,
+        )
+        freed += _made_room(before.get(uid), claim, ledger.adopt(claim))
+    return tuple(freed)
+
+
+def _made_room(before: Claim | None, after: Claim, freed: tuple[Holding, ...] | None) -> list[Holding]:
+    """What fewer units than before leave to others."""
+    had = 0 if before is None else sum(each.count for each in before.holdings)
+    less = had - after.holdings[0].count
+    return [] if freed is None or less <= 0 else [Holding(after.holdings[0].pool, EVERYWHERE, less)]

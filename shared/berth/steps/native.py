@@ -1,0 +1,74 @@
+"""Nodes' status tells kube-scheduler the capacity of Pools with preemption Native (docs/decisions/0016).
+Their group of resources is Berth's: what else stands there is removed."""
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from berth.cluster import Cluster
+from berth.decisions import amount
+from berth.errors import ClusterRefusedError
+from berth.ledger import Ledger
+from berth.objects import Node, Quantity
+from berth.policy.pools import NATIVE, Pool
+from berth.policy.quantity import units
+from berth.view import View
+
+_AT_ONCE = 8
+"""Writes under way: a new Pool is published on thousands of nodes."""
+
+_Amounts = Mapping[str, int]
+
+
+def publish_native(ledger: Ledger, cluster: Cluster, nodes: Iterable[Node]) -> list[str]:
+    """Write into each node's status what the ledger says of it, where it differs; problems, a line each.
+    Raises store and cluster errors."""
+    view = ledger.view()
+    native = [pool for pool in view.pools.values() if pool.spec.preemption == "Native"]
+    wrong = {node.metadata.name: change for node in nodes if (change := _change(view, native, node))}
+
+    def write(name: str) -> str | None:
+        return _written(cluster, name, wrong[name])
+
+    if not wrong:
+        return []
+    with ThreadPoolExecutor(_AT_ONCE) as writers:
+        return [problem for problem in writers.map(write, wrong) if problem is not None]
+
+
+def _written(cluster: Cluster, name: str, change: Mapping[str, str | None]) -> str | None:
+    try:
+        # The scheduler reads allocatable, which a kubelet reckons anew from capacity.
+        cluster.set_node_status(name, {"capacity": change, "allocatable": change})
+    except ClusterRefusedError as error:
+        if error.status != 404:
+            return f"node {name}: what preemption counts was not written into its status: {error}"
+    return None
+
+
+def _change(view: View, pools: Iterable[Pool], node: Node) -> dict[str, str | None]:
+    """What the node's status should say of these Pools and does not."""
+    wanted = _wanted(view, pools, node.metadata.name)
+    there = [_shown(each) for each in (node.status.capacity, node.status.allocatable)]
+    named = {*wanted, *there[0], *there[1]}
+    return {
+        name: str(wanted[name]) if name in wanted else None
+        for name in sorted(named)
+        if any(each.get(name) != wanted.get(name) for each in there)
+    }
+
+
+def _wanted(view: View, pools: Iterable[Pool], node: str) -> _Amounts:
+    sizes = {pool.resource: view.capacity(pool.name, node) for pool in pools}
+    return {resource: amount(size) for resource, size in sizes.items() if size is not None}
+
+
+def _shown(status: Mapping[str, Quantity] | None) -> _Amounts:
+    ours = {name: found for name, found in (status or {}).items() if name.startswith(f"{NATIVE}/")}
+    return {name: _whole(found) for name, found in ours.items()}
+
+
+def _whole(quantity: Quantity) -> int:
+    try:
+        return units(quantity)
+    except ValueError:
+        return -1

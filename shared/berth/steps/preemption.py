@@ -1,0 +1,79 @@
+"""What evicting pods would do for one that waits: where it could help at all, and whether it frees enough.
+By the View, so it advises: what was freed is decided when bind reserves it."""
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache, partial
+
+from berth import decisions, room
+from berth.documents import NAMESPACE, Claim, Domain, domain_of, is_bound
+from berth.objects import Pod
+from berth.policy.fit import Want
+from berth.policy.pools import Pool
+from berth.room import Asker, Short
+from berth.steps.terms import Asked, owners_of, terms_of
+from berth.view import View
+
+
+def resolvable(names: Collection[str], wants: Iterable[Want], pools: Mapping[str, Pool]) -> frozenset[str]:
+    """Those of these refused nodes where nothing is short but units that pods may be evicted for."""
+    hard: set[str] = set()
+    soft: set[str] = set()
+    for want in wants:
+        short = list(want.short(names))
+        if pools[want.pool].spec.preemption == "Native":
+            # No tuple: the node has no share of the pool, or none may be had there.
+            hard.update(
+                name for name, has in zip(short, want.has(short), strict=True) if not isinstance(has, tuple)
+            )
+            soft.update(short)
+        else:
+            hard.update(short)
+    return frozenset(soft - hard)
+
+
+class Evictions:
+    """One pod that waits, and what the ledger holds: would it fit if some pods' claims were gone?"""
+
+    def __init__(self, pod: Pod, asked: Asked, view: View, now: float) -> None:
+        self._pod, self._asked, self._view = pod, asked, view
+        self._terms = terms_of(view)
+        self._asker = Asker(pod.metadata.uid, pod.metadata.namespace or "default", owners_of(pod), now)
+
+    def short(self, node: str, victims: Collection[str] = ()) -> list[Short] | None:
+        """What the pod lacks on the node once the claims of these UIDs are gone, looked for as bind's
+        reservation looks; None where no eviction can help."""
+        if any(self._view.pools[name].suspends(self._terms.place(name, node)) for name in self._asked.units):
+            return None
+        at = cache(partial(self._without, frozenset(victims)))
+        holdings, short = room.plan(self._wanted(node), at, self._asker)
+        if not short:
+            _, short = room.taken(holdings, at, self._asker)
+        return None if any(each.capacity is None for each in short) else short
+
+    def _wanted(self, node: str) -> Claim:
+        holdings = self._terms.holdings(self._pod, node, self._asked)
+        meta = self._pod.metadata
+        return Claim(
+            uid=meta.uid, namespace=self._asker.namespace, name=meta.name, node=node, holdings=holdings
+        )
+
+    def _without(self, victims: frozenset[str], key: str) -> Domain:
+        """A document without the claims of these pods."""
+        domain, (name, where) = self._view.at(key), domain_of(key)
+        pool = self._view.pools.get(name)
+        if pool is None:
+            return domain
+        if where.startswith(NAMESPACE) and domain.capacity is None:
+            # Its document is made when the namespace's first pod is bound.
+            return Domain(capacity=pool.limit(where[1:]))
+        for uid in victims & domain.claims.keys():
+            if is_bound(where) or not self._gets_them_back(domain.claims[uid], pool):
+                domain = decisions.without(uid, {key: domain})[key]
+        return domain
+
+    def _gets_them_back(self, victim: Claim, pool: Pool) -> bool:
+        """Whether its units would be kept for another owner's next pod: evicting it would be in vain."""
+        if pool.spec.sticky is None:
+            return False
+        owner = victim.label if pool.spec.sticky.by == "Pod" else victim.owner
+        return bool(owner) and owner not in self._asker.owners

@@ -1,0 +1,139 @@
+"""By which Pools, nodes' places and PoolClaims a pod's demand is read: what it wants, and what it is to hold.
+It knows no store and no cluster; who asks says by which state of them."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from berth.documents import NAMESPACE, NOWHERE, ORDINARY, POOL_CLAIM, Claim, Holding, Wants, domain_key
+from berth.objects import Pod
+from berth.policy import fit
+from berth.policy.demand import demand
+from berth.policy.poolclaims import named
+from berth.policy.pools import Pool, by_resource
+from berth.view import View
+
+Named = Mapping[tuple[str, str], tuple[str, Wants]]
+"""PoolClaims by namespace and name: their pool, and what they want of it."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """Units by pool, and those of the PoolClaims that the pod names: (name, pool, what it wants).
+
+    With a `refusal` the pod can be served on no node; one that runs all the same holds those units.
+    """
+
+    units: Mapping[str, int]
+    claims: tuple[tuple[str, str, Wants], ...] = ()
+    refusal: str | None = None
+
+
+class Terms(NamedTuple):
+    """`places` are nodes' domains by pool, for pools whose domains are not nodes."""
+
+    pools: Mapping[str, Pool]
+    places: Mapping[str, Mapping[str, str]]
+    named: "Named | View"
+
+    def asked(self, pod: Pod) -> Asked:
+        found = demand(pod, by_resource(self.pools))
+        try:
+            names = named(pod)
+        except ValueError as error:
+            return Asked(found.units, (), str(error))
+        claims = []
+        refusal = found.refusal
+        for name in names:
+            known = self._named(pod.metadata.namespace or "default", name)
+            if known is None:
+                refusal = refusal or fit.no_claim(name)
+            else:
+                claims.append((name, *known))
+        return Asked(found.units, tuple(claims), refusal or _too_few(found.units, claims))
+
+    def place(self, pool: str, node: str) -> str:
+        """The node's domain; NOWHERE if it has none."""
+        found = self.pools.get(pool)
+        if found is None or found.spec.scope == "Node":
+            return node
+        return self.places.get(pool, {}).get(node) or NOWHERE
+
+    def holdings(self, pod: Pod, node: str, asked: Asked) -> tuple[Holding, ...]:
+        """What the pod is to hold on that node, by whole domains."""
+        namespace = pod.metadata.namespace or "default"
+        found = []
+        for pool, count in asked.units.items():
+            domain = self.place(pool, node)
+            given = [(name, wants.count) for name, of, wants in asked.claims if of == pool]
+            found += [Holding(pool, domain, units, (), name) for name, units in given]
+            found += [Holding(pool, f"{POOL_CLAIM}{namespace}/{name}", 1) for name, _ in given]
+            rest = count - sum(units for _, units in given)
+            found += [Holding(pool, domain, rest)] if rest > 0 else []
+            found += [Holding(pool, bound, count) for bound in self.bounds(pool, domain, pod)]
+        return tuple(sorted(found, key=lambda each: (each.pool, each.domain, each.claim)))
+
+    def bounds(self, pool: str, domain: str, pod: Pod) -> list[str]:
+        """What bounds how much of the pool the pod may have: its namespace's limit, its priority."""
+        found, namespace = self.pools[pool], pod.metadata.namespace or "default"
+        limited = found.limit(namespace) is not None
+        bounds = [f"{NAMESPACE}{namespace}"] if limited else []
+        return [*bounds, f"{domain}{ORDINARY}"] if is_ordinary(found, pod) else bounds
+
+    def _named(self, namespace: str, name: str) -> tuple[str, Wants] | None:
+        if not isinstance(self.named, View):
+            return self.named.get((namespace, name))
+        for pool in self.pools:
+            wants = self.named.at(domain_key(pool, f"{POOL_CLAIM}{namespace}/{name}")).wants
+            if wants is not None:
+                return pool, wants
+        return None
+
+
+def terms_of(view: View) -> Terms:
+    """As the ledger has them."""
+    return Terms(view.pools, view.places, view)
+
+
+def is_ordinary(pool: Pool, pod: Pod) -> bool:
+    """Whether some units are kept for pods that are more important."""
+    reserved = pool.spec.reserved
+    return reserved is not None and (pod.spec.priority or 0) < reserved.priority_at_least
+
+
+def owner_of(pod: Pod) -> str:
+    """Who made the pod: its controller, a Deployment rather than the ReplicaSet of one of its revisions."""
+    meta = pod.metadata
+    made = next((each for each in meta.owner_references or () if each.controller), None)
+    if made is None:
+        return ""
+    revision = (meta.labels or {}).get("pod-template-hash", "")
+    name = made.name.removesuffix(f"-{revision}") if made.kind == "ReplicaSet" and revision else made.name
+    return f"{meta.namespace or 'default'}/{made.kind}:{name}"
+
+
+def owners_of(pod: Pod) -> tuple[str, ...]:
+    """By whom units may be kept that this pod may have."""
+    return tuple(filter(None, (pod.label, owner_of(pod))))
+
+
+def unnamed(claims: Iterable[Claim], pools: Mapping[str, Pool]) -> list[str]:
+    """A line for each claim with units of a named pool whose names are not known."""
+    return [
+        f"pod {claim.label} holds {each.count} of {each.pool} in {each.place}, {len(each.units)} of them by "
+        "name: what it uses besides is another pod's, or not of the pool"
+        for claim in claims
+        for each in claim.holdings
+        if each.pool in pools and pools[each.pool].named and not each.bound and len(each.units) < each.count
+    ]
+
+
+def _too_few(units: Mapping[str, int], claims: Iterable[tuple[str, str, Wants]]) -> str | None:
+    """A pod asks for what its PoolClaims give it as well: without that it might be bound without a call."""
+    given: dict[str, int] = {}
+    for _, pool, wants in claims:
+        given[pool] = given.get(pool, 0) + wants.count
+    for pool, count in given.items():
+        if units.get(pool, 0) < count:
+            return f"{pool}: {units.get(pool, 0)} asked, and the PoolClaims that the pod names are of {count}"
+    return None

@@ -1,0 +1,129 @@
+"""What a pod wants of its pools as it sees them, for filter and prioritize: from the ledger's View to policy.
+It reads no store and decides nothing; near the last unit bind's reservation does."""
+
+from collections.abc import Iterable
+
+from berth.documents import NAMESPACE, POOL_CLAIM
+from berth.objects import Pod
+from berth.policy import fit
+from berth.policy.fit import Want
+from berth.policy.free import Free
+from berth.policy.pools import Pool
+from berth.policy.score import Ask
+from berth.policy.units import Units
+from berth.steps.terms import Asked, is_ordinary, owners_of
+from berth.view import Shares, View
+
+_NONE = Free()
+
+
+class Wanted:
+    """One pod's demand and the shares that it sees, now (Unix seconds)."""
+
+    def __init__(self, pod: Pod, asked: Asked, view: View, now: float) -> None:
+        self._pod, self._asked, self._view, self._now = pod, asked, view, now
+        self._namespace = pod.metadata.namespace or "default"
+        self._owners = owners_of(pod)
+        self._shares: Shares = view.free_for(pod.metadata.uid, asked.units, self._owners, now)
+
+    def nowhere(self) -> list[str]:
+        """Why no node can take the pod, whatever it has."""
+        texts = []
+        for pool, count in self._asked.units.items():
+            found = self._view.pools[pool]
+            if found.spec.suspended is True:
+                texts.append(fit.suspended(pool))
+            limit = found.limit(self._namespace)
+            if limit is not None:
+                share = self._shares.bounds[pool].get(f"{NAMESPACE}{self._namespace}", (limit, limit))
+                texts += [fit.limited(pool, self._namespace, share, count)] if share[0] < count else []
+            texts += [fit.leaving(pool)] if self._leaving(found) else []
+        for name, pool, _ in self._asked.claims:
+            share = self._shares.bounds[pool].get(f"{POOL_CLAIM}{self._namespace}/{name}", (0, 0))
+            texts += [] if share[0] else [fit.claimed(pool, name, share)]
+        return texts
+
+    def wants(self) -> list[Want]:
+        """What nodes are judged by."""
+        found = []
+        for pool, count in self._asked.units.items():
+            spec = self._view.pools[pool]
+            places = self._view.places.get(pool, {}) if spec.spec.scope != "Node" else None
+            label = fit.unlabelled(pool, spec.spec.topology_key or "")
+            free, not_here = self._shares.free[pool], self._not_here(spec)
+            found.append(Want(pool, count, free, places, fit.told, label, not_here))
+            if is_ordinary(spec, self._pod):
+                found.append(Want(pool, count, self._shares.ordinary[pool], places, fit.ordinary, label))
+        return found
+
+    def asks(self) -> list[Ask]:
+        """What nodes are scored by."""
+        return [
+            Ask(
+                self._view.pools[pool],
+                self._shares.free[pool],
+                None if self._view.pools[pool].spec.scope == "Node" else self._view.places.get(pool, {}),
+            )
+            for pool in self._asked.units
+        ]
+
+    def keeps_to(self, names: Iterable[str]) -> set[str] | None:
+        """Those of these nodes where units are that the pod, or its PoolClaim, had before and that are free;
+        None where there are none: then it may go anywhere."""
+        domains = [*self._had(), *self._kept()]
+        for pool, domain in domains:
+            spec = self._view.pools[pool]
+            if spec.spec.scope == "Node":
+                found = {name for name in names if name == domain}
+            else:
+                found = {name for name in names if self._view.places.get(pool, {}).get(name) == domain}
+            if found:
+                return found
+        return None
+
+    def _leaving(self, pool: Pool) -> bool:
+        """Whether units that are to be kept for this pod are not free yet: a pod of its name had them, which
+        is gone, or this one would not be there."""
+        if pool.spec.sticky is None or pool.spec.sticky.by != "Pod":
+            return False
+        meta = self._pod.metadata
+        return any(
+            (claim.name, claim.namespace) == (meta.name, self._namespace)
+            and claim.uid != meta.uid
+            and claim.state != "lost"
+            for domain in self._view.domains.get(pool.name, {}).values()
+            for claim in domain.claims.values()
+        )
+
+    def _not_here(self, pool: Pool) -> dict[str, str]:
+        suspended = pool.spec.suspended
+        found = {} if isinstance(suspended, bool) else dict.fromkeys(suspended, fit.suspended(pool.name))
+        for name, of, wants in self._asked.claims:
+            if of == pool.name and wants.units:
+                elsewhere = (each for each in self._shares.free[of] if not self._has(of, each, wants.units))
+                found |= dict.fromkeys(elsewhere, fit.elsewhere(pool.name, name))
+        return found
+
+    def _has(self, pool: str, domain: str, units: Iterable[str]) -> bool:
+        """Whether these very units are in the domain, and free for the pod."""
+        free: set[str] = set()
+        for name, part in self._view.parts(pool, domain).items():
+            mine = part.claims.get(self._pod.metadata.uid)
+            held = part.held(pool, name)
+            if mine is not None:
+                held -= {unit for each in mine.holdings for unit in each.units}
+            held |= {unit for left in part.left if left.bars(self._owners, self._now) for unit in left.units}
+            there = Units.of(part.units or ())
+            free |= {unit for unit in units if unit in there and unit not in held}
+        return free.issuperset(units)
+
+    def _had(self) -> list[tuple[str, str]]:
+        return [
+            (pool, wants.domain)
+            for _, pool, wants in self._asked.claims
+            if wants.domain and not wants.units and self._has(pool, wants.domain, wants.had)
+        ]
+
+    def _kept(self) -> list[tuple[str, str]]:
+        places = self._view.kept_for(self._owners, self._now)
+        return [place for place in places if place[0] in self._asked.units]

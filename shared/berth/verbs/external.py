@@ -1,0 +1,70 @@
+"""inventory's path /external: somebody who may says how many units are in use outside the cluster.
+It writes that into the Pool object and takes it over at once; it needs the token, whoever else may call."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated
+
+import msgspec
+
+from berth import events, wire
+from berth.cluster import Cluster
+from berth.errors import BadInputError
+from berth.http import Endpoint, Reply
+from berth.ledger import Ledger
+from berth.policy.units import MOST
+from berth.settings import Settings
+from berth.steps.external import only_cluster
+from berth.steps.source import amend
+from berth.steps.summary import pool_rows
+
+_NO_TOKEN = (
+    "inventory has no token: set BERTH_AUTH_TOKEN or BERTH_AUTH_TOKEN_FILE, and call /external with it"
+)
+_IN_A_FILE = "the Pools are in a file (BERTH_POOLS): set spec.external there, or say berth external POOL N"
+
+
+class _Use(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pool: str
+    external: Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+
+
+def endpoint(ledger: Ledger, cluster: Cluster, settings: Settings, take: Callable[[], object]) -> Endpoint:
+    """`take` takes Pools over into the ledger, from their source as it is now."""
+
+    def answer(_: Mapping[str, str], body: bytes) -> Reply:
+        if settings.token is None:
+            return Reply(403, wire.error_answer(_NO_TOKEN))
+        if settings.pools is not None:
+            return Reply(409, wire.error_answer(_IN_A_FILE))
+        return Reply(200, wire.encode(run(ledger, cluster, body, take)))
+
+    return Endpoint(
+        name="inventory/external",
+        answer=answer,
+        failed=events.failed,
+        health=ledger.check,
+        body_limit=settings.body_limit,
+        token=settings.token,
+    )
+
+
+def run(ledger: Ledger, cluster: Cluster, body: bytes, take: Callable[[], object]) -> dict[str, object]:
+    """The pool, its external use, and the units over its capacity. Raises BadInputError, store and cluster
+    errors."""
+    use = _read(body)
+    ledger.require_ours()
+    _, pool = amend(None, lambda: cluster, use.pool, partial(only_cluster, use.external))
+    if ledger.view().pools.get(pool.name) != pool:
+        # Who calls each minute with the same number costs no look at all nodes and pods.
+        take()
+    (row,) = pool_rows(ledger.view(), None, pool.name)
+    return {"pool": pool.name, "external": use.external, "overCommitted": row.over_committed}
+
+
+def _read(body: bytes) -> _Use:
+    try:
+        return msgspec.json.decode(body, type=_Use)
+    except msgspec.DecodeError as error:
+        said = " ".join(str(error).split())
+        raise BadInputError(f'not a call such as {{"pool": "licence", "external": 3}}: {said}') from error
