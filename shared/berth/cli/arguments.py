@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from berth import __version__
-from berth.cli import schedulers, store, token
+from berth.cli import schedulers, store, token, upkeep
 from berth.errors import BerthError, ClusterUnavailableError, SettingsError
 from berth.settings import DEFAULT_STORE
 from berth.stores import absolute
@@ -62,12 +62,10 @@ def _run(options: argparse.Namespace) -> int:
         from berth.cli import demo
 
         return demo.run(options)
-    if options.command == "store":
-        return store.run(options)
-    if options.command == "scheduler-config":
-        return schedulers.run(options)
-    if options.command == "token":
-        return token.run(options)
+    others = {"store": store.run, "scheduler-config": schedulers.run, "token": token.run}
+    others |= dict.fromkeys(upkeep.COMMANDS, upkeep.run)
+    if options.command in others:
+        return others[options.command](options)
     if options.command in ("status", "claims"):
         from berth.cli import see
 
@@ -93,7 +91,7 @@ def _environment(options: argparse.Namespace) -> None:
             if not Path(value).is_file():
                 raise SettingsError(f"there is no file {value} (--{option.replace('_', '-')})")
         os.environ[variable] = value
-    if options.command in ("up", "reconcile", "status", "claims"):
+    if options.command in ("up", "reconcile", "status", "claims", *upkeep.COMMANDS):
         os.environ["BERTH_STORE"] = absolute(os.environ.get("BERTH_STORE") or DEFAULT_STORE)
 
 
@@ -164,7 +162,7 @@ def _demo(parser: argparse.ArgumentParser) -> None:
 
 def _apply(parser: argparse.ArgumentParser) -> None:
     _cluster(parser)
-    parser.add_argument("-f", "--file", metavar="FILE", required=True, help="the Pool documents to apply")
+    parser.add_argument("-f", "--file", metavar="FILE", required=True, help="Pools and PoolClaims")
     parser.add_argument(
         "--pools",
         metavar="FILE",
@@ -186,6 +184,7 @@ def _status(parser: argparse.ArgumentParser) -> None:
 def _claims(parser: argparse.ArgumentParser) -> None:
     _look(parser)
     parser.add_argument("-n", "--namespace", metavar="NAME", help="only of pods in this one (default: all)")
+    parser.add_argument("--units", action="store_true", help="each unit that has a name, and who holds it")
 
 
 def _look(parser: argparse.ArgumentParser) -> None:
@@ -239,8 +238,8 @@ _COMMANDS = (
     (
         "apply",
         _apply,
-        "write Pools to the active source: BERTH_POOLS' file or the cluster",
-        "Pools are added, or replaced by name. A file is written anew, without its comments.",
+        "write Pools to the active source (BERTH_POOLS' file or the cluster), and PoolClaims",
+        "They are added, or replaced by name. A file is written anew, without its comments.",
     ),
     (
         "reconcile",
@@ -261,10 +260,28 @@ _COMMANDS = (
         "It reads the ledger; it asks no cluster and mends nothing.",
     ),
     (
+        "suspend",
+        upkeep.suspend,
+        "give nothing new of a Pool, or of some of its domains; holders keep what they have",
+        "It writes spec.suspended in the active source (BERTH_POOLS' file or the cluster).",
+    ),
+    (
+        "external",
+        upkeep.external,
+        "say how many units of a Pool are in use outside the cluster",
+        "It writes spec.external in the active source (BERTH_POOLS' file or the cluster).",
+    ),
+    (
+        "release",
+        upkeep.release,
+        "free units that stay held though their pod is gone (onLostNode: Hold)",
+        "Say it only when they are in use no more. It refuses for a pod that the API server says lives.",
+    ),
+    (
         "scheduler-config",
         schedulers.add_options,
         "write the configuration of a kube-scheduler that calls Berth's functions",
-        "Name filter, prioritize and bind for a scheduler of its own, or extender for one that others use.",
+        "Name filter, prioritize, preempt and bind for a scheduler of its own, else extender.",
     ),
     (
         "token",

@@ -19,10 +19,10 @@ from rich.text import Text
 
 from berth.cli import tables
 from berth.cli.waiters import Refusal, Waiters
-from berth.documents import View
 from berth.errors import BerthError
 from berth.policy.pools import Pool
 from berth.steps.summary import DomainRow, PoolRow, natural, pool_rows
+from berth.view import View
 
 _EVERY = 0.5  # seconds between two looks, and between two pictures
 _PATIENCE = 3.0  # seconds that the end waits for a ledger or a terminal that hangs

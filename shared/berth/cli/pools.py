@@ -1,4 +1,4 @@
-"""`berth apply` and `berth reconcile`: write Pools to the active source, and mend the ledger now.
+"""`berth apply` and `berth reconcile`: write Pools and PoolClaims, and mend the ledger now.
 `apply` does not touch the ledger; the next reconcile (within a minute, or at once under `berth up`) does."""
 
 import argparse
@@ -6,24 +6,38 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from berth import settings
 from berth.cluster import connect
-from berth.errors import BadInputError, SettingsError
+from berth.errors import BadInputError
+from berth.policy import poolclaims
 from berth.policy.pools import parse
 from berth.steps.ours import ledger_and_cluster
+from berth.steps.source import write
 from berth.steps.stock import documents
 from berth.stores import shown
 from berth.verbs.reconcile import Reconcile, Report
 
 
 def apply(options: argparse.Namespace) -> int:
-    """Add or replace Pools by name; nothing is written unless all of them, old and new, are right."""
-    new = [document for document in documents(Path(options.file)) if document is not None]
+    """Add or replace Pools and PoolClaims by name; nothing is written unless all, old and new, are right."""
+    given = [document for document in documents(Path(options.file)) if document is not None]
+    claims = _claims(given, options.file)
+    new = [document for document in given if not _is_claim(document)]
     names = list(parse(new, options.file))
-    if not names:
-        raise BadInputError(f"{options.file} holds no Pool: nothing was applied")
+    if not names and not claims:
+        raise BadInputError(f"{options.file} holds no Pool and no PoolClaim: nothing was applied")
+    if names:
+        _apply_pools(new, names)
+    if claims:
+        cluster = connect()
+        for document in claims.values():
+            cluster.apply_pool_claim(document)
+        print(f"applied to the cluster: {', '.join(claims)}")
+    return 0
+
+
+def _apply_pools(new: list[Any], names: list[str]) -> None:
     path = settings.from_environment().pools
     if path is None:
         cluster = connect()
@@ -32,7 +46,24 @@ def apply(options: argparse.Namespace) -> int:
     else:
         _merge(path, new)
     print(f"applied to {path or 'the cluster'}: {', '.join(names)}")
-    return 0
+
+
+def _claims(given: list[Any], source: str) -> dict[str, dict[str, Any]]:
+    """The PoolClaims' documents with their namespaces filled in, by namespace/name."""
+    found: dict[str, dict[str, Any]] = {}
+    for document in filter(_is_claim, given):
+        try:
+            claim = poolclaims.parse(document)
+        except BadInputError as error:
+            raise BadInputError(f"{source}: {error}") from error
+        if claim.label in found:
+            raise BadInputError(f"{source}: PoolClaim {claim.label} is there twice")
+        found[claim.label] = document | {"metadata": document["metadata"] | {"namespace": claim.namespace}}
+    return found
+
+
+def _is_claim(document: Any) -> bool:
+    return isinstance(document, dict) and document.get("kind") == "PoolClaim"
 
 
 def _merge(path: Path, new: list[Any]) -> None:
@@ -41,13 +72,7 @@ def _merge(path: Path, new: list[Any]) -> None:
     replaced = {document["metadata"]["name"] for document in new}
     merged = [document for document in old if document["metadata"]["name"] not in replaced] + new
     parse(merged, str(path))
-    target = path.resolve()  # a symbolic link stays one
-    fresh = target.with_name(f"{target.name}.new")
-    try:
-        fresh.write_text(yaml.safe_dump_all(merged, sort_keys=False), encoding="utf-8")
-        fresh.rename(target)  # whole or not at all: a function may read it at any moment
-    except OSError as error:
-        raise SettingsError(f"can't write {error.filename or fresh}: {error.strerror}") from error
+    write(path, merged)
 
 
 def reconcile(options: argparse.Namespace) -> int:

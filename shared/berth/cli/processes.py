@@ -24,7 +24,7 @@ ORDER = ("filter", "prioritize", "preempt", "bind", "release", "inventory", "rec
 
 _VERBS = ("filter", "prioritize", "preempt", "bind")
 """What the function extender serves under its one URL."""
-_LATER = ("preempt", "status")
+_LATER = ("status",)
 """Not built yet."""
 
 Say = Callable[[Mapping[str, object]], None]

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 from berth.cli.processes import Say
 from berth.cluster import Cluster
-from berth.errors import BerthError
+from berth.errors import BerthError, ClusterRefusedError
+from berth.paths import POOL_CLAIMS, POOLS
 
 _TYPES = {"ADDED": "add", "MODIFIED": "update", "DELETED": "delete"}
 _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)  # between a delivery's tries: five retries in 3.1 s, as Knative's source
@@ -22,8 +23,7 @@ _RETRIED = (404, 413, 425, 429, 502, 503, 504)
 _EVERY_SECONDS = 60.0
 _ANSWER_SECONDS = 600.0  # reconcile rebuilds a large ledger in one call
 _WATCH_PAUSE = 4.0  # longest pause after a watch that failed
-_POOLS_PAUSE = 30.0  # the same for Pools, which a cluster may not serve at all
-_POOLS = "/apis/berth.dev/v1alpha1/pools"
+_OWN_PAUSE = 30.0  # the same for our own kinds, which a cluster may not serve at all
 _FILE_SECONDS = 0.2
 _OURS = "spec.schedulerName="
 
@@ -63,8 +63,8 @@ class Relay:
         if self._pools is not None:
             threading.Thread(target=self._follow_file, args=(self._pools,), daemon=True).start()
         else:
-            # Nobody waits for this one: the cluster may not serve Pools.
-            self._start_follow(_POOLS, {}, "inventory", threading.Event(), _POOLS_PAUSE)
+            self._start_own(POOLS)
+        self._start_own(POOL_CLAIMS)  # these are in the cluster wherever the Pools are
         threading.Thread(target=self._tick, daemon=True).start()
 
     def wait_first_reconcile(self, stop: threading.Event) -> bool:
@@ -81,6 +81,10 @@ class Relay:
     def _start_watch(self, path: str, query: Mapping[str, str], function: str) -> None:
         standing = self._watching[f"{path} {query}"] = threading.Event()
         self._start_follow(path, query, function, standing, _WATCH_PAUSE)
+
+    def _start_own(self, path: str) -> None:
+        """Nobody waits for this one: the cluster may not serve it."""
+        self._start_follow(path, {}, "inventory", threading.Event(), _OWN_PAUSE)
 
     def _start_follow(self, *arguments: object) -> None:
         threading.Thread(target=self._follow, args=arguments, daemon=True).start()
@@ -105,7 +109,8 @@ class Relay:
                     self._send(function, _event(self._cluster.host, _TYPES[kind], item), item)
             except (BerthError, KeyError, TypeError, AttributeError) as error:
                 why = str(error) if isinstance(error, BerthError) else f"an object can't be read: {error!r}"
-                if why != said:
+                # A cluster without our kinds is right as it is; reconcile tells if they are missed.
+                if why != said and not (isinstance(error, ClusterRefusedError) and error.status == 404):
                     said = why
                     self._say({"watch": path, "state": "failed", "why": said})
                 self._stop.wait(pause)

@@ -1,7 +1,7 @@
 """What makes a kube-scheduler call Berth: a KubeSchedulerConfiguration, or a Policy for those before 1.23.
 With one URL a function it needs a scheduler of its own: all pods of its profiles are sent (facts, 3)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
@@ -9,11 +9,14 @@ from urllib.parse import quote, urlsplit
 import yaml
 
 from berth.errors import SettingsError
-from berth.policy.pools import GROUP
+from berth.policy.pools import GROUP, NATIVE
 
 _VERBS: dict[str, dict[str, Any]] = {
     "filter": {"filterVerb": "filter"},
     "prioritize": {"prioritizeVerb": "prioritize", "weight": 1},
+    # Always: Pools come later than the scheduler, and without it pods would be evicted in vain where units
+    # are short. It is called only when some are to be evicted.
+    "preempt": {"preemptVerb": "preempt"},
     "bind": {"bindVerb": "bind"},
 }
 _NANO = 10**9
@@ -48,20 +51,24 @@ def configuration(
     *,
     kubeconfig: str | None,
     schedulers: Iterable[str],
-    groups: Iterable[str] = (GROUP,),
+    groups: Collection[str] = (GROUP,),
     managed: Sequence[str] | None = None,
     lease: Lease | None = None,
 ) -> dict[str, Any]:
     """The KubeSchedulerConfiguration for these functions and scheduler names. Raises SettingsError.
 
     `kubeconfig` None: in a pod, its own account. `groups` are the domains of the Pools' resources, which
-    NodeResourcesFit must not count. With `managed`, the Pools' resources, functions/extender gets all calls,
-    and only for pods that ask for one of them.
+    NodeResourcesFit must not count (those of Pools with preemption Native it must). With `managed`, the
+    Pools' resources, functions/extender gets all calls, and only for pods that ask for one of them.
     """
     names = list(schedulers)
     if len(set(names)) != len(names):
         raise SettingsError(
             "a scheduler's name is given twice: kube-scheduler refuses two profiles of one name"
+        )
+    if NATIVE in groups:
+        raise SettingsError(
+            f"kube-scheduler must count the group {NATIVE}, or it finds nobody to evict: leave it out"
         )
     # With a group ignored, pods of a Pool that is not listed in `managed` would be placed uncounted.
     plugins = [_ignoring(sorted(set(groups)))] if managed is None else []
@@ -146,7 +153,8 @@ def _managing(resources: Iterable[str]) -> dict[str, Any]:
             "apply a Pool, or name a file of Pools, before the scheduler's configuration is written"
         )
     verbs = {key: value for verb in _VERBS.values() for key, value in verb.items()}
-    return {**verbs, "managedResources": [{"name": name, "ignoredByScheduler": True} for name in found]}
+    managed = [{"name": name, "ignoredByScheduler": not name.startswith(f"{NATIVE}/")} for name in found]
+    return {**verbs, "managedResources": managed}
 
 
 def _extender(calls: Calls, name: str, verbs: Mapping[str, Any]) -> dict[str, Any]:

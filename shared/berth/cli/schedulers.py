@@ -11,7 +11,7 @@ from berth.errors import SettingsError
 if TYPE_CHECKING:
     from berth.cli.scheduler_config import Calls, Lease
 
-_EACH, _ALL = ("filter", "prioritize", "bind"), "extender"
+_EACH, _ALL = ("filter", "prioritize", "preempt", "bind"), "extender"
 _LEAST, _MOST = 5, 300  # seconds; bind takes up to 4.8
 
 

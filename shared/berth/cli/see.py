@@ -15,14 +15,15 @@ import yaml
 from berth import settings
 from berth.cli import tables
 from berth.cli.tables import ClaimRow
-from berth.documents import View
 from berth.errors import BadInputError, BerthError, SettingsError
 from berth.ledger import Ledger
 from berth.policy.pools import Pool
 from berth.settings import Settings
+from berth.steps.holders import UnitRow, unit_rows
 from berth.steps.summary import PoolRow, names, pool_rows
 from berth.stores import open_store, shown
 from berth.stores.base import Local, Store
+from berth.view import View
 
 
 class _Ledger(msgspec.Struct, frozen=True):
@@ -40,6 +41,11 @@ class _Claims(msgspec.Struct, frozen=True):
     claims: list[ClaimRow]
 
 
+class _Units(msgspec.Struct, frozen=True):
+    ledger: _Ledger
+    units: list[UnitRow]
+
+
 def status(options: argparse.Namespace) -> int:
     """Pools and their domains, with the pods that wait for them if the cluster can be asked."""
     found = settings.from_environment()
@@ -51,26 +57,45 @@ def status(options: argparse.Namespace) -> int:
     elif rows:
         print("\n".join(tables.pool_lines(rows)))
     else:
-        _note(f"no pools in {shown(found.store)}")
+        note(f"no pools in {shown(found.store)}")
     _warn_if_closed(view)
     return 0
 
 
 def claims(options: argparse.Namespace) -> int:
-    """Who holds what since when."""
+    """Who holds what since when; with --units, each unit of named pools and who holds it."""
     store = settings.from_environment().store
     view = _look(store)
     _require(options.pool, view)
+    where = f" in namespace {options.namespace}" if options.namespace else ""
+    if options.units:
+        _show_units(options, store, view, where)
+    else:
+        _show_claims(options, store, view, where)
+    _warn_if_closed(view)
+    return 0
+
+
+def _show_claims(options: argparse.Namespace, store: str, view: View, where: str) -> None:
     rows = tables.claim_rows(view, options.pool, options.namespace)
     if options.output != "table":
         _print(_Claims(_Ledger(shown(store), view.open), rows), options.output)
     elif rows:
         print("\n".join(tables.claim_lines(rows, time.time())))
     else:
-        where = f" in namespace {options.namespace}" if options.namespace else ""
-        _note(f"no claims{where} in {shown(store)}")
-    _warn_if_closed(view)
-    return 0
+        note(f"no claims{where} in {shown(store)}")
+
+
+def _show_units(options: argparse.Namespace, store: str, view: View, where: str) -> None:
+    rows = unit_rows(view, time.time(), options.pool)
+    if options.namespace:
+        rows = [row for row in rows if row.holder.startswith(f"{options.namespace}/")]
+    if options.output != "table":
+        _print(_Units(_Ledger(shown(store), view.open), rows), options.output)
+    elif rows:
+        print("\n".join(tables.unit_lines(rows)))
+    else:
+        note(f"no units with names{where} in {shown(store)}")
 
 
 def require_there(store: Store, url: str, what: str = "--store or BERTH_STORE") -> None:
@@ -103,27 +128,27 @@ def _waiting(found: Settings, resources: Mapping[str, Pool]) -> dict[str, int] |
             ledger_of(cluster, found, store, while_closed=True).require_ours()
         return waiting.listed(cluster, found.scheduler_names, resources)
     except BerthError as error:
-        _note(f"who waits is not known: {error}")
+        note(f"who waits is not known: {error}")
         return None
 
 
 def _warn_if_closed(view: View) -> None:
     if view.being_copied:
-        _note("this is part of a copy that has not ended: repeat berth store copy")
+        note("this is part of a copy that has not ended: repeat berth store copy")
     elif view.epoch is None:
-        _note("the ledger is new or being rebuilt: this is what it has so far (see berth reconcile)")
+        note("the ledger is new or being rebuilt: this is what it has so far (see berth reconcile)")
     elif (trouble := view.epoch.trouble()) is not None:
-        _note(str(trouble))
+        note(str(trouble))
 
 
-def _print(report: _Status | _Claims, output: str) -> None:
+def _print(report: _Status | _Claims | _Units, output: str) -> None:
     if output == "json":
         print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
     else:
         print(yaml.safe_dump(msgspec.to_builtins(report), sort_keys=False), end="")
 
 
-def _note(text: str) -> None:
-    """Standard output is for what was asked."""
+def note(text: str) -> None:
+    """On standard error: standard output is for what was asked."""
     with contextlib.suppress(OSError, AttributeError):
         sys.stderr.write(f"berth: {text}\n")

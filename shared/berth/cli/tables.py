@@ -6,17 +6,21 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from berth.documents import Claim, View
+from berth.documents import Claim
+from berth.steps.holders import UnitRow, wholes
 from berth.steps.summary import DomainRow, PoolRow, natural
+from berth.view import View
 
 _POOL_COLUMNS = ("POOL", "DOMAIN", "CAPACITY", "USED", "FREE", "RESERVED", "WAITING")
 _CLAIM_COLUMNS = ("NAMESPACE", "POD", "NODE", "POOL", "DOMAIN", "COUNT", "STATE", "AGE")
+_UNIT_COLUMNS = ("POOL", "DOMAIN", "UNIT", "STATE", "HOLDER", "CLAIM", "NODE")
 _ALL, _NONE, _UNKNOWN = "<all>", "-", "?"
 _GAP = "   "
 
 
 class ClaimRow(msgspec.Struct, frozen=True):
-    """One holding of one claim; a pod that holds units of two pools has two rows."""
+    """What one claim holds in one domain; a pod that holds units of two pools has two rows. `units` are those
+    whose names are known, `claim` is the PoolClaim that gave them."""
 
     namespace: str
     pod: str
@@ -25,6 +29,8 @@ class ClaimRow(msgspec.Struct, frozen=True):
     pool: str
     domain: str
     count: int
+    units: tuple[str, ...]
+    claim: str
     state: str
     since: datetime
 
@@ -52,10 +58,12 @@ def _claim_rows(claim: Claim) -> Iterable[ClaimRow]:
             pool=holding.pool,
             domain=holding.domain,
             count=holding.count,
+            units=holding.units,
+            claim=holding.claim,
             state=claim.state,
             since=since,
         )
-        for holding in claim.holdings
+        for holding in wholes(claim)
     )
 
 
@@ -96,12 +104,28 @@ def claim_lines(claims: Iterable[ClaimRow], now: float) -> list[str]:
     """A table of claims."""
     cells = [
         (
-            *(row.namespace, row.pod, row.node, row.pool, row.domain),
+            *(row.namespace or _NONE, row.pod, row.node or _NONE, row.pool, row.domain),
             *(str(row.count), row.state, age(now - row.since.timestamp())),
         )
         for row in claims
     ]
     return aligned(_CLAIM_COLUMNS, cells)
+
+
+def unit_lines(units: Iterable[UnitRow]) -> list[str]:
+    """A table of units; a range of free ones is one line."""
+    cells = [
+        (
+            *(row.pool, row.domain, row.unit or _unnamed(row.count), row.state),
+            *(cell or _NONE for cell in (row.holder, row.claim, row.node)),
+        )
+        for row in units
+    ]
+    return aligned(_UNIT_COLUMNS, cells)
+
+
+def _unnamed(count: int) -> str:
+    return f"<{count} without a name>"
 
 
 def aligned(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:

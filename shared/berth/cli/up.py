@@ -22,7 +22,7 @@ from berth.cli.scheduler_config import Calls
 from berth.cluster import Cluster, connect
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError
 from berth.ledger import Ledger
-from berth.policy.pools import GROUP, Pool, by_resource
+from berth.policy.pools import GROUP, NATIVE, Pool, by_resource
 from berth.settings import Settings
 from berth.steps.ours import ledger_of
 from berth.steps.stock import read_pools
@@ -177,7 +177,7 @@ def _write(
         Calls(urls, found.token),
         kubeconfig=str(Path(kubeconfig).absolute()),
         schedulers=found.scheduler_names,
-        groups={GROUP, *(pool.resource.partition("/")[0] for pool in pools.values())},
+        groups={GROUP, *(pool.resource.partition("/")[0] for pool in pools.values())} - {NATIVE},
         managed=managed,
     )
     scheduler_config.write(path, scheduler_config.as_yaml(document), "--scheduler-config")
