@@ -12,7 +12,7 @@ from types import FrameType
 from typing import NoReturn
 
 from berth.errors import BerthError
-from tests.bench import costs, foreign, report
+from tests.bench import costs, foreign, report, seats
 from tests.bench.client import CallError
 from tests.bench.contenders import OWN, SERVERS, Tree, functions, the_floor
 from tests.bench.processes import BenchError
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     try:
-        figures = {"costs": _costs, "foreign": _foreign}.get(options.what, _calls)(options)
+        figures = {"costs": _costs, "seats": _seats, "foreign": _foreign}.get(options.what, _calls)(options)
     except (BenchError, BerthError, CallError, OSError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
@@ -48,6 +48,12 @@ def _costs(options: argparse.Namespace) -> dict[str, object]:
     about = report.machine()
     print(f"{costs.tables(cycles, sizes)}\n\n{report.told(about)}")
     return {"machine": about, "cycles": cycles, "sizes": sizes}
+
+
+def _seats(options: argparse.Namespace) -> dict[str, object]:
+    rows, about = seats.measure(options.stores, options.rounds, options.seconds), report.machine()
+    print(f"{seats.table(rows)}\n\n{report.told(about)}")
+    return {"machine": about, "rows": rows}
 
 
 def _foreign(options: argparse.Namespace) -> dict[str, object]:
@@ -110,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
     others = parser.add_subparsers(dest="what", title="instead of filter and prioritize", metavar="")
     _add_costs(others)
+    _add_seats(others)
     _add_foreign(others)
     return parser
 
@@ -122,6 +129,18 @@ def _add_costs(parsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.add_argument("--seconds", type=_seconds, default=1.5, help="how long each cell of a round takes")
     parser.add_argument("--nodes", type=_count, default=1000, help="domains of the ledger, of 10 units each")
     parser.add_argument("--stores", type=_some(STORES), default=STORES, help=",".join(STORES), metavar="A,B")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+
+
+def _add_seats(parsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = parsers.add_parser(
+        "seats", help="a cluster-wide pool of 10,000 units (seats --help)", description=seats.__doc__
+    )
+    parser.add_argument("--rounds", type=_count, default=3, help="rounds, each with every cell in it")
+    parser.add_argument("--seconds", type=_seconds, default=3.0, help="how long each cell of a round takes")
+    parser.add_argument(
+        "--stores", type=_some(STORES), default=seats.USUAL, help=",".join(STORES), metavar="A,B"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
 
 

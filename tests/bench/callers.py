@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from itertools import count
 
 import msgspec
@@ -24,28 +25,32 @@ HOT = "hot-99999"  # the domain that all callers want in the hot case
 
 
 class Order(msgspec.Struct):
-    """What the callers of one process are to do, and for how long."""
+    """What the callers of one process are to do, and for how long. With `wanted`, a pool and a domain, all of
+    them want that, and their claims are released only when the time is over."""
 
     threads: int
     seconds: float
     hot: bool = False
+    wanted: tuple[str, str] | None = None
 
 
 class Done(msgspec.Struct):
-    """What became of it: a time for each whole cycle. A cycle that was refused, or given up because others
-    were always first (`busy`), has none."""
+    """What became of it: a time for each whole cycle, or bind. One that was refused, or given up because
+    others were always first (`busy`), has none. `spent` is how long all of it took."""
 
     seconds: list[float] = []
     refused: int = 0
     busy: int = 0
+    spent: float = 0.0
 
 
-def cycle(ledger: Ledger, claim: Claim, done: Done) -> None:
+def cycle(ledger: Ledger, claim: Claim, done: Done, *, release: bool = True) -> None:
     """A pod's way through the ledger: reserved, confirmed, released."""
     began = time.perf_counter()
     try:
         ledger.confirm(ledger.reserve(claim))
-        ledger.release(claim.uid)
+        if release:
+            ledger.release(claim.uid)
         done.seconds.append(time.perf_counter() - began)
     except RefusedError:
         done.refused += 1
@@ -54,8 +59,8 @@ def cycle(ledger: Ledger, claim: Claim, done: Done) -> None:
         patiently(lambda: ledger.release(claim.uid))
 
 
-def claims(names: list[str], who: str) -> Iterator[Claim]:
-    """One pod after the other, each on a node by chance."""
+def claims(names: list[str], who: str, pool: str = POOL) -> Iterator[Claim]:
+    """One pod after the other, each in a domain by chance."""
     chance = random.Random(who)
     for number in count():
         name = chance.choice(names)
@@ -64,20 +69,23 @@ def claims(names: list[str], who: str) -> Iterator[Claim]:
             namespace="default",
             name=f"pod-{who}-{number}",
             node=name,
-            holdings=(Holding(POOL, name, 1),),
+            holdings=(Holding(pool, name, 1),),
             attempt=f"{chance.getrandbits(48):012x}",
             since=time.time(),
         )
 
 
 def _work(ledger: Ledger, names: list[str], who: str, order: Order, turn: int) -> Done:
-    until = time.monotonic() + order.seconds
+    began = time.monotonic()
+    until, bound = began + order.seconds, list[str]()
     results = [Done() for _ in range(order.threads)]
+    pool, domain = order.wanted or (POOL, HOT)
+    domains = [domain] if order.wanted or order.hot else names
 
     def one(number: int) -> None:
-        wanted = claims([HOT] if order.hot else names, f"{who}-{turn}-{number}")
-        for claim in wanted:
-            cycle(ledger, claim, results[number])
+        for claim in claims(domains, f"{who}-{turn}-{number}", pool):
+            cycle(ledger, claim, results[number], release=order.wanted is None)
+            bound.append(claim.uid)
             if time.monotonic() > until:
                 break
 
@@ -86,10 +94,14 @@ def _work(ledger: Ledger, names: list[str], who: str, order: Order, turn: int) -
         thread.start()
     for thread in threads:
         thread.join()
+    spent = time.monotonic() - began
+    for uid in bound if order.wanted else ():
+        patiently(partial(ledger.release, uid))
     return Done(
         [seconds for each in results for seconds in each.seconds],
         sum(each.refused for each in results),
         sum(each.busy for each in results),
+        spent,
     )
 
 

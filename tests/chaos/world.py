@@ -17,11 +17,11 @@ from unittest import mock
 
 import urllib3
 
-from berth.documents import View
 from berth.errors import RetryableError
 from berth.ledger import Ledger
 from berth.stores import open_store
 from berth.stores.base import Store
+from berth.view import View
 from tests.chaos.churn import PATIENCE, Churn, deleted
 from tests.chaos.stores import STORES, Running
 from tests.controlplane.plane import ControlPlane

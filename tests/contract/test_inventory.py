@@ -19,7 +19,7 @@ def stage(tmp_path: Path, place: Place) -> Iterator[Stage]:
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 def test_a_pool_of_which_only_the_status_was_written_causes_no_look_at_nodes_or_pods(stage: Stage) -> None:
     with mock.patch.object(stage.cluster, "nodes") as nodes, mock.patch.object(stage.cluster, "pods") as pods:
-        assert stage.inventory_of_pool() == {"changed": 0, "woken": 0}
+        assert stage.inventory_of_pool(seen=True) == {"changed": 0, "woken": 0}
     assert (nodes.call_count, pods.call_count) == (0, 0)
 
 

@@ -17,10 +17,11 @@ from hypothesis.stateful import (
 )
 
 from berth.decisions import ElsewhereError, MissingClaimError, SupersededError
-from berth.documents import Claim, Domain, View, decode_domain, domain_key
+from berth.documents import Claim, Domain, decode_domain, domain_key
 from berth.errors import BerthError, RebuildingError, RefusedError, StoreUnavailableError
 from berth.ledger import Ledger
 from berth.stores import open_store
+from berth.view import View
 from tests.support.ledgers import FaultyStore, claim, ledger_on, resize
 from tests.support.places import Place
 

@@ -11,9 +11,10 @@ from multiprocessing.synchronize import Barrier
 import pytest
 
 from berth.decisions import SupersededError
-from berth.documents import Domain, View, decode_domain, domain_key, encode
+from berth.documents import Domain, decode_domain, domain_key, encode
 from berth.ledger import Ledger
 from berth.stores import open_store
+from berth.view import View
 from tests.support.ledgers import claim
 from tests.support.places import Place
 from tests.support.races import (
@@ -191,7 +192,7 @@ def test_threads_that_read_a_view_while_another_updates_it_never_miss_what_is_th
         for _ in range(20_000):
             assert view.keys_of("a")
             assert view.claims_of("a")
-            assert {name for name, _ in view.free_for("b", ["ip"])["ip"].items()} >= {"n1", "n2"}
+            assert {name for name, _ in view.free_for("b", ["ip"]).free["ip"].items()} >= {"n1", "n2"}
     finally:
         stop.set()
         updating.join()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from berth.errors import ContentionError
-from berth.steps.claims import BIND_SECONDS, claim_of
+from berth.steps.claims import BIND_SECONDS
 from berth.wire import BindingCall
 from tests.support.ledgers import ledger_on
 from tests.support.places import Place
@@ -59,7 +59,7 @@ def test_a_bound_pod_whose_bind_died_before_confirm_is_confirmed(stage: Stage) -
     call = stage.add_pod()
     pod = stage.cluster.pod("default", call.name)
     assert pod is not None
-    ledger_on(stage.store, time=stage.time).reserve(claim_of(pod, "n1", {"ip": 1}, "a", stage.time()))
+    ledger_on(stage.store, time=stage.time).reserve(stage.claim(pod, "n1"))
     stage.cluster.bind(pod, "n1", {}, 5.0)
     assert stage.reconcile().settled == 1
     assert stage.claims() == {call.name: ("n1", "bound")}
@@ -164,7 +164,7 @@ def test_a_pod_that_goes_with_its_event_at_any_step_of_reconcile_leaves_no_claim
         pod = stage.cluster.pod("default", call.name)
         assert pod is not None
         if reserved:
-            ledger_on(stage.store, time=stage.time).reserve(claim_of(pod, "n2", {"ip": 1}, "a", stage.time()))
+            ledger_on(stage.store, time=stage.time).reserve(stage.claim(pod, "n2"))
         stage.cluster.bind(pod, "n1", {}, 5.0)
         steps = 0
 
@@ -188,7 +188,7 @@ def test_a_confirmed_claim_of_a_living_pod_that_is_unbound_again_is_settled(stag
     pod = stage.cluster.pod("default", call.name)
     assert pod is not None
     ledger = ledger_on(stage.store, time=stage.time)
-    ledger.confirm(ledger.reserve(claim_of(pod, "n1", {"ip": 1}, "a", stage.time())))
+    ledger.confirm(ledger.reserve(stage.claim(pod, "n1")))
     assert stage.bind(call, "n2") == ""
     assert stage.claims() == {call.name: ("n2", "bound")}
 

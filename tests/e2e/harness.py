@@ -18,9 +18,9 @@ from typing import Any
 import urllib3
 import yaml
 
-from berth.documents import View
 from berth.ledger import Ledger
 from berth.stores import open_store
+from berth.view import View
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.invariant import difference, more_than_there_is
 from tests.support.accounts import FUNCTIONS, Accounts
@@ -191,12 +191,14 @@ class Berth:
         claims = [claim for claim in self.ledger().claims() if claim.node == name or not name]
         return sorted((claim.name, each.pool, each.count) for claim in claims for each in claim.holdings)
 
-    def post(self, function: str, body: Any, headers: Mapping[str, str] | None = None) -> Reply:
+    def post(
+        self, function: str, body: Any, headers: Mapping[str, str] | None = None, path: str = ""
+    ) -> Reply:
         """Any call, whatever the answer; a body that is no bytes is sent as JSON."""
         url = self.urls.get(function) or f"{self.urls['extender']}/{function}"
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         sent = {"Content-Type": "application/json", **(headers or {})}
-        answer = _http.request("POST", url, body=data, headers=sent, timeout=30)
+        answer = _http.request("POST", f"{url}{path}", body=data, headers=sent, timeout=30)
         is_json = answer.headers.get("Content-Type", "").startswith("application/json")
         return Reply(answer.status, answer.json() if is_json else answer.data.decode())
 

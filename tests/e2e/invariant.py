@@ -5,7 +5,7 @@ It looks at what it is handed, and asks nobody; who holds what at which moment i
 
 from collections.abc import Iterable
 
-from berth.documents import View
+from berth.view import View
 from tests.support.cluster import Object, is_finished
 
 
@@ -15,7 +15,8 @@ def difference(view: View, listed: Iterable[Object]) -> Object:
         # Of a Pool that was taken away a claim may say what it likes.
         claim.uid: (claim.node, claim.state, {each.pool: each.count for each in held})
         for claim in view.claims()
-        if (held := [each for each in claim.holdings if each.pool in view.pools])
+        if claim.namespace  # use outside the cluster has no pod
+        and (held := [each for each in claim.holdings if each.pool in view.pools])
     }
     pods = {
         pod["metadata"]["uid"]: (pod["spec"]["nodeName"], "bound", units)

@@ -17,7 +17,8 @@ from tests.support.manifests import INFRA, OVERLAYS, kustomized, rendered
 from tests.support.schemas import crds_of, schema_of, wrong
 
 GROUPS = ("eventing.knative.dev/v1", "sources.knative.dev/v1", "serving.knative.dev/v1")
-EACH = [f"--{name}=http://{name}.berth.svc.cluster.local" for name in ("filter", "prioritize", "bind")]
+VERBS = ("filter", "prioritize", "preempt", "bind")
+EACH = [f"--{name}=http://{name}.berth.svc.cluster.local" for name in VERBS]
 SHIPPED = {
     "per-verb": EACH,
     "https": [each.replace("http:", "https:") for each in EACH] + ["--ca", "/etc/berth-ca/ca.crt"],
@@ -103,7 +104,7 @@ def test_every_service_runs_a_function_that_is_there_as_its_own_account_without_
     overlay: str,
 ) -> None:
     accounts = {each["metadata"]["name"] for each in rendered(overlay, "ServiceAccount")}
-    verbs = {"extender"} if overlay == "single" else {"filter", "prioritize", "bind"}
+    verbs = {"extender"} if overlay == "single" else set(VERBS)
     assert set(services(overlay)) == {*verbs, "release", "inventory", "reconcile"}
     for name, template in services(overlay).items():
         spec, (container,) = template["spec"], template["spec"]["containers"]
@@ -111,7 +112,7 @@ def test_every_service_runs_a_function_that_is_there_as_its_own_account_without_
         assert variables["FUNCTION_TARGET"] == name
         assert (INFRA.parent / variables["FUNCTION_SOURCE"]).is_file()
         assert int(variables["THREADS"]) == spec["containerConcurrency"]
-        assert ("BERTH_AUTH_TOKEN_FILE" in variables) == (name in verbs)
+        assert ("BERTH_AUTH_TOKEN_FILE" in variables) == (name in {*verbs, "inventory"})
         assert spec["serviceAccountName"] == f"berth-{name}" in accounts
         assert template["metadata"]["annotations"]["autoscaling.knative.dev/min-scale"] == str(
             int(name in verbs)
@@ -145,7 +146,11 @@ def test_no_account_may_do_everything_and_no_role_is_without_an_account(overlay:
     for binding in rendered(overlay, "ClusterRoleBinding", "RoleBinding"):
         bound |= {subject["name"] for subject in binding["subjects"]}
         assert binding["roleRef"]["name"] != "cluster-admin"
-    assert accounts - bound <= {"berth-filter", "berth-prioritize"}  # they may do nothing at all
+    assert accounts - bound <= {
+        "berth-filter",
+        "berth-prioritize",
+        "berth-preempt",
+    }  # they may do nothing at all
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

@@ -131,11 +131,11 @@ def test_pools_from_the_cluster_are_applied_used_and_taken_over_when_they_change
     assert "licence: 0 of 1 free, 1 asked" in system.refusal_of("third")
     settled(system)
     # All of a file or nothing: a wrong one writes nothing.
-    berth.write_pools([pool(units=7), pool("seats", 1, preemption="Native")])
+    berth.write_pools([pool(units=7), pool("seats", 1, topologyKey="rack")])
     wrong = berth.run("apply", "-f", str(berth.pools_file))
     assert wrong.returncode == 1
-    assert "Pool seats: spec.preemption is not built yet" in wrong.stderr
-    assert berth.ledger().pools["underlay-ip"].spec.capacity.per_domain == 2
+    assert "Pool seats: spec.topologyKey goes with scope Topology only" in wrong.stderr
+    assert berth.ledger().pools["underlay-ip"].capacity_of("node-1") == 2
 
 
 def test_a_pool_that_comes_after_pods_that_use_it_counts_them_first(system_of: Systems) -> None:

@@ -23,7 +23,7 @@ from tests.support.places import Place
 NODES, UNITS, PODS = 30, 10, 1000
 WAITING = 30  # pods beside those that fit
 KEPT, EACH = 150, 67  # once so many are bound, so many of them are replaced
-FUNCTIONS = ("filter", "prioritize", "bind", "release", "inventory", "reconcile")
+FUNCTIONS = ("filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile")
 REPLICAS = 2
 KILL_SECONDS = 1.0
 

@@ -17,8 +17,10 @@ from tests.support.cluster import Cluster, Object, wait
 from tests.support.manifests import put, rendered, serve_pools
 
 POOLS = "/apis/berth.dev/v1alpha1/pools"
+CLAIMS = "/apis/berth.dev/v1alpha1/namespaces/default/poolclaims"
 FENCES, LISTS = ("patch", "", "pods/status"), ("list", "", "pods")
 LEDGER = "configmap://berth-ledger/ledger"
+TOKEN = "s3cret"
 AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -116,12 +118,15 @@ def system(
     for name in ("node-1", "node-2"):
         cluster.create_node(name)
     cluster.call("POST", POOLS, pool(units=1))
+    cluster.call("POST", POOLS, pool("licence", 4, scope="Cluster"))
+    cluster.call("POST", POOLS, pool("k80", 1, preemption="Native"))
     kubeconfig = plane.kubeconfig(tmp_path / "kubeconfig")
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))  # for the test's own looks at the ledger
     berth = Berth(
         tmp_path / "berth",
         kubeconfig,
         None,
+        environment={"BERTH_AUTH_TOKEN": TOKEN},
         functions=accounts.functions(tmp_path),
         store=LEDGER,
     )
@@ -153,6 +158,8 @@ def test_with_its_own_rights_each_function_does_all_it_ever_does_and_needs_each_
     cluster.delete_node("refusing")
     cluster.patch(f"{POOLS}/underlay-ip", {"spec": {"capacity": {"perDomain": 2}}})
     cluster.wait_bound("next", seconds=30)  # inventory, by the Pool's
+    uses_outside(system)
+    holds_a_claim_on_a_lost_node(system)
     cluster.create_pod("last")
     cluster.wait_bound("last")
     cluster.create_pod("waits")
@@ -161,12 +168,60 @@ def test_with_its_own_rights_each_function_does_all_it_ever_does_and_needs_each_
     settled(system)
     for name in ("inventory", "reconcile"):
         wait(lambda name=name: writes_status(system, log, name), 60, f"a Pool's status by {name}")  # type: ignore[misc]
+        wait(lambda name=name: mends_a_node(system, log, name), 60, f"a node's status by {name}")  # type: ignore[misc]
     for name in ("bind", "release", "inventory", "reconcile"):
         writes_to_a_pod_that_is_gone(tmp_path / f"kubeconfig-of-{name}", monkeypatch)
     assert log.forbidden() == []
     used = log.used()
     del used["berth-scheduler"]  # has Kubernetes' own role; that it lacks nothing is seen above
     assert {name: rights for name, rights in granted().items() if name != "berth-events"} == used
+
+
+def uses_outside(system: System) -> None:
+    """A licence poller's call: inventory writes the Pool object, and its status at once."""
+    body, headers = {"pool": "licence", "external": 3}, {"Authorization": f"Bearer {TOKEN}"}
+    reply = system.berth.post("inventory", body, headers, "/external")
+    assert (reply.status, reply.body) == (200, {**body, "overCommitted": 0})
+    assert system.cluster.get(f"{POOLS}/licence")["status"]["free"] == 1
+
+
+def holds_a_claim_on_a_lost_node(system: System) -> None:
+    """A PoolClaim's status is written by all; whether a node still uses a unit, release and reconcile ask."""
+    cluster = system.cluster
+    document = pool("gpu")
+    document["spec"] = {"units": {"node-1": ["gpu-0"]}}
+    cluster.call("POST", POOLS, document)
+    claim = {"apiVersion": "berth.dev/v1alpha1", "kind": "PoolClaim", "metadata": {"name": "mine"}}
+    cluster.call("POST", CLAIMS, {**claim, "spec": {"pool": "gpu"}})
+    phase(cluster, "Available")
+    cluster.create_pod("user", {"berth.dev/gpu": 1}, annotations={"berth.dev/claims": "mine"})
+    cluster.wait_bound("user")
+    phase(cluster, "Bound")
+    ready(cluster, "False")
+    cluster.delete_pod("user")
+    wait(lambda: [each.state for each in system.berth.ledger().lost("node-1")], 60, "a lost claim")
+    cluster.patch(f"{CLAIMS}/mine/status", {"status": {"node": "wrong"}})
+    mend(system)
+    assert cluster.get(f"{CLAIMS}/mine")["status"]["node"] == "node-1"
+    ready(cluster, "True")
+    phase(cluster, "Available")
+    cluster.create_pod("next-user", {"berth.dev/gpu": 1}, annotations={"berth.dev/claims": "mine"})
+    cluster.wait_bound("next-user")
+    phase(cluster, "Bound")
+    cluster.delete_pod("next-user")
+    phase(cluster, "Available")
+
+
+def phase(cluster: Cluster, wanted: str) -> None:
+    def now() -> bool:
+        return bool(cluster.get(f"{CLAIMS}/mine").get("status", {}).get("phase") == wanted)
+
+    wait(now, 60, f"a PoolClaim that is {wanted}")
+
+
+def ready(cluster: Cluster, value: str) -> None:
+    condition = {"type": "Ready", "status": value, "reason": "Test", "message": "by a test"}
+    cluster.patch("/api/v1/nodes/node-1/status", {"status": {"conditions": [condition]}})
 
 
 def lose_the_ledger(system: System) -> None:
@@ -180,6 +235,14 @@ def writes_status(system: System, log: Audited, name: str) -> bool:
     system.cluster.patch(f"{POOLS}/underlay-ip/status", {"status": {"used": 99}})
     mend(system)
     return ("patch", "berth.dev", "pools/status") in log.used()[f"berth-{name}"]
+
+
+def mends_a_node(system: System, log: Audited, name: str) -> bool:
+    """The same of what kube-scheduler is to count for preemption."""
+    wrong = {"allocatable": {"native.berth.dev/k80": "99"}}
+    system.cluster.patch("/api/v1/nodes/node-1/status", {"status": wrong})
+    mend(system)
+    return ("patch", "", "nodes/status") in log.used()[f"berth-{name}"]
 
 
 def writes_to_a_pod_that_is_gone(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:

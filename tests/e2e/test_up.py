@@ -19,7 +19,7 @@ from tests.e2e.harness import Berth, pool, settled
 from tests.support.cluster import wait
 
 TOKEN = "a secret/with:signs@in?it"
-FUNCTIONS = {"filter", "prioritize", "bind", "release", "inventory", "reconcile"}
+FUNCTIONS = {"filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile"}
 
 
 def test_pods_wait_with_a_word_when_the_scheduler_is_there_before_the_functions(system_of: Systems) -> None:
@@ -92,7 +92,7 @@ def test_with_a_token_the_scheduler_binds_and_a_call_without_it_gets_401(system_
     assert "underlay-ip: 0 of 1 free, 1 asked" in said
     assert stat.S_IMODE(berth.scheduler_config.stat().st_mode) == 0o600
     body = {"Pod": cluster.get_pod("waiter"), "NodeNames": ["node-1"]}
-    for function in ("filter", "prioritize", "bind"):
+    for function in ("filter", "prioritize", "preempt", "bind"):
         for wrong in ({}, _basic("another"), {"Authorization": "Bearer another"}):
             reply = berth.post(function, body, wrong)
             assert reply.status == 401

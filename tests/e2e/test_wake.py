@@ -21,13 +21,14 @@ pytestmark = pytest.mark.alone
 
 ROUNDS = 20
 STALL_SECONDS = 15.0
+POOLS = [pool(units=2), pool("licence", 2, scope="Cluster")]
 SMALL, LARGE = "small", "large"  # two units each; by CPU a pod of 4 fits on the large one alone
 
 
 @pytest.fixture(scope="module")
 def shared(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("wake")
-    with world_of(binaries, folder, {SMALL: {"cpu": "2"}, LARGE: {}}, 2) as world, world.scheduling():
+    with world_of(binaries, folder, {SMALL: {"cpu": "2"}, LARGE: {}}, 2, POOLS) as world, world.scheduling():
         yield world
 
 
@@ -79,6 +80,18 @@ def test_a_deleted_pod_s_unit_goes_to_the_waiter_within_a_second_each_time(world
     assert len(times) == ROUNDS
     assert max(times) < AT_ONCE, times
     settled(world)
+
+
+def test_a_floating_licence_goes_to_the_waiter_within_a_second_too(world: World) -> None:
+    licence: dict[str, int | str] = {"berth.dev/licence": 1}
+    for name in ("holder-1", "holder-2"):
+        world.cluster.create_pod(name, licence)
+    world.cluster.wait_bound("holder-1", "holder-2")
+    world.cluster.create_pod("waiter", licence)
+    world.wait_idle(1)
+    took = seconds_to_bind(world, partial(world.cluster.delete_pod, "holder-1"), "waiter")
+    tell("from DELETE to Binding, a licence for the whole cluster", [took])
+    assert took < AT_ONCE
 
 
 def test_a_waiter_in_a_long_line_is_bound_within_a_second_too(world: World) -> None:
@@ -213,7 +226,7 @@ def test_raised_capacity_wakes_the_waiter(world: World) -> None:
         tell("from the Pool's change to Binding", [took])
         assert took < AT_ONCE
     finally:
-        world.berth.write_pools([pool(units=2)])
+        world.berth.write_pools(POOLS)
         world.berth.reconcile()
 
 
@@ -235,13 +248,13 @@ def test_a_pool_added_wakes_the_pod_that_asked_for_it(world: World) -> None:
     wait(lambda: refusal(world, "early"), 60, "a refusal that names the Pools there are")
     world.faults.unset("no-tick")  # a changed file of Pools is taken over by a tick out of turn
     try:
-        added: list[Object] = [pool(units=2), pool("seat", 1)]
+        added: list[Object] = [*POOLS, pool("seat", 1)]
         took = seconds_to_bind(world, lambda: world.berth.write_pools(added), "early")
         tell("from the Pool's creation to Binding", [took])
         assert took < AT_ONCE
     finally:
         world.cluster.delete_pod("early")
-        world.berth.write_pools([pool(units=2)])
+        world.berth.write_pools(POOLS)
 
 
 def refusal(world: World, name: str) -> bool:

@@ -86,6 +86,20 @@ def test_what_a_claim_costs_is_measured_on_every_store_by_one_caller_and_by_many
     assert len(lines) == 2 + len(cells) + 2 + 2
 
 
+def test_the_cluster_wide_pool_is_measured_in_stripes_and_in_one_document(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    tiny = ("--rounds", "1", "--seconds", "0.1", "--stores", "sqlite")
+    done = _finished("seats", *tiny, "--json", str(figures))
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(figures.read_text())["rows"]
+    assert {(row["kind"], row["callers"]) for row in rows} == set(
+        product(("stripes", "one document"), (1, 8, 64))
+    )
+    measured = [row for row in rows if row["p50"] is not None]
+    assert {row["kind"] for row in measured} >= {"stripes"}
+    assert all(0 < row["p50"] <= row["p99"] for row in measured)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_bench_that_is_stopped_leaves_no_process_behind(number: signal.Signals) -> None:
     with _started(*_TINY[:2], "--no-floor", "--stores", "sqlite", "--rounds", "1000000") as process:

@@ -96,12 +96,15 @@ def _answers(url: str) -> bool:
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        ((), ("up", "demo", "apply", "reconcile")),
+        ((), ("up", "demo", "apply", "reconcile", "suspend", "external", "release")),
         (("up",), ("--kubeconfig", "--store", "-f", "--port", "--scheduler-config", "--json", "65527")),
         (("up",), ("--single", "--replicas", "1 to 9")),
         (("demo",), ("--port", "--json")),
         (("apply",), ("--kubeconfig", "-f", "--pools", "without its comments")),
         (("reconcile",), ("--kubeconfig", "--store", "-f", "-o")),
+        (("suspend",), ("POOL", "DOMAIN", "--resume", "--kubeconfig", "--pools", "--store")),
+        (("external",), ("POOL", "N", "--kubeconfig", "--pools", "--store")),
+        (("release",), ("POD_UID", "--node", "--pool", "--unit", "--dry-run", "--kubeconfig", "--store")),
     ],
 )
 def test_help_names_every_subcommand_and_option(
@@ -211,8 +214,8 @@ def test_apply_leaves_a_symbolic_link_to_the_pools_in_its_place(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "holds no Pool: nothing was applied"),
-        ("---\n# later\n---\n", "holds no Pool: nothing was applied"),
+        ("", "holds no Pool and no PoolClaim: nothing was applied"),
+        ("---\n# later\n---\n", "holds no Pool and no PoolClaim: nothing was applied"),
         ("kind: Pod", "each document should be an object with apiVersion: berth.dev/v1alpha1 and kind: Pool"),
         ("a: [", "is not YAML"),
         (None, "No such file or directory"),

@@ -18,9 +18,9 @@ from tests.support.cluster import Cluster, wait
 from tests.support.objects import pool_document
 from tests.support.terminal import Terminal
 
-VERBS = ("filter", "prioritize", "bind", "release", "inventory", "reconcile")
+VERBS = ("filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile")
 NOISE = "a line of filter's"
-PATIENCE = 180  # seconds: seven processes start, and CI has two slow cores
+PATIENCE = 180  # seconds: eight processes start, and CI has two slow cores
 UNDERLAY = "1 underlay-ip: 0 of 1 free, 1 asked."
 READY = "berth: ready: all functions answer, the ledger is reconciled"
 

@@ -118,7 +118,7 @@ def test_status_shows_each_pool_and_domain_in_every_form(
     ("command", "names"),
     [
         ("status", ("--kubeconfig", "--store", "--pool", "-o", "{table,json,yaml}")),
-        ("claims", ("--store", "--pool", "-n", "--namespace", "-o", "{table,json,yaml}")),
+        ("claims", ("--store", "--pool", "-n", "--namespace", "--units", "-o", "{table,json,yaml}")),
     ],
 )
 def test_help_names_every_option(
@@ -137,7 +137,8 @@ def test_claims_names_each_holder_in_every_form(
     assert ledger.view().open
     text, why = _said(capsys, "claims", "--store", place.url, "-o", "json")
     found = json.loads(text)
-    first = {"namespace": "d", "pod": "first", "uid": "first", "node": "n1", "state": "bound"}
+    names = {"namespace": "d", "pod": "first", "uid": "first", "node": "n1"}
+    first = {**names, "units": [], "claim": "", "state": "bound"}
     assert found["ledger"] == {"store": place.url, "open": True}
     assert found["claims"][1:] == [
         {**first, "pool": "seat", "domain": "n1", "count": 2, "since": "1970-01-01T00:00:01Z"},

@@ -22,7 +22,7 @@ from tests.e2e.harness import BERTH, Berth, pool
 from tests.support.cluster import wait
 
 SECONDS = 90.0
-FUNCTIONS = ("filter", "prioritize", "bind", "release", "inventory", "reconcile", "extender")
+FUNCTIONS = ("filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile", "extender")
 NAMES = ("KUBECONFIG", "BERTH_STORE", "BERTH_POOLS", "BERTH_AUTH_TOKEN", "BERTH_AUTH_TOKEN_FILE")
 _FAKE = """
 import json, os

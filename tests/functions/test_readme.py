@@ -35,7 +35,8 @@ def test_the_configuration_in_readme_is_the_one_that_berth_writes() -> None:
     shown = next(
         found for found in map(yaml.safe_load, blocks) if found.get("kind") == "KubeSchedulerConfiguration"
     )
-    urls = {name: f"http://127.0.0.1:{8080 + ORDER.index(name)}" for name in ("filter", "prioritize", "bind")}
+    verbs = ("filter", "prioritize", "preempt", "bind")
+    urls = {name: f"http://127.0.0.1:{8080 + ORDER.index(name)}" for name in verbs}
     kubeconfig = shown["clientConnection"]["kubeconfig"]
     assert shown == configuration(Calls(urls), kubeconfig=kubeconfig, schedulers=["berth"])
 

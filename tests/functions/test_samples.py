@@ -20,15 +20,25 @@ metadata: {name: underlay-ip}
 spec: {capacity: {perDomain: 10}}
 """
 _NONE = {"released": 0, "why": "the pod asks for no extended resource, so it holds no unit"}
+# The samples' pods name a PoolClaim, which no cluster of a test has.
+_NO_CLAIM = {f"n{number}": "there is no PoolClaim k80-erc in the pod's namespace" for number in range(3)}
+_NO_TOKEN = (
+    "inventory has no token: set BERTH_AUTH_TOKEN or BERTH_AUTH_TOKEN_FILE, and call /external with it"
+)
+_PATHS = {"http/external.json": "/external"}  # of all others any will do
 
 # sample: the function it is for, the status, and a part of the answer
 SAMPLES: dict[str, tuple[str, int, Any]] = {
     "extender/filter-names.json": (
         "filter",
         200,
-        {"NodeNames": ["n1", "n2", "n0"], "Nodes": None, "Error": ""},
+        {"NodeNames": [], "Nodes": None, "FailedAndUnresolvableNodes": _NO_CLAIM, "Error": ""},
     ),
-    "extender/filter-full.json": ("filter", 200, {"NodeNames": None, "FailedAndUnresolvableNodes": {}}),
+    "extender/filter-full.json": (
+        "filter",
+        200,
+        {"NodeNames": None, "FailedAndUnresolvableNodes": _NO_CLAIM},
+    ),
     "extender/prioritize-names.json": (
         "prioritize",
         200,
@@ -39,6 +49,8 @@ SAMPLES: dict[str, tuple[str, int, Any]] = {
         200,
         [{"Host": f"n{number}", "Score": 10} for number in range(3)],
     ),
+    "extender/preempt-names.json": ("preempt", 200, {"NodeNameToMetaVictims": {}}),
+    "extender/preempt-full.json": ("preempt", 200, {"NodeNameToMetaVictims": {}}),
     "extender/bind.json": ("bind", 200, {"Error": "pod default/a with UID {uid} is gone"}),
     "cloudevents/pod-add.json": ("release", 200, {"released": 0}),
     "cloudevents/pod-add-gated.json": ("release", 200, {"released": 0}),
@@ -54,9 +66,11 @@ SAMPLES: dict[str, tuple[str, int, Any]] = {
     ),
     "cloudevents/node-update.json": ("inventory", 200, {"changed": 0, "woken": 0}),
     "cloudevents/pool-update.json": ("inventory", 200, {"changed": 0, "woken": 0}),
+    "cloudevents/poolclaim-add.json": ("inventory", 200, {"changed": 0, "woken": 0}),
+    "cloudevents/poolclaim-delete.json": ("inventory", 200, {"changed": 0, "woken": 0}),
+    "http/external.json": ("inventory", 403, {"error": _NO_TOKEN}),
     "cloudevents/ping.json": ("reconcile", 200, {"problems": [], "released": 0, "rebuilt": False}),
 }
-LATER = {"extender/preempt-names.json", "extender/preempt-full.json"}  # for functions/preempt, not built yet
 # the paths of functions/extender: the function that answers the same samples
 VERBS = {
     "/filter": "filter",
@@ -64,6 +78,7 @@ VERBS = {
     "/scheduler/filter": "filter",
     "/prioritize": "prioritize",
     "/priorities": "prioritize",
+    "/preempt": "preempt",
     "/bind": "bind",
 }
 SINGLE = [(path, sample) for path in VERBS for sample, (name, *_) in SAMPLES.items() if name == VERBS[path]]
@@ -99,7 +114,7 @@ def urls(environment: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_a_function_takes_its_sample(urls: Mapping[str, str], sample: str) -> None:
     name, *_ = SAMPLES[sample]
-    _check(sample, _send(urls[name], EVENTS / sample))
+    _check(sample, _send(urls[name], EVENTS / sample, _PATHS.get(sample, "/")))
 
 
 @pytest.mark.parametrize(("path", "sample"), SINGLE)
@@ -111,9 +126,9 @@ def test_the_extender_takes_the_samples_of_each_verb_by_path(
     assert found == _send(urls[VERBS[path]], EVENTS / sample), "the function of this verb alone answers alike"
 
 
-@pytest.mark.parametrize("path", ["/", "/preempt", "/Filter", "/filter/x"])
+@pytest.mark.parametrize("path", ["/", "/Preempt", "/Filter", "/filter/x"])
 def test_the_extender_names_its_paths_where_there_is_none(urls: Mapping[str, str], path: str) -> None:
-    known = "/bind, /filter, /predicates, /priorities, /prioritize"
+    known = "/bind, /filter, /predicates, /preempt, /priorities, /prioritize"
     said = f"extender has no {path}: it takes POST {known}, and GET /healthz"
     status, kind, body = _send(urls["extender"], EVENTS / "extender/filter-names.json", path)
     assert (status, kind, json.loads(body)) == (404, "application/json", {"error": said})
@@ -127,8 +142,24 @@ def test_the_extender_wants_the_token_for_every_verb(environment: Mapping[str, s
             body = (EVENTS / sample).read_bytes()
             assert send(url, "POST", path, body, {})[0] == 401
             assert send(url, "POST", path, body, basic)[0] == 200
-        assert send(url, "POST", "/preempt", b"", {})[0] == 404
+        assert send(url, "POST", "/other", b"", {})[0] == 404
         assert send(url, "GET", "/healthz", b"", {})[0] == 200
+
+
+def test_external_use_is_set_by_who_has_the_token_and_where_the_pools_are(
+    environment: Mapping[str, str],
+) -> None:
+    """What it does to a Pool in the cluster: tests/contract/test_pool_fields.py."""
+    body = (EVENTS / "http/external.json").read_bytes()
+    tick = (EVENTS / "cloudevents/node-update.json").read_bytes()
+    with function("inventory", {**environment, "BERTH_AUTH_TOKEN": "s3cret"}) as url:
+        assert send(url, "POST", "/external", body, {})[0] == 401
+        assert send(url, "POST", "/external", body, {"Authorization": "Bearer secret"})[0] == 401
+        status, kind, answer = send(url, "POST", "/external", body, {"Authorization": "Bearer s3cret"})
+        why = "the Pools are in a file (BERTH_POOLS): set spec.external there, or say berth external POOL N"
+        assert (status, kind, json.loads(answer)) == (409, "application/json", {"error": why})
+        event = {"Content-Type": "application/cloudevents+json"}
+        assert send(url, "POST", "/", tick, event)[0] == 200
 
 
 def _check(sample: str, found: tuple[int, str, bytes]) -> None:
@@ -147,12 +178,13 @@ def _check(sample: str, found: tuple[int, str, bytes]) -> None:
 
 def test_every_sample_is_sent() -> None:
     there = {str(path.relative_to(EVENTS)) for path in EVENTS.rglob("*.json")}
-    assert there == {*SAMPLES, *LATER}
+    assert there == {*SAMPLES}
 
 
 def test_full_nodes_come_back_byte_for_byte(urls: Mapping[str, str]) -> None:
-    sent = (EVENTS / "extender/filter-full.json").read_bytes()
-    _, _, answer = _send(urls["filter"], EVENTS / "extender/filter-full.json")
+    named = b'"annotations":{"berth.dev/claims":"k80-erc"}'
+    sent = (EVENTS / "extender/filter-full.json").read_bytes().replace(named, b'"annotations":{}')
+    _, _, answer = send(urls["filter"], "POST", "/", sent, {"Content-Type": "application/json"})
     start = sent.index(b'"items":[') + len(b'"items":[')
     nodes = sent[start : sent.rindex(b"]}")]
     assert nodes in answer

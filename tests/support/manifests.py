@@ -70,15 +70,26 @@ def put(cluster: Cluster, objects: Iterable[Object]) -> None:
         cluster.call("POST", f"{path}?fieldValidation=Strict", each)
 
 
+def definition(kind: str) -> Object:
+    """The CustomResourceDefinition of one of Berth's kinds."""
+    found = rendered("per-verb", "CustomResourceDefinition")
+    return next(each for each in found if each["spec"]["names"]["kind"] == kind)
+
+
 def serve_pools(cluster: Cluster) -> None:
-    """Apply the Pool CRD, and wait until the API server serves Pools by its schema."""
-    put(cluster, rendered("per-verb", "CustomResourceDefinition"))
-    wait(lambda: _serves(cluster), 60, "Pools served by their schema", every=0.1)
+    """Apply the CRDs of Pool and PoolClaim that are not there, and wait until the API server serves both by
+    their schemas."""
+    there = {each["metadata"]["name"] for each in cluster.get(_CRDS)["items"]}
+    wanted = rendered("per-verb", "CustomResourceDefinition")
+    put(cluster, [each for each in wanted if each["metadata"]["name"] not in there])
+    wait(lambda: _serves(cluster, "Pool", "pools"), 60, "Pools served by their schema", every=0.1)
+    claims = "namespaces/default/poolclaims"
+    wait(lambda: _serves(cluster, "PoolClaim", claims), 60, "PoolClaims served by their schema", every=0.1)
 
 
-def _serves(cluster: Cluster) -> bool:
-    wrong = {"apiVersion": "berth.dev/v1alpha1", "kind": "Pool", "metadata": {"name": "x"}, "spec": {}}
-    return cluster.request("POST", "/apis/berth.dev/v1alpha1/pools?dryRun=All", wrong).status == 422
+def _serves(cluster: Cluster, kind: str, path: str) -> bool:
+    wrong = {"apiVersion": "berth.dev/v1alpha1", "kind": kind, "metadata": {"name": "x"}, "spec": {}}
+    return cluster.request("POST", f"/apis/berth.dev/v1alpha1/{path}?dryRun=All", wrong).status == 422
 
 
 def token_of(cluster: Cluster, account: str, namespace: str = NAMESPACE) -> str:

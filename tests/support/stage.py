@@ -14,18 +14,21 @@ import msgspec
 from berth import wire
 from berth.cluster import connect
 from berth.demo.apiserver import StandIn
+from berth.documents import Claim
 from berth.errors import BerthError
 from berth.events import Event
 from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.settings import Settings
+from berth.steps.claims import claim_of
+from berth.steps.terms import terms_of
 from berth.stores import open_store
 from berth.stores.base import Store
 from berth.verbs import inventory, release
 from berth.verbs.bind import Bind
 from berth.verbs.reconcile import Reconcile, Report
 from tests.support.cluster import Cluster
-from tests.support.ledgers import Time
+from tests.support.ledgers import Time, ledger_on
 from tests.support.places import Place
 
 RESOURCE = "berth.dev/ip"
@@ -91,6 +94,11 @@ class Stage:
         for pod in self.cluster.pods():
             self.cluster.delete(f"/api/v1/namespaces/default/pods/{pod.metadata.name}")
         self.new_ledger()
+
+    def claim(self, pod: Pod, node: str) -> Claim:
+        """What the pod is to hold on that node, by the ledger's Pools."""
+        terms = terms_of(ledger_on(self.store, time=self.time).view())
+        return claim_of(pod, node, terms, terms.asked(pod), "a", self.time())
 
     def add_pod(
         self,
@@ -159,9 +167,10 @@ class Stage:
         event = Event("dev.knative.apiserver.resource.update", about)
         inventory.run(self._ledger(self.store), self.cluster, self.settings, event, self.time)
 
-    def inventory_of_pool(self) -> dict[str, object]:
-        """Let inventory have an event of the Pool; what it answers."""
-        about = {"kind": "Pool", "metadata": {"name": "ip"}}
+    def inventory_of_pool(self, *, seen: bool = False) -> dict[str, object]:
+        """Let inventory have an event of the Pool, whose status may say that it was seen; what it answers."""
+        status = {"observedGeneration": 1} if seen else {}
+        about = {"kind": "Pool", "metadata": {"name": "ip", "generation": 1}, "status": status}
         event = Event("dev.knative.apiserver.resource.update", about)
         return inventory.run(self._ledger(self.store), self.cluster, self.settings, event, self.time)
 

@@ -8,7 +8,7 @@ import yaml
 
 from berth.cli import main
 
-EACH = ["--filter", "http://f", "--prioritize", "http://p", "--bind", "http://b"]
+EACH = ["--filter", "http://f", "--prioritize", "http://p", "--preempt", "http://e", "--bind", "http://b"]
 ALL = ["--extender", "http://e"]
 RESOURCE = ["--resource", "berth.dev/k80"]
 
@@ -22,7 +22,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_is_printed_for_a_scheduler_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scheduler-config", *EACH, "--group", "example.com", "--lease", "berth/scheduler"]) == 0
     found = yaml.safe_load(capsys.readouterr().out)
-    assert [each["urlPrefix"] for each in found["extenders"]] == ["http://f", "http://p", "http://b"]
+    assert [each["urlPrefix"] for each in found["extenders"]] == EACH[1::2]
     ignored = found["profiles"][0]["pluginConfig"][0]["args"]["ignoredResourceGroups"]
     assert ignored == ["berth.dev", "example.com"]
     assert found["leaderElection"]["resourceName"] == "scheduler"
@@ -45,12 +45,13 @@ def test_a_policy_is_json(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ([], "--filter and --prioritize and --bind should name the functions' URLs"),
-        (EACH[:4], "--bind should name the functions' URLs"),
+        ([], "--filter and --prioritize and --preempt and --bind should name the functions' URLs"),
+        (EACH[:6], "--bind should name the functions' URLs"),
         ([*EACH, *ALL], "refuses two entries that bind"),
         ([*EACH, *RESOURCE], "refuses one that two entries manage"),
         (ALL, "no Pool is known"),
         ([*ALL, *RESOURCE, "--group", "x.y"], "leave it out"),
+        ([*EACH, "--group", "native.berth.dev"], "must count the group native.berth.dev"),
         ([*EACH, "--policy"], "a Policy knows no ignored resource groups"),
         ([*ALL, *RESOURCE, "--policy", "--scheduler", "x"], "a Policy holds no --scheduler: leave it out"),
         ([*EACH, "--timeout", "4"], "--timeout 4 should be 5 to 300 seconds"),

@@ -47,8 +47,8 @@ def loaded(script: str, *arguments: str, store: str = "") -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
-@pytest.mark.parametrize("name", ["filter", "prioritize"])
-def test_filter_and_prioritize_answer_without_any_heavy_library(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["filter", "prioritize", "preempt"])
+def test_filter_prioritize_and_preempt_answer_without_any_heavy_library(name: str, tmp_path: Path) -> None:
     main, sample = ROOT / "functions" / name / "main.py", EVENTS / "extender" / f"{name}-names.json"
     found = loaded(_CALLED, str(main), str(sample), store=f"sqlite:///{tmp_path}/ledger.db")
     assert {"berth", "functions_framework"} <= found

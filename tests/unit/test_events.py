@@ -12,6 +12,7 @@ from berth import events
 from berth.errors import BadInputError
 from berth.events import Event
 from berth.objects import Gate, Node, Pod
+from berth.policy.poolclaims import parse
 from tests.support.objects import EVENTS
 
 STRUCTURED = {"content-type": "application/cloudevents+json"}
@@ -46,7 +47,7 @@ def refusal(headers: Mapping[str, str], body: bytes) -> str:
 
 
 def test_there_are_samples() -> None:
-    assert len(SAMPLES) == 11
+    assert len(SAMPLES) == 13
     readme = (EVENTS / "README.md").read_text()
     assert all(f"`{name}.json`" in readme for name in SAMPLES)
 
@@ -90,10 +91,14 @@ def test_the_event_of_a_pod_with_scheduling_gates_carries_its_pod(read: Callable
     assert not pod.waiting
 
 
-def test_a_nodes_and_a_pools_event_say_what_they_are_about() -> None:
+def test_a_nodes_a_pools_and_a_poolclaims_event_say_what_they_are_about() -> None:
     assert structured("node-update").kind() == "Node"
     assert structured("node-update").about(Node).metadata.name == "n1"
     assert structured("pool-update").kind() == "Pool"
+    for name, gone in {"poolclaim-add": False, "poolclaim-delete": True}.items():
+        found = structured(name)
+        assert (found.kind(), found.deletion) == ("PoolClaim", gone)
+        assert parse(found.data).label == "default/k80-erc"
 
 
 def test_mode_reference_is_refused_saying_how_to_set_the_source() -> None:

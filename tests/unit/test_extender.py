@@ -13,6 +13,7 @@ from unittest import mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from berth import extender
 from berth.errors import BerthError, ClusterUnavailableError, RefusedError, StoreUnavailableError
@@ -31,9 +32,10 @@ PATHS = {
     "/predicates": "filter",
     "/prioritize": "prioritize",
     "/priorities": "prioritize",
+    "/preempt": "preempt",
     "/bind": "bind",
 }
-KNOWN = "/bind, /filter, /predicates, /priorities, /prioritize"
+KNOWN = "/bind, /filter, /predicates, /preempt, /priorities, /prioritize"
 
 
 def sound() -> None:
@@ -75,16 +77,23 @@ def test_the_last_part_of_the_path_names_the_verb(prefix: str, path: str, end: s
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "", "//", "/Filter", "/FILTER", "/filter/x", "/filters", "/preempt", "/bind?x", "/a\nb"]
+    "path", ["/", "", "//", "/Filter", "/FILTER", "/filter/x", "/filters", "/Preempt", "/bind?x", "/a\nb"]
 )
 def test_another_path_is_404_and_names_the_paths_there_are(path: str) -> None:
     said = f"extender has no {path or '/'}: it takes POST {KNOWN}, and GET /healthz"
     assert ask(router(), path) == (404, {"error": said})
 
 
+def test_with_a_default_every_other_path_is_its() -> None:
+    found = replace(router(token="s3cret"), default=named("events", None))
+    for path in ("/", "/Filter", "/filter/x"):
+        assert ask(found, path, b"call") == (200, ["events", "call"])
+    assert ask(found, "/filter")[0] == 401
+
+
 def test_a_path_that_is_not_there_is_404_before_the_body_is_read() -> None:
     body = io.BytesIO(b"call")
-    assert respond(router(), "POST", "/preempt", {}, body).status == 404
+    assert respond(router(), "POST", "/other", {}, body).status == 404
     assert body.tell() == 0
 
 

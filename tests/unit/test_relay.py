@@ -7,14 +7,21 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from berth.cli.relay import Relay
+from berth.errors import ClusterRefusedError
 from tests.support.serving import serving
 
 SECONDS = 60.0
+
+
+def _pool_claim(name: str) -> dict[str, Any]:
+    meta = {"name": name, "namespace": "d", "uid": f"uid-{name}"}
+    return {"apiVersion": "berth.dev/v1alpha1", "kind": "PoolClaim", "metadata": meta}
 
 
 def _pod(name: str) -> dict[str, Any]:
@@ -40,6 +47,28 @@ class _Pods:
         stop.wait()
 
 
+class _PoolClaims(_Pods):
+    """A cluster that serves no Pools, and PoolClaims after so many refusals; only these change."""
+
+    def __init__(self, refusals: int, changes: list[tuple[str, dict[str, Any]]]) -> None:
+        super().__init__()
+        self._refusals, self._changes = refusals, changes
+
+    def snapshot(self, path: str, query: Mapping[str, str]) -> tuple[list[dict[str, Any]], str]:
+        claims = path.endswith("/poolclaims")
+        if path.endswith("/pools") or (claims and self._refusals > 0):
+            self._refusals -= claims
+            raise ClusterRefusedError(f"the API server refused GET {path} (404): no reason given", 404)
+        return super().snapshot(path, query)
+
+    def watch(
+        self, path: str, query: Mapping[str, str], version: str, stop: threading.Event
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        if path.endswith("/poolclaims"):
+            yield from self._changes
+        yield from super().watch(path, query, version, stop)
+
+
 class _Functions(ThreadingHTTPServer):
     """Takes every event and keeps the names of the objects."""
 
@@ -48,6 +77,7 @@ class _Functions(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.names: list[str] = []
+        self.subjects: list[str] = []
         self.had = threading.Event()
         self.url = f"http://127.0.0.1:{self.server_port}"
 
@@ -59,6 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
         name = self.headers.get("Ce-Name", "")
         if name:
             self.server.names.append(name)  # before the answer: the next event follows on that
+            self.server.subjects.append(f"{self.headers['Ce-Type']} {self.headers['Ce-Subject']}")
         self.send_response(200)
         self.send_header("Content-Length", "2")
         self.end_headers()
@@ -76,11 +107,13 @@ def functions() -> Iterator[_Functions]:
         yield server
 
 
-def _relayed(functions: _Functions, pods: Any, **named: Any) -> list[Mapping[str, object]]:
-    """Relays until the pod `last` was delivered; what was said."""
+def _relayed(
+    functions: _Functions, pods: Any, pools: Path | None = None, to: str = "release", **named: Any
+) -> list[Mapping[str, object]]:
+    """Relays until the function `to` had the object `last`; what was said."""
     said: list[Mapping[str, object]] = []
-    urls = dict.fromkeys(("release", "inventory", "reconcile"), functions.url)
-    relay = Relay(pods, urls, ["berth"], None, said.append, **named)
+    urls = dict.fromkeys((to, "reconcile"), functions.url)
+    relay = Relay(pods, urls, ["berth"], pools, said.append, **named)
     relay.start()
     try:
         assert functions.had.wait(SECONDS)
@@ -120,3 +153,15 @@ def test_an_object_that_cannot_be_read_is_said_and_the_watch_goes_on(
     (failed,) = said
     assert (failed["watch"], failed["state"]) == ("/api/v1/pods", "failed")
     assert "an object can't be read" in str(failed["why"])
+
+
+@pytest.mark.parametrize(("from_a_file", "refusals"), [(False, 0), (True, 1)])
+def test_inventory_is_told_of_poolclaims_wherever_the_pools_are_and_a_cluster_without_them_is_no_failure(
+    functions: _Functions, tmp_path: Path, from_a_file: bool, refusals: int
+) -> None:
+    changes = [("ADDED", _pool_claim("a")), ("DELETED", _pool_claim("last"))]
+    pools = tmp_path / "pools.yaml" if from_a_file else None
+    said = _relayed(functions, _PoolClaims(refusals, changes), pools, to="inventory")
+    kind, path = "dev.knative.apiserver.resource", "/apis/berth.dev/v1alpha1/namespaces/d/poolclaims"
+    assert functions.subjects == [f"{kind}.add {path}/a", f"{kind}.delete {path}/last"]
+    assert said == []

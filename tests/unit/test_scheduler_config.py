@@ -16,7 +16,7 @@ from berth.verbs.bind import _WAKE_SECONDS
 
 URLS = {
     name: f"http://127.0.0.1:{port}"
-    for port, name in enumerate(("filter", "prioritize", "bind", "extender"), start=8080)
+    for port, name in enumerate(("filter", "prioritize", "preempt", "bind", "extender"), start=8080)
 }
 COMMON = {"nodeCacheCapable": True, "httpTimeout": "5s"}
 
@@ -26,10 +26,11 @@ def made(**options: Any) -> dict[str, Any]:
     return configuration(calls, **{"kubeconfig": "/k", "schedulers": ["berth"], **options})
 
 
-def test_one_url_a_function_is_three_entries_without_managed_resources() -> None:
+def test_one_url_a_function_is_four_entries_without_managed_resources() -> None:
     assert made()["extenders"] == [
         {"urlPrefix": URLS["filter"], "filterVerb": "filter", **COMMON},
         {"urlPrefix": URLS["prioritize"], "prioritizeVerb": "prioritize", "weight": 1, **COMMON},
+        {"urlPrefix": URLS["preempt"], "preemptVerb": "preempt", **COMMON},
         {"urlPrefix": URLS["bind"], "bindVerb": "bind", **COMMON},
     ]
 
@@ -63,6 +64,7 @@ def test_one_url_for_all_is_one_entry_that_manages_the_pools_resources() -> None
             "filterVerb": "filter",
             "prioritizeVerb": "prioritize",
             "weight": 1,
+            "preemptVerb": "preempt",
             "bindVerb": "bind",
             # Each once: kube-scheduler refuses one that is listed twice.
             "managedResources": [
@@ -77,6 +79,15 @@ def test_one_url_for_all_is_one_entry_that_manages_the_pools_resources() -> None
 def test_one_url_for_all_ignores_no_group_so_that_an_unlisted_pool_is_not_placed_uncounted() -> None:
     document = made(managed=["berth.dev/underlay-ip"], groups=["berth.dev"])
     assert document["profiles"] == [{"schedulerName": "berth", "percentageOfNodesToScore": 100}]
+
+
+def test_kube_scheduler_counts_the_resources_of_pools_with_preemption_native_too() -> None:
+    """It finds nobody to evict for what it does not count (facts, 5)."""
+    (entry,) = made(managed=["native.berth.dev/k80", "berth.dev/seat"])["extenders"]
+    ignored = {each["name"]: each["ignoredByScheduler"] for each in entry["managedResources"]}
+    assert ignored == {"berth.dev/seat": True, "native.berth.dev/k80": False}
+    with pytest.raises(SettingsError, match="kube-scheduler must count the group"):
+        made(groups=["berth.dev", "native.berth.dev"])
 
 
 def test_one_url_for_all_needs_no_other_function() -> None:
@@ -177,6 +188,7 @@ def test_a_policy_for_old_schedulers_has_its_times_in_nanoseconds() -> None:
                 "filterVerb": "filter",
                 "prioritizeVerb": "prioritize",
                 "weight": 3,
+                "preemptVerb": "preempt",
                 "bindVerb": "bind",
                 "managedResources": [{"name": "berth.dev/k80", "ignoredByScheduler": True}],
                 "nodeCacheCapable": True,

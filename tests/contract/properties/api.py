@@ -18,18 +18,14 @@ from berth.cluster import Cluster
 from berth.demo import calls
 from berth.demo.checks import Key
 from berth.demo.memory import Memory
-from berth.demo.rules import Json, StatusError
-from tests.support.objects import pool_document
+from berth.demo.rules import Json, StatusError, merge
+from berth.paths import BERTH_API, POOL_CLAIMS, POOLS, pool_claim_path
+from berth.policy.poolclaims import CLAIMS
+from tests.contract.properties.pools import CLAIM, NAMESPACE, NodeIs, Spec
 
 HOST = "http://in.memory"
-NAMESPACE = "default"
-NODES, POOLS = ("n1", "n2"), ("ip", "seat")
-RESOURCES = {pool: f"berth.dev/{pool}" for pool in POOLS}
-_POOLS_PATH = "/apis/berth.dev/v1alpha1/pools"
-_POOLS = [
-    pool_document(pool, capacity={"nodeAnnotation": f"example.com/{pool}"}, resource=RESOURCES[pool])
-    for pool in POOLS
-]
+OWNERS = {"p1": "web", "p2": "web", "p3": "web", "p4": "db", "p5": "db"}
+_CLAIM_PATH = pool_claim_path(NAMESPACE, CLAIM)
 Carried = Callable[[str, str, Any, Callable[[], "Answer"]], "Answer"]
 
 
@@ -54,10 +50,8 @@ class Api:
         numbers = count(1)
         self._memory = Memory(clock, lambda: f"uid-{next(numbers)}", 10_000)
         self._memory.kube_system["metadata"]["uid"] = "a-cluster"
-        self._pools = {
-            pool["metadata"]["name"]: {**pool, "metadata": {**pool["metadata"], "resourceVersion": "1"}}
-            for pool in _POOLS
-        }
+        self._versions = count(1)
+        self._ours: dict[str, Json] = {}  # Pools and the PoolClaim, by path
         self._carried = carried
 
     def cluster(self, api_client: Client) -> Cluster:
@@ -71,8 +65,8 @@ class Api:
         target = url.removeprefix(HOST)
 
         def play() -> Answer:
-            if target.startswith(_POOLS_PATH):  # which the stand-in does not have: it knows pods and nodes
-                return self._about_pools(target, document)
+            if target.startswith(BERTH_API):  # which the stand-in does not have: it knows pods and nodes
+                return self._about_ours(target, document)
             try:
                 action, call = calls.find(method, target, headers["Content-Type"], document)
                 return Answer(*action(self._memory, call))
@@ -81,25 +75,36 @@ class Api:
 
         return self._carried(method, urlsplit(target).path, document, play)
 
-    def _about_pools(self, target: str, document: Json | None) -> Answer:
-        """All of them, or a write of one's status, which names the version that was read."""
+    def _about_ours(self, target: str, document: Json | None) -> Answer:
+        """All of a kind, one of them, or a write of one's status, which names the version that was read."""
+        if target in (POOLS, POOL_CLAIMS):
+            kind = "/pools/" if target == POOLS else "/poolclaims/"
+            return Answer(200, {"items": [each for path, each in self._ours.items() if kind in path]})
+        path = target.removesuffix("/status")
+        found = self._ours.get(path)
+        if found is None:
+            return Answer(404, {"message": "there is none"})
         if document is None:
-            return Answer(200, {"items": list(self._pools.values())})
-        pool = self._pools[target.removeprefix(f"{_POOLS_PATH}/").removesuffix("/status")]
-        version = pool["metadata"]["resourceVersion"]
-        if document["metadata"]["resourceVersion"] != version:
-            return Answer(409, {"message": "the Pool was written since"})
-        meta = {**pool["metadata"], "resourceVersion": str(int(version) + 1)}
-        self._pools[meta["name"]] = {**pool, "metadata": meta, "status": document["status"]}
-        return Answer(200, self._pools[meta["name"]])
+            return Answer(200, found)
+        if document["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
+            return Answer(409, {"message": "it was written since"})
+        return Answer(200, self._write_ours(path, merge(found, {"status": document["status"]})))
+
+    def _write_ours(self, path: str, document: Json) -> Json:
+        version = str(next(self._versions))
+        self._ours[path] = {**document, "metadata": {**document["metadata"], "resourceVersion": version}}
+        return self._ours[path]
 
     # What its users do
 
-    def create_pod(self, name: str, asks: Mapping[str, int]) -> str:
+    def create_pod(self, name: str, units: Mapping[str, int], claim: bool, priority: int) -> str:
         """A waiting pod; its UID."""
-        asked = {RESOURCES[pool]: str(units) for pool, units in asks.items()}
+        asked = {f"berth.dev/{pool}": str(number) for pool, number in units.items()}
         container = {"name": "main", "image": "x", "resources": {"limits": asked, "requests": asked}}
-        body = {"metadata": {"name": name}, "spec": {"schedulerName": "berth", "containers": [container]}}
+        spec = {"schedulerName": "berth", "containers": [container], "priority": priority}
+        owner = {"kind": "StatefulSet", "name": OWNERS[name], "controller": True}
+        noted = {"annotations": {CLAIMS: CLAIM}} if claim else {}
+        body = {"metadata": {"name": name, "ownerReferences": [owner], **noted}, "spec": spec}
         uid: str = self._memory.create("pods", NAMESPACE, body)["metadata"]["uid"]
         return uid
 
@@ -120,33 +125,49 @@ class Api:
         binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
         self._memory.bind(pod_key(name), binding)
 
-    def set_node(self, name: str, capacities: Mapping[str, int]) -> None:
-        """The node, there or not before, with these capacities."""
-        noted = {"annotations": {f"example.com/{pool}": str(units) for pool, units in capacities.items()}}
-        if name in self.nodes():
-            self._memory.patch(node_key(name), {"metadata": noted}, False, "status")
-        else:
-            self._memory.create("nodes", "", {"metadata": {"name": name, **noted}})
+    def set_node(self, name: str, wanted: NodeIs) -> None:
+        """The node, there or not before, like this."""
+        noted = {f"example.com/{pool}": str(units) for pool, units in wanted.units.items()}
+        meta = {"annotations": noted, "labels": {"zone": wanted.zone or None}}
+        status = {"conditions": [{"type": "Ready", "status": "True" if wanted.ready else "Unknown"}]}
+        if name not in self.nodes():
+            self._memory.create("nodes", "", {"metadata": {"name": name}})
+        self._memory.patch(node_key(name), {"metadata": meta, "status": status}, False, "spec")
 
     def remove_node(self, name: str) -> None:
         self._memory.delete(node_key(name), 0, {})
 
+    def set_pool(self, name: str, spec: Spec) -> None:
+        self._write_ours(f"{POOLS}/{name}", {"metadata": {"name": name}, "spec": dict(spec)})
+
+    def set_claim(self, spec: Spec | None) -> None:
+        """The PoolClaim; None: it is taken away."""
+        if spec is None:
+            self._ours.pop(_CLAIM_PATH, None)
+            return
+        self._write_ours(_CLAIM_PATH, {"metadata": {"name": CLAIM, "namespace": NAMESPACE}, "spec": spec})
+
     # What there is
+
+    def claimed(self) -> Json | None:
+        """The PoolClaim."""
+        return self._ours.get(_CLAIM_PATH)
 
     def pods(self) -> dict[str, Json]:
         """By UID."""
         found, _ = self._memory.select("pods", "", lambda _: True)
         return {pod["metadata"]["uid"]: pod for pod in found}
 
-    def nodes(self) -> dict[str, dict[str, int]]:
-        """The capacities of each, by pool."""
+    def nodes(self) -> dict[str, NodeIs]:
         found, _ = self._memory.select("nodes", "", lambda _: True)
-        return {
-            node["metadata"]["name"]: {
-                pool: int(node["metadata"]["annotations"][f"example.com/{pool}"]) for pool in POOLS
-            }
-            for node in found
-        }
+        return {node["metadata"]["name"]: _as_it_is(node) for node in found}
+
+
+def _as_it_is(node: Json) -> NodeIs:
+    meta = node["metadata"]
+    units = {key.partition("/")[2]: int(units) for key, units in meta.get("annotations", {}).items()}
+    ready = any(each["status"] == "True" for each in node.get("status", {}).get("conditions", ()))
+    return NodeIs(units, meta.get("labels", {}).get("zone", ""), ready)
 
 
 def api_client() -> Client:

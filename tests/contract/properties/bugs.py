@@ -1,34 +1,39 @@
 """One bug or two for each promise, as they were seen in the field (facts, 9), to be switched on in a test.
 Each replaces a small part of the product while its block lasts; none is in the product."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from unittest import mock
 
 import msgspec
 
-from berth import decisions
+from berth import decisions, room, sizes
 from berth.cluster import Cluster
 from berth.decisions import Domains
-from berth.documents import Claim
+from berth.documents import NAMESPACE as NAMESPACE_LIMIT
+from berth.documents import POOL_CLAIM, Claim, Holding, Left
 from berth.errors import BerthError, RefusedError, StoreUnavailableError
 from berth.events import Event
 from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.policy import fit
+from berth.steps import keeping
 from berth.steps.adopt import adopt
 from berth.steps.claims import Settled
 from berth.verbs import release
 from berth.verbs.bind import Bind
-from tests.contract.properties.api import NAMESPACE
 from tests.contract.properties.memory import MemoryStore
+from tests.contract.properties.pools import NAMESPACE, Kind
 
 
 def only_the_first_pool_is_counted() -> Any:
-    require_room = decisions.require_room
-    return mock.patch.object(
-        decisions, "require_room", lambda holdings, domains: require_room(tuple(holdings)[:1], domains)
-    )
+    taken = room.taken
+
+    def first(holdings: Sequence[Holding], *rest: Any) -> Any:
+        held, short = taken(holdings[:1], *rest)
+        return (*held, *holdings[1:]), short
+
+    return mock.patch.object(room, "taken", first)
 
 
 def who_writes_last_wins() -> Any:
@@ -41,7 +46,7 @@ def a_claim_is_written_pool_by_pool_and_not_to_its_end() -> Any:
     with_claim = decisions.with_claim
 
     def first(claim: Claim, domains: Domains) -> Any:
-        return with_claim(claim, dict(list(domains.items())[:1]))
+        return dict(list(with_claim(claim, domains).items())[:1])
 
     return mock.patch.object(decisions, "with_claim", first)
 
@@ -111,7 +116,7 @@ def a_refusal_names_the_node() -> Any:
     def naming(*arguments: Any) -> dict[str, str]:
         return {node: f"{reason} on {node}" for node, reason in refusals(*arguments).items()}
 
-    return mock.patch("berth.verbs.filter.refusals", naming)
+    return mock.patch.object(fit, "refusals", naming)
 
 
 def pods_that_terminate_are_not_counted_after_a_loss() -> Any:
@@ -133,17 +138,91 @@ def a_store_that_does_not_answer_is_taken_for_a_yes() -> Any:
     return mock.patch.object(Ledger, "reserve", hopeful)
 
 
-BUGS: list[tuple[int, Callable[[], Any]]] = [
-    (1, only_the_first_pool_is_counted),
-    (1, who_writes_last_wins),
-    (2, a_claim_is_written_pool_by_pool_and_not_to_its_end),
-    (3, what_a_dead_bind_reserved_is_left_alone),
-    (4, a_delete_event_is_believed),
-    (4, claims_are_kept_by_the_pods_name),
-    (5, a_binding_without_an_answer_counts_as_refused),
-    (5, a_binding_lands_whatever_was_written_since),
-    (6, nobody_is_woken_when_a_pod_goes),
-    (7, a_refusal_names_the_node),
-    (8, pods_that_terminate_are_not_counted_after_a_loss),
-    (9, a_store_that_does_not_answer_is_taken_for_a_yes),
+def two_stripes_give_the_same_units() -> Any:
+    return mock.patch.object(
+        sizes, "_listed", lambda parts, whole: [part._replace(units=whole) for part in parts]
+    )
+
+
+def a_full_stripe_is_taken_for_a_full_pool() -> Any:
+    parts = room._parts
+
+    def first(holding: Holding, count: int, *rest: Any) -> Any:
+        found = parts(holding, count, *rest)
+        return found if found == [room._in(holding, room._first(rest[1].uid, count))] else None
+
+    return mock.patch.object(room, "_parts", first)
+
+
+def _never_short(begins: str) -> Any:
+    """Bounds that begin so are read by filter, in its View, and not looked at by bind."""
+    there = room._room
+
+    def enough(holding: Holding, *rest: Any) -> int:
+        return holding.count if holding.domain.startswith(begins) else there(holding, *rest)
+
+    return mock.patch.object(room, "_room", enough)
+
+
+def a_poolclaim_has_as_many_holders_as_come_at_once() -> Any:
+    return _never_short(POOL_CLAIM)
+
+
+def a_limit_is_looked_at_in_the_view_alone() -> Any:
+    return _never_short(NAMESPACE_LIMIT)
+
+
+def a_unit_that_rests_is_given_all_the_same() -> Any:
+    return mock.patch.object(Left, "bars", return_value=False)
+
+
+def a_capacity_that_falls_closes_nothing() -> Any:
+    cut = sizes.cut
+
+    def open_still(*arguments: Any) -> Any:
+        changed = cut(*arguments)
+        return {name: msgspec.structs.replace(domain, closed=False) for name, domain in changed.items()}
+
+    return mock.patch.object(sizes, "cut", open_still)
+
+
+def a_lost_node_is_taken_for_one_that_is_gone() -> Any:
+    """And what its pods used is given to others while they may still run."""
+    return mock.patch.object(keeping, "_lost", return_value=False)
+
+
+def a_lost_ledger_forgets_which_units_pods_have() -> Any:
+    return mock.patch("berth.steps.adopt.with_notes", lambda claim, *_: claim)
+
+
+def two_holdings_of_a_claim_are_counted_one_by_one() -> Any:
+    """A pod that asks for more than its PoolClaim gives takes the last unit twice."""
+    return mock.patch.object(room, "_besides", lambda at, _: at)
+
+
+PLAIN, SHARED = Kind(0, {}), Kind(2, {})
+"""So that a bug is found soon: most need no more than units on nodes; some need a pool for the cluster."""
+
+BUGS: list[tuple[int, Callable[[], Any], Kind | None]] = [
+    (1, only_the_first_pool_is_counted, PLAIN),
+    (1, who_writes_last_wins, PLAIN),
+    (1, two_stripes_give_the_same_units, None),
+    (1, a_poolclaim_has_as_many_holders_as_come_at_once, None),
+    (1, a_limit_is_looked_at_in_the_view_alone, None),
+    (1, a_unit_that_rests_is_given_all_the_same, None),
+    (1, a_capacity_that_falls_closes_nothing, SHARED),
+    (1, two_holdings_of_a_claim_are_counted_one_by_one, None),
+    (2, a_claim_is_written_pool_by_pool_and_not_to_its_end, PLAIN),
+    (3, what_a_dead_bind_reserved_is_left_alone, PLAIN),
+    (3, a_lost_ledger_forgets_which_units_pods_have, None),
+    (4, a_delete_event_is_believed, PLAIN),
+    (4, claims_are_kept_by_the_pods_name, PLAIN),
+    (4, a_lost_node_is_taken_for_one_that_is_gone, None),
+    (5, a_full_stripe_is_taken_for_a_full_pool, SHARED),
+    (5, a_binding_without_an_answer_counts_as_refused, PLAIN),
+    (5, a_binding_lands_whatever_was_written_since, PLAIN),
+    (6, nobody_is_woken_when_a_pod_goes, PLAIN),
+    (7, a_refusal_names_the_node, PLAIN),
+    (8, pods_that_terminate_are_not_counted_after_a_loss, PLAIN),
+    (9, a_store_that_does_not_answer_is_taken_for_a_yes, PLAIN),
 ]

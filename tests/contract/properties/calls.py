@@ -37,7 +37,7 @@ class Call:
         work: Callable[[], object],
         uid: str = "",
         node: str = "",
-        expected: tuple[int, str] | None = None,
+        expected: tuple[int, set[str]] | None = None,
     ) -> None:
         self.kind, self.uid, self.node, self.expected = kind, uid, node, expected
         self.ended = False

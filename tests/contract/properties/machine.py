@@ -1,7 +1,7 @@
 """What may happen, at random: hypothesis draws which of it, in which order, and shrinks what goes wrong.
 One thread runs at a time and no clock but the world's, so a failing example fails again."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from hypothesis import strategies as st
@@ -10,8 +10,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from berth.apiserver import Client
 from berth.events import Event
 from berth.stores.base import Store
-from tests.contract.properties.api import NAMESPACE, NODES, bound_node
+from tests.contract.properties import pools
+from tests.contract.properties.api import bound_node
 from tests.contract.properties.calls import Order
+from tests.contract.properties.model import Wish
+from tests.contract.properties.pools import NAMESPACE, NODES, POOLS, Kind, NodeIs, Spec, kinds, suspended
 from tests.contract.properties.promises import ALL
 from tests.contract.properties.world import DELETE, World
 
@@ -20,13 +23,22 @@ T = TypeVar("T")
 NAMES = ("p1", "p2", "p3", "p4", "p5")
 MOST_UNDER_WAY = 3
 
-asks = st.sampled_from([{"ip": 1, "seat": 1}, {"ip": 1}, {"seat": 1}, {"ip": 2, "seat": 1}])
+units = st.sampled_from([{"ip": 1, "seat": 1}, {"ip": 1}, {"seat": 1}, {"ip": 2, "seat": 1}])
+asks = st.builds(Wish, units, st.just(False), st.sampled_from([0, 0, 9])) | st.builds(
+    Wish, st.sampled_from([{"ip": 1, "seat": 1}, {"ip": 2}]), st.just(True), st.just(0)
+)
 nodes = st.sampled_from(NODES)
 indexes = st.integers(0, 5)
-capacities = st.sampled_from([
-    {"ip": 3, "seat": 2}, {"ip": 2, "seat": 2}, {"ip": 2, "seat": 1}, {"ip": 1, "seat": 1},
-    {"ip": 0, "seat": 2}, None,
-])  # fmt: skip
+states = st.none() | st.builds(
+    NodeIs,
+    st.sampled_from([
+        {"ip": 3, "seat": 2}, {"ip": 2, "seat": 2}, {"ip": 2, "seat": 1}, {"ip": 1, "seat": 1},
+        {"ip": 0, "seat": 2},
+    ]),
+    st.sampled_from(["a", "a", "b", "b", ""]),
+    st.sampled_from([True, True, True, False]),
+)  # fmt: skip
+claims = st.sampled_from([{"pool": "ip"}, {"pool": "ip"}, {"pool": "ip", "units": ["a1"]}, None])
 points = st.sampled_from([
     "after commit", "before POST", "after POST", "before commit", "after read", "after changes", "after GET",
     "before PATCH", "after PATCH", "after commit", "before POST", "after POST", "before commit",
@@ -38,21 +50,35 @@ orders = st.lists(trouble, max_size=2)
 
 
 class Machine(RuleBasedStateMachine):
-    """See World; `numbers` are the promises that are looked at."""
+    """See World; `numbers` are the promises that are looked at, `kind` is that of both
+    pools if not any: with a plain one there is no PoolClaim, nor a third node at first."""
 
     def __init__(
-        self, store: Store, lose: Callable[[], None], client: Client, numbers: Sequence[int] = ALL
+        self,
+        store: Store,
+        lose: Callable[[], None],
+        client: Client,
+        numbers: Sequence[int] = ALL,
+        kind: Kind | None = None,
     ) -> None:
         super().__init__()
+        self.kind = kind
+        self.plain = kind is not None and kind.number == 0
         self.world = World(store, lose, client, numbers)
 
-    @initialize(asked=st.tuples(asks, asks, asks, asks))
-    def all_is_well(self, asked: tuple[Mapping[str, int], ...]) -> None:
-        self.world.set_node("n1", {"ip": 3, "seat": 2})
-        self.world.set_node("n2", {"ip": 2, "seat": 1})
+    @initialize(kinds=st.tuples(kinds, kinds), claim=claims, asked=st.tuples(asks, asks, asks, asks))
+    def all_is_well(self, kinds: tuple[Kind, Kind], claim: Spec | None, asked: tuple[Wish, ...]) -> None:
+        self.kinds = dict(zip(POOLS, kinds if self.kind is None else (self.kind, self.kind), strict=True))
+        for pool in POOLS:
+            self.world.set_pool(pool, self.kinds[pool].spec(pool, 0))
+        self.set_claim(None if self.plain else claim)
+        self.world.set_node("n1", NodeIs({"ip": 3, "seat": 2}, "a"))
+        self.world.set_node("n2", NodeIs({"ip": 2, "seat": 1}, "b"))
+        if not self.plain:
+            self.world.set_node("n3", NodeIs({"ip": 1, "seat": 1}, ""))
         self.world.reconcile()
         for name, each in zip(NAMES, asked, strict=False):
-            self.world.create_pod(name, each)
+            self.create_pod(name, each)
 
     def teardown(self) -> None:
         if not self.world.promises.broken:
@@ -70,15 +96,14 @@ class Machine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.unused())
     @rule(asks=asks)
-    def a_pod_is_created(self, asks: Mapping[str, int]) -> None:
-        self.world.create_pod(self.unused()[0], asks)
+    def a_pod_is_created(self, asks: Wish) -> None:
+        self.create_pod(self.unused()[0], asks)
 
     @precondition(lambda self: self.living())
     @rule(which=indexes, how=st.sampled_from(["delete", "delete in time", "finish"]), told=st.booleans())
     def a_pod_ends(self, which: int, how: str, told: bool) -> None:
         self.world.end_pod(one_of(self.bound() or self.living(), which), how)
-        if told and self.room():
-            self.world.deliver(self.world.events[-1])
+        self.tell(told)
 
     @precondition(lambda self: self.waiting())
     @rule(which=indexes, node=st.one_of(st.none(), nodes))
@@ -115,7 +140,7 @@ class Machine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.room())
     @rule(which=indexes, asks=asks, order=trouble, rest=st.booleans())
-    def a_bind_meets_trouble(self, which: int, asks: Mapping[str, int], order: Order, rest: bool) -> None:
+    def a_bind_meets_trouble(self, which: int, asks: Wish, order: Order, rest: bool) -> None:
         self.world.bind(*self.to_be_bound(which, asks), [order])
         if rest:
             self.world.rest(kill=True)
@@ -123,17 +148,17 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.room())
     @rule(which=indexes, asks=asks, other=indexes, elsewhere=st.booleans(), point=points, late=st.booleans())
     def a_bind_is_overtaken(
-        self, which: int, asks: Mapping[str, int], other: int, elsewhere: bool, point: str, late: bool
+        self, which: int, asks: Wish, other: int, elsewhere: bool, point: str, late: bool
     ) -> None:
         """By another, perhaps of the same pod; and, if late, by a deadline and reconcile before."""
         uid, node = self.to_be_bound(which, asks)
-        there = node != NODES[0] if elsewhere else node == NODES[0]
+        there = node if not elsewhere else NODES[(NODES.index(node) + 1) % len(NODES)]
         call = self.world.bind(uid, node, [Order("pause", point)])
         if late:
             self.world.time.now += 5.0
             self.world.reconcile()
         if self.waiting():
-            self.world.bind(one_of(self.waiting(), other), NODES[0] if there else NODES[1])
+            self.world.bind(one_of(self.waiting(), other), there)
         if not call.ended:
             self.world.go_on(call)
 
@@ -150,11 +175,22 @@ class Machine(RuleBasedStateMachine):
 
     # Nodes change, the ledger is lost, time passes, and reconcile comes by
 
-    @rule(node=nodes, capacities=capacities, told=st.booleans())
-    def a_node_changes(self, node: str, capacities: Mapping[str, int] | None, told: bool) -> None:
-        self.world.set_node(node, capacities)
-        if told and self.room():
-            self.world.deliver(self.world.events[-1])
+    @rule(node=nodes, state=states, told=st.booleans())
+    def a_node_changes(self, node: str, state: NodeIs | None, told: bool) -> None:
+        self.world.set_node(node, state)
+        self.tell(told)
+
+    @precondition(lambda self: not self.plain)
+    @rule(pool=st.sampled_from(POOLS), which=indexes, suspended=suspended, told=st.booleans())
+    def a_pool_changes(self, pool: str, which: int, suspended: bool | None, told: bool) -> None:
+        self.world.set_pool(pool, self.kinds[pool].spec(pool, which, suspended))
+        self.tell(told)
+
+    @precondition(lambda self: not self.plain)
+    @rule(claim=claims, told=st.booleans())
+    def the_claim_changes(self, claim: Spec | None, told: bool) -> None:
+        self.set_claim(claim)
+        self.tell(told)
 
     @rule(seconds=st.sampled_from([0.5, 5.0]), what=st.sampled_from(["", "lost", "rest", "killed"]))
     def time_passes(self, seconds: float, what: str) -> None:
@@ -184,6 +220,21 @@ class Machine(RuleBasedStateMachine):
         metadata = {"name": name, "namespace": NAMESPACE, "uid": one_of(uids, whose)}
         return Event(DELETE, {"kind": "Pod", "metadata": metadata})
 
+    def create_pod(self, name: str, wish: Wish) -> None:
+        self.world.create_pod(name, wish._replace(claim=wish.claim and not self.plain))
+
+    def tell(self, told: bool) -> None:
+        """The newest event."""
+        if told and self.room():
+            self.world.deliver(self.world.events[-1])
+
+    def set_claim(self, claim: Spec | None) -> None:
+        """For units by their names only where the pool lists some."""
+        lists = pools.KINDS[self.kinds["ip"].number][0].get("units")
+        if claim is not None and "units" in claim:
+            claim = {**claim, "units": [next(iter(lists.values()))[0]]} if lists else {"pool": "ip"}
+        self.world.set_claim(claim)
+
     def unused(self) -> list[str]:
         used = {self.world.names[uid] for uid in self.living()}
         return [name for name in NAMES if name not in used]
@@ -197,14 +248,14 @@ class Machine(RuleBasedStateMachine):
     def bound(self) -> list[str]:
         return [uid for uid, pod in self.world.api.pods().items() if bound_node(pod)]
 
-    def to_be_bound(self, which: int, asks: Mapping[str, int]) -> tuple[str, str]:
+    def to_be_bound(self, which: int, asks: Wish) -> tuple[str, str]:
         """A waiting pod and a node that it fits; a new one, for which another goes, if there is none."""
         if not self.world.kept.open:
             self.world.reconcile()
         if not self.fitting():
             if self.living():
                 self.a_pod_goes(one_of(self.bound() or self.living(), which))
-            self.world.create_pod(self.unused()[0], asks)
+            self.create_pod(self.unused()[0], asks)
         pairs = self.fitting() or [(uid, node) for uid in self.waiting() for node in NODES]
         return one_of(pairs, which)
 

@@ -3,129 +3,128 @@ of every call, and at rest (nothing under way, one reconcile later). A test may 
 
 import re
 from collections.abc import Collection, Mapping
+from functools import partial
+from typing import Any
 
 import msgspec
 
-from berth.documents import Claim, Domain, decode_domain
-from berth.steps.claims import ALLOCATED
-from berth.stores.base import EPOCH
-from tests.contract.properties.api import NODES, POOLS, Api, bound_node
+from berth.documents import Claim
+from berth.policy import fit
+from berth.steps.notes import ALLOCATED
+from tests.contract.properties import pools
+from tests.contract.properties.api import Api, bound_node
 from tests.contract.properties.calls import Call
-from tests.contract.properties.model import Model, Shares
+from tests.contract.properties.kept import Kept
+from tests.contract.properties.lefts import Lefts
+from tests.contract.properties.model import Model
+from tests.contract.properties.pools import CLAIMED, NODES, NOWHERE, Domain, NodeIs
+from tests.contract.properties.rest import Rest, held_for_the_node, pools_of, summed
+from tests.contract.properties.seen import Seen, kinds
+from tests.support.ledgers import Time
 
 ALL = range(1, 10)
 REBUILDING = "berth's ledger is being rebuilt"
-_REASON = re.compile(r"(ip|seat): (none on this node|\d+ of \d+ free, \d+ asked)")
-_DOMAIN = "domain/"
-
-
-class Kept:
-    """What the store took, as it took it: the ledger without asking a store that may be down or lost."""
-
-    def __init__(self) -> None:
-        self.documents: dict[str, bytes] = {}
-        self.domains: dict[tuple[str, str], Domain] = {}
-
-    @property
-    def open(self) -> bool:
-        return EPOCH in self.documents
-
-    @property
-    def shares(self) -> Shares:
-        """Units free and capacity by pool and node."""
-        return {
-            where: (max(0, domain.capacity - domain.used(*where)), domain.capacity)
-            for where, domain in self.domains.items()
-            if domain.capacity is not None
-        }
-
-    def shares_for(self, uid: str) -> Shares:
-        """The same as the pod sees them: what it holds itself does not stand in its way."""
-        return self.without(uid).shares
-
-    def without(self, uid: str) -> "Kept":
-        other = Kept()
-        other.domains = {
-            where: Domain(domain.capacity, {one: each for one, each in domain.claims.items() if one != uid})
-            for where, domain in self.domains.items()
-        }
-        return other
-
-    def claims(self) -> dict[str, list[Claim]]:
-        """By UID, one for each domain that they stand in."""
-        found: dict[str, list[Claim]] = {}
-        for _, domain in sorted(self.domains.items()):
-            for uid, claim in domain.claims.items():
-                found.setdefault(uid, []).append(claim)
-        return found
-
-    def after(self, writes: Mapping[str, bytes | None]) -> "Kept":
-        later = Kept()
-        later.documents = {
-            **self.documents,
-            **{key: body for key, body in writes.items() if body is not None},
-        }
-        later.domains = dict(self.domains)
-        for key, body in writes.items():
-            if body is None:
-                later.documents.pop(key, None)
-            if key.startswith(_DOMAIN):
-                pool, _, node = key.removeprefix(_DOMAIN).partition("/")
-                later.domains[pool, node] = decode_domain(body)
-        return later
+_REASON = re.compile(
+    r"(ip|seat): (none on this node|the node has no label zone|suspended, no new pods"
+    r"|\d+ of \d+ free, \d+ asked|\d+ of \d+ free that are not reserved for a higher priority, \d+ asked"
+    r"|\d+ of the \d+ that namespace default may hold are free, \d+ asked"
+    r"|what the last pod of this name had is not free yet"
+    r"|another pod holds PoolClaim erc|the units of PoolClaim erc are not here, or not free)"
+    rf"|there is no PoolClaim erc in the pod's namespace|{fit.KEPT}"
+)
 
 
 class Promises:
     """`broken` is the first promise that was found broken, and how; only those of `numbers` are looked at."""
 
-    def __init__(self, api: Api, model: Model, numbers: Collection[int]) -> None:
-        self._api, self._model, self._numbers = api, model, numbers
+    def __init__(self, api: Api, model: Model, lefts: Lefts, time: Time, numbers: Collection[int]) -> None:
+        self._api, self._model, self._lefts, self._time = api, model, lefts, time
+        self._numbers = numbers
         self.broken = ""
         self.around: set[str] = set()  # bound by others than berth
         self.went_to: dict[str, str] = {}  # the node that each pod was bound to
+        self.told: dict[str, dict[str, set[str]]] = {}  # which units it was told that it has, by pool
 
     def keep(self, number: int, kept: bool, said: str) -> None:
         if not kept and number in self._numbers and not self.broken:
             self.broken = f"promise {number}: {said}"
 
+    def seen(self, ledger: Kept, uid: str, *, sure: bool = True, filters: bool = True) -> Seen:
+        """The ledger as a pod sees it now, in filter or bind; see Left for what is sure."""
+        name = self._lefts.who("Pod", uid)
+        return Seen(ledger, self._model, self._lefts, self._time(), uid, name, sure, filters)
+
+    def at_rest(self, ledger: Kept) -> None:
+        Rest(self._api, self._model, self.told, lambda kept, said: self.keep(3, kept, said)).look(ledger)
+
     # After a commit
 
     def committed(self, call: Call, before: Kept, after: Kept) -> None:
         pods = self._api.pods()
+        holders = self._model.holders(pods)
         self._nothing_given_beyond_capacity(before, after)
-        for uid, claims in after.claims().items():
-            self.keep(2, self._whole(claims), f"{uid} has half a claim: {claims}")
-        for uid, node in self._model.holders(pods).items():
-            held = any(claim.node == node for claim in before.claims().get(uid, []))
-            holds = any(claim.node == node for claim in after.claims().get(uid, []))
-            self.keep(4, holds or not held, f"{call.kind} freed what {uid} holds on {node}")
+        self._no_unit_has_two_holders(after)
+        for uid, claims in after.claims.items():
+            if uid in pods and pods[uid]["status"]["phase"] != "Succeeded":
+                self.keep(2, self._whole(uid, claims), f"{uid} has half a claim: {claims}")
+        for uid, claims in before.claims.items():
+            stays = self._model.holds(uid, pods[uid]) if uid in pods else frozenset()
+            if uid not in holders and not call.paused:
+                stays = held_for_the_node(claims[0], self._model, self._api.nodes())
+            had, has = (
+                pools_of(claims, holders.get(uid)),
+                pools_of(after.claims.get(uid, ()), holders.get(uid)),
+            )
+            self.keep(4, had & stays <= has, f"{call.kind} freed of {uid} what it holds: {claims}")
         if not before.open:
             self.keep(8, call.kind == "reconcile", f"{call.kind} wrote to a ledger that is closed")
         if after.open and not before.open:
-            for uid in self._model.holders(pods).keys() - self.around:
-                self.keep(8, uid in after.claims(), f"opened without the claim of {uid}")
+            for uid in holders.keys() - self.around:
+                self.keep(8, uid in after.claims, f"opened without the claim of {uid}")
+        self._lefts.follow(before, after, holders, self._time())
         if before.open and after.open:
-            fits = {uid for uid in self._waiting(after) if self._fits(uid, after.shares)}
-            call.owed |= {uid for uid in fits if not self._fits(uid, before.shares)}
+            fits = {uid for uid in self._waiting(after) if self._fits(uid, after)}
+            call.owed |= {uid for uid in fits if not self._fits(uid, before)}
 
     def _nothing_given_beyond_capacity(self, before: Kept, after: Kept) -> None:
-        for where, domain in after.domains.items():
-            known = before.domains[where].claims if where in before.domains else {}
+        for where, held in after.holdings.items():
+            known = before.holdings.get(where, {})
             # What is bound was adopted: it runs, whatever the capacity.
-            given = [
-                uid for uid, each in domain.claims.items() if uid not in known and each.state == "reserved"
-            ]
-            most, used = self._model.most.get(where, 0), domain.used(*where)
+            given = [uid for uid in held if uid not in known and after.state(uid) == "reserved"]
+            most, used = self._model.most.get(where, 0), after.used(where)
             self.keep(1, not given or used <= most, f"{used} of {most} units of {where} are claimed")
+            for uid in given:
+                barred, units = self._lefts.barred(where, uid, self._time(), sure=True)
+                self.keep(1, used + barred <= most, f"{uid} has units of {where} that rest or are kept")
+                early = units & {unit for each in held[uid] for unit in each.units}
+                self.keep(1, not early, f"{uid} has {early} of {where}, which rest or are kept")
 
-    def _whole(self, claims: list[Claim]) -> bool:
-        """The same claim, or those for two nodes, in each domain that it names, for all that the pod asks."""
-        units = {
-            (holding.pool, holding.domain): holding.count for claim in claims for holding in claim.holdings
+    def _no_unit_has_two_holders(self, after: Kept) -> None:
+        for pool, spec in self._model.pools.items():
+            if not pools.named(spec):
+                continue
+            units = [
+                unit
+                for where, held in after.holdings.items()
+                for found in (held.values() if where[0] == pool else ())
+                for each in found
+                for unit in each.units
+            ]
+            twice = {unit for unit in units if units.count(unit) > 1}
+            self.keep(1, not twice, f"{twice} of {pool} have two holders")
+
+    def _whole(self, uid: str, claims: list[Claim]) -> bool:
+        """The same claim, or those for two nodes, in each document that it names, for all the pod asks."""
+        different = set(claims)
+        found = [kinds((each.pool, each.place), each.count) for claim in different for each in claim.holdings]
+        asked = self._model.units(uid, lambda _: "").items()
+        wanted = [kinds(where, count) for where, count in asked] * len(different)
+        keys = {holding.key for claim in different for holding in claim.holdings}
+        same = {
+            where for where in {*summed(found), *summed(wanted)} if where != CLAIMED or self._model.claimed
         }
-        asked = [self._model.units(claims[0].uid, node) for node in sorted({claim.node for claim in claims})]
-        whole = {where: count for each in asked for where, count in each.items()}
-        return units == whole and len(claims) == len(units) and len(set(claims)) == len(asked)
+        right = all(summed(found).get(where) == summed(wanted).get(where) for where in same)
+        return right and len(claims) == len(keys)
 
     # When a Binding of berth's lands, and when it wakes a pod
 
@@ -133,20 +132,47 @@ class Promises:
         node = call.node
         call.landed, call.lost_since_landing = True, 0
         self.went_to[uid] = node
-        pods = self._api.pods()
-        ours = {one: at for one, at in self._model.holders(pods).items() if one not in self.around}
-        used = self._model.used(ours)
-        for where in self._model.units(uid, node):
-            most = self._model.most.get(where, 0)
-            self.keep(1, used[where] <= most, f"pods with {used[where]} of {most} units of {where} are bound")
-        claim = next((claim for claim in ledger.claims().get(uid, []) if claim.node == node), None)
-        if ledger.open and self._model.asks[uid]:
+        self._fits_in(uid, node)
+        claim = next((claim for claim in ledger.claims.get(uid, []) if claim.node == node), None)
+        if ledger.open and self._model.wishes[uid].units:
             said = f"a Binding of {uid} to {node} landed without a claim"
             self.keep(9, claim is not None or not call.lost_by_store, f"{said} after the store failed")
             self.keep(5, claim is not None, said)
         told = msgspec.json.decode(notes.get(ALLOCATED, "[]"))
-        units = {(each["pool"], each["domain"]): each["count"] for each in told}
-        self.keep(2, units == self._model.units(uid, node), f"{uid} on {node} is told that it has {told}")
+        found = summed((kinds((each["pool"], each["domain"]), each["count"])) for each in told)
+        wanted = self._model.wishes[uid].units
+        self.keep(2, found == {(pool, ""): count for pool, count in wanted.items()}, f"{uid} is told {told}")
+        self._names(uid, told)
+
+    def _fits_in(self, uid: str, node: str) -> None:
+        """The pods that berth has bound have room where the pod is now; not in zones, which nodes change."""
+        held: dict[Domain, int] = {}
+        for other, at in self._model.holders(self._api.pods()).items():
+            if other not in self.around:
+                for where, count in self._model.units(other, partial(self._place, at)).items():
+                    held[where] = held.get(where, 0) + count
+        for where in self._model.units(uid, partial(self._place, node)):
+            counts = self._model.claimed if where == CLAIMED else not where[1].startswith(NOWHERE)
+            most = self._model.most.get(where, 0)
+            self.keep(1, not counts or held[where] <= most, f"{held[where]} of {most} of {where} are bound")
+
+    def _place(self, node: str, pool: str) -> str:
+        spec = self._model.pools[pool]
+        return NOWHERE if "topologyKey" in spec else pools.place(spec, node, NodeIs({}, ""))
+
+    def _names(self, uid: str, told: list[Mapping[str, Any]]) -> None:
+        """Which units the pod is told are no other running pod's."""
+        mine: dict[str, set[str]] = {}
+        for each in told:
+            mine.setdefault(str(each["pool"]), set()).update(each.get("units", ()))
+        for pool, count in self._model.wishes[uid].units.items():
+            if pools.named(self._model.pools[pool]):
+                self.keep(2, len(mine.get(pool, ())) == count, f"{uid} is told of {mine}")
+        for other, pod in self._api.pods().items():
+            for pool in self._model.holds(other, pod) if other != uid else ():
+                both = self.told.get(other, {}).get(pool, set()) & mine.get(pool, set())
+                self.keep(1, not both, f"{uid} and {other} are both told that they have {both} of {pool}")
+        self.told[uid] = mine
 
     def woke(self, call: Call, uid: str) -> None:
         call.woken.add(uid)
@@ -184,57 +210,61 @@ class Promises:
             clear = node in NODES and all(map(_REASON.fullmatch, reason.split("; ")))
             self.keep(7, clear, f"filter refused {node}: {reason}")
         if not (call.disturbed or call.answer):
-            shares = ledger.shares_for(call.uid)
-            wanted = {node: why for node in NODES if (why := self._model.refusal(call.uid, node, shares))}
-            self.keep(7, reasons == wanted, f"filter said {reasons}, and the ledger {wanted}")
+            for node in NODES:
+                wanted = self._refusals(call.uid, node, ledger, filters=True)
+                said = set(filter(None, reasons.get(node, "").split("; ")))
+                kept = said == {fit.KEPT} and len(reasons) < len(NODES)
+                right = said <= wanted[0] | wanted[1] and bool(said) in map(bool, wanted)
+                self.keep(7, right or kept, f"filter said of {node} {said}, and the ledger {wanted}")
+
+    def _refusals(self, uid: str, node: str, ledger: Kept, *, filters: bool) -> tuple[set[str], set[str]]:
+        """Why the pod can't be had there; by all units that may be left, and by those that surely are."""
+        every, sure = (self.seen(ledger, uid, sure=sure, filters=filters) for sure in (False, True))
+        return self._model.refusal(uid, node, every), self._model.refusal(uid, node, sure)
 
     def _undisturbed(self, call: Call, ledger: Kept) -> None:
-        left = {uid for uid in call.owed & self._waiting(ledger) if self._fits(uid, ledger.shares)}
+        left = {uid for uid in call.owed & self._waiting(ledger) if self._fits(uid, ledger)}
         self.keep(6, not left, f"{call.kind} made room for {left} and woke {call.woken}")
         if call.kind == "reconcile" and not call.answer:
-            fit = {uid for uid in self._waiting(ledger) if self._fits(uid, ledger.shares)}
-            self.keep(6, fit <= call.woken, f"{fit} fit, and reconcile woke {call.woken}")
+            fits = {uid for uid in self._waiting(ledger) if self._fits(uid, ledger)}
+            self.keep(6, fits <= call.woken, f"{fits} fit, and reconcile woke {call.woken}")
         if call.expected is not None:
             number, wanted = call.expected
             said = f"{call.kind} of {call.uid} to {call.node} answered {call.answer!r} and not {wanted!r}"
             answer = call.answer or ""
-            self.keep(number, answer.startswith(wanted) and bool(answer) == bool(wanted), said)
+            right = all(part.startswith(tuple(wanted)) for part in answer.split("; "))
+            self.keep(number, right if wanted and answer else bool(answer) == bool(wanted), said)
 
-    def expected(self, uid: str, node: str, ledger: Kept) -> tuple[int, str] | None:
+    def expected(self, uid: str, node: str, ledger: Kept) -> tuple[int, set[str]] | None:
         """What a bind call that nothing disturbs must answer, and the promise that says so."""
         pod = self._api.pods().get(uid)
         if pod is None or (bound_node(pod) and bound_node(pod) != node):
             return None
         if bound_node(pod):
-            return 5, ""
-        if uid not in self._model.waiters({uid: pod}) or not self._model.asks[uid]:
+            return 5, set()
+        if uid not in self._model.waiters({uid: pod}) or not self._model.wishes[uid].units:
             return None
         if not ledger.open:
-            return 8, REBUILDING
-        mine = any(claim.node == node for claim in ledger.claims().get(uid, []))
-        refusal = "" if mine else self._model.refusal(uid, node, ledger.shares_for(uid))
-        return (7, refusal) if refusal else (5, "")
+            return 8, {REBUILDING}
+        if any(claim.node == node for claim in ledger.claims.get(uid, ())):
+            return None if self._moved(uid, ledger) else (5, set())
+        every, sure = self._refusals(uid, node, ledger, filters=False)
+        if bool(every) != bool(sure):
+            return None
+        return (7, every | sure) if sure else (5, set())
 
-    # At rest
-
-    def at_rest(self, ledger: Kept) -> None:
-        holders = self._model.holders(self._api.pods())
-        held = {uid: {(claim.node, claim.state) for claim in found} for uid, found in ledger.claims().items()}
-        wanted = {uid: {(node, "bound")} for uid, node in holders.items()}
-        self.keep(3, held == wanted, f"the ledger has {held}, and the pods {wanted}")
-        used = {where: count for where, domain in ledger.domains.items() if (count := domain.used(*where))}
-        self.keep(3, used == self._model.used(holders), f"the ledger counts {used}")
-        capacities = {where: capacity for where, (_, capacity) in ledger.shares.items()}
-        nodes = self._api.nodes().items()
-        given = {(pool, node): has[pool] for node, has in nodes for pool in POOLS}
-        self.keep(3, capacities == given, f"the ledger has capacities {capacities}, and the nodes {given}")
-        self._model.most = given
+    def _moved(self, uid: str, ledger: Kept) -> bool:
+        """Whether it is to hold other units now than when it was reserved."""
+        seen, claim = self.seen(ledger, uid), ledger.claims[uid][0]
+        found = summed(((each.pool, each.place), each.count) for each in claim.holdings)
+        return found != self._model.units(uid, lambda pool: seen.place(pool, claim.node))
 
     def _waiting(self, ledger: Kept) -> set[str]:
         """Those that no bind call has in its hands."""
-        return {uid for uid in self._model.waiters(self._api.pods()) if self._model.asks[uid]} - set(
-            ledger.claims()
+        return {uid for uid in self._model.waiters(self._api.pods()) if self._model.wishes[uid].units} - set(
+            ledger.claims
         )
 
-    def _fits(self, uid: str, shares: Shares) -> bool:
-        return any(not self._model.refusal(uid, node, shares) for node in NODES)
+    def _fits(self, uid: str, ledger: Kept) -> bool:
+        seen = self.seen(ledger, uid, sure=False)
+        return any(not self._model.refusal(uid, node, seen) for node in NODES)

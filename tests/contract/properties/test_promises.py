@@ -16,6 +16,7 @@ from tests.contract.properties.api import api_client
 from tests.contract.properties.bugs import BUGS
 from tests.contract.properties.machine import Machine
 from tests.contract.properties.memory import MemoryStore
+from tests.contract.properties.pools import Kind, small_stripes
 from tests.contract.properties.promises import ALL
 from tests.support.places import Place
 
@@ -33,26 +34,30 @@ def run(
     examples: int,
     numbers: Sequence[int] = ALL,
     start: int | None = None,
+    kind: Kind | None = None,
     **how: Any,
 ) -> None:
     client = api_client()
     # The machine is made by hypothesis, which gives it nothing.
     machine = type(
-        "Here", (Machine,), {"__init__": lambda self: Machine.__init__(self, store, lose, client, numbers)}
+        "Here",
+        (Machine,),
+        {"__init__": lambda self: Machine.__init__(self, store, lose, client, numbers, kind)},
     )
-    run_state_machine_as_test(
-        machine if start is None else seed(start)(machine),
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=STEPS,
-            deadline=None,
-            database=None,
-            print_blob=True,
-            report_multiple_bugs=False,
-            suppress_health_check=list(HealthCheck),
-            **how,
-        ),
-    )
+    with small_stripes():
+        run_state_machine_as_test(
+            machine if start is None else seed(start)(machine),
+            settings=settings(
+                max_examples=examples,
+                stateful_step_count=STEPS,
+                deadline=None,
+                database=None,
+                print_blob=True,
+                report_multiple_bugs=False,
+                suppress_health_check=list(HealthCheck),
+                **how,
+            ),
+        )
 
 
 def test_whatever_happens_every_promise_holds(place: Place) -> None:
@@ -60,14 +65,18 @@ def test_whatever_happens_every_promise_holds(place: Place) -> None:
         run(store, place.lose, RANDOM or EXAMPLES[place.name], derandomize=not RANDOM)
 
 
-@pytest.mark.parametrize(("promise", "bug"), BUGS, ids=[f"{number} {bug.__name__}" for number, bug in BUGS])
-def test_a_bug_of_the_field_is_found_by_the_promise_it_breaks(promise: int, bug: Callable[[], Any]) -> None:
+@pytest.mark.parametrize(
+    ("promise", "bug", "kind"), BUGS, ids=[f"{number} {bug.__name__}" for number, bug, _ in BUGS]
+)
+def test_a_bug_of_the_field_is_found_by_the_promise_it_breaks(
+    promise: int, bug: Callable[[], Any], kind: Kind | None
+) -> None:
     store = MemoryStore()
     with bug(), pytest.raises(AssertionError, match=f"promise {promise}: "):
-        hunt(store, promise)
+        hunt(store, promise, kind)
 
 
-def hunt(store: MemoryStore, promise: int) -> None:
+def hunt(store: MemoryStore, promise: int, kind: Kind | None) -> None:
     for start in range(SEEDS):
         # Not shrunk: that it is found is what counts here.
-        run(store, store.lose, TO_FIND_A_BUG, (promise,), start, phases=[Phase.generate])
+        run(store, store.lose, TO_FIND_A_BUG, (promise,), start, kind, phases=[Phase.generate])

@@ -13,16 +13,21 @@ from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.settings import Settings
 from berth.steps.claims import BIND_SECONDS
-from berth.stores.base import Changes, Cursor, Document, Store, Version
+from berth.stores.base import Store
 from berth.verbs import filter as filtering
 from berth.verbs import inventory, release
 from berth.verbs.bind import Bind
 from berth.verbs.reconcile import Reconcile, Report
 from berth.wire import BindingCall, Candidates
-from tests.contract.properties.api import NAMESPACE, NODES, Answer, Api, lost
+from tests.contract.properties import pools
+from tests.contract.properties.api import OWNERS, Answer, Api, lost
 from tests.contract.properties.calls import KILL, Call, Order
-from tests.contract.properties.model import Model
-from tests.contract.properties.promises import Kept, Promises
+from tests.contract.properties.kept import Kept
+from tests.contract.properties.lefts import Lefts
+from tests.contract.properties.model import Model, Wish
+from tests.contract.properties.pools import CLAIMED, NAMESPACE, NODES, NodeIs, Spec
+from tests.contract.properties.promises import Promises
+from tests.contract.properties.watched import Watched
 from tests.support.ledgers import Time
 
 T = TypeVar("T")
@@ -50,11 +55,12 @@ class World:
     ) -> None:
         self.time, self.model, self.kept = Time(), Model(), Kept()
         self.api = Api(self.time, self._carried)
-        self.promises = Promises(self.api, self.model, numbers)
+        self.lefts = Lefts(self._owner, self.model.pools)
+        self.promises = Promises(self.api, self.model, self.lefts, self.time, numbers)
         self.names: dict[str, str] = {}  # of all pods that ever were, by UID
         self.events: list[Event] = []  # all that were ever sent
         self.under_way: dict[Call, Process] = {}
-        self._store, self._watched, self._lose = store, _Watched(store, self), lose
+        self._store, self._watched, self._lose = store, Watched(store, self), lose
         self._client = client
         self._call: Call | None = None
         self._idle: list[Process] = []
@@ -66,10 +72,11 @@ class World:
     def lose(self) -> None:
         self._lose()
         self.kept = Kept()
+        self.lefts.found.clear()
 
-    def create_pod(self, name: str, asks: Mapping[str, int]) -> None:
-        uid = self.api.create_pod(name, asks)
-        self.model.asks[uid], self.names[uid] = dict(asks), name
+    def create_pod(self, name: str, wish: Wish) -> None:
+        uid = self.api.create_pod(name, wish.units, wish.claim, wish.priority)
+        self.model.wishes[uid], self.names[uid] = wish, name
 
     def end_pod(self, uid: str, how: str) -> None:
         """It finishes, or is deleted; the event of it is sent."""
@@ -89,19 +96,42 @@ class World:
         self.promises.around.add(uid)
         self.promises.went_to[uid] = node
 
-    def set_node(self, name: str, capacities: Mapping[str, int] | None) -> None:
+    def set_node(self, name: str, wanted: NodeIs | None) -> None:
         """None: it is removed. The event of it is sent."""
-        if capacities is not None:
-            self.api.set_node(name, capacities)
+        if wanted is not None:
+            self.api.set_node(name, wanted)
         elif name in self.api.nodes():
             self.api.remove_node(name)
-        for pool, units in (capacities or {}).items():
-            self.model.most[pool, name] = max(units, self.model.most.get((pool, name), 0))
-        self.events.append(Event(UPDATE, {"kind": "Node", "metadata": {"name": name}}))
+        self._changed("Node", name)
+
+    def set_pool(self, name: str, spec: Spec) -> None:
+        self.model.pools[name] = spec
+        self.api.set_pool(name, spec)
+        self._changed("Pool", name)
+
+    def set_claim(self, spec: Spec | None) -> None:
+        self.api.set_claim(spec)
+        self.model.claimed &= spec is not None
+        self._changed("PoolClaim", pools.CLAIM)
+
+    def _changed(self, kind: str, name: str) -> None:
+        most = {**pools.capacities(self.model.pools, self.api.nodes()), CLAIMED: 1}
+        most |= {
+            (pool, pools.LIMITED): spec["limits"]["*"]
+            for pool, spec in self.model.pools.items()
+            if "limits" in spec
+        }
+        for where, units in most.items():
+            self.model.most[where] = max(units, self.model.most.get(where, 0))
+        self.events.append(Event(UPDATE, {"kind": kind, "metadata": {"name": name}}))
+
+    def _owner(self, by: str, uid: str) -> str:
+        name = self.names.get(uid, "")
+        return name if by == "Pod" else OWNERS.get(name, "")
 
     def fits(self, uid: str, node: str) -> bool:
         """By what the ledger has."""
-        return not self.model.refusal(uid, node, self.kept.shares_for(uid))
+        return not self.model.refusal(uid, node, self.promises.seen(self.kept, uid, sure=False))
 
     # Calls of the verbs
 
@@ -123,7 +153,9 @@ class World:
     def filter(self, uid: str, orders: Sequence[Order] = ()) -> Call:
         pod = Event(UPDATE, self.api.pods()[uid]).about(Pod)
         offered = Candidates(pod, list(NODES), True, None)
-        return self._start("filter", lambda process: filtering.run(process.ledger, offered), orders, uid)
+        return self._start(
+            "filter", lambda process: filtering.run(process.ledger, offered, self.time), orders, uid
+        )
 
     def deliver(self, event: Event, orders: Sequence[Order] = ()) -> Call:
         """To the verb that such events go to."""
@@ -205,13 +237,9 @@ class World:
             3, there == self.kept.documents, f"the store has {there}, it took {self.kept.documents}"
         )
         for view in (process.ledger.view() for process in self._idle):
-            free = {(pool, name): share for pool, found in view.free.items() for name, share in found.items()}
-            claims = {claim.uid: [claim] for claim in view.claims()}
-            held = {uid: found[:1] for uid, found in self.kept.claims().items()}
-            same = free == self.kept.shares and claims == held
-            self.promises.keep(
-                3, same, f"a process sees {free}, {claims}, the store took {self.kept.shares}, {held}"
-            )
+            claims = {claim.uid: [claim] for claim in view.claims() if claim.uid in self.names}
+            held = {uid: found[:1] for uid, found in self.kept.claims.items()}
+            self.promises.keep(3, claims == held, f"a process sees {claims}, the store took {held}")
 
     # Every call that a verb makes comes by here
 
@@ -244,7 +272,7 @@ class World:
                 uid for uid, pod in self.api.pods().items() if pod["metadata"]["name"] in path.split("/")
             )
             self.promises.landed(self._call, uid, body["metadata"].get("annotations") or {}, self.kept)
-        notes = body["status"].get("conditions", ()) if method == "PATCH" else ()  # of pods; a Pool has none
+        notes = body["status"].get("conditions", ()) if method == "PATCH" and "/pods/" in path else ()
         if any(note["reason"] == "Woken" for note in notes):
             self.promises.woke(self._call, body["metadata"]["uid"])
         self._call.at(f"after {method}", self._lost_by_api)
@@ -256,31 +284,3 @@ class World:
         self._call.lost_by_api += 1
         self._call.lost_since_landing += 1
         return lost()
-
-
-class _Watched:
-    """The store as the processes have it: each call may be stopped, and what it took is told."""
-
-    def __init__(self, store: Store, world: World) -> None:
-        self._store, self._world = store, world
-
-    def read(self, keys: Collection[str]) -> Mapping[str, Document]:
-        return self._world.at_store("read", lambda: self._store.read(keys))
-
-    def commit(self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]) -> bool:
-        def commit() -> bool:
-            done = self._store.commit(writes, expected)
-            if done:
-                self._world.committed(writes)
-            return done
-
-        return self._world.at_store("commit", commit)
-
-    def changes(self, since: Cursor | None) -> Changes:
-        return self._world.at_store("changes", lambda: self._store.changes(since))
-
-    def batches(self, keys: Collection[str]) -> Any:
-        return self._store.batches(keys)
-
-    def close(self) -> None:
-        self._store.close()

@@ -1,7 +1,8 @@
 """release as it can go wrong; each fault is a file in the folder FAULTS, looked for on every call.
 Without such a file it is Berth's own release.
 
-deaf: events are taken and forgotten. mute: nobody is woken. dies, dies-once: killed between commit and wake;
+deaf: events are taken and forgotten. late: a deletion is told so many seconds later as it says.
+mute: nobody is woken. dies, dies-once: killed between commit and wake;
 these three wait for the file `go`. It writes into `seen` which event it was through with last.
 """
 
@@ -48,6 +49,8 @@ def release(request: Request) -> Response:
 def faulty(request: Request) -> Response:
     if (FAULTS / "deaf").exists():
         return b"{}", 200, {}
+    if (FAULTS / "late").exists() and request.headers.get("Ce-Type", "").endswith(".delete"):
+        time.sleep(float((FAULTS / "late").read_text()))
     while any((FAULTS / fault).exists() for fault in HELD) and not (FAULTS / "go").exists():
         # As on an event's usual way to a function (facts, 5) kube-scheduler is to look in vain first: its own
         # look might find the unit that is free already, and nobody would miss the wake.

@@ -125,7 +125,7 @@ class World(System):
 
         def idle() -> bool:
             before = self._waiters()
-            refused = all("underlay-ip" in text for _, text in before)
+            refused = all(" asked" in text for _, text in before)
             still = {"active": 0, "backoff": 0, "unschedulable": waiters}
             if len(before) != waiters or not refused or not still.items() <= self.pending().items():
                 return False

@@ -1,0 +1,125 @@
+"""What the store took, as it took it: the ledger without asking a store that may be down or lost.
+How domains are cut into documents is undone here: the promises are about whole domains."""
+
+from collections.abc import Mapping
+from functools import cached_property
+
+from berth.documents import (
+    Claim,
+    Domain,
+    Holding,
+    decode_domain,
+    decode_places,
+    decode_pool,
+    domain_of,
+    node_key,
+    pool_key,
+)
+from berth.stores.base import EPOCH
+from tests.contract.properties import pools
+from tests.contract.properties.pools import NOWHERE
+
+_DOMAIN = "domain/"
+_EXTERNAL = "external:"
+
+
+class Kept:
+    """One state of the ledger; a commit makes another one."""
+
+    def __init__(self) -> None:
+        self.documents: dict[str, bytes] = {}
+        self.domains: dict[str, Domain] = {}  # by key
+
+    def after(self, writes: Mapping[str, bytes | None]) -> "Kept":
+        later = Kept()
+        gone = {key for key, body in writes.items() if body is None}
+        there = {key: body for key, body in writes.items() if body is not None}
+        later.documents = {key: body for key, body in {**self.documents, **there}.items() if key not in gone}
+        changed = {key: decode_domain(body) for key, body in there.items() if key.startswith(_DOMAIN)}
+        later.domains = {key: each for key, each in {**self.domains, **changed}.items() if key not in gone}
+        return later
+
+    @property
+    def open(self) -> bool:
+        return EPOCH in self.documents
+
+    @cached_property
+    def wholes(self) -> dict[pools.Domain, dict[str, Domain]]:
+        """The documents of each domain, by their names."""
+        found: dict[pools.Domain, dict[str, Domain]] = {}
+        for key, domain in self.domains.items():
+            pool, name = domain_of(key)
+            found.setdefault((pool, name.partition("#")[0]), {})[name] = domain
+        return found
+
+    @cached_property
+    def claims(self) -> dict[str, list[Claim]]:
+        """By UID, one for each document that they stand in."""
+        found: dict[str, list[Claim]] = {}
+        for _, domain in sorted(self.domains.items()):
+            for uid, claim in domain.claims.items():
+                if not uid.startswith(_EXTERNAL):
+                    found.setdefault(uid, []).append(claim)
+        return found
+
+    def state(self, uid: str) -> str:
+        """Of the pod's claim; empty if it has none."""
+        return next((claim.state for claim in self.claims.get(uid, ())), "")
+
+    @cached_property
+    def holdings(self) -> dict[pools.Domain, dict[str, list[Holding]]]:
+        """By domain and UID, those too that no pod has."""
+        found: dict[pools.Domain, dict[str, list[Holding]]] = {}
+        for where, documents in self.wholes.items():
+            held = found.setdefault(where, {})
+            for name, part in documents.items():
+                for uid, claim in part.claims.items():
+                    there = (each for each in claim.holdings if (each.pool, each.domain) == (where[0], name))
+                    held.setdefault(uid, []).extend(there)
+        return found
+
+    def used(self, where: pools.Domain, but: str = "") -> int:
+        held = self.holdings.get(where, {})
+        return sum(each.count for uid, found in held.items() if uid != but for each in found)
+
+    def units(self, where: pools.Domain, but: str = "") -> set[str]:
+        """Names of units that are held there, but for those of one pod."""
+        held = {uid: found for uid, found in self.holdings.get(where, {}).items() if uid != but}
+        return {unit for found in held.values() for each in found for unit in each.units}
+
+    def listed(self, where: pools.Domain) -> set[str]:
+        """Names of units that may be given there."""
+        parts = self.wholes.get(where, {})
+        heads = parts.values() if len(parts) == 1 else [part for name, part in parts.items() if "#" in name]
+        return {unit for part in heads for entry in part.units or () for unit in spelled(entry)}
+
+    def head(self, where: pools.Domain) -> Domain | None:
+        return self.wholes.get(where, {}).get(where[1])
+
+    def share(self, where: pools.Domain, uid: str = "", barred: int = 0) -> tuple[int, int] | None:
+        """Units free and capacity: what the pod holds itself does not stand in its way, `barred` units do."""
+        head = self.head(where)
+        if head is None or head.capacity is None:
+            return None
+        own = self.used(where) - self.used(where, uid)
+        free = head.capacity - self.used(where, uid) - barred
+        return max(0, min(free, own) if head.closed else free), head.capacity
+
+    def place(self, pool: str, scope: str, node: str) -> str:
+        if scope == "Node":
+            return node
+        found = decode_places(self.documents.get(node_key(node))).get(pool)
+        return found or NOWHERE
+
+    def suspends(self, where: pools.Domain) -> bool:
+        body = self.documents.get(pool_key(where[0]))
+        return body is not None and decode_pool(where[0], body).suspends(where[1])
+
+
+def spelled(entry: str) -> list[str]:
+    """The units of an entry: a name, an address, or a range in one /24."""
+    first, dash, last = entry.partition("-")
+    if not dash:
+        return [entry]
+    prefix, _, low = first.rpartition(".")
+    return [f"{prefix}.{number}" for number in range(int(low), int(last.rpartition(".")[2]) + 1)]

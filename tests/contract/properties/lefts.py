@@ -1,0 +1,86 @@
+"""Units that pods have left, and that rest or are kept for a next pod, as the API server has the pods.
+Counted apart from the ledger, by what its commits drop: it has only a Pool's fields in common with it."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+
+from berth.documents import Holding
+from tests.contract.properties.kept import Kept
+from tests.contract.properties.pools import Domain, Spec
+
+Who = Callable[[str, str], str]
+"""By `sticky.by` and a pod's UID, for whom its units are kept."""
+
+
+@dataclass
+class Left:
+    """`sure`: the pod was bound, and its end was seen; of others the ledger may do as it likes."""
+
+    count: int
+    units: set[str]
+    owner: str
+    rest: float
+    kept: float
+    sure: bool
+
+    def bars(self, owner: str, now: float) -> bool:
+        return now < self.rest or (now < self.kept and self.owner != owner)
+
+
+@dataclass
+class Lefts:
+    who: Who
+    pools: dict[str, Spec]
+    found: dict[Domain, list[Left]] = field(default_factory=dict)
+
+    def follow(self, before: Kept, after: Kept, alive: Collection[str], now: float) -> None:
+        """What one commit drops is left, and what an owner's pod takes is so no more."""
+        for where in before.holdings.keys() | after.holdings.keys():
+            spec = self.pools.get(where[0], {})
+            if (
+                not ("sticky" in spec or "reuseAfterSeconds" in spec)
+                or where[1][0] in "@!"
+                or where[1][-1] == "<"
+            ):
+                continue
+            had, has = before.holdings.get(where, {}), after.holdings.get(where, {})
+            for uid in had.keys() - has.keys():
+                sure = before.state(uid) in ("bound", "lost") and uid not in alive
+                self.found.setdefault(where, []).extend(
+                    self._left(spec, uid, each, now, sure) for each in had[uid]
+                )
+            for uid in has.keys() - had.keys():
+                self._take(where, uid, has[uid], now)
+
+    def barred(self, where: Domain, uid: str, now: float, *, sure: bool) -> tuple[int, set[str]]:
+        """How many units, and which, the pod can't have; only those that are `sure`, or all that may be."""
+        owner = self._owner(where, uid)
+        bars = [
+            left for left in self.found.get(where, []) if (left.sure or not sure) and left.bars(owner, now)
+        ]
+        return sum(left.count for left in bars), set().union(*(left.units for left in bars))
+
+    def _owner(self, where: Domain, uid: str) -> str:
+        sticky = self.pools.get(where[0], {}).get("sticky")
+        return self.who(sticky["by"], uid) if sticky else ""
+
+    def _left(self, spec: Spec, uid: str, holding: Holding, now: float, sure: bool) -> Left:
+        sticky = None if holding.claim else spec.get("sticky")
+        kept, owner = (now + sticky["forSeconds"], self.who(sticky["by"], uid)) if sticky else (0.0, "")
+        rest = now + spec.get("reuseAfterSeconds", 0)
+        return Left(holding.count, set(holding.units), owner, rest, kept, sure)
+
+    def _take(self, where: Domain, uid: str, holdings: Collection[Holding], now: float) -> None:
+        owner = self._owner(where, uid)
+        wanted = sum(each.count for each in holdings)
+        units = {unit for each in holdings for unit in each.units}
+        for left in list(self.found.get(where, [])):
+            if left.units & units or (
+                not left.units and left.owner == owner and left.rest <= now < left.kept
+            ):
+                less = len(left.units & units) or min(left.count, wanted)
+                taken = replace(left, count=less, units=left.units & units, sure=False)
+                left.count, left.units = left.count - less, left.units - units
+                wanted -= 0 if taken.units else less
+                # Its reservation may be cancelled: then they are kept as before.
+                self.found[where].append(taken)

@@ -1,0 +1,144 @@
+"""Pools as the worlds of the property test have them: of every scope, named or not, with every bound.
+They are small, and stripes are cut small as well, so that a few pods meet each limit there is."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+from unittest import mock
+
+from hypothesis import strategies as st
+
+from berth import ledger, room, sizes
+
+Spec = Mapping[str, Any]
+Domain = tuple[str, str]
+"""A pool and one of its domains, or what bounds it."""
+
+NAMESPACE, NODES, POOLS, ZONES = "default", ("n1", "n2", "n3"), ("ip", "seat"), ("a", "b")
+EVERYWHERE, NOWHERE, ORDINARY = "*", "?", "<"
+LIMITED = f"@{NAMESPACE}"
+CLAIM = "erc"
+"""The one PoolClaim, of pool `ip`."""
+CLAIMED: Domain = ("ip", f"!{NAMESPACE}/{CLAIM}")
+
+_ZONE: Spec = {"scope": "Topology", "topologyKey": "zone"}
+_CLUSTER: Spec = {"scope": "Cluster"}
+
+
+def _units(**lists: str) -> Spec:
+    return {"units": {domain: units.split() for domain, units in lists.items()}}
+
+
+def _seats(units: str, **more: Any) -> Spec:
+    return {**_CLUSTER, "units": {EVERYWHERE: units.split()}, **more}
+
+
+def _counted(units: int, **more: Any) -> Spec:
+    return {**_CLUSTER, "capacity": {"domains": {EVERYWHERE: units}}, **more}
+
+
+KINDS: list[list[Spec]] = [
+    [{"capacity": {"nodeAnnotation": "example.com/{}"}}],
+    [
+        {**_ZONE, "capacity": {"perDomain": 3}},
+        {**_ZONE, "capacity": {"perDomain": 1}},
+        {**_ZONE, "capacity": {"domains": {"a": 5}, "perDomain": 2}},
+    ],
+    [_counted(5), _counted(2), _counted(5, external=2), _counted(4, external=1)],
+    [_units(n1="a1 a2 a3", n2="b1 b2", n3="c1"), _units(n1="a1 a2", n2="b1 b2 a3"), _units(n1="a2", n2="b1")],
+    [
+        {**_ZONE, **_units(a="10.0.0.1 10.0.0.2 10.0.0.3", b="10.0.0.4 10.0.0.5")},
+        {**_ZONE, **_units(a="10.0.0.1 10.0.0.2", b="10.0.0.3 10.0.0.4 10.0.0.5")},
+        {**_ZONE, **_units(a="10.0.0.2", b="10.0.0.5")},
+    ],
+    [_seats("s1 s2 s3 s4 s5"), _seats("s2 s5"), _seats("s1 s2 s6 s7", external=1)],
+]
+"""Each a list of what a Pool may be, one after the other; its scope, and whether units have names, stay."""
+
+_FIELDS: list[Spec] = [
+    {},
+    {},
+    {"limits": {"*": 3}},
+    {"reserved": {"priorityAtLeast": 5, "units": 1}},
+    {"sticky": {"by": "Pod", "forSeconds": 4}},
+    {"sticky": {"by": "Owner", "forSeconds": 4}, "reuseAfterSeconds": 1},
+    {"reuseAfterSeconds": 4},
+    {"releaseOn": "Deleted"},
+    {"onLostNode": "Hold"},
+]
+_SUSPENDED: list[bool | None] = [False, False, False, False, True, None]
+_FIRST = {"Node": "n1", "Topology": "a", "Cluster": EVERYWHERE}
+
+
+class Kind(NamedTuple):
+    """What a Pool is for a whole example: the index of its kind, and the fields that stay."""
+
+    number: int
+    fields: Spec
+
+    def spec(self, pool: str, which: int, suspended: bool | None = False) -> Spec:
+        """`suspended` None: in one domain."""
+        variants = KINDS[self.number]
+        found: Spec = {**variants[which % len(variants)], **self.fields}
+        domains = [_FIRST[found.get("scope", "Node")]] if suspended is None else suspended
+        found = {**found, "suspended": domains} if domains else found
+        if "nodeAnnotation" in found.get("capacity", {}):
+            return {**found, "capacity": {"nodeAnnotation": f"example.com/{pool}"}}
+        return found
+
+
+kinds = st.builds(Kind, st.integers(0, len(KINDS) - 1), st.sampled_from(_FIELDS))
+suspended = st.sampled_from(_SUSPENDED)
+
+
+class NodeIs(NamedTuple):
+    """A node: units by its annotations, its zone (empty: no label), whether it is ready."""
+
+    units: Mapping[str, int]
+    zone: str
+    ready: bool = True
+
+
+def named(spec: Spec) -> bool:
+    return "units" in spec
+
+
+def holds_lost(spec: Spec) -> bool:
+    return bool(spec.get("onLostNode", "Hold" if named(spec) else "Release") == "Hold")
+
+
+def place(spec: Spec, name: str, node: NodeIs | None) -> str:
+    """The domain of a node, by the API server."""
+    scope = spec.get("scope", "Node")
+    if scope == "Node":
+        return name
+    if node is None:
+        return NOWHERE
+    return EVERYWHERE if scope == "Cluster" else node.zone or NOWHERE
+
+
+def capacities(pools: Mapping[str, Spec], nodes: Mapping[str, NodeIs]) -> dict[Domain, int]:
+    """What there is, by the API server: domains, and shares of them that are not reserved."""
+    found: dict[Domain, int] = {}
+    for pool, spec in pools.items():
+        numbers, lists = spec.get("capacity", {}), spec.get("units", {})
+        places = {place(spec, name, node): node for name, node in nodes.items()}
+        explicit = () if spec.get("scope", "Node") == "Node" else {**lists, **numbers.get("domains", {})}
+        for domain in {*places, *explicit} - {NOWHERE}:
+            node = places.get(domain)
+            units = numbers.get("domains", {}).get(domain, numbers.get("perDomain", 0))
+            if "nodeAnnotation" in numbers and node is not None:
+                units = node.units[pool]
+            found[pool, domain] = len(lists.get(domain, ())) if lists else units
+            if "reserved" in spec:
+                found[pool, domain + ORDINARY] = max(0, found[pool, domain] - spec["reserved"]["units"])
+    return found
+
+
+@contextmanager
+def small_stripes() -> Iterator[None]:
+    """As long as it lasts, two units make a stripe."""
+    with ExitStack() as patched:
+        for module in (room, sizes, ledger):
+            patched.enter_context(mock.patch.object(module, "STRIPE", 2))
+        yield

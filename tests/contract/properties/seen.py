@@ -1,0 +1,59 @@
+"""The ledger as one pod sees it at one time, for the model to say what it may have."""
+
+from dataclasses import dataclass
+
+from tests.contract.properties.kept import Kept
+from tests.contract.properties.lefts import Lefts
+from tests.contract.properties.model import Model
+from tests.contract.properties.pools import CLAIMED, LIMITED, ORDINARY, Domain
+
+
+@dataclass
+class Seen:
+    ledger: Kept
+    model: Model
+    lefts: Lefts
+    now: float
+    uid: str
+    name: str
+    sure: bool = True
+    filters: bool = True
+
+    def share(self, where: Domain) -> tuple[int, int] | None:
+        barred, _ = self.lefts.barred(where, self.uid, self.now, sure=self.sure)
+        found = self.ledger.share(where, self.uid, barred)
+        if found is None and where[1] == LIMITED:
+            limit = self.model.pools[where[0]]["limits"]["*"]
+            return limit, limit
+        return found
+
+    def place(self, pool: str, node: str) -> str:
+        return self.ledger.place(pool, self.model.pools[pool].get("scope", "Node"), node)
+
+    def suspends(self, where: Domain) -> bool:
+        return where[1][0] not in "@!" and where[1][-1] != ORDINARY and self.ledger.suspends(where)
+
+    def leaving(self, pool: str) -> bool:
+        """Whether the pod waits for what one of its name is about to leave; bind asks no more."""
+        by = self.model.pools[pool].get("sticky", {}).get("by")
+        others = [claims[0] for uid, claims in self.ledger.claims.items() if uid != self.uid]
+        standing = [claim for claim in others if claim.name == self.name and claim.state != "lost"]
+        held = {each.pool for claim in standing for each in claim.holdings}
+        return self.filters and by == "Pod" and pool in held
+
+    def gives(self, where: Domain) -> bool:
+        """Whether the domain has the units that the PoolClaim is for."""
+        head = self.ledger.head(CLAIMED)
+        if head is None or head.wants is None or where[1][0] in "@!" or where[1][-1] == ORDINARY:
+            return True
+        _, barred = self.lefts.barred(where, self.uid, self.now, sure=self.sure)
+        others = self.ledger.units(where, self.uid) | barred
+        return set(head.wants.units) <= self.ledger.listed(where) - others
+
+
+def kinds(where: Domain, count: int) -> tuple[Domain, int]:
+    """A domain whatever place it is: a pool's places are one, their shares that are not reserved another."""
+    pool, domain = where
+    if domain[:1] in ("@", "!"):
+        return where, count
+    return (pool, ORDINARY if domain.endswith(ORDINARY) else ""), count

@@ -1,0 +1,138 @@
+"""What the property test (properties/) found, each as one plain example: a few steps in its world, on a store
+in memory. That the same holds in every store and order is the property test's."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from berth.documents import Claim, Domain, Holding, Wants, domain_key
+from berth.room import Asker, plan, taken
+from tests.contract.properties.api import api_client
+from tests.contract.properties.calls import KILL, Order
+from tests.contract.properties.memory import MemoryStore
+from tests.contract.properties.model import Wish
+from tests.contract.properties.pools import NodeIs, Spec, small_stripes
+from tests.contract.properties.promises import ALL
+from tests.contract.properties.world import World
+
+PLAIN: Spec = {"capacity": {"nodeAnnotation": "example.com/seat"}}
+ONE = Wish({"ip": 1})
+READY, UNREADY = (NodeIs({"ip": 1, "seat": 1}, "a", ready) for ready in (True, False))
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """Node n1 in zone a; what its tests break of a promise fails them."""
+    store = MemoryStore()
+    with small_stripes():
+        found = World(store, store.lose, api_client(), ALL)
+        found.set_node("n1", READY)
+        yield found
+        found.stop(kill=True)
+    assert not found.promises.broken, found.promises.broken
+
+
+def pools(world: World, ip: Spec) -> None:
+    world.set_pool("ip", ip)
+    world.set_pool("seat", PLAIN)
+    world.set_claim({"pool": "ip"})
+    world.reconcile()
+
+
+def pod(world: World, name: str, wish: Wish = ONE) -> str:
+    """A waiting pod; its UID."""
+    world.create_pod(name, wish)
+    return next(uid for uid in reversed(world.names) if world.names[uid] == name)
+
+
+def bound(world: World, name: str, wish: Wish = ONE) -> str:
+    uid = pod(world, name, wish)
+    assert world.bind(uid, "n1").answer == ""
+    return uid
+
+
+def ends(world: World, uid: str) -> Any:
+    """What release says of it."""
+    world.end_pod(uid, "delete")
+    return world.deliver(world.events[-1]).result
+
+
+def units(world: World, uid: str) -> set[str]:
+    return {unit for claim in world.kept.claims[uid] for unit in claim.units}
+
+
+def test_a_late_bind_of_a_pod_that_is_gone_frees_nothing_that_its_lost_node_may_use(world: World) -> None:
+    pools(world, {"units": {"n1": ["a1"]}})
+    uid = bound(world, "p1")
+    world.set_node("n1", UNREADY)
+    assert ends(world, uid)["held"] == ["ip"]
+    assert "is gone" in str(world.bind(uid, "n1").answer)
+    assert units(world, uid) == {"a1"}
+
+
+def test_a_unit_that_a_poolclaim_gave_stays_the_pods_when_poolclaim_and_ledger_are_gone(world: World) -> None:
+    pools(world, {"units": {"n1": ["a1", "a2"]}})
+    uid = bound(world, "p1", Wish({"ip": 1}, claim=True))
+    given = units(world, uid)
+    world.set_claim(None)
+    world.lose()
+    world.reconcile()
+    assert units(world, uid) == given
+    assert units(world, bound(world, "p2")).isdisjoint(given)
+
+
+def test_a_waiter_is_woken_when_what_it_is_kept_for_is_free_though_others_can_not_have_it(
+    world: World,
+) -> None:
+    pools(world, {"units": {"n1": ["a1"]}, "sticky": {"by": "Pod", "forSeconds": 60}})
+    old = bound(world, "p1")
+    world.end_pod(old, "delete")
+    other, again = pod(world, "p2"), pod(world, "p1")
+    call = world.deliver(world.events[-1])
+    assert call.woken == {again}
+    assert world.reconcile().woken == {again}
+    assert other not in world.kept.claims
+
+
+def test_stripes_that_lost_a_unit_while_it_was_held_give_all_others_once_it_is_free(world: World) -> None:
+    pools(world, {"scope": "Topology", "topologyKey": "zone", "units": {"a": ["u1", "u2", "u3"]}})
+    holders = {min(units(world, uid)): uid for uid in [bound(world, f"p{number}") for number in (1, 2, 3)]}
+    world.set_pool("ip", {"scope": "Topology", "topologyKey": "zone", "units": {"a": ["u1", "u2"]}})
+    world.reconcile()
+    ends(world, holders["u1"])
+    ends(world, holders["u3"])
+    assert units(world, bound(world, "p4")) == {"u1"}
+
+
+@pytest.mark.parametrize("away", ["node", "PoolClaim"])
+def test_a_bound_pods_claim_is_confirmed_though_its_node_or_its_poolclaim_is_away(
+    world: World, away: str
+) -> None:
+    pools(world, {"scope": "Topology", "topologyKey": "zone", "capacity": {"perDomain": 3}})
+    uid = pod(world, "p1", Wish({"ip": 1}, claim=True))
+    world.bind(uid, "n1", [Order(KILL.what, "after POST")])
+    assert world.kept.state(uid) == "reserved"
+    if away == "node":
+        world.set_node("n1", None)
+    else:
+        world.set_claim(None)
+    world.reconcile()
+    assert world.kept.state(uid) == "bound"
+
+
+@pytest.mark.parametrize("stripes", [0, 1])
+def test_a_poolclaims_own_unit_is_not_given_to_what_else_its_pod_asks_for(stripes: int) -> None:
+    there = "*#0" if stripes else "*"
+    documents: Mapping[str, Domain] = {
+        domain_key("ip", "*"): Domain(2, units=("u1", "u2"), stripes=stripes),
+        domain_key("ip", there): Domain(2, units=("u1", "u2")),
+        domain_key("ip", "!d/erc"): Domain(1, wants=Wants(1, ("u1",))),
+    }
+    wanted = tuple(Holding("ip", "*", 1, (), claim) for claim in ("", "erc"))
+    claim = Claim(uid="u", namespace="d", name="p", node="n1", holdings=wanted)
+    planned, short = plan(claim, documents.__getitem__, Asker("u", "d"))
+    found, still_short = taken(planned, documents.__getitem__, Asker("u", "d"))
+    assert not short
+    assert not still_short
+    assert {each.claim: each.units for each in found} == {"": ("u2",), "erc": ("u1",)}

@@ -1,0 +1,108 @@
+"""Pools whose freed units are kept a while for a pod's or an owner's next one, and refused to others.
+Units that rest before anybody gets them are in test_named.py."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.places import Place
+from tests.support.pools_stage import PoolsStage, pools_staged
+
+POOLS = {
+    "ip": {"units": {"n1": ["a", "b"], "n2": ["c"]}, "sticky": {"by": "Pod", "forSeconds": 60}},
+    "slot": {"capacity": {"perDomain": 2}, "sticky": {"by": "Owner", "forSeconds": 60}},
+    "seat": {
+        "scope": "Cluster",
+        "capacity": {"perDomain": 1},
+        "sticky": {"by": "Pod", "forSeconds": 60},
+        "reuseAfterSeconds": 5,
+    },
+}
+
+
+CHEAP = pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)  # the rest are shown by others
+
+
+@pytest.fixture
+def stage(tmp_path: Path, place: Place) -> Iterator[PoolsStage]:
+    with pools_staged(tmp_path, place, POOLS) as found:
+        yield found
+
+
+def test_a_pod_of_the_same_name_gets_its_unit_back_and_others_get_it_after_the_time(
+    stage: PoolsStage,
+) -> None:
+    first = stage.bound_pod("web-0", ip=1)
+    stage.gone(first)
+    other = stage.bound_pod("other", ip=1)
+    assert stage.of(other, "ip")[2] == ("b",)
+    waiter, full = stage.pod("waiter", ip=1), "ip: 0 of 2 free, 1 asked"
+    assert (stage.why(waiter, "n1"), stage.bind(waiter)) == ({"n1": full}, full)
+    again = stage.pod("web-0", ip=1)
+    kept = "units are kept for this pod on other nodes"
+    assert stage.why(again, "n1", "n2") == {"n2": kept}
+    assert stage.bind(again) == ""
+    assert stage.of(again, "ip")[2] == ("a",)
+    stage.check_well()
+    stage.check_survives_a_loss()
+    stage.gone(again)
+    stage.time.now += 60 - 0.001
+    assert (stage.why(waiter, "n1"), stage.bind(waiter)) == ({"n1": full}, full)
+    stage.time.now += 0.001
+    assert (stage.why(waiter, "n1"), stage.bind(waiter)) == ({}, "")
+    assert stage.of(waiter, "ip")[2] == ("a",)
+    assert stage.bind(stage.pod("web-0", ip=1)) == full
+    stage.check_well()
+
+
+@CHEAP
+def test_what_is_kept_is_kept_once_and_not_while_its_pod_has_it_again(stage: PoolsStage) -> None:
+    """However often the pod comes and goes, the other unit is free; also when its bind fails."""
+    for _ in range(3):
+        stage.gone(stage.bound_pod("web-0", slot=1, owner="web"))
+    web = stage.bound_pod("web-0", slot=1, owner="web")
+    assert stage.free("slot", "n1") == (1, 2)
+    other = stage.bound_pod("other", slot=1)
+    stage.gone(other)
+    stage.gone(web)
+    assert stage.free("slot", "n1") == (1, 2)
+    fails = stage.pod("web-1", slot=1, owner="web")
+    free = []
+
+    def step() -> None:
+        if "web-1" in stage.states():
+            free.append(stage.free("slot", "n1"))
+            stage.delete(fails) if "web-1" in stage.pods() else None
+
+    assert stage.bind(fails, step=step) != ""
+    assert set(free[:-1]) == {(1, 2)}
+    stage.check_well()
+
+
+@CHEAP
+def test_an_owner_s_next_pods_are_sent_where_its_units_are_kept(stage: PoolsStage) -> None:
+    gone = stage.bound_pod("web-x", "n2", slot=1, owner="web")
+    stays = stage.bound_pod("web-y", "n1", slot=2, owner="web")
+    stage.gone(gone)
+    follower = stage.pod("web-z", slot=1, owner="web")
+    assert stage.passes(follower, "n1", "n2") == {"n2"}
+    assert stage.bind(follower, "n2") == ""
+    another = stage.pod("web-w", slot=1, owner="web")
+    assert stage.passes(another, "n1", "n2") == {"n2"}
+    stage.gone(stays)
+    assert stage.passes(another, "n1", "n2") == {"n1"}
+    assert stage.passes(stage.pod("stranger", slot=1), "n1", "n2") == {"n2"}
+    stage.check_well()
+
+
+@CHEAP
+def test_a_unit_that_rests_and_is_kept_is_its_pod_s_only_after_the_rest(stage: PoolsStage) -> None:
+    stage.gone(stage.bound_pod("web-0", seat=1))
+    again, other = stage.pod("web-0", seat=1), stage.pod("other", seat=1)
+    full = "seat: 0 of 1 free, 1 asked"
+    stage.time.now += 5 - 0.001
+    assert (stage.bind(again), stage.bind(other)) == (full, full)
+    stage.time.now += 0.001
+    assert (stage.bind(other), stage.bind(again)) == (full, "")
+    stage.check_well()

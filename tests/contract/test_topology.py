@@ -1,0 +1,126 @@
+"""Pools of racks and of the whole cluster, through the verbs: one domain for several nodes, cut into stripes.
+What many callers at once get of them is in test_seats.py."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.places import Place
+from tests.support.pools_stage import PoolsStage, mended, pools_staged
+
+NODES = {"n1": {"zone": "a"}, "n2": {"zone": "a"}, "n3": {"zone": "b"}, "n4": {}}
+ALL = tuple(NODES)
+POOLS = {
+    "ip": {"scope": "Topology", "topologyKey": "zone", "capacity": {"perDomain": 2}},
+    "seat": {"scope": "Cluster", "capacity": {"perDomain": 300}},
+}
+
+
+CHEAP = pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)  # the rest are shown by others
+
+
+@pytest.fixture
+def stage(tmp_path: Path, place: Place) -> Iterator[PoolsStage]:
+    with pools_staged(tmp_path, place, POOLS, NODES) as found:
+        yield found
+
+
+def test_a_zone_s_units_are_for_all_its_nodes_and_a_node_without_the_label_has_none(
+    stage: PoolsStage,
+) -> None:
+    holders = [stage.bound_pod(on="n1", ip=1), stage.bound_pod(on="n2", ip=1)]
+    waiter = stage.pod(ip=1)
+    full = "ip: 0 of 2 free, 1 asked"
+    assert stage.why(waiter, *ALL) == {"n1": full, "n2": full, "n4": "ip: the node has no label zone"}
+    assert stage.scores(waiter, *ALL) == {"n1": 0, "n2": 0, "n3": 10, "n4": 0}
+    assert (stage.bind(waiter, "n2"), stage.bind(waiter, "n4")) == (full, "ip: none on this node")
+    assert stage.bind(holders[0], "n1") == ""
+    stage.check_survives_a_loss()
+    assert stage.bind(stage.pod(ip=1), "n1") == full
+    assert stage.gone(holders[1])["released"] == 1
+    assert stage.woken() >= {waiter.name}
+    assert stage.bind(waiter, "n1") == ""
+
+
+@CHEAP
+def test_a_node_s_changed_label_moves_what_its_pods_hold(stage: PoolsStage) -> None:
+    """By the node's event; and where that was lost, by one reconcile."""
+    one, other = stage.bound_pod(on="n1", ip=1, seat=1), stage.bound_pod(on="n2", ip=1)
+    stage.write_node("n1", zone="c")
+    stage.inventory("n1")
+    assert (stage.of(one, "ip")[0], stage.of(other, "ip")[0]) == ("c", "a")
+    assert (stage.free("ip", "a"), stage.free("ip", "c")) == ((1, 2), (1, 2))
+    stage.check_well()
+    stage.write_node("n2", zone="b")
+    stage.reconcile()
+    assert stage.of(other, "ip")[0] == "b"
+    stage.check_well()
+    stage.check_survives_a_loss()
+    stage.write_node("n2", zone=None)
+    stage.inventory("n2")
+    assert stage.of(other, "ip")[0] == "b"
+    stage.check_well()
+
+
+def test_a_domain_in_stripes_grows_shrinks_and_goes_under_its_holders(stage: PoolsStage) -> None:
+    big = stage.bound_pod(seat=250)
+    assert stage.free("seat", "*") == (50, 300)
+    seats = {"scope": "Cluster", "capacity": {"perDomain": 200}}
+    assert stage.pools(seat=seats)["changed"] == 1
+    assert stage.free("seat", "*") == (0, 200)
+    small = stage.pod(seat=1)
+    assert stage.why(small, "n1") == {"n1": "seat: 0 of 200 free, 1 asked"}
+    assert stage.bind(small) == "seat: 0 of 200 free, 1 asked"
+    stage.check_well()
+    stage.check_survives_a_loss()
+    assert stage.bind(stage.pod(seat=1)) == "seat: 0 of 200 free, 1 asked"
+    assert stage.bind(big, "n1") == ""
+    assert stage.pools(seat={**seats, "capacity": {"perDomain": 1000}})["changed"] == 1
+    assert stage.bind(stage.pod(seat=751)) == "seat: 750 of 1000 free, 751 asked"
+    last = stage.bound_pod(seat=750)
+    stage.check_well()
+    stage.pools(seat={**seats, "capacity": {"perDomain": 500}})
+    assert stage.gone(last)["released"] == 750
+    assert stage.bind(small) == ""
+    assert stage.free("seat", "*") == (249, 500)
+    assert stage.gone(big)["released"] == 250
+    stage.gone(small)
+    assert stage.free("seat", "*") == (500, 500)
+    stage.check_well()
+
+
+@CHEAP
+def test_a_zone_that_loses_its_last_node_goes_when_its_last_holder_does(stage: PoolsStage) -> None:
+    holder = stage.bound_pod(on="n3", ip=1)
+    stage.cluster.delete("/api/v1/nodes/n3")
+    stage.reconcile()
+    assert stage.bind(stage.pod(ip=1), "n3") == "ip: none on this node"
+    view = stage._ledger(stage.store).view()
+    assert (sorted(view.names("ip")), view.capacity("ip", "b")) == (["a", "b"], None)
+    stage.check_well()
+    stage.gone(holder)
+    assert sorted(stage._ledger(stage.store).view().names("ip")) == ["a"]
+    assert mended(stage.reconcile()) == {}
+    stage.add_node("n5", zone="b")
+    stage.inventory("n5")
+    assert stage.free("ip", "b") == (2, 2)
+
+
+@CHEAP
+def test_a_node_s_event_that_is_looked_into_late_does_not_undo_a_newer_look(stage: PoolsStage) -> None:
+    """Two looks at one node at once: the one that asked the API server first may write last."""
+    stage.pools(box={"capacity": {"nodeAnnotation": "boxes"}, "resource": "berth.dev/box"})
+    assert stage.free("box", "n1") == (0, 0)
+    ask = stage.objects.node
+
+    def slowly(name: str) -> object:
+        old = ask(name)
+        stage.annotate("n1", boxes="3")
+        stage.objects.__dict__.pop("node")
+        stage.inventory("n1")
+        return old
+
+    stage.objects.__dict__["node"] = slowly
+    stage.inventory("n1")
+    assert stage.free("box", "n1") == (3, 3)
