@@ -1,20 +1,17 @@
 """What a pod wants of its pools as it sees them, for filter and prioritize: from the ledger's View to policy.
 It reads no store and decides nothing; near the last unit bind's reservation does."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from berth.documents import NAMESPACE, POOL_CLAIM
 from berth.objects import Pod
 from berth.policy import fit
 from berth.policy.fit import Want
-from berth.policy.free import Free
 from berth.policy.pools import Pool
 from berth.policy.score import Ask
 from berth.policy.units import Units
 from berth.steps.terms import Asked, is_ordinary, owners_of
 from berth.view import Shares, View
-
-_NONE = Free()
 
 
 class Wanted:
@@ -48,7 +45,7 @@ class Wanted:
         found = []
         for pool, count in self._asked.units.items():
             spec = self._view.pools[pool]
-            places = self._view.places.get(pool, {}) if spec.spec.scope != "Node" else None
+            places = self._places(pool)
             label = fit.unlabelled(pool, spec.spec.topology_key or "")
             free, not_here = self._shares.free[pool], self._not_here(spec)
             found.append(Want(pool, count, free, places, fit.told, label, not_here))
@@ -59,11 +56,7 @@ class Wanted:
     def asks(self) -> list[Ask]:
         """What nodes are scored by."""
         return [
-            Ask(
-                self._view.pools[pool],
-                self._shares.free[pool],
-                None if self._view.pools[pool].spec.scope == "Node" else self._view.places.get(pool, {}),
-            )
+            Ask(self._view.pools[pool], self._shares.free[pool], self._places(pool))
             for pool in self._asked.units
         ]
 
@@ -71,15 +64,18 @@ class Wanted:
         """Those of these nodes where units are that the pod, or its PoolClaim, had before and that are free;
         None where there are none: then it may go anywhere."""
         domains = [*self._had(), *self._kept()]
+        offered = list(names) if domains else []
         for pool, domain in domains:
-            spec = self._view.pools[pool]
-            if spec.spec.scope == "Node":
-                found = {name for name in names if name == domain}
-            else:
-                found = {name for name in names if self._view.places.get(pool, {}).get(name) == domain}
-            if found:
-                return found
+            places = self._places(pool)
+            there = {name for name in offered if (name if places is None else places.get(name)) == domain}
+            if there:
+                return there
         return None
+
+    def _places(self, pool: str) -> Mapping[str, str] | None:
+        """Nodes' domains; None where each node is its own."""
+        is_node = self._view.pools[pool].spec.scope == "Node"
+        return None if is_node else self._view.places.get(pool, {})
 
     def _leaving(self, pool: Pool) -> bool:
         """Whether units that are to be kept for this pod are not free yet: a pod of its name had them, which

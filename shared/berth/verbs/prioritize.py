@@ -1,28 +1,28 @@
 """prioritize: how well each offered node suits the pod, from 0 to 10.
 It refuses nothing; kube-scheduler ignores its failures."""
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 from berth import wire
 from berth.http import Endpoint, Reply
 from berth.ledger import Ledger
-from berth.policy.demand import demand, might_ask
+from berth.policy.demand import might_ask
 from berth.policy.free import Share
 from berth.policy.score import Ask, pack, rule, scores, spread
 from berth.settings import Settings
+from berth.steps.terms import terms_of
+from berth.steps.wants import Wanted
 from berth.stores import open_store
-from berth.view import View
 
 
-def run(ledger: Ledger, call: wire.Candidates) -> list[bytes]:
+def run(ledger: Ledger, call: wire.Candidates, clock: Callable[[], float] = time.time) -> list[bytes]:
     """Each offered node with its score, as JSON, in the order they came."""
     names = call.names
     if not might_ask(call.pod):
         return [wire.priority(name, 0) for name in names]
     view = ledger.view()
-    units = demand(call.pod, view.resources).units
-    free = view.free_for(call.pod.metadata.uid, units).free
-    asks = [Ask(view.pools[pool], free[pool], _places(view, pool)) for pool in units]
+    asks = Wanted(call.pod, terms_of(view).asked(call.pod), view, clock()).asks()
     return _quick(names, asks) or list(map(wire.priority, names, scores(names, asks)))
 
 
@@ -33,10 +33,6 @@ def _quick(names: Sequence[str], asks: Sequence[Ask]) -> list[bytes] | None:
         return None
     known = asks[0].free.each(_packed if by_share is pack else _spread)
     return [known.get(name) or wire.priority(name, 0) for name in names]
-
-
-def _places(view: View, pool: str) -> Mapping[str, str] | None:
-    return None if view.pools[pool].spec.scope == "Node" else view.places.get(pool, {})
 
 
 def _spread(name: str, share: Share) -> bytes:
