@@ -252,7 +252,7 @@ class Ledger(Keeper):
         view, parts = self._follower.last, [each for each in freed if each.place != each.domain]
         closed = {each for each in parts if view.at(domain_key(each.pool, each.place)).closed}
         # Room that no unit is for: the pod held one that is listed no more. It is another stripe's now.
-        more = {each for each in parts if sizes.unlisted(view.at(each.key), each.units)}
+        more = {each for each in parts if sizes.beside(view.at(each.key), each)}
         for which in sorted({(each.pool, each.place) for each in closed | more}):
             self.reopen(which)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from berth.decisions import Capacity, CapacityChange, amount
-from berth.documents import Domain, stripe
+from berth.documents import Domain, Holding, stripe
 from berth.policy.units import Units
 from berth.room import MOST_STRIPES, STRIPE
 
@@ -37,12 +37,12 @@ def stripes_for(capacity: Capacity, before: int = 0) -> int:
     return max(before, 1, min(MOST_STRIPES, -(-amount(capacity) // STRIPE)))
 
 
-def unlisted(part: Domain, units: Iterable[str]) -> bool:
-    """Whether some of these units are not of this stripe any more."""
+def beside(part: Domain, holding: Holding) -> bool:
+    """Whether some units of a holding are none of those that its stripe lists, as far as is known."""
     if part.units is None:
         return False
     there = Units.of(part.units)
-    return any(unit not in there for unit in units)
+    return len(holding.units) < holding.count or any(unit not in there for unit in holding.units)
 
 
 def uneven(pool: str, name: str, part: Domain) -> bool:

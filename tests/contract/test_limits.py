@@ -151,3 +151,10 @@ def test_use_outside_the_cluster_counts_and_over_use_takes_nothing_away(stage: P
     assert "problems" not in mended(stage.reconcile())
     assert stage.free("seat", "*") == (190, 300)
     stage.check_well()
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_use_of_named_units_outside_the_cluster_is_reported_as_no_pods_fault(stage: PoolsStage) -> None:
+    stage.pools(seat={"scope": "Cluster", "units": {"*": ["a", "b"]}, "external": 1})
+    assert stage.free("seat", "*") == (1, 2)
+    stage.check_well()

@@ -110,7 +110,8 @@ class Reconcile:
 
     def _publish(self, report: Report, named: Iterable[PoolClaim]) -> None:
         view = self._ledger.view()
-        report.problems += unnamed(view.claims(), view.pools)
+        pods = [claim for claim in view.claims() if not is_external(claim)]
+        report.problems += unnamed(pods, view.pools)
         if self._settings.pools is None:
             report.problems += publish(self._ledger, self._cluster, self._settings.scheduler_names)
         if named:

@@ -87,6 +87,13 @@ class Kept:
         held = {uid: found for uid, found in self.holdings.get(where, {}).items() if uid != but}
         return {unit for found in held.values() for each in found for unit in each.units}
 
+    @cached_property
+    def nameless(self) -> bool:
+        """Whether somebody holds units of a named pool whose names are not known: they may be any."""
+        named = {domain_of(key)[0] for key, domain in self.domains.items() if domain.units is not None}
+        held = (each for found in self.holdings.values() for every in found.values() for each in every)
+        return any(each.pool in named and not each.bound and len(each.units) < each.count for each in held)
+
     def listed(self, where: pools.Domain) -> set[str]:
         """Names of units that may be given there."""
         parts = self.wholes.get(where, {})
@@ -96,14 +103,19 @@ class Kept:
     def head(self, where: pools.Domain) -> Domain | None:
         return self.wholes.get(where, {}).get(where[1])
 
-    def share(self, where: pools.Domain, uid: str = "", barred: int = 0) -> tuple[int, int] | None:
-        """Units free and capacity: what the pod holds itself does not stand in its way, `barred` units do."""
+    def share(
+        self, where: pools.Domain, uid: str = "", barred: int = 0, *, filters: bool = False
+    ) -> tuple[int, int] | None:
+        """Units free and capacity: what the pod holds itself does not stand in its way, `barred` units do.
+
+        What a pod holds of a closed domain filter lets it have; bind, for another node, has to free it first.
+        """
         head = self.head(where)
         if head is None or head.capacity is None:
             return None
         own = self.used(where) - self.used(where, uid)
-        free = head.capacity - self.used(where, uid) - barred
-        return max(0, min(free, own) if head.closed else free), head.capacity
+        free = max(0, head.capacity - self.used(where, uid) - barred)
+        return (min(own, head.capacity) if head.closed and (filters or not own) else free), head.capacity
 
     def place(self, pool: str, scope: str, node: str) -> str:
         if scope == "Node":

@@ -249,7 +249,7 @@ class Promises:
         if any(claim.node == node for claim in ledger.claims.get(uid, ())):
             return None if self._moved(uid, ledger) else (5, set())
         every, sure = self._refusals(uid, node, ledger, filters=False)
-        if bool(every) != bool(sure):
+        if bool(every) != bool(sure) or (self._model.wishes[uid].claim and ledger.nameless):
             return None
         return (7, every | sure) if sure else (5, set())
 

@@ -55,7 +55,8 @@ class Rest:
 
     def _holds_what_it_should(self, uid: str, claim: Claim, of: Collection[str]) -> None:
         """In its node's domain, where that has one; the units it was told, as long as they are listed."""
-        node = self._api.nodes().get(claim.node)
+        nodes = self._api.nodes()
+        node, lost = nodes.get(claim.node), held_for_the_node(claim, self._model, nodes)
         places = {pool: pools.place(spec, claim.node, node) for pool, spec in self._model.pools.items()}
         fixed = {
             pool
@@ -68,7 +69,7 @@ class Rest:
 
         wanted = {where: count for where, count in self._model.units(uid, place).items() if where[0] in of}
         found: dict[Domain, int] = {}
-        for each in claim.holdings:
+        for each in (each for each in claim.holdings if each.pool in of or each.pool not in lost):
             where = (each.pool, each.place) if each.pool in fixed else kinds((each.pool, each.place), 0)[0]
             found[where] = found.get(where, 0) + each.count
         if not self._model.claimed:

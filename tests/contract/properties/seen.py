@@ -21,7 +21,7 @@ class Seen:
 
     def share(self, where: Domain) -> tuple[int, int] | None:
         barred, _ = self.lefts.barred(where, self.uid, self.now, sure=self.sure)
-        found = self.ledger.share(where, self.uid, barred)
+        found = self.ledger.share(where, self.uid, barred, filters=self.filters)
         if found is None and where[1] == LIMITED:
             limit = self.model.pools[where[0]]["limits"]["*"]
             return limit, limit
