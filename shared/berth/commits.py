@@ -3,24 +3,34 @@ decide again. It promises no order among those who want the same documents."""
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import TypeVar
 
 import tenacity
 
 from berth.decisions import Domains, require_ours
-from berth.documents import CLUSTER, Domain, decode_domain, decode_epoch, encode
+from berth.documents import CLUSTER, Domain, Places, decode_domain, decode_epoch, decode_places, encode
 from berth.errors import ContentionError, RebuildingError
-from berth.stores.base import EPOCH, Store
+from berth.stores.base import EPOCH, Store, Version
 
 PATIENCE_SECONDS = 1.0
 
 T = TypeVar("T")
+D = TypeVar("D")
+Fence = Mapping[str, Version]
+"""Documents that must still have these versions, or nothing is written."""
+
+NO_FENCE: Fence = MappingProxyType({})
 Writes = Mapping[str, Domain | bytes | None]
 """What a decision changes: domains, and other documents as their bytes (None: it goes)."""
 
 
 class _ConflictError(Exception):
     """Another writer was first: decide again."""
+
+
+class OvertakenError(ContentionError):
+    """A document of the fence has changed: another caller has taken over."""
 
 
 class Commits:
@@ -45,13 +55,34 @@ class Commits:
         """What says that the ledger is this cluster's."""
         return {} if self._cluster is None else {CLUSTER: self._cluster().encode()}
 
-    def run(self, keys: Collection[str], decide: Callable[[Domains], tuple[T, Writes]]) -> T:
-        """What was decided, once it is committed.
+    def run(
+        self, keys: Collection[str], decide: Callable[[Domains], tuple[T, Writes]], fence: Fence = NO_FENCE
+    ) -> T:
+        """What was decided of these domains, once it is committed.
 
-        Raises ContentionError when PATIENCE_SECONDS are over, what `decide` raises, the store's errors,
-        OtherClusterError, PausedError and MovedError, and RebuildingError while the ledger has no epoch (but
-        for `while_closed`).
+        Raises ContentionError when PATIENCE_SECONDS are over, OvertakenError, what `decide` raises, the
+        store's errors, OtherClusterError, PausedError and MovedError, and RebuildingError while the ledger
+        has no epoch (but for `while_closed`).
         """
+        return self._run(keys, decide, decode_domain, fence)
+
+    def run_places(
+        self, keys: Collection[str], decide: Callable[[Mapping[str, Places]], tuple[T, Writes]]
+    ) -> T:
+        """The same, of nodes' places."""
+        return self._run(keys, decide, decode_places, NO_FENCE)
+
+    def write(self, writes: Writes) -> None:
+        """These documents, whatever was in them; with none, only see that the ledger may be written."""
+        self.run((), lambda _: (None, writes))
+
+    def _run(
+        self,
+        keys: Collection[str],
+        decide: Callable[[Mapping[str, D]], tuple[T, Writes]],
+        decode: Callable[[bytes | None], D],
+        fence: Fence,
+    ) -> T:
         give_up_at = self._monotonic() + PATIENCE_SECONDS
         attempts = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(_ConflictError),
@@ -60,14 +91,20 @@ class Commits:
             sleep=self._sleep,
         )
         try:
-            result: T = attempts(self._try, keys, decide)
+            result: T = attempts(self._try, keys, decide, decode, fence)
         except tenacity.RetryError as error:
             raise too_busy() from error
         return result
 
-    def _try(self, keys: Collection[str], decide: Callable[[Domains], tuple[T, Writes]]) -> T:
+    def _try(
+        self,
+        keys: Collection[str],
+        decide: Callable[[Mapping[str, D]], tuple[T, Writes]],
+        decode: Callable[[bytes | None], D],
+        fence: Fence,
+    ) -> T:
         ours = None if self._cluster is None else self._cluster()
-        found = self._store.read({EPOCH, CLUSTER, *keys})
+        found = self._store.read({EPOCH, CLUSTER, *fence, *keys})
         if ours is not None and CLUSTER in found:
             require_ours(found[CLUSTER].body, ours, self._name)
         epoch = decode_epoch(found[EPOCH].body) if EPOCH in found else None
@@ -75,15 +112,16 @@ class Commits:
             raise RebuildingError
         if epoch is not None and (trouble := epoch.trouble()) is not None:
             raise trouble
-        result, writes = decide(
-            {key: decode_domain(found[key].body if key in found else None) for key in keys}
-        )
-        if writes:
-            # Every document read is expected as it was, the epoch too: a lost ledger takes no commit.
-            known = {EPOCH, CLUSTER, *keys}
-            expected = {key: found[key].version if key in found else None for key in known}
-            if not self._store.commit({key: _body(each) for key, each in writes.items()}, expected):
-                raise _ConflictError
+        versions = {key: found[key].version if key in found else None for key in {EPOCH, CLUSTER, *keys}}
+        result, writes = decide({key: decode(found[key].body if key in found else None) for key in keys})
+        if any(key not in found or found[key].version != version for key, version in fence.items()):
+            raise OvertakenError(
+                "another caller has changed this part of berth's ledger meanwhile; try again"
+            )
+        # Every document read is expected as it was, the epoch too: a lost ledger takes no commit.
+        expected = {**versions, **fence}
+        if writes and not self._store.commit({key: _body(each) for key, each in writes.items()}, expected):
+            raise _ConflictError
         return result
 
 

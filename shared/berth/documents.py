@@ -12,7 +12,7 @@ from berth.policy.pools import Pool
 REBUILD = "rebuild"  # who is rebuilding the ledger; a loss changes its version, which stops a late opening
 COPY = "copy "  # begins the mark where it is a copy that fills the ledger
 CLUSTER = "cluster"  # the identity of the cluster whose pods hold the claims
-POOL, DOMAIN, NODE = "pool/", "domain/", "node/"  # how keys begin
+POOL, DOMAIN, NODE, TURN = "pool/", "domain/", "node/", "turn/"  # how keys begin
 
 # Domains of a pool that are no place but a bound on who may hold how much. No node's name, label value or
 # `*` looks like them.
@@ -232,6 +232,11 @@ def is_bound(domain: str) -> bool:
 
 def pool_key(pool: str) -> str:
     return f"{POOL}{pool}"
+
+
+def turn_key(pool: str) -> str:
+    """Of the document that says whose turn it is to list the names of the pool's units."""
+    return f"{TURN}{pool}"
 
 
 def node_key(node: str) -> str:

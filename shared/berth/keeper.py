@@ -2,13 +2,15 @@
 It frees nothing and asks no API server: what is so in the cluster is the caller's to know."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import groupby
 
 from msgspec.structs import replace
 
 from berth import sizes
-from berth.commits import Commits, Writes
+from berth.commits import NO_FENCE, Commits, Fence, Writes
 from berth.decisions import Capacity, CapacityChange, Domains
 from berth.documents import (
     CLUSTER,
@@ -29,6 +31,7 @@ from berth.errors import ContentionError, MovedError, RebuildingError
 from berth.follow import Follower
 from berth.policy.pools import Pool
 from berth.stores.base import EPOCH, Document, Store, Version
+from berth.turns import Turns
 from berth.view import View
 
 Which = tuple[str, str]
@@ -51,6 +54,7 @@ class Keeper:
         while_closed: bool = False,
         cluster: Callable[[], str] | None = None,
         name: str = "",
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
         """`while_closed` is for reconcile, which must work on a ledger that has no epoch (yet).
 
@@ -68,6 +72,7 @@ class Keeper:
             cluster=cluster,
             name=name,
         )
+        self._turns = Turns(store, self._commits, monotonic=monotonic, sleep=sleep, new_id=new_id)
 
     # What is there
 
@@ -80,12 +85,12 @@ class Keeper:
 
     def require_ours(self) -> None:
         """Raise OtherClusterError if the ledger is another cluster's."""
-        self._commits.run((), lambda _: (None, {}))
+        self._commits.write({})
 
     def make_ours(self) -> None:
         """The same, and write into a ledger that names no cluster yet that it is this one's."""
         named = CLUSTER in self._store.read([CLUSTER])
-        self._commits.run((), lambda _: (None, {} if named else self._commits.owner()))
+        self._commits.write({} if named else self._commits.owner())
 
     def view(self) -> View:
         """All the ledger holds, as `changes` tells it; see View for what it does not promise. Who works
@@ -108,12 +113,21 @@ class Keeper:
         self._write({pool_key(name): encode(pools[name]) if name in pools else None for name in changed})
         return changed
 
-    def set_places(self, wanted: Mapping[str, Places]) -> list[str]:
-        """Say where nodes are, by their names; {}: the node is gone. The nodes for which that is news."""
-        known = self.view().nodes
-        changed = sorted(node for node, places in wanted.items() if known.get(node, {}) != places)
-        self._write({node_key(node): encode(wanted[node]) if wanted[node] else None for node in changed})
-        return changed
+    def set_places(self, wanted: Mapping[str, Places], known: Mapping[str, Places]) -> list[str]:
+        """Say where nodes are, by their names; {}: the node is gone. The nodes for which that is news.
+
+        As with capacities, only where it still is what was `known` before the caller looked.
+        """
+        changed: list[str] = []
+        by_key = {
+            node_key(node): (node, known.get(node, {}), places)
+            for node, places in wanted.items()
+            if known.get(node, {}) != places
+        }
+        for batch in self._store.batches(by_key):
+            some = {key: by_key[key] for key in batch}
+            changed += self._commits.run_places(some, partial(_placed, some))
+        return sorted(changed)
 
     def set_wants(self, wanted: Mapping[Which, Wants | None]) -> list[Which]:
         """Say what PoolClaims want, by pool and domain; None: there is none any more. Those that changed."""
@@ -146,11 +160,26 @@ class Keeper:
             if known.get(which) != capacity
         ]
         narrowed = [narrow for each in different if (narrow := sizes.narrowed(each)) is not None]
-        changes = self._resize(narrowed, stripes)
+        done = list(self._resize(narrowed, stripes))
         left = [sizes.rest_of(each, narrowed) for each in different]
-        if any(isinstance(each.after, tuple) and each.before != each.after for each in left):
-            left = self._not_elsewhere(left, narrowed)
-        return changes + self._resize([each for each in left if each.before != each.after], stripes)
+        left = [each for each in left if each.before != each.after]
+        done += self._resize([each for each in left if not isinstance(each.after, tuple)], stripes)
+        names = sorted(each for each in left if isinstance(each.after, tuple))
+        for pool, some in groupby(names, lambda each: each.pool):
+            self._turns.run(pool, partial(self._listed, list(some), stripes, done))
+        return done
+
+    def _listed(
+        self,
+        changes: Collection[CapacityChange],
+        stripes: Collection[Which],
+        done: list[CapacityChange],
+        documents: Mapping[str, Domain],
+        fence: Fence,
+    ) -> None:
+        """The changes made, without names that another domain lists or that a pod holds there."""
+        free = sizes.not_elsewhere(changes, {each.pool: documents for each in changes})
+        done.extend(self._resize([each for each in free if each.before != each.after], stripes, fence))
 
     def prepare(self, wanted: Mapping[Which, Capacity]) -> None:
         """Make the stripes of domains that are to have these capacities, but give them none yet: so that
@@ -172,7 +201,7 @@ class Keeper:
 
     def begin_rebuild(self, rebuild_id: str) -> Version:
         """Say that this caller rebuilds the ledger; the mark that `open` wants. Raises ContentionError."""
-        self._commits.run((), lambda _: (None, {REBUILD: rebuild_id.encode(), **self._commits.owner()}))
+        self._commits.write({REBUILD: rebuild_id.encode(), **self._commits.owner()})
         found = self._store.read([REBUILD]).get(REBUILD)
         if found is None or found.body != rebuild_id.encode():
             raise ContentionError("another reconcile is rebuilding berth's ledger; leaving it to that one")
@@ -189,7 +218,7 @@ class Keeper:
 
     def _write(self, writes: Mapping[str, bytes | None]) -> None:
         for batch in self._store.batches(writes):
-            self._commits.run((), partial(_just, {key: writes[key] for key in batch}))
+            self._commits.write({key: writes[key] for key in batch})
 
     def _read(self, keys: Iterable[str]) -> dict[str, Domain]:
         """Domains as the store has them now."""
@@ -200,20 +229,20 @@ class Keeper:
         return {key: decode_domain(found[key].body if key in found else None) for key in keys}
 
     def _resize(
-        self, changes: Collection[CapacityChange], stripes: Collection[Which]
-    ) -> list[CapacityChange]:
+        self, changes: Collection[CapacityChange], stripes: Collection[Which], fence: Fence = NO_FENCE
+    ) -> Iterator[CapacityChange]:
+        """Each change that is made, once it is."""
         if not changes:
-            return []
+            return
         view = self.view()
         whole = {each.which for each in changes if each.which in stripes or view.at(each.key).stripes}
-        done = [each for each in changes if each.which in whole and self._cut(each)]
+        yield from (each for each in changes if each.which in whole and self._cut(each, fence))
         plain = {each.key: each for each in changes if each.which not in whole}
         for batch in self._store.batches(plain):
             some = {key: plain[key] for key in batch}
-            done += self._commits.run(some, partial(_resized, some))
-        return done
+            yield from self._commits.run(some, partial(_resized, some), fence)
 
-    def _cut(self, change: CapacityChange) -> bool:
+    def _cut(self, change: CapacityChange, fence: Fence = NO_FENCE) -> bool:
         """Resize one domain that is in stripes; whether it still had the capacity that the change is from."""
         key = change.key
         head = self._read([key])[key]
@@ -230,24 +259,7 @@ class Keeper:
             changed = sizes.cut(change.pool, change.domain, head, stripes, change.after)
             return True, {domain_key(change.pool, name): domain for name, domain in changed.items()}
 
-        return self._commits.run([key, *keys], decide)
-
-    def _not_elsewhere(
-        self, changes: Collection[CapacityChange], narrowed: Iterable[CapacityChange]
-    ) -> list[CapacityChange]:
-        """The same without names that another domain still lists, or that a pod holds there. Those just taken
-        away are looked up in the store: the view may lag behind a pod that got one a moment before."""
-        view = self.view()
-        now = self._read(
-            key
-            for each in narrowed
-            for key in (each.key, *stripe_keys(each.pool, each.domain, view.at(each.key).stripes))
-        )
-        documents = {
-            pool: {name: now.get(domain_key(pool, name), each) for name, each in view.domains[pool].items()}
-            for pool in {each.pool for each in changes} & view.domains.keys()
-        }
-        return sizes.not_elsewhere(changes, documents)
+        return self._commits.run([key, *keys], decide, fence)
 
 
 def _resized(wanted: Mapping[str, CapacityChange], domains: Domains) -> tuple[list[CapacityChange], Domains]:
@@ -255,6 +267,15 @@ def _resized(wanted: Mapping[str, CapacityChange], domains: Domains) -> tuple[li
     changes = {key: each for key, each in wanted.items() if domains[key].size == each.before}
     resized = {key: sizes.plain(domains[key], each.after) for key, each in changes.items()}
     return list(changes.values()), resized
+
+
+def _placed(
+    wanted: Mapping[str, tuple[str, Places, Places]], places: Mapping[str, Places]
+) -> tuple[list[str], Writes]:
+    """Those of the wanted (by key: a node, where it was, where it is) that still are where they were."""
+    changed = {key: each for key, each in wanted.items() if places[key] == each[1]}
+    writes = {key: encode(now) if now else None for key, (_, _, now) in changed.items()}
+    return [node for node, *_ in changed.values()], writes
 
 
 def _prepared(key: str, count: int, domains: Domains) -> tuple[None, Domains]:
@@ -272,8 +293,3 @@ def _wanting(
         if new != domains[key].wants:
             changed[key] = replace(domains[key], wants=new, capacity=None if new is None else 1)
     return [wanted[key][0] for key in changed], changed
-
-
-def _just(writes: Writes, _: Domains) -> tuple[None, Writes]:
-    """A decision that is none: these documents, whatever the domains hold."""
-    return None, writes

@@ -32,7 +32,7 @@ def ledger(place: Place) -> Iterator[Ledger]:
                 "licence", "berth.dev/licence", PoolSpec(capacity=Capacity(per_domain=3), scope="Cluster")
             ),
         })  # fmt: skip
-        found.set_places({node: {"licence": "*"} for node in ("n1", "n2", "n3")})
+        found.set_places({node: {"licence": "*"} for node in ("n1", "n2", "n3")}, {})
         for number in (1, 2):
             node = f"n{number}"
             hold(found, f"low-{number}", node, Holding("k80", node, 1), Holding("licence", "*", 1))

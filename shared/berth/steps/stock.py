@@ -87,10 +87,9 @@ def take_stock(
     """Set every domain's capacity by all nodes, which are asked for only once it is known what the ledger
     has: so a later look of somebody else's is not undone. A domain whose node is gone loses its capacity."""
     view = ledger.view()
-    known = view.capacities()
+    known, before = view.capacities(), view.nodes
     found = stock_of(pools, nodes())
-    before = view.nodes
-    moved = ledger.set_places({**{node: {} for node in before}, **found.places})
+    moved = ledger.set_places({**{node: {} for node in before}, **found.places}, before)
     wanted: dict[Which, Capacity] = {which: None for which in known if not which[1].startswith(POOL_CLAIM)}
     wanted |= {which: pools[which[0]].limit(which[1][1:]) for which in known if _is_limit(which, pools)}
     changes = ledger.set_capacities({**wanted, **found.capacities}, known, found.stripes)
@@ -109,7 +108,7 @@ def take_stock_of(ledger: Ledger, name: str, node: Callable[[], Node | None]) ->
     found = node()
     stock = stock_of(view.pools, [] if found is None else [found])
     own = [which for which in known if which[1] in (name, f"{name}{ORDINARY}")]
-    moved = ledger.set_places({name: stock.places.get(name, {})})
+    moved = ledger.set_places({name: stock.places.get(name, {})}, {name: places})
     changes = ledger.set_capacities({**dict.fromkeys(own), **stock.capacities}, known, stock.stripes)
     if moved:
         _follow(ledger, name, places, stock.places.get(name, {}))
