@@ -24,7 +24,7 @@ from berth.documents import (
     is_bound,
     stripe,
 )
-from berth.index import Index
+from berth.index import ClaimIndex, Index
 from berth.policy.free import Free, Share
 from berth.policy.pools import Pool, by_resource
 from berth.stores.base import EPOCH
@@ -52,8 +52,7 @@ class View:
         self.bounds: dict[str, Free] = {}
         self.places: dict[str, dict[str, str]] = {}
         self.nodes: dict[str, Places] = {}
-        self._keys = Index()  # by the UID of the pod that has a claim there
-        self._lost = Index()  # by the UID of the pod whose lost claim stands there
+        self._claims = ClaimIndex()
         self._kept = Index()  # by the owner for whom units are kept there
         self._rooms: dict[tuple[str, str], int] = {}
         self._due: list[tuple[float, str, str]] = []
@@ -74,13 +73,13 @@ class View:
                 self._update_pool(key.removeprefix(POOL), body)
         self._update_places({key: body for key, body in documents.items() if key.startswith(NODE)})
         old = {pool: self._now(pool, names) for pool, names in changed.items()}
-        before, after = _claimed(old), _claimed(changed)
-        self._lost.remove(_claimed(old, "lost"))
-        self._lost.add(_claimed(changed, "lost"))
-        self._keys.add(after - before)
+        moves = self._claims.moves(old, changed)
+        for index, new, _ in moves:
+            index.add(new)
         for pool, domains in changed.items():
             self._update_domains(pool, domains, now)
-        self._keys.remove(before - after)
+        for index, _, gone in moves:
+            index.remove(gone)
         if REBUILD in documents:
             self.being_copied = (documents[REBUILD] or b"").startswith(COPY.encode())
         if EPOCH in documents:
@@ -107,7 +106,7 @@ class View:
 
     def keys_of(self, uid: str) -> frozenset[str]:
         """Keys of the domains in which the pod has a claim."""
-        return self._keys.of(uid)
+        return self._claims.uids.of(uid)
 
     def claims(self) -> list[Claim]:
         domains = [domain for found in self.domains.values() for domain in found.values()]
@@ -115,7 +114,13 @@ class View:
 
     def lost(self, node: str) -> list[Claim]:
         """Claims of pods that are gone, whose units the node may still use."""
-        return [claim for uid in self._lost for claim in self.claims_of(uid) if claim.node == node]
+        return [claim for uid in self._claims.lost for claim in self.claims_of(uid) if claim.node == node]
+
+    def named(self, label: str, pool: str) -> list[Claim]:
+        """Claims on the pool of pods of this namespace and name; there are several while one leaves."""
+        domains = [self.at(key) for key in self._claims.names.of(label) if domain_of(key)[0] == pool]
+        found = (claim for domain in domains for claim in domain.claims.values())
+        return _unique(claim for claim in found if claim.label == label)
 
     # Domains
 
@@ -270,17 +275,6 @@ def _with(free: Free, more: Mapping[str, int]) -> Free:
         if name in free
     }
     return free.with_changes(changes) if changes else free
-
-
-def _claimed(domains: Mapping[str, Mapping[str, Domain]], state: str = "") -> set[tuple[str, str]]:
-    """Which pod has a claim (of this state) where, as (UID, key of the domain)."""
-    return {
-        (uid, domain_key(pool, name))
-        for pool, found in domains.items()
-        for name, domain in found.items()
-        for uid, claim in domain.claims.items()
-        if not state or claim.state == state
-    }
 
 
 def _left(domains: Mapping[str, Domain], pool: str) -> set[tuple[str, str]]:

@@ -201,6 +201,12 @@ def test_sets_are_joined_shared_and_taken_from_each_other_as_if_written_out(
     assert here.joined(there).spans == Units.parse(sorted_units({*one, *other})).spans
 
 
+@given(few, few)
+def test_sets_meet_where_they_share_any(one: list[str], other: list[str]) -> None:
+    here, there = Units.parse(one), Units.parse(other)
+    assert here.meets(there) == there.meets(here) == bool({*one} & {*other})
+
+
 @given(few)
 def test_membership_is_that_of_the_set_written_out(units: list[str]) -> None:
     found = Units.parse(units)

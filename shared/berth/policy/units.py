@@ -24,6 +24,8 @@ from berth.policy.addresses import END, IPV6, MAPPED, Span
 MOST = 2**31 - 1
 """As so many units a longer list counts: Kubernetes' quantities and the ledger's counts are such numbers."""
 
+_LISTS = 16_384  # domains' lists that are kept in mind, as they were read
+
 _NAME = re.compile(r"[A-Za-z0-9._:-]+")
 _LONGEST = 63
 _ALMOST_IPV4 = re.compile(r"[0-9-]+(\.[0-9-]*){3,}")
@@ -75,6 +77,10 @@ class Units(msgspec.Struct, frozen=True, dict=True):
         found = bisect_right(self.spans, (place, END)) - 1
         return found >= 0 and place <= self.spans[found][1]
 
+    def meets(self, other: "Units") -> bool:
+        """Whether they have any in common."""
+        return bool(addresses.shared(self.spans, other.spans)) or not self._members.isdisjoint(other.names)
+
     def without(self, other: "Units") -> "Units":
         names = tuple(name for name in self.names if name not in other._members)
         return Units(names, addresses.shared(self.spans, addresses.gaps(other.spans)))
@@ -118,7 +124,7 @@ def normal(unit: str) -> str:
     return unit if place is None else addresses.spelled(place)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=_LISTS)
 def _of(canonical: tuple[str, ...]) -> Units:
     names = []
     spans = []

@@ -3,7 +3,7 @@ It reads no store and decides nothing; near the last unit bind's reservation doe
 
 from collections.abc import Iterable, Mapping
 
-from berth.documents import NAMESPACE, POOL_CLAIM
+from berth.documents import NAMESPACE, POOL_CLAIM, Domain
 from berth.objects import Pod
 from berth.policy import fit
 from berth.policy.fit import Want
@@ -82,36 +82,44 @@ class Wanted:
         is gone, or this one would not be there."""
         if pool.spec.sticky is None or pool.spec.sticky.by != "Pod":
             return False
-        meta = self._pod.metadata
-        return any(
-            (claim.name, claim.namespace) == (meta.name, self._namespace)
-            and claim.uid != meta.uid
-            and claim.state != "lost"
-            for domain in self._view.domains.get(pool.name, {}).values()
-            for claim in domain.claims.values()
-        )
+        found = self._view.named(self._pod.label, pool.name)
+        return any(claim.uid != self._pod.metadata.uid and claim.state != "lost" for claim in found)
 
     def _not_here(self, pool: Pool) -> dict[str, str]:
         suspended = pool.spec.suspended
         found = {} if isinstance(suspended, bool) else dict.fromkeys(suspended, fit.suspended(pool.name))
         for name, of, wants in self._asked.claims:
             if of == pool.name and wants.units:
-                elsewhere = (each for each in self._shares.free[of] if not self._has(of, each, wants.units))
-                found |= dict.fromkeys(elsewhere, fit.elsewhere(pool.name, name))
+                here = {each for each in self._listing(of, wants.units) if self._has(of, each, wants.units)}
+                found |= dict.fromkeys(self._shares.free[of].keys() - here, fit.elsewhere(of, name))
         return found
+
+    def _listing(self, pool: str, units: Iterable[str]) -> set[str]:
+        """The domains that list any of these units; there may be thousands that do not."""
+        wanted = Units.parse(units)
+        found = self._view.domains.get(pool, {}).items()
+        return {
+            name.partition("#")[0]
+            for name, each in found
+            if each.units and wanted.meets(Units.of(each.units))
+        }
 
     def _has(self, pool: str, domain: str, units: Iterable[str]) -> bool:
         """Whether these very units are in the domain, and free for the pod."""
         free: set[str] = set()
         for name, part in self._view.parts(pool, domain).items():
-            mine = part.claims.get(self._pod.metadata.uid)
-            held = part.held(pool, name)
-            if mine is not None:
-                held -= {unit for each in mine.holdings for unit in each.units}
-            held |= {unit for left in part.left if left.bars(self._owners, self._now) for unit in left.units}
             there = Units.of(part.units or ())
-            free |= {unit for unit in units if unit in there and unit not in held}
+            listed = {unit for unit in units if unit in there}
+            free |= listed - self._held(pool, name, part) if listed else listed
         return free.issuperset(units)
+
+    def _held(self, pool: str, name: str, part: Domain) -> set[str]:
+        """The units of a document that the pod can't have."""
+        mine = part.claims.get(self._pod.metadata.uid)
+        held = part.held(pool, name) - (mine.units if mine is not None else frozenset())
+        return held | {
+            unit for left in part.left if left.bars(self._owners, self._now) for unit in left.units
+        }
 
     def _had(self) -> list[tuple[str, str]]:
         return [
