@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane.plane import ControlPlane
-from tests.support.cluster import Object
+from tests.support.cluster import Object, wait
 from tests.support.kubectl import Kubectl
 from tests.support.kubernetes import OVERLAY, has
 from tests.support.manifests import INFRA, OVERLAYS, rendered
@@ -48,6 +48,21 @@ def pods(overlay: str) -> Iterator[Object]:
         yield {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 
+def check_users(kubectl: Kubectl) -> None:
+    """What who has Kubernetes' roles may do; here by roles of our own, for the controller that adds ours to
+    those is not there."""
+    may = {"edit": ("create", "delete", "list", "patch"), "view": ("list",)}
+    for role, verbs in may.items():
+        name = f"berth-user-{role}"
+        (label,) = (each for each in rendered(OVERLAY, "ClusterRole") if each["metadata"]["name"] == name)
+        assert label["metadata"]["labels"] == {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true"}
+        kubectl("create", "rolebinding", name, f"--clusterrole={name}", f"--user={name}")
+        for verb in may["edit"]:
+            asked = ("auth", "can-i", verb, "poolclaims.berth.dev", "--as", name)
+            kubectl(*asked, fails=verb not in verbs)
+            kubectl(*asked, "--subresource=status", fails=True)
+
+
 def test_one_command_installs_all_and_another_removes_all(kubectl: Kubectl, tmp_path: Path) -> None:
     folder = INFRA / "overlays" / OVERLAY
     wanted = {f"{each['kind']}/{each['metadata']['name']}" for each in rendered(OVERLAY)}
@@ -72,10 +87,14 @@ def test_one_command_installs_all_and_another_removes_all(kubectl: Kubectl, tmp_
         assert len(server.splitlines()) == len(rendered(overlay))
         assert all(line.endswith("(server dry run)") for line in server.splitlines())
 
+    check_users(kubectl)
     kubectl("delete", "-k", folder, "--wait=false")
-    # A namespace stays until a controller empties it, and there is none here.
-    left = there(kubectl, OVERLAY)
-    assert {each for each in left if not each.startswith("Namespace/")} == set()
+
+    def gone() -> bool:
+        # A namespace stays until a controller empties it, and there is none here. A CRD outlives its objects.
+        return all(each.startswith("Namespace/") for each in there(kubectl, OVERLAY))
+
+    wait(gone, 60, "all that was installed is gone")
 
 
 def test_a_misspelt_field_of_kubernetes_own_kinds_is_refused_by_strict_validation(

@@ -90,6 +90,7 @@ def granted() -> dict[str, set[tuple[str, str, str]]]:
             for verb in rule["verbs"]
         }
         for role in rendered("per-verb", "ClusterRole")
+        if "labels" not in role["metadata"]  # those for people, that Kubernetes adds to its own
     }
 
 
