@@ -46,10 +46,15 @@ def test_a_pod_that_is_made_anew_waits_until_the_units_of_its_name_are_free_and_
 
 
 def test_a_pod_made_anew_goes_elsewhere_when_its_units_are_held_on_a_lost_node(stage: PoolsStage) -> None:
+    """And is woken when that is known."""
     old = stage.bound_pod("web-0", on="n1", web=1)
+    pod = stage.get("web-0")
     stage.write_node("n1", ready=False)
-    stage.gone(old)
-    assert stage.passes(stage.pod("web-0", web=1), "n1", "n2") == {"n1", "n2"}
+    stage.delete(old)
+    new = stage.pod("web-0", web=1)
+    assert stage.why(new, "n1", "n2") == {"n1": LEAVING, "n2": LEAVING}
+    assert stage.event_of(pod) == {"released": 0, "woken": 1, "held": ["web"]}
+    assert (stage.woken(), stage.passes(new, "n1", "n2")) == ({"web-0"}, {"n1", "n2"})
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)

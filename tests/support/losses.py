@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from berth.stores.base import EPOCH, Store
+from berth.stores.base import EPOCH, Changes, Store
+from tests.support.cluster import wait
 
 
 def life(store: Store) -> str:
@@ -15,14 +16,23 @@ def fill(store: Store) -> None:
     assert store.commit({"a": b"2", "c": None}, {})
 
 
-def check_lost(store: Store, before: Store, lose: Callable[[], object], *kept: str) -> None:
-    """After `lose` the store, which may be new, has no epoch, keeps these, and takes nothing from before."""
+def check_lost(
+    store: Store, before: Store, lose: Callable[[], object], *kept: str, within: float = 0.0
+) -> None:
+    """After `lose` the store, which may be new, has no epoch, keeps these, and takes nothing from before.
+    `within` so many seconds `changes` tells of it, and of nothing else until then."""
     old = before.read([EPOCH, "a", "b"])
     assert len(old) == 3
     cursor = before.changes(None).cursor
     lose()
-    found = store.changes(cursor)
-    assert found.snapshot
+
+    def told() -> Changes | None:
+        found = store.changes(cursor)
+        assert found.snapshot or not found.documents
+        return found if found.snapshot else None
+
+    found = wait(told, within, "the loss in changes", every=0.05)
+    assert found is not None
     assert set(found.documents) == set(kept)
     for key, document in old.items():
         assert not store.commit({"x": b"1"}, {key: document.version})

@@ -49,6 +49,9 @@ def run(
     # A repeated event frees nothing, but the first may have failed before it woke anyone.
     asked = demand(pod, view.resources).units
     room = room_in(freed) or {pool: units for pool, units in asked.items() if pool not in keep.pools}
+    if keep.state == "lost":
+        # Units that are lost with their node are no longer what the next pod of that name waits for.
+        room = {**dict.fromkeys(keep.pools, 1), **room}
     return {
         "released": sum(each.count for each in freed if not each.bound),
         "woken": wake(ledger, cluster, schedulers, room, clock()),
