@@ -109,6 +109,7 @@ def _events(mode: str) -> Suffer:
     return suffered
 
 
+APISERVER = "API server down"
 EVENTS: dict[str, Suffer] = {
     "events lost": _events("lost"),
     "events doubled": _events("doubled"),
@@ -121,15 +122,16 @@ FAULTS: dict[str, Suffer] = {
     stores.SILENT: _of_store(stores.SILENT),
     stores.EMPTIED: _of_store(stores.EMPTIED),
     stores.FAIL_OVER: _of_store(stores.FAIL_OVER),
-    "API server down": _apiserver_down,
+    APISERVER: _apiserver_down,
     **EVENTS,
 }
 
 
 def chosen(world: World, store: str) -> list[str]:
-    """The faults of this store; in the short form one of those of events, each on some store."""
-    mine = list(EVENTS)[world.part % len(EVENTS)]
-    return [each for each in faults_of(store) if world.form.whole or each == mine or each not in EVENTS]
+    """The faults of this store; in the short form one of those that are no store's own."""
+    shared = [APISERVER, *EVENTS]
+    mine = shared[world.part % len(shared)]
+    return [each for each in faults_of(store) if world.form.whole or each == mine or each not in shared]
 
 
 def faults_of(store: str) -> list[str]:

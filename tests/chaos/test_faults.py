@@ -1,7 +1,8 @@
 """The short form of `make chaos`: all faults, one world a store.
 
-Bind's steps and the faults of events are shared out among the stores, which together cover each; the long
-form has each on every store. The seed is printed, and CHAOS_SEED sets it; timing is not fixed by it.
+Bind's steps and the faults of events and of the API server are shared out among the stores, which together
+cover each; the long form has each on every store. The seed is printed, and CHAOS_SEED sets it; timing is not
+fixed by it.
 """
 
 import os

@@ -55,8 +55,8 @@ class Form:
     events are lost `silence`; pods are replaced every `pace` seconds. `backoff` is kube-scheduler's longest,
     None its own.
 
-    In the short form (not `whole`) the stores share bind's steps and the faults of events among them, and
-    the API server is not restarted but stopped for a while (SIGSTOP).
+    In the short form (not `whole`) the stores share bind's steps and the faults of events and of the API
+    server among them, and that is not restarted but stopped for a while (SIGSTOP).
     """
 
     nodes: int

@@ -210,7 +210,6 @@ BUGS: list[tuple[int, Callable[[], Any], Kind | None]] = [
     (1, a_poolclaim_has_as_many_holders_as_come_at_once, None),
     (1, a_limit_is_looked_at_in_the_view_alone, None),
     (1, a_unit_that_rests_is_given_all_the_same, None),
-    (1, a_capacity_that_falls_closes_nothing, SHARED),
     (1, two_holdings_of_a_claim_are_counted_one_by_one, None),
     (2, a_claim_is_written_pool_by_pool_and_not_to_its_end, PLAIN),
     (3, what_a_dead_bind_reserved_is_left_alone, PLAIN),
