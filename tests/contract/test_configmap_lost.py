@@ -100,7 +100,7 @@ def test_a_loss_begins_a_new_life_that_takes_nothing_from_before(
     fill(before)
     assert before.commit(dict.fromkeys(configmaps.apart(), b"1"), {})
     store = before if running else configmaps.store()
-    check_lost(store, before, lambda: LOSSES[how](configmaps), within=10)  # the API server's cache lags
+    check_lost(store, before, lambda: LOSSES[how](configmaps), within=5)  # the bound that ConfigMaps state
     assert whole(configmaps)
 
 
