@@ -1,8 +1,9 @@
-"""The project's own rules: what is locked, how long files may be, which version this is.
+"""The project's own rules: what is locked, how long functions may be, which version this is.
 
 It does not check that the lock is fresh: only `make lock`, which needs a package index, can tell.
 """
 
+import ast
 import re
 import tomllib
 from importlib.metadata import version
@@ -11,7 +12,8 @@ from pathlib import Path
 import berth
 
 ROOT = Path(__file__).resolve().parents[2]
-LONGEST = 300
+LONGEST = 60
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 PINNED = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==\S+( ;.*)? \\$")
 
 
@@ -66,9 +68,16 @@ def test_everything_that_pyproject_asks_for_is_locked() -> None:
     assert declared() - {normal(each) for each in locked()} == set()
 
 
-def test_no_python_file_is_longer_than_300_lines() -> None:
+def lengths_of_functions(file: Path) -> dict[str, int]:
+    """Lines of each function, by file and name."""
+    nodes = (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, FUNCTIONS))
+    where = file.relative_to(ROOT)
+    return {f"{where}: {node.name}": (node.end_lineno or 0) - node.lineno + 1 for node in nodes}
+
+
+def test_no_function_is_longer_than_60_lines() -> None:
     files = [file for folder in ("shared", "functions", "tests") for file in (ROOT / folder).rglob("*.py")]
-    lengths = {str(file.relative_to(ROOT)): len(file.read_text().splitlines()) for file in files}
+    lengths = {name: length for file in files for name, length in lengths_of_functions(file).items()}
     assert lengths
     assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
 
