@@ -55,6 +55,12 @@ def test_a_policy_is_json(capsys: pytest.CaptureFixture[str]) -> None:
         ([*EACH, "--policy"], "a Policy knows no ignored resource groups"),
         ([*ALL, *RESOURCE, "--policy", "--scheduler", "x"], "a Policy holds no --scheduler: leave it out"),
         ([*EACH, "--timeout", "4"], "--timeout 4 should be 5 to 300 seconds"),
+        (
+            [*ALL, "--resource", "cpu"],
+            "the resource 'cpu' should be an extended resource, such as berth.dev/",
+        ),
+        ([*EACH, "--group", "example.com/x"], "the group 'example.com/x' should be the domain of a resource"),
+        ([*EACH, "--ca", ""], "--ca is empty: name a path, or leave it out"),
         ([*EACH, "--lease", "berth"], "--lease 'berth' should be NAMESPACE/NAME"),
         ([*EACH, "--token-file", "/no/such"], "there is no file /no/such (--token-file)"),
     ],

@@ -126,9 +126,22 @@ def test_two_pools_of_one_resource_are_refused() -> None:
 
 @pytest.mark.parametrize(
     "resource",
-    ["cpu", "kubernetes.io/x", "requests.kubernetes.io/x", "a/b/c", "/x", "x/", "Example.com/x", "a b/c"],
+    [
+        *("cpu", "kubernetes.io/x", "node.kubernetes.io/x", "mykubernetes.io/x", "requests.berth.dev/x"),
+        *(
+            "a/b/c",
+            "/x",
+            "x/",
+            "Example.com/x",
+            "a b/c",
+            "a..b/c",
+            "a.-b/c",
+            f"a/{'x' * 64}",
+            f"{'a' * 245}/x",
+        ),
+    ],
 )
-def test_a_resource_that_is_no_extended_one_is_refused(resource: str) -> None:
+def test_a_resource_that_no_pod_could_ask_for_is_refused(resource: str) -> None:
     said = refusal(pool_document(resource=resource))
     assert said == (
         f"pools.yaml: Pool underlay-ip: spec.resource {resource!r} should be an extended resource, "

@@ -150,6 +150,15 @@ def test_certificates_are_checked_by_the_ca_or_by_the_system_s_and_never_not_at_
         ("ftp://filter", {}, "should be http://HOST"),
         ("http://filter:port", {}, "should be http://HOST"),
         ("http://filter?x=1", {}, "should be http://HOST"),
+        ("http://filter:0", {}, "should be http://HOST"),
+        ("http://filter:65536", {}, "should be http://HOST"),
+        ("http://fil ter", {}, "should be http://HOST"),
+        ("http://filter/%zz", {}, "should be http://HOST"),
+        ("http://filter/a b", {}, "should be http://HOST"),
+        ("http://filter/\n", {}, "should be http://HOST"),
+        ("http://[::1", {}, "should be http://HOST"),
+        ("http://[::g]", {}, "should be http://HOST"),
+        ("http://[1:2]", {}, "should be http://HOST"),
         ("http://me:secret@filter", {}, "holds a login"),
         ("http://filter", {"ca": "/ca.crt"}, "is not https"),
         ("http://filter", {"weight": 0}, "weight 0 should be 1 or more"),
@@ -160,6 +169,28 @@ def test_what_kube_scheduler_would_refuse_or_not_do_is_refused(
 ) -> None:
     with pytest.raises(SettingsError, match=why):
         made(urls={**URLS, "filter": url}, **options)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://[::1]:8080/a/b", "https://10.0.0.1", "http://my_filter.ns.svc.cluster.local:65535/~x@y/%20"],
+)
+def test_a_url_that_can_be_called_stays_as_it_is(url: str) -> None:
+    assert made(urls={**URLS, "filter": url})["extenders"][0]["urlPrefix"] == url
+
+
+@pytest.mark.parametrize("name", ["", "my scheduler", "a/b/c", "-berth", "Example.com/berth", "a" * 64])
+def test_a_scheduler_s_name_whose_events_the_api_server_would_refuse_is_refused(name: str) -> None:
+    with pytest.raises(SettingsError, match="should be a name such as berth"):
+        made(schedulers=["berth", name])
+
+
+@pytest.mark.parametrize(
+    "lease", [Lease("Berth", "x"), Lease("a.b", "x"), Lease("a", "X"), Lease("a", "x/y")]
+)
+def test_a_lease_that_the_api_server_would_refuse_is_refused(lease: Lease) -> None:
+    with pytest.raises(SettingsError, match="should be NAMESPACE/NAME"):
+        made(lease=lease)
 
 
 def test_two_profiles_of_one_name_are_refused() -> None:

@@ -1,15 +1,17 @@
 """What makes a kube-scheduler call Berth: a KubeSchedulerConfiguration, or a Policy for those before 1.23.
 With one URL a function it needs a scheduler of its own: all pods of its profiles are sent (facts, 3)."""
 
+import ipaddress
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import yaml
 
 from berth.errors import SettingsError
-from berth.policy.pools import GROUP, NATIVE
+from berth.policy.pools import GROUP, NATIVE, is_extended_resource
 
 _VERBS: dict[str, dict[str, Any]] = {
     "filter": {"filterVerb": "filter"},
@@ -20,6 +22,18 @@ _VERBS: dict[str, dict[str, Any]] = {
     "bind": {"bindVerb": "bind"},
 }
 _NANO = 10**9
+# What Go's net/url takes (kube-scheduler reads a URL only when it calls it), without what would be lost.
+_URL = re.compile(
+    r"https?://(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?"
+    r"(/([A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*)?"
+)
+_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_WORD = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_DOMAIN = re.compile(rf"(?=.{{1,63}}$){_LABEL}(\.{_LABEL})*")
+# More would do for kube-scheduler; but the API server takes no event from a name that is not qualified.
+_SCHEDULER = re.compile(rf"((?=[^/]{{1,253}}/){_LABEL}(\.{_LABEL})*/)?{_WORD}")
+_NAMESPACE = re.compile(_LABEL)
+_LEASE = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
 TOKEN = "TOKEN"  # stands for the token in a configuration that anybody may read
 
 
@@ -62,14 +76,9 @@ def configuration(
     Pools' resources, functions/extender gets all calls, and only for pods that ask for one of them.
     """
     names = list(schedulers)
-    if len(set(names)) != len(names):
-        raise SettingsError(
-            "a scheduler's name is given twice: kube-scheduler refuses two profiles of one name"
-        )
-    if NATIVE in groups:
-        raise SettingsError(
-            f"kube-scheduler must count the group {NATIVE}, or it finds nobody to evict: leave it out"
-        )
+    _check_schedulers(names)
+    _check_groups(groups)
+    _check_lease(lease)
     # With a group ignored, pods of a Pool that is not listed in `managed` would be placed uncounted.
     plugins = [_ignoring(sorted(set(groups)))] if managed is None else []
     election: dict[str, Any] = {"leaderElect": False}
@@ -126,6 +135,37 @@ def as_yaml(document: Mapping[str, Any]) -> str:
     return yaml.safe_dump(document, sort_keys=False)
 
 
+def _check_schedulers(names: Sequence[str]) -> None:
+    for name in names:
+        if not _SCHEDULER.fullmatch(name):
+            raise SettingsError(f"the scheduler's name {name!r} should be a name such as berth")
+    if len(set(names)) != len(names):
+        raise SettingsError(
+            "a scheduler's name is given twice: kube-scheduler refuses two profiles of one name"
+        )
+
+
+def _check_groups(groups: Iterable[str]) -> None:
+    for group in groups:
+        if group == NATIVE:
+            raise SettingsError(
+                f"kube-scheduler must count the group {NATIVE}, or it finds nobody to evict: leave it out"
+            )
+        if not _DOMAIN.fullmatch(group):
+            raise SettingsError(
+                f"the group {group!r} should be the domain of a resource, such as {GROUP}, and have at most "
+                "63 signs: kube-scheduler refuses others"
+            )
+
+
+def _check_lease(lease: Lease | None) -> None:
+    if lease is not None and not (_NAMESPACE.fullmatch(lease.namespace) and _LEASE.fullmatch(lease.name)):
+        raise SettingsError(
+            f"the lease {lease.namespace}/{lease.name} should be NAMESPACE/NAME, such as berth/scheduler: "
+            "the API server refuses others"
+        )
+
+
 def _profile(name: str, plugins: list[dict[str, Any]]) -> dict[str, Any]:
     # Extenders are called after sampling: a share would miss a pool that few nodes have (facts, 2).
     profile: dict[str, Any] = {"schedulerName": name, "percentageOfNodesToScore": 100}
@@ -152,6 +192,12 @@ def _managing(resources: Iterable[str]) -> dict[str, Any]:
             "no Pool is known, and an extender that manages no resource is called for every pod: "
             "apply a Pool, or name a file of Pools, before the scheduler's configuration is written"
         )
+    for name in found:
+        if not is_extended_resource(name):
+            raise SettingsError(
+                f"the resource {name!r} should be an extended resource, such as {GROUP}/underlay-ip: "
+                "kube-scheduler refuses others"
+            )
     verbs = {key: value for verb in _VERBS.values() for key, value in verb.items()}
     managed = [{"name": name, "ignoredByScheduler": not name.startswith(f"{NATIVE}/")} for name in found]
     return {**verbs, "managedResources": managed}
@@ -170,17 +216,27 @@ def _extender(calls: Calls, name: str, verbs: Mapping[str, Any]) -> dict[str, An
 
 def _checked(name: str, url: str, ca: str | None) -> str:
     """The URL, if kube-scheduler can call it as it is meant. Raises SettingsError."""
-    try:
-        found = urlsplit(url)
-        whole = found.scheme in ("http", "https") and bool(found.hostname) and (found.port or 1) > 0
-    except ValueError:
-        whole = False
-    if not whole or found.query or found.fragment:
-        raise SettingsError(f"{name}'s URL {url!r} should be http://HOST[:PORT][/PATH] or https://…")
-    if found.username is not None or found.password is not None:
+    if "@" in url.partition("://")[2].partition("/")[0]:
         raise SettingsError(f"{name}'s URL holds a login: name the token by --token-file, it is put there")
-    if ca is not None and found.scheme != "https":
+    if not _callable(url):
+        raise SettingsError(f"{name}'s URL {url!r} should be http://HOST[:PORT][/PATH] or https://…")
+    if ca is not None and not url.startswith("https:"):
         raise SettingsError(
             f"{name}'s URL {url} is not https, so the CA would check nothing: name https URLs"
         )
     return url
+
+
+def _callable(url: str) -> bool:
+    found = _URL.fullmatch(url)
+    if found is None or not 0 < int(found["port"] or 1) < 65536:
+        return False
+    return not found["host"].startswith("[") or _is_ipv6(found["host"][1:-1])
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True

@@ -98,6 +98,7 @@ def _text(options: argparse.Namespace) -> str:
     from berth.cli import scheduler_config
     from berth.policy.pools import GROUP
 
+    _refuse_empty(options, ("ca", "scheduler_kubeconfig", "output"))
     if options.source:
         return _filled(options)
     calls = _calls(options)
@@ -183,6 +184,13 @@ def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> No
     for name in names:
         if getattr(options, name):
             raise SettingsError(f"{why} --{name.replace('_', '-')}: leave it out")
+
+
+def _refuse_empty(options: argparse.Namespace, names: tuple[str, ...]) -> None:
+    """As a script's variable that is not set: what was meant must not be left out in silence."""
+    for name in names:
+        if getattr(options, name) == "":
+            raise SettingsError(f"--{name.replace('_', '-')} is empty: name a path, or leave it out")
 
 
 def _lease(text: str | None) -> "Lease | None":

@@ -21,7 +21,7 @@ _FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
 _DNS = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _WORD = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _NAME = re.compile(_DNS)
-_RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_RESOURCE = re.compile(rf"(?=[^/]{{1,244}}/){_DNS}/{_WORD}")  # in a quota `requests.` stands before it: 253
 _KEY = re.compile(rf"({_DNS}/)?{_WORD}")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|\*")
 _DOMAINS = {
@@ -174,14 +174,23 @@ def _twice(lists: Sequence[Units]) -> tuple[Units, str | None]:
     return one.joined(other), in_one or in_other or next(iter(both), None)
 
 
+def is_extended_resource(name: str) -> bool:
+    """Whether Kubernetes takes it for an extended resource.
+
+    See IsExtendedResourceName in https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/apis/core/v1/helper/helpers.go
+    """
+    if name.startswith("requests.") or "kubernetes.io/" in name:
+        return False
+    return _RESOURCE.fullmatch(name) is not None
+
+
 def _native(resource: str) -> bool:
     return resource.startswith(f"{NATIVE}/")
 
 
 def _resource(name: str, spec: PoolSpec, where: str) -> str:
     resource = spec.resource or f"{NATIVE if spec.preemption == 'Native' else GROUP}/{name}"
-    domain = resource.partition("/")[0]
-    if not _RESOURCE.fullmatch(resource) or domain == "kubernetes.io" or domain.endswith(".kubernetes.io"):
+    if not is_extended_resource(resource):
         raise BadInputError(
             f"{where}: spec.resource {resource!r} should be an extended resource, such as {GROUP}/{name}"
         )

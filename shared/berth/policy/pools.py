@@ -8,14 +8,14 @@ import msgspec
 
 from berth.errors import BadInputError
 from berth.objects import Node
-from berth.policy.pool_documents import API_VERSION, GROUP, NATIVE, read
+from berth.policy.pool_documents import API_VERSION, GROUP, NATIVE, is_extended_resource, read
 from berth.policy.pool_spec import Capacity, PoolSpec, Reserved, Selector, Sticky
 from berth.policy.quantity import units
 from berth.policy.units import MOST, Units
 
 __all__ = [
     "API_VERSION", "EVERYWHERE", "GROUP", "NATIVE", "Capacity", "Pool", "PoolSpec", "Reserved", "Selector",
-    "Sticky", "by_resource", "parse",
+    "Sticky", "by_resource", "is_extended_resource", "parse",
 ]  # fmt: skip
 
 EVERYWHERE = "*"  # the one domain of a pool of scope Cluster
