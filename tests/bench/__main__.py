@@ -16,7 +16,7 @@ from tests.bench import costs, foreign, report, seats
 from tests.bench.client import CallError
 from tests.bench.contenders import OWN, SERVERS, Tree, functions, the_floor
 from tests.bench.processes import BenchError
-from tests.bench.rounds import Contender, Measured, cases, measure
+from tests.bench.rounds import Contender, Measured, cases, measure, usual_cases
 from tests.bench.stores import STORES, USUAL
 
 VERBS = ("filter", "prioritize")
@@ -65,10 +65,11 @@ def _foreign(options: argparse.Namespace) -> dict[str, object]:
 def _run(options: argparse.Namespace) -> list[Measured]:
     known, measured = cases(options.nodes), []
     with _contenders(options) as contenders:
-        for case in (known[name] for name in options.cases):
-            for verb in options.verbs:
-                print(f"bench: {verb}, {case.title}", file=sys.stderr, flush=True)
-                measured += measure(case, verb, contenders, options.rounds, options.calls)
+        for full in (False, True):  # by themselves: what they leave in a process's memory is nobody else's
+            some = [known[name] for name in options.cases if known[name].full == full]
+            for verb in options.verbs if some else ():
+                print(f"bench: {verb}, {'; '.join(case.name for case in some)}", file=sys.stderr, flush=True)
+                measured += measure(some, verb, contenders, options.rounds, options.calls)
     return measured
 
 
@@ -98,8 +99,11 @@ def _parser() -> argparse.ArgumentParser:
         "--calls", type=_count, default=40, help="calls of a contender in a round (full nodes: a twentieth)"
     )
     parser.add_argument("--nodes", type=_count, default=_NODES, help="nodes, and domains of the ledger")
-    for name, known in (("cases", tuple(cases(_NODES))), ("verbs", VERBS), ("stores", STORES)):
-        usual = USUAL if known is STORES else known
+    for name, known, usual in (
+        ("cases", tuple(cases(_NODES)), tuple(usual_cases(_NODES))),
+        ("verbs", VERBS, VERBS),
+        ("stores", STORES, USUAL),
+    ):
         what = f"some of {','.join(known)} (default: {'all' if usual is known else ','.join(usual)})"
         parser.add_argument(f"--{name}", type=_some(known), default=usual, help=what, metavar="A,B")
     parser.add_argument(

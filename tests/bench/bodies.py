@@ -10,10 +10,13 @@ from typing import Any
 
 import msgspec
 
-ROOT = Path(__file__).parents[2]
-POOL = "underlay-ip"
-RESOURCE = f"berth.dev/{POOL}"
+from tests.bench.contents import NO_POOL_CLAIM, POOL_CLAIM, number_of
 
+ROOT = Path(__file__).parents[2]
+PLAIN, CLAIMING, REFUSED = "plain", "claiming", "refused"
+"""Pods of the recorded call: without its annotation; with a PoolClaim that is there; as it was recorded."""
+
+_CLAIMS = {CLAIMING: POOL_CLAIM, REFUSED: NO_POOL_CLAIM}
 _RECORDED = ROOT / "events" / "extender" / "filter-names.json"
 _NODE_BYTES = 9600
 _NAMES = (b',"Nodes":null,"NodeNames":[', b"]}")
@@ -23,17 +26,14 @@ _WORKERS, _RUN = 16, 8
 Raw = dict[str, Any]
 
 
-def node_names(count: int) -> list[str]:
-    return [f"node-{number:05}" for number in range(count)]
-
-
 class Calls:
     """Bodies without end, each for a pod of its own, its nodes in an order of its own."""
 
-    def __init__(self, names: Sequence[str], *, full: bool) -> None:
-        self._pod: Raw = msgspec.json.decode(_RECORDED.read_bytes())["Pod"]
+    def __init__(self, names: Sequence[str], *, full: bool, pod: str = PLAIN) -> None:
+        self._pod = _pod(pod)
         self._numbers = itertools.count()
         self._nodes = [msgspec.json.encode(node(name) if full else name) for name in names]
+        self.full = dict(zip(names, self._nodes, strict=True)) if full else None
         self._around = _FULL if full else _NAMES
         self._random = random.Random(len(names))
 
@@ -47,6 +47,12 @@ class Calls:
         before, after = self._around
         nodes = b",".join(_as_found(self._nodes, self._random))
         return b"".join((b'{"Pod":', msgspec.json.encode(pod), before, nodes, after))
+
+
+def _pod(kind: str) -> Raw:
+    pod: Raw = msgspec.json.decode(_RECORDED.read_bytes())["Pod"]
+    annotations = {"berth.dev/claims": _CLAIMS[kind]} if kind in _CLAIMS else {}
+    return {**pod, "metadata": {**pod["metadata"], "annotations": annotations}}
 
 
 def _as_found(nodes: Sequence[bytes], chance: random.Random) -> Iterator[bytes]:
@@ -87,12 +93,12 @@ def _bare_node(name: str) -> Raw:
         "kubernetes.io/os": "linux",
         "node.kubernetes.io/instance-type": "m5.4xlarge",
         "topology.kubernetes.io/region": "eu-central-1",
-        "topology.kubernetes.io/zone": f"eu-central-1{'abc'[hash_of(name) % 3]}",
+        "topology.kubernetes.io/zone": f"eu-central-1{'abc'[number_of(name) % 3]}",
     }
     return {
         "metadata": {
             "name": name,
-            "uid": f"10000000-0000-4000-8000-{hash_of(name):012}",
+            "uid": f"10000000-0000-4000-8000-{number_of(name):012}",
             "resourceVersion": "81234567",
             "creationTimestamp": "2026-03-01T08:00:00Z",
             "labels": labels,
@@ -177,8 +183,3 @@ def _image(number: int) -> Raw:
         ],
         "sizeBytes": 120_000_000 + number,
     }
-
-
-def hash_of(name: str) -> int:
-    """A number that belongs to a node's name."""
-    return int(name.rpartition("-")[2])

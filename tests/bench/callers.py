@@ -18,7 +18,7 @@ from berth.documents import Claim, Holding
 from berth.errors import RefusedError, RetryableError
 from berth.ledger import Ledger
 from berth.stores import open_store
-from tests.bench.bodies import POOL, node_names
+from tests.bench.contents import POOL, node_names
 from tests.bench.keeper import patiently
 
 HOT = "hot-99999"  # the domain that all callers want in the hot case

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench import floor
-from tests.bench.bodies import ROOT
+from tests.bench.answers import Expected, of_the_floor, without_its_claim
+from tests.bench.bodies import REFUSED, ROOT
+from tests.bench.contents import Stock, node_names
 from tests.bench.processes import Server, helper, server
-from tests.bench.rounds import FLOOR, Contender
+from tests.bench.rounds import FLOOR, Case, Contender
 from tests.bench.stores import place
 
 SERVERS = ("gthread", "asgi", "asgi-threads")
@@ -37,7 +39,7 @@ OWN = Tree("", ROOT / "functions")
 @contextmanager
 def the_floor(verbs: Sequence[str]) -> Iterator[Contender]:
     with server([str(floor.binary()), "-listen", "127.0.0.1:PORT"], {}) as up:
-        yield Contender(FLOOR, dict.fromkeys(verbs, up))
+        yield Contender(FLOOR, dict.fromkeys(verbs, up), lambda case: of_the_floor(node_names(case.nodes)))
 
 
 @contextmanager
@@ -51,14 +53,21 @@ def functions(
         environment = {**tree.environment(), **home.environment, "BERTH_STORE": home.url}
         kept = stack.enter_context(helper("keeper", home.url, nodes, environment))
 
+        stock = Stock(node_names(nodes))
+
         def change() -> None:
-            kept.tell("")
+            node, more = stock.change()
+            kept.tell(f"{node} {more}")
             kept.answer()
+
+        def expected(case: Case) -> Expected:
+            return without_its_claim(stock.now) if case.pod == REFUSED else stock.now
 
         yield [
             Contender(
                 "·".join(filter(None, (tree.label, store, "" if kind == "gthread" else kind))),
                 {verb: stack.enter_context(_served(tree, kind, verb, environment)) for verb in verbs},
+                expected,
                 change,
             )
             for kind in servers

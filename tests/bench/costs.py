@@ -17,9 +17,9 @@ from berth.ledger import Ledger
 from berth.stores import open_store
 from berth.stores.base import Cursor, Store
 from tests.bench import callers, report
-from tests.bench.bodies import node_names
 from tests.bench.callers import HOT, Done, Order
-from tests.bench.keeper import CAPACITY, fill, hold, patiently
+from tests.bench.contents import CAPACITY, node_names
+from tests.bench.keeper import fill, hold, patiently
 from tests.bench.processes import Helper, helper
 from tests.bench.stores import Home, place
 

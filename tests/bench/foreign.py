@@ -19,8 +19,9 @@ from berth.demo.loopback import Loopback, Reply, Request
 from berth.ledger import Ledger
 from berth.stores import open_store
 from tests.bench import report
-from tests.bench.bodies import ROOT, node_names
+from tests.bench.bodies import ROOT
 from tests.bench.client import Client
+from tests.bench.contents import node_names
 from tests.bench.keeper import fill
 from tests.bench.processes import Server, server
 from tests.bench.stores import Home, place

@@ -1,4 +1,4 @@
-"""A process that fills a ledger, then changes one claim for each line that it reads; it ends with its input.
+"""A process that fills a ledger, then changes a claim as each line says; it ends with its input.
 It runs on the berth that PYTHONPATH names: a ledger of another version is filled by that version."""
 
 import argparse
@@ -6,18 +6,18 @@ import random
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
+from berth import documents
 from berth.documents import Claim, Domain, Holding, domain_key, encode
 from berth.errors import RetryableError
 from berth.ledger import Ledger
 from berth.policy import pools
 from berth.stores import open_store
 from berth.stores.base import Store
-from tests.bench.bodies import POOL, hash_of, node_names
+from tests.bench.contents import CAPACITY, POOL, POOL_CLAIM, node_names, number_of, units_held
 
-CAPACITY = 10
 _PATIENCE_SECONDS = 60.0
 _BATCH = 96  # documents in a commit: every store takes so many
 _POOL = {
@@ -29,9 +29,9 @@ _POOL = {
 
 
 def fill(store: Store, names: list[str]) -> None:
-    """An open ledger whose domains hold from 0 to all 10 units, as many domains of each: 5 on average."""
+    """An open ledger whose domains hold what contents.py says."""
     patiently(lambda: _open(store))
-    hold(store, {name: hash_of(name) * 7 % (CAPACITY + 1) for name in names})
+    hold(store, {name: units_held(name) for name in names})
 
 
 def _open(store: Store) -> None:
@@ -44,10 +44,10 @@ def _open(store: Store) -> None:
 
 def hold(store: Store, held: Mapping[str, int], capacity: int = CAPACITY) -> None:
     """Make each of these domains one in which so many units are held."""
-    documents = {domain_key(POOL, name): encode(_domain(name, held[name], capacity)) for name in held}
+    bodies = {domain_key(POOL, name): encode(_domain(name, held[name], capacity)) for name in held}
     # Straight into the store: 25,000 claims one by one, each on disk, would take minutes.
-    for some in _batches(store, list(documents)):
-        patiently(partial(store.commit, {key: documents[key] for key in some}, {}))
+    for some in _batches(store, list(bodies)):
+        patiently(partial(store.commit, {key: bodies[key] for key in some}, {}))
 
 
 def patiently(call: Callable[[], object]) -> None:
@@ -77,11 +77,11 @@ def _domain(name: str, held: int, capacity: int) -> Domain:
 
 def _claim(name: str, number: int) -> Claim:
     # By chance, as real ones are: some stores pack what they hold.
-    chance = random.Random(100 * hash_of(name) + number)
+    chance = random.Random(100 * number_of(name) + number)
     return Claim(
         uid=str(uuid.UUID(int=chance.getrandbits(128), version=4)),
         namespace="default",
-        name=f"holder-{hash_of(name)}-{number}",
+        name=f"holder-{number_of(name)}-{number}",
         node=name,
         holdings=(Holding(POOL, name, 1),),
         state="bound",
@@ -90,14 +90,19 @@ def _claim(name: str, number: int) -> Claim:
     )
 
 
-def changes(ledger: Ledger, names: list[str]) -> Iterator[None]:
-    """Each step is one commit: a claim comes, the next step it goes."""
-    for turn in range(10**9):
-        claim = _claim(names[turn * 11 % len(names)], 99)
-        ledger.adopt(claim)
-        yield
-        ledger.release(claim.uid)
-        yield
+def add_pool_claim(store: Store) -> None:
+    """One that nobody has; of a version without PoolClaims, none."""
+    if hasattr(documents, "Wants"):
+        key = domain_key(POOL, f"{documents.POOL_CLAIM}default/{POOL_CLAIM}")
+        body = encode(Domain(1, wants=documents.Wants(1)))
+        patiently(lambda: store.commit({key: body}, {}))
+
+
+def change(ledger: Ledger, node: str, more: int) -> None:
+    """In one commit a claim comes to the node, or goes."""
+    claim = _claim(node, 99)
+    changed = ledger.adopt(claim) is not None if more > 0 else ledger.release(claim.uid)
+    assert changed, f"nothing was changed by {more} on {node}"
 
 
 def main() -> None:
@@ -105,11 +110,15 @@ def main() -> None:
     parser.add_argument("--store", required=True)
     parser.add_argument("--nodes", type=int, required=True)
     options = parser.parse_args()
-    store, names = open_store(options.store), node_names(options.nodes)
+    store = open_store(options.store)
     try:
-        fill(store, names)
+        fill(store, node_names(options.nodes))
+        add_pool_claim(store)
+        ledger = Ledger(store)
         print("ready", flush=True)
-        for _, _ in zip(sys.stdin, changes(Ledger(store), names), strict=False):
+        for line in sys.stdin:
+            node, more = line.split()
+            change(ledger, node, int(more))
             print("done", flush=True)
     finally:
         store.close()

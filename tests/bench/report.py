@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.bench.rounds import FLOOR, Measured
 
 _CPUINFO = Path("/proc/cpuinfo")
-_HEAD = ("case", "verb", "contender", "p50 ms", "p99 ms", "CPU ms", "× floor")
+_HEAD = ("case", "verb", "contender", "passed", "p50 ms", "p99 ms", "CPU ms", "× floor")
 
 
 def machine() -> dict[str, str]:
@@ -36,6 +36,7 @@ def table(lines: Sequence[Mapping[str, object]], about: Mapping[str, str]) -> st
     body = [
         (
             *(row[name] for name in ("case", "verb", "contender")),
+            f"{row['passed']:,}",
             *(ms(row[name]) for name in ("p50", "p99", "cpu")),
             _ratio(row["ratio"]),
         )
@@ -61,6 +62,7 @@ def _row(each: Measured, floor: Measured | None) -> dict[str, object]:
         "contender": each.contender,
         "rounds": len(each.rounds),
         "calls": sum(map(len, each.rounds)),
+        "passed": each.passed,
         "p50": each.p50,
         "p99": each.p99,
         "cpu": each.cpu_per_call,

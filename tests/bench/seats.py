@@ -19,8 +19,8 @@ from berth.policy.pools import EVERYWHERE
 from berth.stores import open_store
 from berth.stores.base import Store
 from tests.bench import report
-from tests.bench.bodies import POOL
 from tests.bench.callers import HOT, Done, Order
+from tests.bench.contents import POOL
 from tests.bench.costs import CALLERS, PROCESSES
 from tests.bench.keeper import fill, hold, patiently
 from tests.bench.processes import BenchError, Helper, helper

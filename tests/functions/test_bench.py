@@ -9,17 +9,29 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from itertools import product
+from contextlib import closing
+from itertools import count, product
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from berth import wire
+from berth.demo.loopback import Loopback, Reply, Request
+from berth.ledger import Ledger
+from berth.stores import open_store
+from berth.verbs import filter as filter_verb
+from berth.verbs import prioritize as prioritize_verb
 from tests.bench import __main__ as bench
 from tests.bench import report
-from tests.bench.bodies import Calls, node, node_names
-from tests.bench.rounds import FLOOR, Measured, cases
+from tests.bench.answers import Asked, Expected, check, of_the_floor, without_its_claim
+from tests.bench.bodies import CLAIMING, PLAIN, REFUSED, Calls, node
+from tests.bench.client import CallError
+from tests.bench.contents import Contents, Stock, node_names
+from tests.bench.keeper import add_pool_claim, change, fill
+from tests.bench.processes import Server
+from tests.bench.rounds import FLOOR, Contender, Measured, cases, measure, usual_cases
 
 ROOT = Path(__file__).parents[2]
 _LONG_SECONDS = 120.0
@@ -49,11 +61,16 @@ def test_every_case_is_measured_on_every_store_with_both_verbs(tmp_path: Path) -
     done = _finished(*_TINY, "--json", str(figures))
     assert done.returncode == 0, done.stderr
     rows = json.loads(figures.read_text())["rows"]
-    titles = [case.title for case in cases(20).values()]
+    titles = [case.title for case in usual_cases(20).values()]
     expected = set(product(titles, ("filter", "prioritize"), ("sqlite", "redis")))
     assert {(row["case"], row["verb"], row["contender"]) for row in rows} == expected
     assert all(0 < row["p50"] <= row["p99"] for row in rows)
     assert {row["calls"] for row in rows} == {2 * 3, 2 * 1}
+    # Of 20 nodes two are full; a tenth of them, which is a case of its own, are two that are not.
+    assert {(row["verb"], row["passed"]) for row in rows if row["case"] != "2 names"} == {
+        ("filter", 18),
+        ("prioritize", 20),
+    }
     lines = [line for line in done.stdout.splitlines() if line.startswith("| ")]
     assert len(lines) == 2 + len(rows)
 
@@ -66,6 +83,34 @@ def test_two_trees_and_two_servers_are_told_apart(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = {row["contender"] for row in json.loads(figures.read_text())["rows"]}
     assert found == {"old·sqlite", "old·sqlite·asgi", "new·sqlite", "new·sqlite·asgi"}
+
+
+WRONG = """
+import functions_framework
+import json
+
+
+@functions_framework.http
+def filter(request):
+    names = request.get_json()["NodeNames"]
+    refused = dict.fromkeys(names, "there is no PoolClaim k80-erc in the pod's namespace")
+    answer = {"Nodes": None, "NodeNames": [], "FailedNodes": {}, "FailedAndUnresolvableNodes": refused}
+    return json.dumps({**answer, "Error": ""}), 200, {"Content-Type": "application/json"}
+"""
+
+
+def test_a_function_that_refuses_every_node_is_not_measured_but_ends_the_bench(tmp_path: Path) -> None:
+    (tmp_path / "filter").mkdir()
+    (tmp_path / "filter" / "main.py").write_text(WRONG)
+    few = ("--stores", "sqlite", "--cases", "names", "--verbs", "filter")
+    done = _finished(*_TINY, *few, "--source", f"wrong={tmp_path}")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    told = done.stderr.splitlines()[-1]
+    assert told.startswith(
+        "bench: wrong·sqlite, filter, 20 names: a wrong answer: 18 nodes were expected to pass"
+    )
+    assert "there is no PoolClaim k80-erc in the pod's namespace" in told
 
 
 @pytest.mark.usefixtures("redis_installed")
@@ -98,6 +143,150 @@ def test_the_cluster_wide_pool_is_measured_in_stripes_and_in_one_document(tmp_pa
     measured = [row for row in rows if row["p50"] is not None]
     assert {row["kind"] for row in measured} >= {"stripes"}
     assert all(0 < row["p50"] <= row["p99"] for row in measured)
+
+
+NAMES = node_names(20)
+FULL = {"node-00003", "node-00014"}
+"""Who holds 3 · 7 or 14 · 7 units, modulo 11: ten."""
+
+
+def right(asked: Asked, expected: Expected) -> Any:
+    """What an extender answers that is right."""
+    if asked.verb == "prioritize":
+        return [{"Host": name, "Score": expected.scores[name]} for name in asked.names]
+    passed = [name for name in asked.names if name not in expected.refused]
+    items = [json.loads(asked.full[name]) for name in passed] if asked.full else None
+    return {
+        "Nodes": {"items": items} if items else None,
+        "NodeNames": None if items else passed,
+        "FailedNodes": {},
+        "FailedAndUnresolvableNodes": dict(expected.refused),
+        "Error": "",
+    }
+
+
+def test_the_ledger_of_the_bench_has_full_nodes_and_others_and_scores_of_each_kind() -> None:
+    contents = Stock(NAMES).now
+    assert dict(contents.refused) == dict.fromkeys(FULL, "underlay-ip: 0 of 10 free, 1 asked")
+    assert set(contents.scores.values()) == set(range(11))
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("pod", [PLAIN, CLAIMING, REFUSED])
+def test_what_is_expected_of_berth_is_what_it_answers_whatever_claims_come_and_go(
+    tmp_path: Path, pod: str, full: bool
+) -> None:
+    stock, calls = Stock(NAMES), Calls(NAMES, full=full, pod=pod)
+    with closing(open_store(f"sqlite:///{tmp_path}/ledger.db")) as store:
+        fill(store, NAMES)
+        add_pool_claim(store)
+        ledger, passed = Ledger(store), set()
+        for _ in range(14):  # the seventh claim that comes fills a node
+            expected = without_its_claim(stock.now) if pod == REFUSED else stock.now
+            call = wire.candidates(next(calls))
+            body = wire.filter_answer(call, filter_verb.run(ledger, call))
+            passed.add(check(Asked("filter", NAMES, calls.full), expected, body))
+            body = wire.priorities(prioritize_verb.run(ledger, call))
+            assert check(Asked("prioritize", NAMES, calls.full), expected, body) == len(NAMES)
+            change(ledger, *stock.change())
+    assert passed == ({0} if pod == REFUSED else {18, 17})
+
+
+def _passing(answer: Any) -> None:
+    answer["NodeNames"].append("node-00003")
+
+
+def _refused_wrongly(answer: Any) -> None:
+    answer["NodeNames"].remove("node-00000")
+    answer["FailedAndUnresolvableNodes"]["node-00000"] = "underlay-ip: 0 of 10 free, 1 asked"
+
+
+def _another_reason(answer: Any) -> None:
+    answer["FailedAndUnresolvableNodes"]["node-00003"] = "underlay-ip: 0 of 9 free, 1 asked"
+
+
+def _in_neither(answer: Any) -> None:
+    del answer["FailedAndUnresolvableNodes"]["node-00003"]
+
+
+def _evicting(answer: Any) -> None:
+    answer["FailedNodes"] = {"node-00003": "underlay-ip: 0 of 10 free, 1 asked"}
+
+
+def _an_error(answer: Any) -> None:
+    answer["Error"] = "the ledger is being rebuilt"
+
+
+def _twice(answer: Any) -> None:
+    answer["NodeNames"].append("node-00000")
+
+
+def _not_as_offered(answer: Any) -> None:
+    answer["Nodes"] = {"items": []}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (_passing, "18 nodes were expected to pass; 0 of them did not (none), with the reasons"),
+        (_refused_wrongly, "1 of them did not (node-00000)"),
+        (_another_reason, "2 nodes were expected to be refused; 1 of them did not"),
+        (_in_neither, "2 nodes were expected to be refused; 1 of them did not"),
+        (_evicting, "filter says that evicting pods would help on node-00003"),
+        (_an_error, "filter answered with the error: the ledger is being rebuilt"),
+        (_twice, "the answer has a node twice"),
+        (_not_as_offered, "in another form than it was offered them"),
+    ],
+)
+def test_an_answer_of_filter_that_is_wrong_in_any_way_is_told(
+    spoil: Callable[[Any], None], told: str
+) -> None:
+    asked, expected = Asked("filter", NAMES), Stock(NAMES).now
+    answer = right(asked, expected)
+    assert check(asked, expected, json.dumps(answer).encode()) == 18
+    spoil(answer)
+    with pytest.raises(CallError) as error:
+        check(asked, expected, json.dumps(answer).encode())
+    assert told in str(error.value)
+
+
+def test_full_nodes_have_to_come_back_as_they_were_sent() -> None:
+    asked = Asked("filter", NAMES, Calls(NAMES, full=True).full)
+    answer = right(asked, of_the_floor(NAMES))
+    del answer["Nodes"]["items"][0]["metadata"]["labels"]
+    with pytest.raises(CallError, match="node-00000 came back from filter as another node"):
+        check(asked, of_the_floor(NAMES), json.dumps(answer).encode())
+
+
+@pytest.mark.parametrize("spoiled", [{"Score": 9}, {"Host": "node-00001"}, {"Host": "node-99999"}])
+def test_a_score_that_is_wrong_missing_or_of_another_node_is_told(spoiled: dict[str, Any]) -> None:
+    asked, expected = Asked("prioritize", NAMES), Stock(NAMES).now
+    answer = right(asked, expected)
+    assert check(asked, expected, json.dumps(answer).encode()) == 20
+    answer[0] |= spoiled
+    with pytest.raises(CallError, match="20 nodes were expected to have these scores"):
+        check(asked, expected, json.dumps(answer).encode())
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize"])
+def test_every_answer_of_every_round_is_looked_at_of_every_contender(verb: str) -> None:
+    case, asked, calls = cases(20)["names"], Asked(verb, NAMES), count(1)
+    expected = Contents(dict.fromkeys(NAMES, 0))
+    good, bad = json.dumps(right(asked, expected)).encode(), b"[]" if verb == "prioritize" else b"{}"
+
+    def answer(_: Request) -> Reply:
+        return Reply(200, good if next(calls) < last else bad)
+
+    server = Loopback(answer)
+    server.start()
+    up = {verb: Server(int(server.url.rpartition(":")[2]), os.getpid())}
+    contender = Contender("other", up, lambda _: expected)
+    last = 21 + 2 * 3 + 1
+    assert measure([case], verb, [contender], 2, 3)[0].passed == 20
+    calls, last = count(1), 21 + 2 * 3
+    with pytest.raises(CallError, match=f"other, {verb}, 20 names: "):
+        measure([case], verb, [contender], 2, 3)
+    server.stop()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -150,10 +339,11 @@ def test_the_calls_are_what_kube_scheduler_sends() -> None:
         full: json.loads((ROOT / "events" / "extender" / f"filter-{kind}.json").read_bytes())
         for full, kind in ((False, "names"), (True, "full"))
     }
-    for full, sample in recorded.items():
-        call = json.loads(next(Calls(node_names(30), full=full)))
+    for (full, sample), pod in product(recorded.items(), (PLAIN, CLAIMING, REFUSED)):
+        call = json.loads(next(Calls(node_names(30), full=full, pod=pod)))
         assert list(call) == list(sample)
         assert call["Pod"].keys() == sample["Pod"].keys()
+        assert call["Pod"]["spec"] == sample["Pod"]["spec"]
         assert [key for key, value in call.items() if value is None] == [
             key for key, value in sample.items() if value is None
         ]
