@@ -57,7 +57,7 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
 
     `attempt` names the bind call that reserved it last, `since` when (Unix seconds). `owner` is who made the
     pod, for pools whose units are kept for its next one. A `lost` claim's pod is gone, but its node may still
-    use the units.
+    use the units. `grace` is the time, in seconds, that the pod has to end once it is told to.
     """
 
     uid: str
@@ -69,6 +69,7 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
     attempt: str = ""
     since: float = 0.0
     owner: str = ""
+    grace: int = 30
 
     @property
     def label(self) -> str:

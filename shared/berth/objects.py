@@ -1,6 +1,8 @@
 """The parts of Kubernetes' objects that Berth reads, for msgspec to decode and nothing else.
 A field that is absent or null in JSON is None or empty here; unknown fields are skipped unread."""
 
+from datetime import datetime
+
 import msgspec
 
 Quantity = str | int | float
@@ -56,6 +58,7 @@ class PodSpec(_Object, kw_only=True, frozen=True):
     overhead: dict[str, Quantity] | None = None
     scheduling_gates: list[Gate] | None = None
     priority: int | None = None
+    termination_grace_period_seconds: int | None = None
 
 
 class PodStatus(_Object, frozen=True):
@@ -91,6 +94,7 @@ class Pod(_Object, frozen=True):
 class Condition(_Object, frozen=True):
     type: str = ""
     status: str = ""
+    last_transition_time: str | None = None
 
 
 class Taint(_Object, frozen=True):
@@ -120,8 +124,23 @@ class Node(_Object, frozen=True):
 
         Source: kubernetes.io/docs, Non-graceful node shutdown (the taint out-of-service).
         """
-        ready = any(each.type == "Ready" and each.status == "True" for each in self.status.conditions or ())
-        return not ready and not any(each.key == _OUT_OF_SERVICE for each in self.spec.taints or ())
+        return self._ready is None and not any(
+            taint.key == _OUT_OF_SERVICE for taint in self.spec.taints or ()
+        )
+
+    @property
+    def ready_since(self) -> float:
+        """When the node became ready (Unix seconds); 0 where it is not ready or its status does not say."""
+        since = self._ready.last_transition_time if self._ready is not None else None
+        try:
+            return datetime.fromisoformat(since).timestamp() if since else 0.0
+        except ValueError:
+            return 0.0
+
+    @property
+    def _ready(self) -> Condition | None:
+        conditions = self.status.conditions or ()
+        return next((each for each in conditions if each.type == "Ready" and each.status == "True"), None)
 
 
 class ListMeta(_Object, kw_only=True, frozen=True):

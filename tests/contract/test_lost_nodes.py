@@ -66,6 +66,39 @@ def test_reconcile_frees_what_was_held_when_the_node_is_back_or_is_said_to_be_ou
 
 
 @CHEAP
+def test_a_kubelet_that_is_back_has_the_pod_s_grace_period_and_a_minute_to_end_it(stage: PoolsStage) -> None:
+    call, quick = stage.bound_pod(ip=1), stage.bound_pod(on="n2", grace=5, ip=1)
+    for node, pod in (("n1", call), ("n2", quick)):
+        stage.write_node(node, ready=False)
+        stage.gone(pod)
+    waiter = stage.pod(ip=1)
+    back = stage.time.now = stage.time.now + 600.0
+    for node in ("n1", "n2"):
+        stage.write_node(node, since=back)
+        assert stage.node_event(node)["woken"] == 0
+    stage.time.now = back + 60.0 + 4.0
+    stage.check_well()
+    assert set(stage.states().values()) == {"lost"}
+    stage.time.now = back + 60.0 + 6.0
+    assert mended(stage.reconcile()) == {"released": 1}
+    assert stage.states() == {call.name: "lost"}
+    stage.time.now = back + 60.0 + 31.0
+    assert stage.node_event("n1")["woken"] == 1
+    assert (stage.held(), stage.bind(waiter)) == ({}, "")
+    stage.check_well()
+
+
+@CHEAP
+def test_a_pod_that_was_bound_after_its_node_came_back_holds_nothing_when_it_is_gone(
+    stage: PoolsStage,
+) -> None:
+    stage.write_node("n1", since=stage.time.now - 1.0)
+    call = stage.bound_pod(ip=1)
+    assert stage.gone(call) == {"released": 1, "woken": 0}
+    stage.check_well()
+
+
+@CHEAP
 def test_a_failed_pod_of_a_lost_node_holds_its_units_as_long_as_it_is_there(stage: PoolsStage) -> None:
     call = stage.bound_pod(ip=1, slot=1)
     stage.write_node("n1", ready=False)

@@ -115,7 +115,7 @@ def test_every_service_runs_a_function_that_is_there_as_its_own_account_without_
         assert ("BERTH_AUTH_TOKEN_FILE" in variables) == (name in {*verbs, "inventory"})
         assert spec["serviceAccountName"] == f"berth-{name}" in accounts
         assert template["metadata"]["annotations"]["autoscaling.knative.dev/min-scale"] == str(
-            int(name in verbs)
+            int(name in {*verbs, "release"})
         )
         security = container["securityContext"]
         assert (security["runAsNonRoot"], security["readOnlyRootFilesystem"]) == (True, True)

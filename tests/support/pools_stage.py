@@ -3,6 +3,7 @@ Nodes are ready unless told otherwise; PoolClaims are kept here, for the stand-i
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -105,9 +106,22 @@ class PoolsStage(Stage):
         self.cluster.create("/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})
         self.write_node(name, ready=ready)
 
-    def write_node(self, name: str, *, ready: bool = True, taints: Any = (), **labels: str | None) -> None:
-        """Set whether the node is ready, its taints, and labels (None takes one away); nobody is told."""
-        status = {"conditions": READY if ready else [{**READY[0], "status": "Unknown"}]}
+    def write_node(
+        self,
+        name: str,
+        *,
+        ready: bool = True,
+        since: float | None = None,
+        taints: Any = (),
+        **labels: str | None,
+    ) -> None:
+        """Set whether the node is ready, and since when, its taints, and labels (None takes one away).
+
+        Nobody is told."""
+        condition = {**READY[0], "status": "True" if ready else "Unknown"}
+        if since is not None:
+            condition["lastTransitionTime"] = f"{datetime.fromtimestamp(since, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        status = {"conditions": [condition]}
         body = {"metadata": {"labels": labels}, "spec": {"taints": list(taints)}, "status": status}
         self._api._memory.patch(
             Key("nodes", "", name), body, False, ""
@@ -153,6 +167,7 @@ class PoolsStage(Stage):
         node: str = "",
         annotations: Mapping[str, str] | None = None,
         owner: str = "",
+        grace: int | None = None,
         **asked: int,
     ) -> wire.BindingCall:
         """A waiting pod that asks for so many units of these pools, or one that runs on a node already."""
@@ -167,6 +182,7 @@ class PoolsStage(Stage):
             "priority": priority,
             "containers": [{"name": "main", "resources": {"limits": limits, "requests": limits}}],
             **({"nodeName": node} if node else {}),
+            **({"terminationGracePeriodSeconds": grace} if grace is not None else {}),
         }
         self.cluster.create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": meta, "spec": spec})
         pod = self.get(name, namespace)

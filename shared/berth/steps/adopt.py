@@ -39,7 +39,7 @@ def adopt(
         for claim in claims:
             pod = there.get(claim.uid)
             if claim.uid in adopted and (pod is None or held_by(pod, terms, now) is None):
-                release_ended(ledger, cluster, [claim], claim.uid, pod, also=claim.holdings)
+                release_ended(ledger, cluster, [claim], claim.uid, pod, now, also=claim.holdings)
     return len(adopted)
 
 

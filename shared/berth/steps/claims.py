@@ -22,6 +22,7 @@ from berth.steps.terms import Asked, Terms, owner_of, terms_of
 log = logging.getLogger("berth.claims")
 
 CONDITION = "berth.dev/Waiting"
+_DEFAULT_GRACE = 30  # Kubernetes' own, where a pod says nothing
 BIND_SECONDS = 4.0
 """Bind's deadline over all it does; below 5 s, the least kube-scheduler waits for a bind by default."""
 
@@ -35,6 +36,7 @@ class Settled(NamedTuple):
 
 def claim_of(pod: Pod, node: str, terms: Terms, asked: Asked, attempt: str = "", since: float = 0.0) -> Claim:
     """What the pod is to hold on that node."""
+    grace = pod.spec.termination_grace_period_seconds
     return Claim(
         uid=pod.metadata.uid,
         namespace=pod.metadata.namespace or "default",
@@ -44,6 +46,7 @@ def claim_of(pod: Pod, node: str, terms: Terms, asked: Asked, attempt: str = "",
         attempt=attempt,
         since=since,
         owner=owner_of(pod),
+        grace=_DEFAULT_GRACE if grace is None else grace,
     )
 
 
@@ -94,7 +97,7 @@ def settle(ledger: Ledger, cluster: Cluster, claim: Claim, now: float, timeout: 
     """
     pod = fence(cluster, claim, now, timeout)
     if pod is None or pod.finished:
-        return Settled(pod, release_ended(ledger, cluster, [claim], claim.uid, pod, also=claim.holdings))
+        return Settled(pod, release_ended(ledger, cluster, [claim], claim.uid, pod, now, also=claim.holdings))
     node = pod.spec.node_name
     if not node:
         return Settled(pod, ledger.cancel(claim))

@@ -82,7 +82,9 @@ class Bind:
         held, mine = (() if claim is None else claim.holdings), ([] if claim is None else [claim])
         if pod is None or pod.metadata.uid != call.uid:
             label = f"{call.namespace}/{call.name}"
-            freed = release_ended(self._ledger, self._cluster, mine, call.uid, None, label, held)
+            freed = release_ended(
+                self._ledger, self._cluster, mine, call.uid, None, self._clock(), label, held
+            )
             self._free(freed, until)
             raise RefusedError(f"pod {call.namespace}/{call.name} with UID {call.uid} is gone")
         if pod.spec.node_name:
@@ -186,7 +188,7 @@ class Bind:
         now = self._cluster.pod(meta.namespace or "default", meta.name, _WAKE_SECONDS)
         there = None if now is None or now.metadata.uid != meta.uid else now
         if there is None or there.finished:
-            ended = self._ledger, self._cluster, [claim], meta.uid, there
+            ended = self._ledger, self._cluster, [claim], meta.uid, there, self._clock()
             self._free(release_ended(*ended, also=claim.holdings), until)
 
     def _claim(self, pod: Pod, node: str, attempt: str = "") -> Claim | None:

@@ -19,6 +19,7 @@ from berth.objects import Node
 from berth.settings import Settings
 from berth.steps.adopt import adopt
 from berth.steps.external import take_external
+from berth.steps.keeping import may_run
 from berth.steps.native import publish_native
 from berth.steps.ours import ledger_and_cluster
 from berth.steps.poolclaims import publish_claims, read_claims, take_claims, told_free
@@ -58,7 +59,7 @@ def run(
     kind = event.kind()
     ledger.require_ours()
     if kind == "Node":
-        changes, room = _node(ledger, cluster, event)
+        changes, room = _node(ledger, cluster, event, clock())
     elif kind == "Pool":
         if event.about(_Seen).known and not event.deletion:
             # Its status was written, by us, and a look at all nodes for that is dear.
@@ -102,7 +103,7 @@ Done = tuple[int, Mapping[str, int]]
 """Domains whose capacity changed, and units of room made by pool."""
 
 
-def _node(ledger: Ledger, cluster: Cluster, event: Event) -> Done:
+def _node(ledger: Ledger, cluster: Cluster, event: Event, now: float) -> Done:
     name: str = event.about(Node).metadata.name
     if not name:
         raise BadInputError("the event's Node has no name")
@@ -119,11 +120,10 @@ def _node(ledger: Ledger, cluster: Cluster, event: Event) -> Done:
     node = found[0] if found else None
     _warn(publish_native(ledger, cluster, [] if node is None else [node]))
     freed: list[Holding] = []
-    if node is not None and not node.lost:
-        # It is back, or shut down for good: the pods it had when it was lost run no more.
-        for claim in ledger.view().lost(name):
+    for claim in ledger.view().lost(name):
+        if not may_run(claim, node, now):
             freed += ledger.release(claim.uid)
-        told_free(cluster, freed)
+    told_free(cluster, freed)
     # A domain that the node came to may have had units free all along, and one that it left has more.
     return len(changes), {**room_in([*changes, *freed]), **free_in(ledger.view(), moved)}
 

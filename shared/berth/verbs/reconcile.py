@@ -175,7 +175,7 @@ class Reconcile:
         node: Callable[[str], Node | None],
     ) -> None:
         if pod is None or pod.finished:
-            keep = kept([claim], pod, terms.pools, node)
+            keep = kept([claim], pod, terms.pools, node, self._clock())
             freed = self._ledger.release(claim.uid, keep=keep.pools, keep_as=keep.state)
             report.released += bool(freed)
         elif pod.spec.node_name:

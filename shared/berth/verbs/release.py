@@ -43,7 +43,7 @@ def run(
     if found is not None and not found.finished:
         return {"released": 0, "why": f"the API server says that pod {pod.label} lives"}
     view = ledger.view()
-    keep = kept(view.claims_of(pod.metadata.uid), found, view.pools, cluster.node)
+    keep = kept(view.claims_of(pod.metadata.uid), found, view.pools, cluster.node, clock())
     freed = ledger.release(pod.metadata.uid, pod.label, keep=keep.pools, keep_as=keep.state)
     told_free(cluster, freed)
     # A repeated event frees nothing, but the first may have failed before it woke anyone.
