@@ -1,6 +1,7 @@
 """How a domain is cut into stripes, whatever it was before: nothing is lost, or written for nothing."""
 
 from collections.abc import Iterator, Mapping
+from itertools import count
 from unittest import mock
 
 import pytest
@@ -31,8 +32,8 @@ def a_claim(uid: str, number: int, count: int, units: tuple[str, ...] = ()) -> C
 
 def cut(documents: Documents, capacity: Capacity) -> dict[str, Domain]:
     """All documents after the domain got this capacity; what was written is checked to have changed."""
-    count = documents["d"].stripes
-    stripes = [documents[stripe("d", number)] for number in range(count)]
+    stripe_count = documents["d"].stripes
+    stripes = [documents[stripe("d", number)] for number in range(stripe_count)]
     changed = sizes.cut("p", "d", documents["d"], stripes, capacity)
     assert all(documents.get(name) != domain for name, domain in changed.items())
     return {**documents, **changed}
@@ -63,7 +64,7 @@ def check(documents: Documents, total: int) -> None:
 def filled(documents: Documents, wishes: list[int]) -> dict[str, Domain]:
     """Claims where there is room, one after the other."""
     found = dict(documents)
-    for number, wish in enumerate(wishes):
+    for wish in wishes:
         which = wish % found["d"].stripes
         name = stripe("d", which)
         domain = found[name]
@@ -71,7 +72,7 @@ def filled(documents: Documents, wishes: list[int]) -> dict[str, Domain]:
             continue
         free = Units.of(domain.units or ()).free(1, domain.held("p", name))
         assert domain.units is None or free
-        uid = f"{len(domain.claims)}-{number}-{len(found)}"
+        uid = next(uid for uid in map(str, count()) if uid not in domain.claims)
         found[name] = Domain(
             domain.capacity, {**domain.claims, uid: a_claim(uid, which, 1, free)}, domain.units, domain.left
         )
