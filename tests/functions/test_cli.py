@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from berth.cli import main
+from berth.cli.arguments import parsed
 from berth.demo.apiserver import StandIn
 from tests.support.framework import send
 
@@ -115,6 +116,33 @@ def test_help_names_every_subcommand_and_option(
     assert ended.value.code == 0
     said = " ".join(capsys.readouterr().out.split())
     assert [name for name in names if name not in said] == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--resume", "pool", "a", "b"),
+        ("pool", "--resume", "a", "b"),
+        ("pool", "a", "--resume", "b"),
+        ("pool", "a", "b", "--resume"),
+    ],
+)
+def test_suspend_takes_its_domains_before_and_after_its_options(arguments: tuple[str, ...]) -> None:
+    found = parsed(["suspend", *arguments])
+    assert (found.pool, found.domains, found.resume) == ("pool", ["a", "b"], True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("suspend", "pool", "--resume", "a", "--no"), ("external", "pool", "1", "--pools", "f", "2")],
+)
+def test_an_argument_that_nobody_takes_is_wrong_usage(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert f"unrecognized arguments: {arguments[-1]}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["up", "demo"])

@@ -21,7 +21,7 @@ MOST_REPLICAS = 9
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; its exit code: 0 done, 1 it could not or found problems, 2 wrong usage."""
-    options = _parser().parse_args(arguments)
+    options = parsed(arguments)
     try:
         _environment(options)
         code = _run(options)
@@ -39,6 +39,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         _drop_output()
         return _failed(f"{error.filename or 'standard output'}: {error.strerror or error}", 1)
+
+
+def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options of a command line. Raises SystemExit for wrong usage."""
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    if options.command == "suspend":
+        # argparse takes no domain after --resume: it believes that there are none once it has the pool.
+        options.domains += [word for word in rest if not word.startswith("-")]
+        rest = [word for word in rest if word.startswith("-")]
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return options
 
 
 def _failed(why: str, code: int) -> int:
