@@ -29,7 +29,7 @@ def test_what_is_held_free_and_waited_for_is_seen_in_every_form(system_of: Syste
     assert list(counts.values()) == [2, 2, 0, 0, 1, 0]
     node = {"name": "node-1", "capacity": 2, "used": 2, "free": 0, "reserved": 0}
     assert underlay_ip["domains"] == [node]
-    assert found["ledger"] == {"store": place.url, "open": True}
+    assert found["ledger"] == {"store": place.url, "open": True, "why": ""}
     assert _table(system, "status") == [
         ["underlay-ip", "<all>", "2", "2", "0", "0", "1"],
         ["underlay-ip", "node-1", "2", "2", "0", "0", "-"],

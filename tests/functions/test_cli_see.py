@@ -6,6 +6,7 @@ Beside a real kube-scheduler: tests/e2e/test_see.py; `berth up` on a terminal: t
 import json
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from berth.cli import main
 from berth.demo.apiserver import StandIn
 from berth.ledger import Ledger
 from berth.ports import free_port
+from berth.stores import open_store
 from tests.e2e.harness import BERTH
 from tests.support.cluster import Cluster
+from tests.support.copies import pause
 from tests.support.fixtures import PLACES
 from tests.support.ledgers import claim, ledger_on, two_pools
 from tests.support.objects import pool_document
@@ -97,7 +100,7 @@ def test_status_shows_each_pool_and_domain_in_every_form(
     text, why = _said(capsys, "status", "--store", place.url, "-o", "json")
     found = json.loads(text)
     assert found == {
-        "ledger": {"store": place.url, "open": True},
+        "ledger": {"store": place.url, "open": True, "why": ""},
         "pools": [
             _pool("ip", (4, 2, 2, 1), n1=(2, 2, 0, 1), n2=(2, 0, 2, 0)),
             _pool("seat", (6, 2, 4, 0), n1=(3, 2, 1, 0), n2=(3, 0, 3, 0)),
@@ -139,7 +142,7 @@ def test_claims_names_each_holder_in_every_form(
     found = json.loads(text)
     names = {"namespace": "d", "pod": "first", "uid": "first", "node": "n1"}
     first = {**names, "units": [], "claim": "", "state": "bound"}
-    assert found["ledger"] == {"store": place.url, "open": True}
+    assert found["ledger"] == {"store": place.url, "open": True, "why": ""}
     assert found["claims"][1:] == [
         {**first, "pool": "seat", "domain": "n1", "count": 2, "since": "1970-01-01T00:00:01Z"},
         {**found["claims"][0], "pod": "second", "uid": "second", "state": "reserved"},
@@ -186,16 +189,47 @@ def test_status_counts_the_pods_of_ours_that_wait_for_each_pool(
     }
 
 
-def test_the_waiters_of_another_cluster_are_not_this_ledgers(
+def test_another_cluster_s_ledger_is_not_shown_as_this_one_s(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, api: StandIn
 ) -> None:
     store = _reconciled(tmp_path, api)
     with StandIn() as another:
-        kubeconfig = another.kubeconfig(tmp_path / "another")
-        out, why = _said(capsys, "status", "--store", store, "--kubeconfig", kubeconfig)
-    assert out.splitlines()[1].split() == ["seat", "<all>", "2", "0", "2", "0", "?"]
-    assert why.startswith("berth: who waits is not known: berth's ledger ")
-    assert "belongs to another cluster" in why
+        arguments = [
+            "status",
+            "--store",
+            store,
+            "--kubeconfig",
+            str(another.kubeconfig(tmp_path / "another")),
+        ]
+        said = _failed(capsys, *arguments)
+        assert f"berth's ledger {store} belongs to another cluster" in said
+        assert main([*arguments, "-o", "json"]) == 1
+    out, why = capsys.readouterr()
+    assert why == said
+    assert json.loads(out) == {
+        "ledger": {"store": store, "open": False, "why": said.removeprefix("berth: ").rstrip()},
+        "pools": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "empty"),
+    [("status", {"pools": []}), ("claims", {"claims": []}), ("claims --units", {"units": []})],
+)
+def test_a_ledger_that_was_moved_is_not_shown_but_where_it_is_now(
+    capsys: pytest.CaptureFixture[str], place: Place, ledger: Ledger, command: str, empty: dict[str, object]
+) -> None:
+    assert ledger.view().open
+    with closing(open_store(place.url)) as store:
+        pause(store, moved=True)
+    why = "berth's ledger was moved to redis://there; set BERTH_STORE to it"
+    arguments = [*command.split(), "--store", place.url]
+    assert _failed(capsys, *arguments) == f"berth: {why}\n"
+    for output, read in (("json", json.loads), ("yaml", yaml.safe_load)):
+        assert main([*arguments, "-o", output]) == 1
+        said = capsys.readouterr()
+        assert read(said.out) == {"ledger": {"store": place.url, "open": False, "why": why}, **empty}
+        assert said.err == f"berth: {why}\n"
 
 
 def test_a_cluster_that_does_not_answer_leaves_only_the_waiting_unknown(
@@ -228,6 +262,7 @@ def test_a_ledger_that_is_being_rebuilt_is_shown_as_far_as_it_is(
         keeper.adopt(claim("first", "n1", "a1", ip=1))
         out, why = _said(capsys, command, "--store", place.url, "-o", "json")
         assert json.loads(out)["ledger"]["open"] is False
+        assert json.loads(out)["ledger"]["why"] in why
         assert '"ip"' in out
         assert "the ledger is new or being rebuilt" in why.splitlines()[-1]
         assert "first" in _said(capsys, "claims", "--store", place.url)[0]
