@@ -230,6 +230,43 @@ def test_apply_to_a_file_adds_replaces_by_name_and_keeps_the_others(
     assert [path.name for path in tmp_path.iterdir()].count("active.yaml.new") == 0
 
 
+@pytest.mark.parametrize("how", ["--pools", "BERTH_POOLS"])
+def test_apply_to_a_file_that_is_not_there_makes_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
+) -> None:
+    active, new = tmp_path / "active.yaml", _pools(tmp_path / "new.yaml", ("a", 1))
+    if how == "BERTH_POOLS":
+        monkeypatch.setenv(how, str(active))
+    options = [how, str(active)] if how == "--pools" else []
+    assert main(["apply", "-f", str(new), *options]) == 0
+    assert capsys.readouterr().out == f"applied to {active}, which is new: a\n"
+    assert _units(active) == {"a": 1}
+
+
+def test_apply_of_something_wrong_makes_no_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    new = tmp_path / "new.yaml"
+    new.write_text("kind: Pod")
+    assert str(new) in _failed(capsys, "apply", "-f", new, "--pools", tmp_path / "active.yaml")
+    assert list(tmp_path.iterdir()) == [new]
+
+
+def test_apply_to_a_folder_that_is_not_there_names_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    new = _pools(tmp_path / "new.yaml", ("a", 1))
+    said = _failed(capsys, "apply", "-f", new, "--pools", "none/active.yaml")
+    assert said == f"berth: can't write {tmp_path}/none/active.yaml.new: No such file or directory\n"
+
+
+@pytest.mark.parametrize("command", ["up", "reconcile", "suspend"])
+def test_a_file_of_pools_that_is_not_there_is_named_by_whoever_would_read_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
+) -> None:
+    pool = ["pool"] if command == "suspend" else []
+    said = _failed(capsys, command, *pool, "--pools", "none.yaml")
+    assert said == f"berth: there is no file {tmp_path}/none.yaml (--pools)\n"
+
+
 def test_apply_leaves_a_symbolic_link_to_the_pools_in_its_place(tmp_path: Path) -> None:
     active, link = _pools(tmp_path / "active.yaml", ("a", 1)), tmp_path / "link.yaml"
     link.symlink_to(active)

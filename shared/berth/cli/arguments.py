@@ -101,7 +101,8 @@ def _environment(options: argparse.Namespace) -> None:
             continue
         if option != "store":
             value = str(Path(value).absolute())
-            if not Path(value).is_file():
+            made = options.command == "apply" and option == "pools" and not Path(value).exists()
+            if not made and not Path(value).is_file():
                 raise SettingsError(f"there is no file {value} (--{option.replace('_', '-')})")
         os.environ[variable] = value
     if options.command in ("up", "reconcile", "status", "claims", *upkeep.COMMANDS):
@@ -179,7 +180,8 @@ def _apply(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pools",
         metavar="FILE",
-        help="the active source if it is a file (BERTH_POOLS); its comments get lost",
+        help="the active source if it is a file (BERTH_POOLS), made if it is not there; its comments "
+        "get lost",
     )
 
 
@@ -252,7 +254,7 @@ _COMMANDS = (
         "apply",
         _apply,
         "write Pools to the active source (BERTH_POOLS' file or the cluster), and PoolClaims",
-        "They are added, or replaced by name. A file is written anew, without its comments.",
+        "They are added, or replaced by name. A file is written anew, without its comments, or made.",
     ),
     (
         "reconcile",

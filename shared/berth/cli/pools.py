@@ -39,13 +39,17 @@ def apply(options: argparse.Namespace) -> int:
 
 def _apply_pools(new: list[Any], names: list[str]) -> None:
     path = settings.from_environment().pools
+    place = str(path or "the cluster")
     if path is None:
         cluster = connect()
         for document in new:
             cluster.apply_pool(document)
-    else:
+    elif path.exists():
         _merge(path, new)
-    print(f"applied to {path or 'the cluster'}: {', '.join(names)}")
+    else:
+        write(path, new)
+        place = f"{path}, which is new"
+    print(f"applied to {place}: {', '.join(names)}")
 
 
 def _claims(given: list[Any], source: str) -> dict[str, dict[str, Any]]:
