@@ -1,7 +1,10 @@
-"""CloudEvents as Knative sends them, decoded with the SDK in binary and structured mode.
+"""CloudEvents as Knative sends them: decoded with the SDK in binary and structured mode, and answered.
 An event is a hint that something may have changed, never a proof; nothing here trusts one."""
 
-from collections.abc import Mapping
+import base64
+import binascii
+import logging
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -10,13 +13,21 @@ from cloudevents.http import from_http
 
 from berth import wire
 from berth.errors import BadInputError
-from berth.http import Reply
+from berth.http import Endpoint, Reply
 
 T = TypeVar("T")
+
+log = logging.getLogger("berth.events")
+
+Handle = Callable[[Mapping[str, str], bytes], Mapping[str, object]]
+"""Takes lower-case headers and a body, and returns what was done. Raises BadInputError, store and cluster
+errors."""
 
 _RESOURCE = "dev.knative.apiserver.resource."
 _REFERENCE = "dev.knative.apiserver.ref."
 _BATCH = "application/cloudevents-batch"
+_EVENTS = "application/cloudevents"  # structured mode, and batches
+_LONGEST = 300  # characters of a text from outside, in a line of the log
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -72,7 +83,93 @@ def decode(headers: Mapping[str, str], body: bytes) -> Event:
     return Event(event["type"], event.data)
 
 
+def subscriber(name: str, handle: Handle, *, health: Callable[[], None], body_limit: int) -> Endpoint:
+    """The endpoint of a function that Knative sends CloudEvents to, and that people may call as well.
+
+    A person's call is answered with what was done, as JSON. A CloudEvent is answered with 204 and no body,
+    and the log says what was done: Knative's Broker takes a body that is no CloudEvent for a failure
+    (decision 0022).
+    """
+
+    def answer(headers: Mapping[str, str], body: bytes) -> Reply:
+        if not is_event(headers):
+            return Reply(200, wire.encode(handle(headers, body)))
+        about = _read(headers, body)
+        if about.knativeerrordest:
+            log.warning("%s: dead letter: %s", name, about.refusal)
+        try:
+            done = handle(headers, body)
+        except BadInputError as error:
+            log.warning("%s: %s: %s", name, about, _line(str(error)))  # nobody reads the answer to an event
+            raise
+        _log(name, about, done)
+        return Reply(204, b"")
+
+    return Endpoint(name=name, answer=answer, failed=failed, health=health, body_limit=body_limit)
+
+
+def is_event(headers: Mapping[str, str]) -> bool:
+    """Whether a request is sent as a CloudEvent, in whichever mode; it need not be a good one."""
+    return any(
+        name.lower().startswith("ce-")
+        or (name.lower() == "content-type" and value.strip().lower().startswith(_EVENTS))
+        for name, value in headers.items()
+    )
+
+
 def failed(message: str, retryable: bool) -> Reply:
-    """An event function's failure: 503 where the source's retry may help, else 500, which it drops or,
-    through a Broker, keeps as a dead letter (facts, 7)."""
-    return Reply(503 if retryable else 500, wire.error_answer(message))
+    """An event function's failure: 503 where a retry may help, else 422.
+
+    The Broker repeats whatever is 500 or above, and holds up the source's other events meanwhile; after 422
+    it makes a dead letter of the event at once, with this body in it.
+    """
+    return Reply(503 if retryable else 422, wire.error_answer(message))
+
+
+class _About(msgspec.Struct, frozen=True):
+    """The attributes of an event that the log tells; the last three are a dead letter's."""
+
+    type: str = ""
+    subject: str = ""
+    knativeerrordest: str = ""
+    knativeerrorcode: str | int = ""
+    knativeerrordata: str = ""
+
+    def __str__(self) -> str:
+        return _line(f"{self.type} {self.subject}")
+
+    @property
+    def refusal(self) -> str:
+        """Who did not take the event, and why: the last answer, which Knative cuts and writes in base64."""
+        data = self.knativeerrordata
+        try:
+            why = base64.b64decode(data[: len(data) // 4 * 4], validate=True).decode(errors="replace")
+        except (binascii.Error, ValueError):
+            why = data
+        return _line(f"{self} was not taken by {self.knativeerrordest} ({self.knativeerrorcode}): {why}")
+
+
+def _read(headers: Mapping[str, str], body: bytes) -> _About:
+    """What can be told of an event, also of one that can't be decoded."""
+    named = {name.lower().removeprefix("ce-"): value for name, value in headers.items()}
+    try:
+        if named.get("content-type", "").strip().lower().startswith(_EVENTS):
+            return msgspec.json.decode(body, type=_About)
+        return msgspec.convert(named, _About)
+    except (msgspec.DecodeError, RecursionError):
+        return _About()
+
+
+def _log(name: str, about: _About, done: Mapping[str, object]) -> None:
+    """Say what was done, loud enough for its weight; most events are about nothing."""
+    if done.get("problems"):
+        level = logging.WARNING
+    elif any(value for value in done.values() if not isinstance(value, str)):
+        level = logging.INFO
+    else:
+        level = logging.DEBUG
+    log.log(level, "%s: %s: %s", name, about, wire.encode(done).decode())
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:_LONGEST]

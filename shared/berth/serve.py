@@ -25,7 +25,10 @@ def serve(endpoint: Callable[[Settings], Endpoint | Router]) -> Callable[["Reque
     """
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
-        built = endpoint(settings.from_environment())
+        found = settings.from_environment()
+        # Berth's own lines alone: what libraries say when they are asked for more may hold secrets.
+        logging.getLogger("berth").setLevel(found.log_level)
+        built = endpoint(found)
     except SettingsError as error:
         sys.exit(f"berth can't start: {error}")
 

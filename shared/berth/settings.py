@@ -11,6 +11,7 @@ from berth.errors import SettingsError
 
 DEFAULT_STORE = "sqlite:///.berth/ledger.db"
 DEFAULT_BODY_LIMIT = 256 * 1024 * 1024
+_LOG_LEVELS = ("DEBUG", "INFO", "WARNING")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +22,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     scheduler_names: tuple[str, ...] = ("berth",)
     token: str | None = None
     body_limit: int = DEFAULT_BODY_LIMIT
+    log_level: str = "INFO"
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
@@ -35,6 +37,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         scheduler_names=names,
         token=_token(environment),
         body_limit=_bytes(environment, "BERTH_BODY_LIMIT", DEFAULT_BODY_LIMIT),
+        log_level=_log_level(environment.get("BERTH_LOG_LEVEL") or "INFO"),
     )
 
 
@@ -61,6 +64,12 @@ def _bytes(environment: Mapping[str, str], name: str, default: int) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise SettingsError(f"{name} is {text!r}: it should be a number of bytes above 0, such as {default}")
     return int(text)
+
+
+def _log_level(text: str) -> str:
+    if text not in _LOG_LEVELS:
+        raise SettingsError(f"BERTH_LOG_LEVEL is {text!r}: it should be one of {', '.join(_LOG_LEVELS)}")
+    return text
 
 
 def _reason(error: Exception) -> str:

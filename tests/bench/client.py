@@ -34,15 +34,15 @@ class Client:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=_PATIENCE_SECONDS)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def call(self, verb: str, body: bytes, headers: Mapping[str, str] = _JSON) -> Answer:
-        """One call. Raises CallError for an answer that is no 200 of known length, OSError as sockets do."""
+    def call(self, verb: str, body: bytes, headers: Mapping[str, str] = _JSON, status: int = 200) -> Answer:
+        """One call. Raises CallError for another status or an unknown length, OSError as sockets do."""
         more = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         head = _HEAD.format(verb=verb, host=self._host, size=len(body), more=more).encode()
         began = time.perf_counter()
         self._socket.sendall(head + body if len(body) < _CHUNK else head)
         if len(body) >= _CHUNK:
             self._socket.sendall(body)
-        found = self._read(verb)
+        found = self._read(verb, status)
         return Answer(found, time.perf_counter() - began)
 
     def close(self) -> None:
@@ -54,11 +54,11 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _read(self, verb: str) -> bytes:
+    def _read(self, verb: str, status: int) -> bytes:
         received = bytearray()
         while (end := received.find(b"\r\n\r\n")) < 0:
             received += self._some()
-        size = _length(verb, bytes(received[:end]))
+        size = _length(verb, bytes(received[:end]), status)
         parts, missing = [bytes(received[end + 4 :])], size - (len(received) - end - 4)
         while missing > 0:
             part = self._some()
@@ -75,11 +75,13 @@ class Client:
         return part
 
 
-def _length(verb: str, head: bytes) -> int:
+def _length(verb: str, head: bytes, expected: int) -> int:
     status, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    if status.split()[1] != "200" or headers.get("connection", "").lower() == "close":
+    if status.split()[1] != str(expected) or headers.get("connection", "").lower() == "close":
         raise CallError(f"{verb} was answered by {status!r}, connection: {headers.get('connection', 'kept')}")
+    if expected == 204:
+        return 0
     if "content-length" not in headers:
         raise CallError(f"{verb} was answered without a Content-Length: kube-scheduler would reconnect")
     return int(headers["content-length"])

@@ -91,7 +91,7 @@ class QuickBerth(Berth):
 
     def _reconciled(self) -> Object:
         try:
-            reply = self.post("reconcile", {}, _ping())
+            reply = self.post("reconcile", {})
         except urllib3.exceptions.HTTPError:
             return {}
         return reply.body if reply.status == 200 else {}
@@ -117,15 +117,6 @@ class QuickBerth(Berth):
         told = [line for line in list(self.lines) if "function" in line]
         said = {(line["function"], line.get("replica", 1)): line["state"] for line in told}
         return {which for which in self.replica_pids if said.get(which) == "ready"}
-
-
-def _ping() -> dict[str, str]:
-    return {
-        "Ce-Specversion": "1.0",
-        "Ce-Id": "1",
-        "Ce-Source": "chaos",
-        "Ce-Type": "dev.knative.sources.ping",
-    }
 
 
 class Step(NamedTuple):

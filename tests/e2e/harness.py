@@ -199,7 +199,8 @@ class Berth:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         sent = {"Content-Type": "application/json", **(headers or {})}
         answer = _http.request("POST", f"{url}{path}", body=data, headers=sent, timeout=30)
-        is_json = answer.headers.get("Content-Type", "").startswith("application/json")
+        kind = answer.headers.get("Content-Type", "")
+        is_json = answer.data and kind.startswith("application/json")  # a CloudEvent is answered with nothing
         return Reply(answer.status, answer.json() if is_json else answer.data.decode())
 
     def _common(self) -> list[str]:

@@ -239,6 +239,6 @@ def test_a_pool_taken_away_and_put_back_still_counts_the_pods_that_run(world: Wo
         world.berth.write_pools([pool(units=UNITS)])
     # As the event of a Pool object would, sooner than any reconcile.
     changed = pool(units=UNITS)
-    assert world.berth.post("inventory", changed, event("add", changed)).status == 200
+    assert world.berth.post("inventory", changed, event("add", changed)).status == 204
     assert "0 of 4 free" in world.bind(late, NODES[0])
     settled(world)

@@ -255,7 +255,5 @@ def writes_to_a_pod_that_is_gone(kubeconfig: Path, monkeypatch: pytest.MonkeyPat
 
 def mend(system: System) -> Object:
     """One reconcile by the function, as its own account."""
-    kind = "dev.knative.sources.ping"
-    headers = {"Ce-Specversion": "1.0", "Ce-Id": "1", "Ce-Source": "test", "Ce-Type": kind}
-    reply = system.berth.post("reconcile", {}, headers)
+    reply = system.berth.post("reconcile", {})
     return reply.body if reply.status == 200 else {"problems": [reply.body], "rebuilt": False}

@@ -1,10 +1,11 @@
 """Every function, started by plain functions-framework, takes every sample of events/ that is meant for it.
 What the answers mean in a cluster is shown by tests/e2e."""
 
+import http.client
 import json
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ kind: Pool
 metadata: {name: underlay-ip}
 spec: {capacity: {perDomain: 10}}
 """
-_NONE = {"released": 0, "why": "the pod asks for no extended resource, so it holds no unit"}
+_TAKEN = ""  # no body, not even JSON: a CloudEvent's sender takes it for a failure
 # The samples' pods name a PoolClaim, which no cluster of a test has.
 _NO_CLAIM = {f"n{number}": "there is no PoolClaim k80-erc in the pod's namespace" for number in range(3)}
 _NO_TOKEN = (
@@ -52,24 +53,24 @@ SAMPLES: dict[str, tuple[str, int, Any]] = {
     "extender/preempt-names.json": ("preempt", 200, {"NodeNameToMetaVictims": {}}),
     "extender/preempt-full.json": ("preempt", 200, {"NodeNameToMetaVictims": {}}),
     "extender/bind.json": ("bind", 200, {"Error": "pod default/a with UID {uid} is gone"}),
-    "cloudevents/pod-add.json": ("release", 200, {"released": 0}),
-    "cloudevents/pod-add-gated.json": ("release", 200, {"released": 0}),
-    "cloudevents/pod-update-graceful-deletion.json": ("release", 200, {"released": 0}),
-    "cloudevents/pod-update-finished.json": ("release", 200, _NONE),
-    "cloudevents/pod-delete.json": ("release", 200, _NONE),
-    "cloudevents/pod-delete-through-broker.json": ("release", 200, _NONE),
-    "cloudevents/pod-delete-label-removed.json": ("release", 200, _NONE),
+    "cloudevents/pod-add.json": ("release", 204, _TAKEN),
+    "cloudevents/pod-add-gated.json": ("release", 204, _TAKEN),
+    "cloudevents/pod-update-graceful-deletion.json": ("release", 204, _TAKEN),
+    "cloudevents/pod-update-finished.json": ("release", 204, _TAKEN),
+    "cloudevents/pod-delete.json": ("release", 204, _TAKEN),
+    "cloudevents/pod-delete-through-broker.json": ("release", 204, _TAKEN),
+    "cloudevents/pod-delete-label-removed.json": ("release", 204, _TAKEN),
     "cloudevents/pod-delete-reference.json": (
         "release",
         400,
         {"error": "the source sends mode Reference, which has no UID: set spec.mode: Resource in it"},
     ),
-    "cloudevents/node-update.json": ("inventory", 200, {"changed": 0, "woken": 0}),
-    "cloudevents/pool-update.json": ("inventory", 200, {"changed": 0, "woken": 0}),
-    "cloudevents/poolclaim-add.json": ("inventory", 200, {"changed": 0, "woken": 0}),
-    "cloudevents/poolclaim-delete.json": ("inventory", 200, {"changed": 0, "woken": 0}),
+    "cloudevents/node-update.json": ("inventory", 204, _TAKEN),
+    "cloudevents/pool-update.json": ("inventory", 204, _TAKEN),
+    "cloudevents/poolclaim-add.json": ("inventory", 204, _TAKEN),
+    "cloudevents/poolclaim-delete.json": ("inventory", 204, _TAKEN),
     "http/external.json": ("inventory", 403, {"error": _NO_TOKEN}),
-    "cloudevents/ping.json": ("reconcile", 200, {"problems": [], "released": 0, "rebuilt": False}),
+    "cloudevents/ping.json": ("reconcile", 204, _TAKEN),
 }
 # the paths of functions/extender: the function that answers the same samples
 VERBS = {
@@ -106,7 +107,7 @@ def urls(environment: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
     """All functions, on the ledger that reconcile has opened."""
     with ExitStack() as stack:
         started = {name: stack.enter_context(function(name, environment)) for name in FUNCTIONS}
-        status, _, report = _send(started["reconcile"], EVENTS / "cloudevents/ping.json")
+        status, _, report = send(started["reconcile"], "POST", "/", b"", {})
         assert (status, json.loads(report)["rebuilt"]) == (200, True)
         yield started
 
@@ -159,11 +160,14 @@ def test_external_use_is_set_by_who_has_the_token_and_where_the_pools_are(
         why = "the Pools are in a file (BERTH_POOLS): set spec.external there, or say berth external POOL N"
         assert (status, kind, json.loads(answer)) == (409, "application/json", {"error": why})
         event = {"Content-Type": "application/cloudevents+json"}
-        assert send(url, "POST", "/", tick, event)[0] == 200
+        assert send(url, "POST", "/", tick, event)[0] == 204
 
 
 def _check(sample: str, found: tuple[int, str, bytes]) -> None:
     _, status, expected = SAMPLES[sample]
+    if expected == _TAKEN:
+        assert (found[0], found[2]) == (204, b"")
+        return
     answer = json.loads(found[2])
     assert (found[0], found[1]) == (status, "application/json")
     assert b"\n" not in found[2]
@@ -174,6 +178,30 @@ def _check(sample: str, found: tuple[int, str, bytes]) -> None:
         }
         answer = {key: answer[key] for key in expected}
     assert answer == expected
+
+
+@pytest.mark.parametrize("name", ["pod-delete", "node-update", "ping"])
+def test_an_event_in_binary_mode_is_answered_with_nothing_and_its_connection_stays(
+    urls: Mapping[str, str], name: str
+) -> None:
+    function, *_ = SAMPLES[f"cloudevents/{name}.json"]
+    event = json.loads((EVENTS / "cloudevents" / f"{name}.json").read_bytes())
+    data = json.dumps(event.pop("data"))
+    headers = {f"Ce-{key}": value for key, value in event.items()} | {"Content-Type": "application/json"}
+    connection = http.client.HTTPConnection(urls[function].removeprefix("http://"), timeout=30)
+    with closing(connection):
+        for _ in range(2):
+            connection.request("POST", "/", data, headers)
+            reply = connection.getresponse()
+            assert (reply.status, reply.read(), reply.will_close) == (204, b"", False)
+            assert "Ce-Specversion" not in reply.headers, "an event that is sent back is published again"
+
+
+def test_a_person_who_calls_reconcile_is_told_what_it_did(urls: Mapping[str, str]) -> None:
+    for body in (b"", b"{}", b"whatever"):
+        status, kind, report = send(urls["reconcile"], "POST", "/", body, {})
+        assert (status, kind) == (200, "application/json")
+        assert json.loads(report) | {"released": 0, "problems": []} == json.loads(report)
 
 
 def test_every_sample_is_sent() -> None:

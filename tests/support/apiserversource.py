@@ -1,7 +1,8 @@
 """Plays Knative's ApiServerSource for pods: watches a real API server, and posts what was recorded of it.
 
 What it does by itself it was seen to do (tests/support/captures, and a test compares); what it does wrong
-a test switches on. It is not `berth up`'s relay, and has no Broker, no other kinds of objects, no filters.
+a test switches on. It takes answers as a Broker does, which is stricter than the source. It is not `berth
+up`'s relay, and has no Broker between, no other kinds of objects, no filters.
 """
 
 import contextlib
@@ -50,8 +51,19 @@ class Answer(NamedTuple):
     text: str
 
 
+def as_a_broker_takes(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
+    """Return what the Broker's filter makes of an answer: a body that is no CloudEvent turns a success into a
+    failure (knative.dev/eventing, pkg/broker/filter, writeResponse). An empty one is right."""
+    names = {name.lower(): value for name, value in headers.items()}
+    event = "ce-specversion" in names or names.get("content-type", "").startswith("application/cloudevents")
+    text = body.decode(errors="replace")
+    if 200 <= status < 300 and body and not event:
+        return Answer(502, f"received a non-empty response not recognized as CloudEvent: {text}")
+    return Answer(status, text)
+
+
 class Sent(NamedTuple):
-    """An event and what each of its tries was answered; it was dropped unless the last one is 200."""
+    """An event and what each of its tries was answered; it was dropped unless the last one is 200 to 299."""
 
     event: Event
     answers: Sequence[Answer]
@@ -203,7 +215,7 @@ class ApiServerSource:
         try:
             client.request("POST", "/", body, all_headers)
             reply = client.getresponse()
-            return Answer(reply.status, reply.read().decode())
+            return as_a_broker_takes(reply.status, dict(reply.getheaders()), reply.read())
         except (OSError, http.client.HTTPException) as error:
             return Answer(0, type(error).__name__)
         finally:

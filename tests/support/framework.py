@@ -6,11 +6,13 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from berth.ports import free_port
 
@@ -24,12 +26,14 @@ def started(command: list[str], environment: Mapping[str, str], port: int) -> It
     """Run the command until the block is left; its URL, once it accepts connections."""
     program = Path(sys.executable).with_name(command[0])
     settings = {**os.environ, **environment}
-    process = subprocess.Popen([program, *command[1:]], cwd=ROOT, env=settings, stderr=subprocess.PIPE)
-    try:
-        _wait(process, port)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        _end(process)
+    # A file: nobody reads it while the function runs, and a full pipe would stop it.
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen([program, *command[1:]], cwd=ROOT, env=settings, stderr=said)
+        try:
+            _wait(process, port, said)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            _end(process)
 
 
 @contextmanager
@@ -54,7 +58,7 @@ def send(url: str, method: str, path: str, body: bytes, headers: Mapping[str, st
         connection.close()
 
 
-def _wait(process: subprocess.Popen[bytes], port: int) -> None:
+def _wait(process: subprocess.Popen[bytes], port: int, said: IO[bytes]) -> None:
     give_up_at, pause = time.monotonic() + _READY_SECONDS, threading.Event()
     while process.poll() is None and time.monotonic() < give_up_at:
         with socket.socket() as probe:
@@ -62,13 +66,11 @@ def _wait(process: subprocess.Popen[bytes], port: int) -> None:
                 return
         pause.wait(0.05)
     process.kill()
-    assert process.stderr is not None
-    said = process.stderr.read().decode()
-    raise AssertionError(f"{process.args!r} did not start: {said}")
+    said.seek(0)
+    raise AssertionError(f"{process.args!r} did not start: {said.read().decode()}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    assert process.stderr is not None
     process.terminate()
     try:
         process.wait(_END_SECONDS)
@@ -76,5 +78,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.kill()
         process.wait()
         raise
-    finally:
-        process.stderr.close()

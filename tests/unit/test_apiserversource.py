@@ -17,6 +17,7 @@ from tests.support.apiserversource import (
     REFERENCE,
     RESOURCE,
     RETRIED,
+    Answer,
     ApiServerSource,
     Event,
     anew,
@@ -53,7 +54,7 @@ def recorded() -> list[Any]:
 
 
 class Sink(ThreadingHTTPServer):
-    """Keeps what it is posted, and answers by `statuses`, the last of them for ever."""
+    """Keeps what it is posted, and answers by `statuses`, the last of them for ever; always with `reply`."""
 
     daemon_threads = True
 
@@ -62,6 +63,7 @@ class Sink(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.got: list[Request] = []
         self.statuses = [200]
+        self.reply: tuple[Mapping[str, str], bytes] = ({}, b"")
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -73,9 +75,11 @@ class Handler(BaseHTTPRequestHandler):
         self.server.got.append(Request(self.requestline, dict(self.headers.items()), body))
         statuses = self.server.statuses
         self.send_response(statuses.pop(0) if len(statuses) > 1 else statuses[0])
-        self.send_header("Content-Length", "2")
+        headers, body = self.server.reply
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(b"{}")
+        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         """Nobody asked."""
@@ -158,6 +162,37 @@ def test_other_failures_are_dropped_at_once(
     sink.statuses = [status]
     assert source.post(an_event()).status == status
     assert (len(sink.got), pauses) == (1, [])
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/html"])
+def test_an_answer_that_is_neither_empty_nor_a_cloudevent_counts_as_a_failure_as_with_a_broker(
+    source: ApiServerSource, sink: Sink, pauses: list[float], kind: str
+) -> None:
+    sink.reply = ({"Content-Type": kind}, b'{"released":1}')
+    sent = source.post(an_event())
+    assert [answer.status for answer in sent.answers] == [502] * 6
+    assert sent.answers[0].text.endswith('not recognized as CloudEvent: {"released":1}')
+    assert tuple(pauses) == PAUSES
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        ({"Content-Type": "application/json"}, b""),
+        ({"Ce-Specversion": "1.0", "Content-Type": "application/json"}, b"{}"),
+        ({"Content-Type": "application/cloudevents+json"}, b"{}"),
+    ],
+)
+def test_an_answer_that_is_empty_or_a_cloudevent_is_taken(
+    source: ApiServerSource, sink: Sink, headers: Mapping[str, str], body: bytes
+) -> None:
+    sink.reply = (headers, body)
+    assert [answer.status for answer in source.post(an_event()).answers] == [200]
+
+
+def test_the_body_of_a_failure_changes_nothing(source: ApiServerSource, sink: Sink) -> None:
+    sink.statuses, sink.reply = [422], ({}, b'{"error":"why"}')
+    assert source.post(an_event()).answers == [Answer(422, '{"error":"why"}')]
 
 
 def test_who_is_not_there_is_tried_as_often(pauses: list[float]) -> None:

@@ -1,16 +1,21 @@
 """CloudEvents in both modes: the samples, what they are about, and what is refused."""
 
+import base64
 import json
+import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from io import BytesIO
+from typing import Any, NoReturn
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from berth import events
-from berth.errors import BadInputError
+from berth.errors import BadInputError, StoreFailedError, StoreUnavailableError
 from berth.events import Event
+from berth.http import Reply, respond
 from berth.objects import Gate, Node, Pod
 from berth.policy.poolclaims import parse
 from tests.support.objects import EVENTS
@@ -163,9 +168,128 @@ def test_an_object_of_another_shape_is_refused(data: dict[str, object]) -> None:
         found.about(Pod)
 
 
-def test_a_failure_that_a_retry_may_mend_is_503_and_any_other_500() -> None:
-    assert (events.failed("busy", True).status, events.failed("internal error", False).status) == (503, 500)
+def test_a_failure_that_a_retry_may_mend_is_503_and_any_other_one_that_nobody_tries_again() -> None:
+    assert (events.failed("busy", True).status, events.failed("internal error", False).status) == (503, 422)
     assert events.failed("busy", True).body == b'{"error":"busy"}'
+
+
+# How events are answered
+
+
+def asked(headers: Mapping[str, str], body: bytes = b"{}", done: Mapping[str, object] | None = None) -> Reply:
+    """What a subscriber answers that has done this."""
+    found = events.subscriber(
+        "release",
+        lambda *_: {"released": 0, "why": "it lives"} if done is None else done,
+        health=lambda: None,
+        body_limit=1_000_000,
+    )
+    return respond(found, "POST", "/", headers, BytesIO(body))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        BINARY,
+        {name.title(): value for name, value in BINARY.items()},
+        STRUCTURED,
+        {"Content-Type": " Application/CloudEvents+json; charset=utf-8"},
+        {"content-type": "application/cloudevents-batch+json"},
+        {"ce-type": "dev.knative.sources.ping"},
+    ],
+    ids=str,
+)
+def test_an_event_in_whichever_mode_is_answered_with_an_empty_2xx(headers: dict[str, str]) -> None:
+    assert asked(headers) == Reply(204, b"")
+
+
+@pytest.mark.parametrize("headers", [{}, {"content-type": "application/json"}, {"x-ce-type": "a"}], ids=str)
+def test_a_person_is_answered_with_what_was_done(headers: dict[str, str]) -> None:
+    assert asked(headers) == Reply(200, b'{"released":0,"why":"it lives"}')
+
+
+@pytest.mark.parametrize(
+    "error", [BadInputError("why"), StoreFailedError("why"), StoreUnavailableError("why")]
+)
+def test_a_failure_says_why_to_an_event_s_sender_too(error: Exception) -> None:
+    """Knative writes it into the dead letter."""
+
+    def fail(*_: object) -> NoReturn:
+        raise error
+
+    found = events.subscriber("release", fail, health=lambda: None, body_limit=1000)
+    replies = [respond(found, "POST", "/", headers, BytesIO(b"{}")) for headers in (BINARY, {})]
+    assert [reply.body for reply in replies] == [b'{"error":"why"}'] * 2
+    assert {reply.status for reply in replies} <= {400, 422, 503}
+
+
+@pytest.mark.parametrize(
+    ("done", "level"),
+    [
+        ({"released": 2, "woken": 1}, logging.INFO),
+        ({"released": 0, "woken": 0}, logging.DEBUG),
+        ({"released": 0, "why": "it lives"}, logging.DEBUG),
+        ({"rebuilt": False, "problems": []}, logging.DEBUG),
+        ({"rebuilt": False, "problems": ["no such field"]}, logging.WARNING),
+    ],
+    ids=str,
+)
+def test_the_log_says_what_an_event_did_as_loud_as_it_matters(
+    caplog: pytest.LogCaptureFixture, done: dict[str, object], level: int
+) -> None:
+    subject = "/apis/v1/namespaces/default/pods/web"
+    caplog.set_level(logging.DEBUG, "berth")
+    asked({**BINARY, "ce-subject": subject}, done=done)
+    asked(STRUCTURED, json.dumps({**NEEDED, "subject": subject}).encode(), done)
+    asked({}, done=done)
+    line = f"release: {NEEDED['type']} {subject}: {json.dumps(done, separators=(',', ':'))}"
+    assert [(each.levelno, each.getMessage()) for each in caplog.records] == [(level, line)] * 2
+
+
+def test_an_event_that_is_no_good_is_logged_and_a_person_s_call_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise BadInputError("mode Reference")
+
+    found = events.subscriber("release", refuse, health=lambda: None, body_limit=1000)
+    for headers in (BINARY, {}):
+        assert respond(found, "POST", "/", headers, BytesIO(b"{}")) == Reply(
+            400, b'{"error":"mode Reference"}'
+        )
+    assert [each.getMessage() for each in caplog.records] == [f"release: {NEEDED['type']}: mode Reference"]
+
+
+def test_a_dead_letter_is_logged_with_who_refused_it_and_why(caplog: pytest.LogCaptureFixture) -> None:
+    error = json.dumps({"error": "berth's ledger can't be written"})
+    letter = {
+        "ce-knativeerrordest": "http://release.berth.svc.cluster.local",
+        "ce-knativeerrorcode": "422",
+        "ce-knativeerrordata": base64.b64encode(error.encode()).decode(),
+    }
+    asked({**BINARY, **letter})
+    about = f"{NEEDED['type']} was not taken by http://release.berth.svc.cluster.local (422)"
+    assert [each.getMessage() for each in caplog.records] == [f"release: dead letter: {about}: {error}"]
+
+
+@pytest.mark.parametrize(("data", "why"), [("YWJjZGVmZw", "abcdef"), ("no base64!", "no base64!"), ("", "")])
+def test_the_reason_in_a_dead_letter_may_be_cut_or_be_plain(
+    caplog: pytest.LogCaptureFixture, data: str, why: str
+) -> None:
+    asked({**BINARY, "ce-knativeerrordest": "http://x", "ce-knativeerrordata": data})
+    assert caplog.records[0].getMessage().partition("(): ")[2] == why
+
+
+@given(st.sampled_from([STRUCTURED, BINARY]), st.binary() | st.text().map(str.encode), st.text())
+def test_whatever_an_event_says_of_itself_makes_one_line_of_the_log(
+    headers: dict[str, str], body: bytes, said: str
+) -> None:
+    odd = json.dumps({**NEEDED, "subject": said, "knativeerrordest": said, "knativeerrordata": said})
+    for sent in (body, odd.encode()):
+        with mock.patch.object(events.log, "log") as log, mock.patch.object(events.log, "warning") as warning:
+            assert asked({**headers, "ce-subject": said}, sent) == Reply(204, b"")
+        for call in (*log.call_args_list, *warning.call_args_list):
+            assert len(" ".join(map(str, call.args)).splitlines()) == 1
 
 
 json_values = st.recursive(

@@ -3,6 +3,7 @@
 That events reach the functions, and what is lost on the way, is shown by tests/e2e.
 """
 
+import json
 import logging
 import threading
 from collections.abc import Iterator, Mapping
@@ -70,7 +71,7 @@ class _PoolClaims(_Pods):
 
 
 class _Functions(ThreadingHTTPServer):
-    """Takes every event and keeps the names of the objects."""
+    """Takes every event, keeps the name of its object and answers nothing; other calls get `report`."""
 
     daemon_threads = True
 
@@ -78,6 +79,7 @@ class _Functions(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.names: list[str] = []
         self.subjects: list[str] = []
+        self.report: Mapping[str, object] = {}
         self.had = threading.Event()
         self.url = f"http://127.0.0.1:{self.server_port}"
 
@@ -90,10 +92,11 @@ class _Handler(BaseHTTPRequestHandler):
         if name:
             self.server.names.append(name)  # before the answer: the next event follows on that
             self.server.subjects.append(f"{self.headers['Ce-Type']} {self.headers['Ce-Subject']}")
-        self.send_response(200)
-        self.send_header("Content-Length", "2")
+        report = b"" if name else json.dumps(self.server.report).encode()
+        self.send_response(204 if name else 200)
+        self.send_header("Content-Length", str(len(report)))
         self.end_headers()
-        self.wfile.write(b"{}")
+        self.wfile.write(report)
         if name == "last":
             self.server.had.set()
 
@@ -153,6 +156,26 @@ def test_an_object_that_cannot_be_read_is_said_and_the_watch_goes_on(
     (failed,) = said
     assert (failed["watch"], failed["state"]) == ("/api/v1/pods", "failed")
     assert "an object can't be read" in str(failed["why"])
+
+
+def test_what_only_a_person_can_mend_is_said_from_reconciles_report(functions: _Functions) -> None:
+    functions.report = {"released": 0, "problems": ["Pool ip: no field 'scoer'"]}
+    said: list[Mapping[str, object]] = []
+    told = threading.Event()
+
+    def say(what: Mapping[str, object]) -> None:
+        said.append(what)
+        told.set()
+
+    urls = dict.fromkeys(("release", "inventory", "reconcile"), functions.url)
+    cluster: Any = _Pods([])
+    relay = Relay(cluster, urls, ["berth"], None, say)
+    relay.start()
+    try:
+        assert told.wait(SECONDS)
+    finally:
+        relay.stop()
+    assert said[0] == {"state": "problem", "why": "Pool ip: no field 'scoer'"}
 
 
 @pytest.mark.parametrize(("from_a_file", "refusals"), [(False, 0), (True, 1)])

@@ -28,6 +28,7 @@ def test_every_variable_is_read() -> None:
         "BERTH_SCHEDULER_NAMES": "berth",
         "BERTH_AUTH_TOKEN": "s3cret",
         "BERTH_BODY_LIMIT": "1000",
+        "BERTH_LOG_LEVEL": "WARNING",
     }
     assert from_environment(environment) == Settings(
         store="sqlite:////data/ledger.db",
@@ -35,11 +36,12 @@ def test_every_variable_is_read() -> None:
         scheduler_names=("berth",),
         token="s3cret",
         body_limit=1000,
+        log_level="WARNING",
     )
 
 
 def test_variables_that_are_empty_count_as_not_set() -> None:
-    names = ("BERTH_STORE", "BERTH_POOLS", "BERTH_AUTH_TOKEN", "BERTH_AUTH_TOKEN_FILE")
+    names = ("BERTH_STORE", "BERTH_POOLS", "BERTH_AUTH_TOKEN", "BERTH_AUTH_TOKEN_FILE", "BERTH_LOG_LEVEL")
     assert from_environment(dict.fromkeys(names, "")) == Settings()
 
 
@@ -60,6 +62,12 @@ def test_a_body_limit_that_is_no_number_of_bytes_is_refused(text: str) -> None:
     assert refusal({"BERTH_BODY_LIMIT": text}) == (
         f"BERTH_BODY_LIMIT is {text!r}: it should be a number of bytes above 0, such as 268435456"
     )
+
+
+@pytest.mark.parametrize("text", ["info", "ERROR", "10"])
+def test_a_log_level_that_there_is_not_is_refused(text: str) -> None:
+    said = f"BERTH_LOG_LEVEL is {text!r}: it should be one of DEBUG, INFO, WARNING"
+    assert refusal({"BERTH_LOG_LEVEL": text}) == said
 
 
 def test_a_token_may_come_from_a_file_without_its_last_newline(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 """In place of Knative Eventing when run locally: list, watch, and the same CloudEvents to the same functions.
+Its clock calls reconcile as a person does, since `berth up` tells the problems that the answer names.
 Like Knative's source it loses events (a broken watch, a function that stays away); reconcile mends that."""
 
 import http.client
@@ -26,6 +27,10 @@ _WATCH_PAUSE = 4.0  # longest pause after a watch that failed
 _OWN_PAUSE = 30.0  # the same for our own kinds, which a cluster may not serve at all
 _FILE_SECONDS = 0.2
 _OURS = "spec.schedulerName="
+_TICK = {
+    "Content-Type": "application/json",
+    "User-Agent": "berth-up",
+}  # no CloudEvent, which would get no report
 
 Observe = Callable[[str, Mapping[str, Any]], None]
 """Told of our pods by the watching threads: LISTED with {"schedulerName": …, "items": all its pods}, then
@@ -140,7 +145,7 @@ class Relay:
         while not self._stop.is_set():
             self._reconcile_now.clear()
             standing = all(watch.is_set() for watch in self._watching.values())
-            report = self._send("reconcile", _ping(), {"action": "reconcile"})
+            report = self._send("reconcile", _TICK, {"action": "reconcile"})
             if report is None:
                 self._stop.wait(1.0)
                 continue
@@ -155,13 +160,14 @@ class Relay:
         body, answer = json.dumps(data, separators=(",", ":")).encode(), ""
         for pause in (*_PAUSES, None):
             status, answer = self._post(self._urls[function], headers, body)
-            if status == 200:
+            if status in (200, 204):
                 return answer
             if pause is None or (status and status not in _RETRIED):
                 break
             self._stop.wait(pause)
         if not self._stop.is_set():
-            self._say({"event": headers["Ce-Type"], "to": function, "state": "lost", "why": answer[:500]})
+            what = headers.get("Ce-Type", "tick")
+            self._say({"event": what, "to": function, "state": "lost", "why": answer[:500]})
         return None
 
     def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
@@ -183,27 +189,17 @@ def _event(host: str, change: str, item: Mapping[str, Any]) -> dict[str, str]:
     root = "/apis" if "/" in item["apiVersion"] else "/api"
     within = f"/namespaces/{namespace}" if namespace else ""
     return {
-        **_common(f"dev.knative.apiserver.resource.{change}", host),
+        "Content-Type": "application/json",
+        "Ce-Specversion": "1.0",
+        "Ce-Id": str(uuid.uuid4()),
+        "Ce-Source": host,
+        "Ce-Type": f"dev.knative.apiserver.resource.{change}",
+        "Ce-Time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}",
         "Ce-Subject": f"{root}/{item['apiVersion']}{within}/{item['kind'].lower()}s/{meta['name']}",
         "Ce-Apiversion": item["apiVersion"],
         "Ce-Kind": item["kind"],
         "Ce-Name": meta["name"],
         "Ce-Namespace": namespace,
-    }
-
-
-def _ping() -> dict[str, str]:
-    return _common("dev.knative.sources.ping", "/apis/v1/namespaces/default/pingsources/reconcile")
-
-
-def _common(kind: str, source: str) -> dict[str, str]:
-    return {
-        "Content-Type": "application/json",
-        "Ce-Specversion": "1.0",
-        "Ce-Id": str(uuid.uuid4()),
-        "Ce-Source": source,
-        "Ce-Type": kind,
-        "Ce-Time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}",
     }
 
 

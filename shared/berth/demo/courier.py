@@ -73,7 +73,7 @@ class Courier:
             last = self._last[pod]
         headers = {**last.headers, "Ce-Type": _DELETE, "Ce-Id": str(uuid.uuid4())}
         reply = self._deliver(last._replace(headers=headers))
-        if reply.status != 200:
+        if reply.status not in (200, 204):
             raise BerthError(f"the event's function at {self._target} answered {reply.status}")
 
     def _answer(self, request: Request) -> Reply:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from berth import events, wire
+from berth import wire
 from berth.cluster import Cluster
 from berth.errors import BadInputError
 from berth.http import Endpoint, Reply
@@ -42,7 +42,7 @@ def endpoint(ledger: Ledger, cluster: Cluster, settings: Settings, take: Callabl
     return Endpoint(
         name="inventory/external",
         answer=answer,
-        failed=events.failed,
+        failed=_failed,
         health=ledger.check,
         body_limit=settings.body_limit,
         token=settings.token,
@@ -60,6 +60,10 @@ def run(ledger: Ledger, cluster: Cluster, body: bytes, take: Callable[[], object
         take()
     (row,) = pool_rows(ledger.view(), None, pool.name)
     return {"pool": pool.name, "external": use.external, "overCommitted": row.over_committed}
+
+
+def _failed(message: str, retryable: bool) -> Reply:
+    return Reply(503 if retryable else 500, wire.error_answer(message))
 
 
 def _read(body: bytes) -> _Use:

@@ -8,12 +8,12 @@ from functools import partial
 
 import msgspec
 
-from berth import events, wire
+from berth import events
 from berth.cluster import Cluster
 from berth.documents import Holding
 from berth.errors import BadInputError
 from berth.events import Event
-from berth.http import Endpoint, Reply, Router
+from berth.http import Endpoint, Router
 from berth.ledger import Ledger
 from berth.objects import Node
 from berth.settings import Settings
@@ -175,13 +175,7 @@ def router(settings: Settings) -> Router:
 
 
 def _for_events(ledger: Ledger, cluster: Cluster, settings: Settings) -> Endpoint:
-    def answer(headers: Mapping[str, str], body: bytes) -> Reply:
-        return Reply(200, wire.encode(run(ledger, cluster, settings, events.decode(headers, body))))
+    def handle(headers: Mapping[str, str], body: bytes) -> Mapping[str, object]:
+        return run(ledger, cluster, settings, events.decode(headers, body))
 
-    return Endpoint(
-        name="inventory",
-        answer=answer,
-        failed=events.failed,
-        health=ledger.check,
-        body_limit=settings.body_limit,
-    )
+    return events.subscriber("inventory", handle, health=ledger.check, body_limit=settings.body_limit)

@@ -11,14 +11,13 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
-from berth import wire
 from berth.cluster import Cluster
 from berth.documents import NOWHERE, Claim
 from berth.errors import BerthError, ClusterRefusedError, RetryableError, StoreFailedError
-from berth.events import failed
-from berth.http import Endpoint, Reply
+from berth.events import subscriber
+from berth.http import Endpoint
 from berth.ledger import Ledger
 from berth.objects import Node, Pod
 from berth.policy.demand import might_ask
@@ -205,13 +204,8 @@ def endpoint(settings: Settings) -> Endpoint:
     ledger, cluster = ledger_and_cluster(settings, while_closed=True)
     verb = Reconcile(ledger, cluster, settings)
 
-    def answer(_: Mapping[str, str], __: bytes) -> Reply:
-        return Reply(200, wire.encode(verb.run()))
+    def handle(_: Mapping[str, str], __: bytes) -> Mapping[str, object]:
+        """Whatever was sent: a clock's tick, a dead letter, a person's call."""
+        return asdict(verb.run())
 
-    return Endpoint(
-        name="reconcile",
-        answer=answer,
-        failed=failed,
-        health=ledger.check,
-        body_limit=settings.body_limit,
-    )
+    return subscriber("reconcile", handle, health=ledger.check, body_limit=settings.body_limit)

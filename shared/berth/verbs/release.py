@@ -4,11 +4,11 @@ A delete event alone frees nothing: it may be forged, stale, or mean that a labe
 import time
 from collections.abc import Callable, Mapping
 
-from berth import events, wire
+from berth import events
 from berth.cluster import Cluster
 from berth.errors import BadInputError
 from berth.events import Event
-from berth.http import Endpoint, Reply
+from berth.http import Endpoint
 from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.policy.demand import demand, might_ask
@@ -62,14 +62,7 @@ def run(
 def endpoint(settings: Settings) -> Endpoint:
     ledger, cluster = ledger_and_cluster(settings)
 
-    def answer(headers: Mapping[str, str], body: bytes) -> Reply:
-        found = run(ledger, cluster, settings.scheduler_names, events.decode(headers, body))
-        return Reply(200, wire.encode(found))
+    def handle(headers: Mapping[str, str], body: bytes) -> Mapping[str, object]:
+        return run(ledger, cluster, settings.scheduler_names, events.decode(headers, body))
 
-    return Endpoint(
-        name="release",
-        answer=answer,
-        failed=events.failed,
-        health=ledger.check,
-        body_limit=settings.body_limit,
-    )
+    return events.subscriber("release", handle, health=ledger.check, body_limit=settings.body_limit)

@@ -48,7 +48,7 @@ def release(request: Request) -> Response:
 
 def faulty(request: Request) -> Response:
     if (FAULTS / "deaf").exists():
-        return b"{}", 200, {}
+        return b"", 204, {}
     if (FAULTS / "late").exists() and request.headers.get("Ce-Type", "").endswith(".delete"):
         time.sleep(float((FAULTS / "late").read_text()))
     while any((FAULTS / fault).exists() for fault in HELD) and not (FAULTS / "go").exists():

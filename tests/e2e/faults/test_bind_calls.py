@@ -100,7 +100,7 @@ def test_a_call_or_event_with_a_name_that_is_gone_and_the_uid_of_a_pod_that_live
     forged = {**pod, "metadata": {**pod["metadata"], "name": "long-gone"}}
     assert "is gone" in world.bind(forged, A)
     assert world.claims_of(pod) == [(A, "bound")]
-    assert world.berth.post("release", forged, event("delete", forged)).status == 200
+    assert world.berth.post("release", forged, event("delete", forged)).status == 204
     assert_on(world, pod, A)
 
 

@@ -56,9 +56,7 @@ class QuickBerth(Berth):
     """Reconciles by its function, as the clock's tick does; the command takes a second to start."""
 
     def reconcile(self) -> Object:
-        kind = "dev.knative.sources.ping"
-        headers = {"Ce-Specversion": "1.0", "Ce-Id": "1", "Ce-Source": "test", "Ce-Type": kind}
-        reply = self.post("reconcile", {}, headers)
+        reply = self.post("reconcile", {})
         assert reply.status == 200, reply
         report: Object = reply.body
         return report
