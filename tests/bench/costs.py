@@ -6,22 +6,24 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
+from berth.documents import domain_key
 from berth.ledger import Ledger
 from berth.stores import open_store
 from berth.stores.base import Cursor, Store
 from tests.bench import callers, report
-from tests.bench.callers import HOT, Done, Order
-from tests.bench.contents import CAPACITY, node_names
+from tests.bench.callers import HOT, Caller, Done, Order
+from tests.bench.contents import CAPACITY, POOL, node_names
 from tests.bench.keeper import fill, hold, patiently
-from tests.bench.processes import Helper, helper
+from tests.bench.processes import BenchError, Helper, helper
 from tests.bench.stores import Home, place
+from tests.bench.witness import Witness, held
 
 PROCESSES = 4
 CALLERS = {1: (1, 1), 8: (1, 8), 64: (PROCESSES, 16)}  # how many at once: processes, threads in each
@@ -74,8 +76,10 @@ class Contender:
     name: str
     size: dict[str, object]
     processes: Sequence[Helper]
+    check: Callable[[], None]
 
     def run(self, cell: Cell, seconds: float) -> None:
+        """What each cycle committed is the callers' to look at; afterwards the ledger is as it was before."""
         processes, threads = CALLERS[cell.callers]
         order = Order(threads, seconds, cell.hot)
         began = time.monotonic()
@@ -83,6 +87,9 @@ class Contender:
             each.tell(msgspec.json.encode(order).decode())
         results = [msgspec.json.decode(each.answer(), type=Done) for each in self.processes[:processes]]
         cell.add(results, time.monotonic() - began)
+        if any(each.refused for each in results) and (cell.hot or cell.callers == 1):
+            raise BenchError(f"{self.name}: a unit was refused, though there are some for every caller")
+        self.check()
 
 
 def _say(what: str) -> None:
@@ -115,13 +122,23 @@ def _contender(name: str, nodes: int) -> Iterator[Contender]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="berth-bench-")))
         home = stack.enter_context(place(name, folder))
-        with closing(open_store(home.url)) as store:
-            sizes = _sizes(name, home, store, node_names(nodes))
+        store = stack.enter_context(closing(open_store(home.url)))
+        sizes = _sizes(name, home, store, node_names(nodes))
         started = [
             stack.enter_context(helper("callers", home.url, nodes, home.environment, "--who", str(number)))
             for number in range(PROCESSES)
         ]
-        yield Contender(name, sizes, started)
+        yield Contender(name, sizes, started, lambda: check(name, store, [*node_names(nodes), HOT]))
+
+
+def check(name: str, store: Store, domains: Sequence[str]) -> None:
+    """Raises BenchError unless all that came has gone, and nothing else."""
+    found = held(store, [domain_key(POOL, each) for each in domains])
+    wrong = {key: claims for key, claims in found.items() if claims != _HELD}
+    if wrong or len(found) != len(domains):
+        raise BenchError(
+            f"{name}: {_HELD} units should be held in each domain, and in {len(wrong)} it is not so: {wrong}"
+        )
 
 
 def _sizes(name: str, home: Home, store: Store, names: list[str]) -> dict[str, object]:
@@ -145,10 +162,13 @@ def _sizes(name: str, home: Home, store: Store, names: list[str]) -> dict[str, o
 
 
 def _cycles(store: Store, names: list[str]) -> None:
-    ledger, wanted, done = Ledger(store), callers.claims(names, "alone"), Done()
-    patiently(ledger.view)
+    witness, wanted = Witness(store), callers.claims(names, "alone")
+    caller = Caller(Ledger(witness), witness)
     for _ in range(_ALONE):
-        callers.cycle(ledger, next(wanted), done)
+        caller.cycle(next(wanted))
+    caller.check()
+    if len(caller.told) != _ALONE:
+        raise BenchError(f"{len(caller.told)} of {_ALONE} claims came and went, by one caller alone")
 
 
 def _looks(url: str, store: Store, names: list[str]) -> dict[str, object]:

@@ -71,11 +71,12 @@ def _batches(store: Store, keys: list[str]) -> Iterable[Sequence[str]]:
 
 
 def _domain(name: str, held: int, capacity: int) -> Domain:
-    claims = (_claim(name, number) for number in range(held))
+    claims = (holder(name, number) for number in range(held))
     return Domain(capacity, {claim.uid: claim for claim in claims})
 
 
-def _claim(name: str, number: int) -> Claim:
+def holder(name: str, number: int) -> Claim:
+    """The claim of one of the pods that hold a node's units at the beginning."""
     # By chance, as real ones are: some stores pack what they hold.
     chance = random.Random(100 * number_of(name) + number)
     return Claim(
@@ -100,7 +101,7 @@ def add_pool_claim(store: Store) -> None:
 
 def change(ledger: Ledger, node: str, more: int) -> None:
     """In one commit a claim comes to the node, or goes."""
-    claim = _claim(node, 99)
+    claim = holder(node, 99)
     changed = ledger.adopt(claim) is not None if more > 0 else ledger.release(claim.uid)
     assert changed, f"nothing was changed by {more} on {node}"
 

@@ -9,28 +9,32 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 import msgspec
 
-from berth.documents import Claim, Holding
+from berth.documents import Claim, Holding, domain_key, stripe_keys
 from berth.ledger import Ledger
 from berth.policy.pools import EVERYWHERE
 from berth.stores import open_store
 from berth.stores.base import Store
 from tests.bench import report
-from tests.bench.callers import HOT, Done, Order
+from tests.bench.callers import HOT, Done, Order, total
 from tests.bench.contents import POOL
 from tests.bench.costs import CALLERS, PROCESSES
 from tests.bench.keeper import fill, hold, patiently
 from tests.bench.processes import BenchError, Helper, helper
 from tests.bench.stores import place
+from tests.bench.witness import document, held
 
 USUAL = ("sqlite", "redis", "redis-cluster")
 UNITS = 10_000
 _HELD = UNITS // 2
 _SEATS = "licence"
 _KINDS = {"stripes": (_SEATS, EVERYWHERE), "one document": (POOL, HOT)}
+_LAST = {"few in stripes": ("few", EVERYWHERE), "few in one document": (POOL, "few-99998")}
+_FEW = {"few in stripes": 150, "few in one document": 30}  # two stripes of them
 _HEAD = ("store", "10,000 units in", "callers", "bind p50 ms", "bind p99 ms", "binds/s", "given up")
 
 
@@ -45,17 +49,18 @@ class Cell:
     spent: float = 0.0
     busy: int = 0
 
-    def run(self, processes: Sequence[Helper], seconds: float) -> None:
+    def run(self, place: "Place", seconds: float) -> None:
+        """Each bind must be a claim in the ledger, and each of them gone once it was given back."""
         number, threads = CALLERS[self.callers]
-        order = msgspec.json.encode(Order(threads, seconds, wanted=_KINDS[self.kind])).decode()
-        for each in processes[:number]:
-            each.tell(order)
-        results = [msgspec.json.decode(each.answer(), type=Done) for each in processes[:number]]
-        self.spent += max(each.spent for each in results)
-        self.rounds.append([each for result in results for each in result.seconds])
-        if any(each.refused for each in results):
+        done = place.order(number, Order(threads, seconds, wanted=_KINDS[self.kind]))
+        place.check(self.kind, _HELD + len(done.seconds))
+        if done.refused:
             raise BenchError(f"{self.store}: units in {self.kind} were refused, though half are free")
-        self.busy += sum(each.busy for each in results)
+        place.order(number, Order(give_back=True))
+        place.check(self.kind, _HELD)
+        self.spent += done.spent
+        self.rounds.append(done.seconds)
+        self.busy += done.busy
 
     def row(self) -> dict[str, object]:
         times = sorted(each for one in self.rounds for each in one)
@@ -70,36 +75,81 @@ class Cell:
         }
 
 
+@dataclass(frozen=True)
+class Place:
+    """A store with both kinds of domain in it, and the processes that call it."""
+
+    name: str
+    store: Store
+    processes: Sequence[Helper]
+
+    def order(self, number: int, order: Order) -> Done:
+        """What so many processes did together."""
+        some = self.processes[:number]
+        for each in some:
+            each.tell(msgspec.json.encode(order).decode())
+        return total([msgspec.json.decode(each.answer(), type=Done) for each in some])
+
+    def check(self, kind: str, claims: int) -> None:
+        """Raises BenchError unless so many units are held, in no document more than there are."""
+        documents = self._documents(*{**_KINDS, **_LAST}[kind])
+        found = held(self.store, documents)
+        if found.total() != claims:
+            raise BenchError(f"{self.name}: {claims} units of {kind} should be held, and {found.total()} are")
+
+    def race(self, kind: str) -> None:
+        """All callers want all units there are of a few: so many win, and all the others are refused."""
+        pool, domain = _LAST[kind]
+        processes, threads = CALLERS[max(CALLERS)]
+        done = self.order(processes, Order(threads, wanted=(pool, domain), last=True))
+        units, callers = _FEW[kind], processes * threads
+        if (len(done.seconds), done.refused) != (units, callers):
+            raise BenchError(
+                f"{self.name}: {callers} callers wanted {units} units of {kind}, as long as there were any: "
+                f"{len(done.seconds)} were given, {done.refused} callers refused"
+            )
+        self.check(kind, units)
+        self.order(processes, Order(give_back=True))
+        self.check(kind, 0)
+
+    def _documents(self, pool: str, domain: str) -> list[str]:
+        stripes = document(self.store, domain_key(pool, domain)).get("stripes", 0)
+        return stripe_keys(pool, domain, stripes) if stripes else [domain_key(pool, domain)]
+
+
 def measure(stores: Sequence[str], rounds: int, seconds: float) -> list[dict[str, object]]:
     """A bind is a reservation and its confirmation. What a cell took it gives back when its time is over."""
     order = random.Random(0)
     with ExitStack() as stack:
-        cells = []
+        cells, places = [], []
         for store in stores:
-            processes = stack.enter_context(_callers(store))
-            cells += [(Cell(store, kind, number), processes) for kind in _KINDS for number in CALLERS]
+            places.append(stack.enter_context(_place(store)))
+            cells += [(Cell(store, kind, number), places[-1]) for kind in _KINDS for number in CALLERS]
+        for place, kind in product(places, _LAST):
+            place.race(kind)
         for number in range(rounds):
             print(f"bench: round {number + 1} of {rounds}", file=sys.stderr, flush=True)
-            for cell, processes in order.sample(cells, len(cells)):
-                cell.run(processes, seconds)
+            for cell, place in order.sample(cells, len(cells)):
+                cell.run(place, seconds)
     return [cell.row() for cell, _ in cells]
 
 
 @contextmanager
-def _callers(name: str) -> Iterator[Sequence[Helper]]:
+def _place(name: str) -> Iterator[Place]:
     print(f"bench: a ledger in {name}", file=sys.stderr, flush=True)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="berth-bench-")))
         home = stack.enter_context(place(name, folder))
-        with closing(open_store(home.url)) as store:
-            _fill(store)
-        yield [
+        store = stack.enter_context(closing(open_store(home.url)))
+        fill_seats(store)
+        processes = [
             stack.enter_context(helper("callers", home.url, 1, home.environment, "--who", str(number)))
             for number in range(PROCESSES)
         ]
+        yield Place(name, store, processes)
 
 
-def _fill(store: Store) -> None:
+def fill_seats(store: Store) -> None:
     """An open ledger in which half of the units of both kinds of domain are held."""
     fill(store, [])
     ledger, which = Ledger(store), (_SEATS, EVERYWHERE)
@@ -107,6 +157,10 @@ def _fill(store: Store) -> None:
     patiently(lambda: ledger.adopt_all([_holder(number) for number in range(_HELD)]))
     patiently(lambda: ledger.reopen(which))  # pods that run are put wherever they fell
     hold(store, {HOT: _HELD}, UNITS)
+    striped, plain = _LAST
+    few = _LAST[striped]
+    patiently(lambda: ledger.set_capacities({few: _FEW[striped]}, {few: None}, {few}))
+    hold(store, {_LAST[plain][1]: 0}, _FEW[plain])
 
 
 def _holder(number: int) -> Claim:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from itertools import count, product
 from pathlib import Path
@@ -21,17 +21,20 @@ from berth import wire
 from berth.demo.loopback import Loopback, Reply, Request
 from berth.ledger import Ledger
 from berth.stores import open_store
+from berth.stores.base import Store
 from berth.verbs import filter as filter_verb
 from berth.verbs import prioritize as prioritize_verb
 from tests.bench import __main__ as bench
-from tests.bench import report
+from tests.bench import costs, report, seats
 from tests.bench.answers import Asked, Expected, check, of_the_floor, without_its_claim
 from tests.bench.bodies import CLAIMING, PLAIN, REFUSED, Calls, node
+from tests.bench.callers import Caller, WrongError, claims
 from tests.bench.client import CallError
 from tests.bench.contents import Contents, Stock, node_names
-from tests.bench.keeper import add_pool_claim, change, fill
-from tests.bench.processes import Server
+from tests.bench.keeper import add_pool_claim, change, fill, hold
+from tests.bench.processes import BenchError, Server
 from tests.bench.rounds import FLOOR, Contender, Measured, cases, measure, usual_cases
+from tests.bench.witness import Witness, states
 
 ROOT = Path(__file__).parents[2]
 _LONG_SECONDS = 120.0
@@ -287,6 +290,59 @@ def test_every_answer_of_every_round_is_looked_at_of_every_contender(verb: str) 
     with pytest.raises(CallError, match=f"other, {verb}, 20 names: "):
         measure([case], verb, [contender], 2, 3)
     server.stop()
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Iterator[Store]:
+    with closing(open_store(f"sqlite:///{tmp_path}/ledger.db")) as store:
+        fill(store, NAMES)
+        yield store
+
+
+@pytest.mark.parametrize(
+    ("step", "found"),
+    [("reserve", "nothing"), ("confirm", "reserved, gone"), ("release", "reserved, bound")],
+)
+def test_a_cycle_that_leaves_out_a_step_is_no_figure(
+    filled: Store, monkeypatch: pytest.MonkeyPatch, step: str, found: str
+) -> None:
+    witness = Witness(filled)
+    caller, wanted = Caller(Ledger(witness), witness), claims(NAMES[:1], "one")
+    assert caller.cycle(next(wanted))
+    caller.check()
+    if step == "reserve":
+        monkeypatch.setattr(Ledger, "confirm", lambda *_: None)
+    monkeypatch.setattr(Ledger, step, lambda _, claim: claim)
+    assert caller.cycle(next(wanted))
+    with pytest.raises(WrongError, match=f"a cycle of reserved, bound, gone was {found}"):
+        caller.check()
+
+
+def test_a_commit_made_once_more_because_nobody_knew_its_outcome_is_one_step(filled: Store) -> None:
+    witness = Witness(filled)
+    ledger, claim = Ledger(witness), next(claims(NAMES[:1], "one"))
+    reserved = ledger.reserve(claim)
+    (writes,) = witness.taken()
+    assert states(claim.uid, [writes, writes]) == ["reserved"]
+    ledger.confirm(reserved)
+    assert states(claim.uid, [writes, *witness.taken(), {"epoch": b"{}"}]) == ["reserved", "bound"]
+
+
+def test_what_a_cell_leaves_behind_ends_the_bench(filled: Store) -> None:
+    hold(filled, dict.fromkeys(NAMES, 5))
+    costs.check("sqlite", filled, NAMES)
+    Ledger(filled).reserve(next(claims(NAMES[:1], "one")))
+    with pytest.raises(BenchError, match="5 units should be held in each domain, and in 1 it is not so"):
+        costs.check("sqlite", filled, NAMES)
+
+
+def test_more_winners_than_seats_end_the_bench(filled: Store) -> None:
+    seats.fill_seats(filled)
+    place = seats.Place("sqlite", filled, ())
+    place.check("stripes", 5000)
+    Ledger(filled).reserve(next(claims(["*"], "one", "licence")))
+    with pytest.raises(BenchError, match="5000 units of stripes should be held, and 5001 are"):
+        place.check("stripes", 5000)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
