@@ -1,13 +1,15 @@
 """What the ledger keeps in its store: the epoch, Pools, nodes' places, and domains with the claims on them.
 Counts are derived here from claims, each time a document is read; none is ever stored."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from berth.errors import MovedError, PausedError, StoreFailedError
 from berth.policy.pools import Pool
+from berth.policy.units import Units
 
 REBUILD = "rebuild"  # who is rebuilding the ledger; a loss changes its version, which stops a late opening
 COPY = "copy "  # begins the mark where it is a copy that fills the ledger
@@ -98,8 +100,20 @@ class Left(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     rest: float = 0.0
     kept: float = 0.0
 
+    @property
+    def until(self) -> float:
+        return max(self.rest, self.kept)
+
     def stands(self, now: float) -> bool:
-        return now < max(self.rest, self.kept)
+        return now < self.until
+
+    def only(self, wanted: Callable[[str], bool]) -> "Left | None":
+        """Return what is left without the named units that are not wanted; None if that is nothing."""
+        units = tuple(filter(wanted, self.units))
+        if len(units) == len(self.units):
+            return self
+        count = self.count - len(self.units) + len(units)
+        return replace(self, count=count, units=units) if count else None
 
     def bars(self, owners: Collection[str], now: float) -> bool:
         return now < self.rest or (now < self.kept and self.owner not in owners)
@@ -151,22 +165,43 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def empty(self) -> bool:
-        return self.capacity is None and not self.claims and not self.stripes
+        """Whether the document says nothing. What was left is remembered while its node is away."""
+        return self.capacity is None and not (self.claims or self.stripes or self.left)
+
+    @property
+    def waiting(self) -> tuple[Left, ...]:
+        """What was left, without units that are listed here no more: nobody gets those here."""
+        if self.units is None or not self.left:
+            return self.left
+        there = Units.of(self.units)
+        return tuple(left for each in self.left if (left := each.only(there.__contains__)) is not None)
+
+    def next_change(self, now: float) -> float | None:
+        """When more of what was left may be given, at the earliest; None: never by time alone."""
+        times = (time for left in self.left for time in (left.rest, left.kept) if time > now)
+        return min(times, default=None)
 
     def _barred(self, pool: str, domain: str, owners: Collection[str], now: float) -> int:
-        """Units that wait for others than these owners. Those that whom they are kept for has reserved are
-        counted as used; once it is bound, they are kept no more."""
+        """Units that wait for others than these owners, and that no pod holds.
+
+        Where units have no names, those that whom they are kept for has reserved are counted as used; once
+        it is bound, they are kept no more.
+        """
+        barring = [left for left in self.waiting if left.bars(owners, now)]
+        named = self.units is not None
         waiting: dict[str, int] = {}
-        for left in self.left:
-            if left.bars(owners, now):
-                owner = left.owner if left.rest <= now else ""
-                waiting[owner] = waiting.get(owner, 0) + left.count
+        for left in barring:
+            owner = left.owner if left.rest <= now else ""
+            count = left.count - len(left.units) if named else left.count
+            waiting[owner] = waiting.get(owner, 0) + count
         if waiting.keys() - {""}:
             for claim, each in self._holdings(pool, domain):
                 for owner in {claim.label, claim.owner} & waiting.keys() - {""}:
                     if claim.state == "reserved":
-                        waiting[owner] = max(0, waiting[owner] - each.count)
-        return sum(waiting.values())
+                        count = each.count - len(each.units) if named else each.count
+                        waiting[owner] = max(0, waiting[owner] - count)
+        names = {unit for left in barring for unit in left.units} if named else set()
+        return sum(waiting.values()) + (len(names - self.held(pool, domain)) if names else 0)
 
     def _holdings(self, pool: str, domain: str) -> Iterator[tuple[Claim, Holding]]:
         for claim in self.claims.values():

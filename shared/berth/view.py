@@ -1,7 +1,6 @@
 """All that the ledger holds, as far as its store's `changes` have told, and what is free by that.
 It may lag behind the store, so it advises (filter, scores, where a pod's claims are); reserve decides."""
 
-import heapq
 from collections.abc import Collection, Iterable, Mapping
 
 from berth.documents import (
@@ -24,6 +23,7 @@ from berth.documents import (
     is_bound,
     stripe,
 )
+from berth.due import Due
 from berth.index import ClaimIndex, Index
 from berth.policy.free import Free, Share
 from berth.policy.pools import Pool, by_resource
@@ -55,7 +55,7 @@ class View:
         self._claims = ClaimIndex()
         self._kept = Index()  # by the owner for whom units are kept there
         self._rooms: dict[tuple[str, str], int] = {}
-        self._due: list[tuple[float, str, str]] = []
+        self._due = Due()  # when what is free of a document changes by itself
 
     @property
     def open(self) -> bool:
@@ -88,8 +88,7 @@ class View:
     def refresh(self, now: float) -> None:
         """Units that were left and have rested, or been kept, long enough are free; one thread, as above."""
         over: dict[str, set[str]] = {}
-        while self._due and self._due[0][0] <= now:
-            _, pool, name = heapq.heappop(self._due)
+        for pool, name in self._due.take(now):
             over.setdefault(pool, set()).add(name)
         for pool, names in over.items():
             self._recount(pool, names, now)
@@ -181,8 +180,9 @@ class View:
         """Where units are kept for these owners that they may have now, as (pool, domain)."""
         found = []
         for key in sorted({key for owner in owners for key in self._kept.of(owner)}):
-            left = self.at(key).left
-            if any(each.owner in owners and each.rest <= now < each.kept for each in left):
+            domain = self.at(key)
+            there = domain.waiting if domain.capacity is not None else ()
+            if any(each.owner in owners and each.rest <= now < each.kept for each in there):
                 pool, name = domain_of(key)
                 found.append((pool, name.partition("#")[0]))
         return found
@@ -214,10 +214,6 @@ class View:
         before = _left(self._now(pool, changed), pool)
         domains = {**self.domains.get(pool, {}), **changed}
         for name, domain in changed.items():
-            for left in domain.left:
-                heapq.heappush(self._due, (max(left.rest, left.kept), pool, name))
-                if left.rest < left.kept and now < left.rest:
-                    heapq.heappush(self._due, (left.rest, pool, name))
             if domain.empty:
                 del domains[name]
         self.domains = {**self.domains, pool: domains}
@@ -228,7 +224,9 @@ class View:
     def _recount(self, pool: str, names: Iterable[str], now: float) -> None:
         documents = self.domains[pool]
         for name in names:
-            self._rooms[(pool, name)] = documents.get(name, _EMPTY).room(pool, name, (), now)
+            domain = documents.get(name, _EMPTY)
+            self._rooms[(pool, name)] = domain.room(pool, name, (), now)
+            self._due.set((pool, name), domain.next_change(now))
         shares = {place: self._share(pool, place) for place in {name.partition("#")[0] for name in names}}
         ordinary = {name: share for name, share in shares.items() if name.endswith(ORDINARY)}
         bounds = {name: share for name, share in shares.items() if is_bound(name) and name not in ordinary}
