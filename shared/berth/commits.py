@@ -130,7 +130,7 @@ def too_busy() -> ContentionError:
 
 
 def _body(written: Domain | bytes | None) -> bytes | None:
-    """A domain that has neither capacity nor claims is gone."""
+    """A domain that says nothing is gone."""
     if isinstance(written, Domain):
         return None if written.empty else encode(written)
     return written

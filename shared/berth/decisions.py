@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from berth import retained
 from berth.documents import ORDINARY, POOL_CLAIM, Claim, Domain, Holding, Left, domain_key
 from berth.errors import BerthError, OtherClusterError, RefusedError
 from berth.policy.units import MOST, Units
@@ -143,7 +144,10 @@ def _after(claim: Claim, holding: Holding, domain: Domain, how: Freeing) -> Doma
     if holding.domain.startswith(POOL_CLAIM):
         return _remembering(claim, holding, domain)
     left = None if how.leave is None or holding.bound else how.leave(claim, holding)
-    return replace(domain, left=standing if left is None else (*standing, left))
+    if left is not None:
+        # What an earlier pod left of the same unit is over: this one had it since.
+        standing = (*retained.without(standing, left.units), left)
+    return replace(domain, left=standing)
 
 
 def _remembering(claim: Claim, holding: Holding, domain: Domain) -> Domain:

@@ -6,10 +6,11 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from berth import sizes
+from berth import retained, sizes
 from berth.commits import NO_FENCE, Commits, Fence, Writes
 from berth.decisions import Capacity, CapacityChange, Domains
 from berth.documents import (
@@ -17,11 +18,13 @@ from berth.documents import (
     REBUILD,
     Domain,
     Epoch,
+    Left,
     Places,
     Wants,
     decode_domain,
     decode_epoch,
     domain_key,
+    domain_of,
     encode,
     node_key,
     pool_key,
@@ -36,6 +39,9 @@ from berth.view import View
 
 Which = tuple[str, str]
 """A pool and a domain."""
+
+Moving = Mapping[str, Left]
+NOTHING_MOVES: Moving = MappingProxyType({})
 
 
 class Keeper:
@@ -179,7 +185,30 @@ class Keeper:
     ) -> None:
         """The changes made, without names that another domain lists or that a pod holds there."""
         free = sizes.not_elsewhere(changes, {each.pool: documents for each in changes})
-        done.extend(self._resize([each for each in free if each.before != each.after], stripes, fence))
+        moving = retained.unlisted(documents.values())
+        done.extend(
+            self._resize([each for each in free if each.before != each.after], stripes, fence, moving)
+        )
+
+    def bound_retention(self) -> None:
+        """Write down that nothing rests, or is kept, for longer from now than its Pool says; documents that
+        told of nothing else go when it is over.
+
+        A wrong clock's times, and those of a Pool that said more, would stand for days. Who only reads them
+        can't bound them: at each moment it would be as long again (docs/decisions/0029).
+        """
+        view, now = self.view(), self._clock()
+        wrong = [
+            domain_key(pool, name)
+            for pool, domains in view.domains.items()
+            for name, domain in domains.items()
+            if domain.left and retained.bounded(domain, view.pools.get(pool), now) is not domain
+        ]
+        gone: set[Which] = set()
+        for batch in self._store.batches(wrong):
+            gone |= self._commits.run(batch, partial(_believed, view.pools, now))
+        for pool, domain in sorted({(pool, name.partition("#")[0]) for pool, name in gone if "#" in name}):
+            self.reopen((pool, domain))
 
     def prepare(self, wanted: Mapping[Which, Capacity]) -> None:
         """Make the stripes of domains that are to have these capacities, but give them none yet: so that
@@ -229,20 +258,24 @@ class Keeper:
         return {key: decode_domain(found[key].body if key in found else None) for key in keys}
 
     def _resize(
-        self, changes: Collection[CapacityChange], stripes: Collection[Which], fence: Fence = NO_FENCE
+        self,
+        changes: Collection[CapacityChange],
+        stripes: Collection[Which],
+        fence: Fence = NO_FENCE,
+        moving: Moving = NOTHING_MOVES,
     ) -> Iterator[CapacityChange]:
-        """Each change that is made, once it is."""
+        """Each change that is made, once it is. `moving` are units that rest and that another domain had."""
         if not changes:
             return
         view = self.view()
         whole = {each.which for each in changes if each.which in stripes or view.at(each.key).stripes}
-        yield from (each for each in changes if each.which in whole and self._cut(each, fence))
+        yield from (each for each in changes if each.which in whole and self._cut(each, fence, moving))
         plain = {each.key: each for each in changes if each.which not in whole}
         for batch in self._store.batches(plain):
             some = {key: plain[key] for key in batch}
-            yield from self._commits.run(some, partial(_resized, some), fence)
+            yield from self._commits.run(some, partial(_resized, some, moving), fence)
 
-    def _cut(self, change: CapacityChange, fence: Fence = NO_FENCE) -> bool:
+    def _cut(self, change: CapacityChange, fence: Fence = NO_FENCE, moving: Moving = NOTHING_MOVES) -> bool:
         """Resize one domain that is in stripes; whether it still had the capacity that the change is from."""
         key = change.key
         head = self._read([key])[key]
@@ -254,19 +287,31 @@ class Keeper:
             if head.size != change.before or head.stripes > count:
                 return False, {}
             if head.claims:  # from when it was small, or of another scope: it stays whole until they are gone
-                return True, {key: sizes.plain(head, change.after)}
+                return True, {key: retained.carried(sizes.plain(head, change.after), head, moving)}
             stripes = [domains[each] for each in keys[: head.stripes]]
-            changed = sizes.cut(change.pool, change.domain, head, stripes, change.after)
+            changed = sizes.cut(change.pool, change.domain, head, stripes, change.after, moving)
             return True, {domain_key(change.pool, name): domain for name, domain in changed.items()}
 
         return self._commits.run([key, *keys], decide, fence)
 
 
-def _resized(wanted: Mapping[str, CapacityChange], domains: Domains) -> tuple[list[CapacityChange], Domains]:
+def _resized(
+    wanted: Mapping[str, CapacityChange], moving: Moving, domains: Domains
+) -> tuple[list[CapacityChange], Domains]:
     """Those of the wanted changes (by key) whose domain still has the capacity they start from."""
     changes = {key: each for key, each in wanted.items() if domains[key].size == each.before}
     resized = {key: sizes.plain(domains[key], each.after) for key, each in changes.items()}
-    return list(changes.values()), resized
+    carried = {key: retained.carried(each, domains[key], moving) for key, each in resized.items()}
+    return list(changes.values()), carried
+
+
+def _believed(pools: Mapping[str, Pool], now: float, domains: Domains) -> tuple[set[Which], Domains]:
+    """Nothing rests or is kept for longer than its Pool says; the domains that say nothing then."""
+    believed = {
+        key: retained.bounded(each, pools.get(domain_of(key)[0]), now) for key, each in domains.items()
+    }
+    changed = {key: each for key, each in believed.items() if each is not domains[key]}
+    return {domain_of(key) for key, each in changed.items() if each.empty}, changed
 
 
 def _placed(

@@ -250,10 +250,14 @@ class Ledger(Keeper):
 
     def _reopen(self, freed: Iterable[Holding]) -> None:
         view, parts = self._follower.last, [each for each in freed if each.place != each.domain]
-        closed = {each for each in parts if view.at(domain_key(each.pool, each.place)).closed}
+        heads = {each: view.at(domain_key(each.pool, each.place)) for each in parts}
+        # A head that is closed, or that has no share any more and goes with its last claim.
+        over = {
+            each for each, head in heads.items() if head.closed or (head.stripes and head.capacity is None)
+        }
         # Room that no unit is for: the pod held one that is listed no more. It is another stripe's now.
         more = {each for each in parts if sizes.beside(view.at(each.key), each)}
-        for which in sorted({(each.pool, each.place) for each in closed | more}):
+        for which in sorted({(each.pool, each.place) for each in over | more}):
             self.reopen(which)
 
 

@@ -104,9 +104,12 @@ def anyhow(claim: Claim, at: At, asker: Asker) -> tuple[Holding, ...]:
 
 
 def require_whole(holdings: Iterable[Holding], at: At) -> None:
-    """Raise CrowdedError where a domain is meant that has stripes now: claims stand in those."""
-    if any(at(each.key).stripes for each in holdings):
-        raise CrowdedError("a domain is in stripes now")
+    """Raise CrowdedError where a domain is meant that has stripes now, since claims stand in those; and where
+    a stripe is meant of a domain that has none any more."""
+    for each in holdings:
+        stripes = at(domain_key(each.pool, each.place)).stripes
+        if bool(stripes) != (each.place != each.domain):
+            raise CrowdedError("a domain is in stripes now, or no more")
 
 
 def keys(holdings: Iterable[Holding]) -> set[str]:

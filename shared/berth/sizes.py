@@ -2,14 +2,18 @@
 Capacities never move claims: what pods hold stays in the document where it is."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from berth import retained
 from berth.decisions import Capacity, CapacityChange, amount
-from berth.documents import Domain, Holding, stripe
+from berth.documents import Domain, Holding, Left, stripe
 from berth.policy.units import Units
 from berth.room import MOST_STRIPES, STRIPE
+
+_NOTHING: Mapping[str, Left] = MappingProxyType({})
 
 
 class Part(NamedTuple):
@@ -19,6 +23,11 @@ class Part(NamedTuple):
     used: int
     held: Units
     units: Units | None = None
+
+    @property
+    def resting(self) -> int:
+        """Units that pods have left here and that may still wait for somebody."""
+        return sum(left.count for left in self.domain.waiting)
 
     @property
     def most(self) -> int | None:
@@ -97,12 +106,17 @@ def _without(change: CapacityChange, listed: Units, held: Mapping[str, str]) -> 
 
 
 def cut(
-    pool: str, name: str, head: Domain, stripes: Sequence[Domain], capacity: Capacity
+    pool: str,
+    name: str,
+    head: Domain,
+    stripes: Sequence[Domain],
+    capacity: Capacity,
+    elsewhere: Mapping[str, Left] = _NOTHING,
 ) -> dict[str, Domain]:
     """The head and stripes, by their names, that change when the domain gets this capacity.
 
     What pods use is never cut off: while they use more than there is, the head is closed, and the stripes
-    keep what they have.
+    keep what they have. `elsewhere` is what other domains tell of units that they list no more.
     """
     if capacity is None:
         return _withdrawn(name, head, stripes)
@@ -119,13 +133,16 @@ def cut(
     for number, (part, size) in enumerate(zip(parts, sizes, strict=True)):
         units = part.units.entries() if named and part.units is not None else None
         new[stripe(name, number)] = replace(part.domain, capacity=size, units=units)
+    moving = retained.unlisted(new.values(), elsewhere)
+    for number, each in enumerate(before):
+        new[stripe(name, number)] = retained.carried(new[stripe(name, number)], each, moving)
     old = {name: head, **{stripe(name, number): each for number, each in enumerate(stripes)}}
     return {each: domain for each, domain in new.items() if old.get(each) != domain}
 
 
 def _withdrawn(name: str, head: Domain, stripes: Sequence[Domain]) -> dict[str, Domain]:
-    """No share of the pool any more. The head goes with its last claim."""
-    count = len(stripes) if any(each.claims for each in stripes) else 0
+    """No share of the pool any more. The head goes with its last claim, and when nothing rests there."""
+    count = len(stripes) if any(each.claims or each.left for each in stripes) else 0
     changed = {stripe(name, number): plain(each, None) for number, each in enumerate(stripes)}
     return {name: replace(plain(head, None), closed=False, stripes=count), **changed}
 
@@ -160,13 +177,17 @@ def _shared_out(parts: Sequence[Part], free: int) -> list[int]:
     most = [max(0, size - part.used) if part.most is None else part.most for part in parts]
     had = [max(0, (part.domain.capacity or 0) - part.used) for part in parts]
     now = [min(pair) for pair in zip(most, had, strict=True)]
+    resting = [part.resting for part in parts]
     while (over := sum(now) - free) > 0:
-        largest = max(range(len(now)), key=now.__getitem__)
-        now[largest] -= min(over, max(1, now[largest] // 2))
+        # Units that rest are taken last: they would rest no more where their stripe has no room for them.
+        spare = [max(0, units - left) for units, left in zip(now, resting, strict=True)]
+        largest = max(range(len(now)), key=lambda number: (spare[number], now[number]))
+        now[largest] -= min(over, max(1, (spare[largest] or now[largest]) // 2))
     short = free - sum(now)
-    for number in reversed(range(len(now))):
-        more = min(short, most[number] - now[number])
-        now[number] += more
-        short -= more
+    for wanted in (resting, most):
+        for number in reversed(range(len(now))):
+            more = max(0, min(short, min(wanted[number], most[number]) - now[number]))
+            now[number] += more
+            short -= more
     now[-1] += short
     return [part.used + more for part, more in zip(parts, now, strict=True)]

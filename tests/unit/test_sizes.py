@@ -7,10 +7,11 @@ from unittest import mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from berth import sizes
 from berth.decisions import Capacity, CapacityChange
-from berth.documents import Claim, Domain, Holding, stripe
+from berth.documents import Claim, Domain, Holding, Left, stripe
 from berth.policy.units import Units
 
 NAMES = [f"u{number}" for number in range(12)]
@@ -110,6 +111,36 @@ def test_the_stripes_parts_are_the_capacity_and_never_less_than_what_is_used(
         documents = filled(documents, wishes)
         check(documents, capacity)
         documents = emptied(documents, gone)
+
+
+@given(STEPS, st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5)), max_size=4))
+def test_units_that_rest_have_room_in_their_stripes_as_long_as_there_is_any(
+    steps: list[tuple[int, list[int], int]], left: list[tuple[int, int]]
+) -> None:
+    """What is free of all stripes together is what is neither used nor at rest."""
+    documents: Documents = {"d": Domain()}
+    resting = 0
+    for capacity, wishes, gone in steps:
+        documents = cut(documents, capacity)
+        if not resting and not documents["d"].closed:
+            documents, resting = at_rest(documents, left)
+        if not documents["d"].closed:
+            free = sum(each.room("p", name, now=1.0) for name, each in of(documents).items())
+            assert free == max(0, capacity - used(documents) - resting)
+        documents = filled(documents, wishes)
+        documents = emptied(documents, gone)
+
+
+def at_rest(documents: Documents, left: list[tuple[int, int]]) -> tuple[Documents, int]:
+    """Some of what is free rests in these stripes."""
+    found, resting = dict(documents), 0
+    for which, units in left:
+        name = stripe("d", which % found["d"].stripes)
+        units = min(units, found[name].room("p", name, now=1.0))
+        if units:
+            found[name] = replace(found[name], left=(*found[name].left, Left(units, rest=9.0)))
+            resting += units
+    return found, resting
 
 
 @given(LISTS)

@@ -139,6 +139,7 @@ def _pools(ledger: Ledger, cluster: Cluster, settings: Settings, now: float) -> 
     adopt(ledger, cluster, cluster.pods(), Terms(pools, stock.by_pool(), view), now)
     changes = take_stock(ledger, pools, cluster.nodes)
     ledger.apply_pools(pools)
+    ledger.bound_retention()
     freed = take_external(ledger, pools, now)
     _warn(publish_native(ledger, cluster, nodes))
     news = [name for name in pools if before.get(name) != pools[name]]

@@ -88,6 +88,7 @@ class Reconcile:
         # Only now: what running pods hold of a new Pool is in the ledger before its capacity is.
         nodes = self._stock(report, pools)
         report.pools = self._ledger.apply_pools(pools)
+        self._ledger.bound_retention()
         report.problems += publish_native(self._ledger, self._cluster, nodes)
         take_external(self._ledger, pools, self._clock())
         if mark is not None:
@@ -179,7 +180,8 @@ class Reconcile:
             report.released += bool(freed)
         elif pod.spec.node_name:
             report.settled += self._agree(claim, pod, terms)
-        elif claim.state == "bound" or self._clock() - claim.since > BIND_SECONDS:
+        elif claim.state == "bound" or abs(self._clock() - claim.since) > BIND_SECONDS:
+            # Also one that is stamped later than now: a wrong clock must not keep it for as long.
             settle(self._ledger, self._cluster, claim, self._clock(), _FENCE_SECONDS)
             report.settled += 1
 

@@ -94,6 +94,9 @@ class Kept:
         held = (each for found in self.holdings.values() for every in found.values() for each in every)
         return any(each.pool in named and not each.bound and len(each.units) < each.count for each in held)
 
+    def named(self, where: pools.Domain) -> bool:
+        return any(part.units is not None for part in self.wholes.get(where, {}).values())
+
     def listed(self, where: pools.Domain) -> set[str]:
         """Names of units that may be given there."""
         parts = self.wholes.get(where, {})

@@ -52,13 +52,23 @@ class Lefts:
             for uid in has.keys() - had.keys():
                 self._take(where, uid, has[uid], now)
 
-    def barred(self, where: Domain, uid: str, now: float, *, sure: bool) -> tuple[int, set[str]]:
-        """How many units, and which, the pod can't have; only those that are `sure`, or all that may be."""
-        owner = self._owner(where, uid)
-        bars = [
-            left for left in self.found.get(where, []) if (left.sure or not sure) and left.bars(owner, now)
-        ]
-        return sum(left.count for left in bars), set().union(*(left.units for left in bars))
+    def barred(
+        self, where: Domain, uid: str, now: float, ledger: Kept, *, sure: bool
+    ) -> tuple[int, set[str]]:
+        """How many units, and which, the pod can't have; only those that are `sure`, or all that may be.
+
+        A unit with a name rests where it is listed now, and nowhere once it is listed no more.
+        """
+        owner, named = self._owner(where, uid), ledger.named(where)
+        count, units = 0, set[str]()
+        for domain, found in self.found.items():
+            bars = [left for left in found if (left.sure or not sure) and left.bars(owner, now)]
+            if domain == where:
+                count += sum(left.count - (len(left.units) if named else 0) for left in bars)
+            if domain[0] == where[0]:
+                units |= {unit for left in bars for unit in left.units}
+        units &= ledger.listed(where) if named else set()
+        return count + len(units), units
 
     def _owner(self, where: Domain, uid: str) -> str:
         sticky = self.pools.get(where[0], {}).get("sticky")

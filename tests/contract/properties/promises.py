@@ -94,7 +94,7 @@ class Promises:
             most, used = self._model.most.get(where, 0), after.used(where)
             self.keep(1, not given or used <= most, f"{used} of {most} units of {where} are claimed")
             for uid in given:
-                barred, units = self._lefts.barred(where, uid, self._time(), sure=True)
+                barred, units = self._lefts.barred(where, uid, self._time(), after, sure=True)
                 self.keep(1, used + barred <= most, f"{uid} has units of {where} that rest or are kept")
                 early = units & {unit for each in held[uid] for unit in each.units}
                 self.keep(1, not early, f"{uid} has {early} of {where}, which rest or are kept")

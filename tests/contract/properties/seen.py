@@ -20,7 +20,7 @@ class Seen:
     filters: bool = True
 
     def share(self, where: Domain) -> tuple[int, int] | None:
-        barred, _ = self.lefts.barred(where, self.uid, self.now, sure=self.sure)
+        barred, _ = self.lefts.barred(where, self.uid, self.now, self.ledger, sure=self.sure)
         found = self.ledger.share(where, self.uid, barred, filters=self.filters)
         if found is None and where[1] == LIMITED:
             limit = self.model.pools[where[0]]["limits"]["*"]
@@ -46,7 +46,7 @@ class Seen:
         head = self.ledger.head(CLAIMED)
         if head is None or head.wants is None or where[1][0] in "@!" or where[1][-1] == ORDINARY:
             return True
-        _, barred = self.lefts.barred(where, self.uid, self.now, sure=self.sure)
+        _, barred = self.lefts.barred(where, self.uid, self.now, self.ledger, sure=self.sure)
         others = self.ledger.units(where, self.uid) | barred
         return set(head.wants.units) <= self.ledger.listed(where) - others
 
