@@ -15,7 +15,7 @@ from berth.policy.pool_spec import Capacity
 from berth.policy.pools import Pool, PoolSpec
 from berth.steps.native import publish_native
 from berth.stores.sqlite import SqliteStore
-from tests.support.ledgers import ledger_on, resize
+from tests.support.ledgers import claim, ledger_on, resize
 
 K80, OLD = "native.berth.dev/k80", "native.berth.dev/old"
 NAMED = Pool("gpu", "native.berth.dev/gpu", PoolSpec(units={"n1": ("a", "b", "c")}, preemption="Native"))
@@ -103,6 +103,46 @@ def test_what_no_pool_has_any_more_is_removed_from_its_nodes(ledger: Ledger) -> 
     }
     ledger.apply_pools({})
     assert published(ledger, node("n2", {K80: "1k"})) == {"n2": {K80: None}}
+
+
+def held_on(ledger: Ledger, node: str, *uids: str, pool: str = "k80") -> None:
+    for uid in uids:
+        ledger.adopt(claim(uid, node, **{pool: 1}))
+
+
+def test_a_capacity_that_is_lowered_below_use_is_published_as_what_the_pods_hold(ledger: Ledger) -> None:
+    held_on(ledger, "n2", "a", "b", "c", "d")
+    resize(ledger, {("k80", "n2"): 2})
+    assert published(ledger, node("n2", {K80: "1k"})) == {"n2": {K80: "4"}}
+    ledger.release("a")
+    assert published(ledger, node("n2", {K80: "4"})) == {"n2": {K80: "3"}}
+    for uid in ("b", "c"):
+        ledger.release(uid)
+    assert published(ledger, node("n2", {K80: "3"})) == {"n2": {K80: "2"}}
+
+
+def test_a_reservation_that_may_be_bound_counts_and_a_lost_claim_does_not(ledger: Ledger) -> None:
+    held_on(ledger, "n1", "a", "b")
+    keep = {"uid": "b", "keep": ["k80"], "keep_as": "lost"}
+    ledger.release(**keep)  # type: ignore[arg-type]
+    resize(ledger, {("k80", "n1"): 3})
+    reserving = ledger_on(ledger._store, while_closed=True)
+    reserving.reserve(claim("c", "n1", k80=1))
+    resize(ledger, {("k80", "n1"): 1})
+    assert published(ledger, node("n1", None))["n1"][K80] == "2"
+
+
+@pytest.mark.parametrize("gone", ["the node's share", "the Pool"])
+def test_what_pods_hold_of_what_is_there_no_more_stays_published(ledger: Ledger, gone: str) -> None:
+    held_on(ledger, "n2", "a", "b")
+    resize(ledger, {("k80", "n2"): None})
+    if gone == "the Pool":
+        ledger.apply_pools({})
+    assert published(ledger, node("n2", {K80: "1k"})) == {"n2": {K80: "2"}}
+    assert published(ledger, node("n2", {K80: "2"})) == {}
+    for uid in ("a", "b"):
+        ledger.release(uid)
+    assert published(ledger, node("n2", {K80: "2"})) == {"n2": {K80: None}}
 
 
 def test_a_refusal_is_a_problem_and_keeps_no_other_node_from_its_own(ledger: Ledger) -> None:

@@ -1,11 +1,12 @@
-"""Nodes' status tells kube-scheduler the capacity of Pools with preemption Native (docs/decisions/0016).
-Their group of resources is Berth's: what else stands there is removed."""
+"""Nodes' status tells kube-scheduler the capacity of Pools with preemption Native (docs/decisions/0016, 0028),
+and no less than pods hold of it. Their group of resources is Berth's: what else stands there is removed."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from berth.cluster import Cluster
 from berth.decisions import amount
+from berth.documents import domain_key
 from berth.errors import ClusterRefusedError
 from berth.ledger import Ledger
 from berth.objects import Node, Quantity
@@ -45,10 +46,13 @@ def _written(cluster: Cluster, name: str, change: Mapping[str, str | None]) -> s
     return None
 
 
-def _change(view: View, pools: Iterable[Pool], node: Node) -> dict[str, str | None]:
+def _change(view: View, pools: Collection[Pool], node: Node) -> dict[str, str | None]:
     """What the node's status should say of these Pools and does not."""
-    wanted = _wanted(view, pools, node.metadata.name)
     there = [_shown(each) for each in (node.status.capacity, node.status.allocatable)]
+    wanted = {
+        **_gone(view, node.metadata.name, {*there[0], *there[1]}),
+        **_wanted(view, pools, node.metadata.name),
+    }
     named = {*wanted, *there[0], *there[1]}
     return {
         name: str(wanted[name]) if name in wanted else None
@@ -58,8 +62,28 @@ def _change(view: View, pools: Iterable[Pool], node: Node) -> dict[str, str | No
 
 
 def _wanted(view: View, pools: Iterable[Pool], node: str) -> _Amounts:
-    sizes = {pool.resource: view.capacity(pool.name, node) for pool in pools}
-    return {resource: amount(size) for resource, size in sizes.items() if size is not None}
+    """The capacity of these Pools, and no less than what pods of the node hold.
+
+    A kubelet that starts again admits its pods anew, and rejects those that its node has no room for."""
+    found = {}
+    for pool in pools:
+        size, held = view.capacity(pool.name, node), _held(view, pool.name, node)
+        if size is not None or held:
+            found[pool.resource] = max(held, 0 if size is None else amount(size))
+    return found
+
+
+def _gone(view: View, node: str, resources: Iterable[str]) -> _Amounts:
+    """What pods of the node hold of Pools that have such a resource no more, where it has the Pool's name."""
+    amounts = {name: _held(view, name.removeprefix(f"{NATIVE}/"), node) for name in resources}
+    return {name: held for name, held in amounts.items() if held}
+
+
+def _held(view: View, pool: str, node: str) -> int:
+    """Units that pods of the node hold, or are about to. No kubelet admits the pod of a lost claim: it is gone."""
+    claims = view.at(domain_key(pool, node)).claims.values()
+    holdings = (each for claim in claims if claim.state != "lost" for each in claim.holdings)
+    return sum(each.count for each in holdings if (each.pool, each.domain) == (pool, node))
 
 
 def _shown(status: Mapping[str, Quantity] | None) -> _Amounts:
