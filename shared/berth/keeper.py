@@ -3,7 +3,7 @@ It frees nothing and asks no API server: what is so in the cluster is the caller
 
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from types import MappingProxyType
@@ -15,6 +15,7 @@ from berth.commits import NO_FENCE, Commits, Fence, Writes
 from berth.decisions import Capacity, CapacityChange, Domains
 from berth.documents import (
     CLUSTER,
+    NAMESPACE,
     REBUILD,
     Domain,
     Epoch,
@@ -210,6 +211,30 @@ class Keeper:
         for pool, domain in sorted({(pool, name.partition("#")[0]) for pool, name in gone if "#" in name}):
             self.reopen((pool, domain))
 
+    def drop_limits(self, namespaces: Collection[str]) -> None:
+        """Remove the limits of all namespaces but these, where nobody holds anything; reserve makes one anew
+        when the namespace's next pod comes."""
+        view = self.view()
+        limits = [
+            (pool, name)
+            for pool, domains in view.domains.items()
+            for name in domains
+            if name.startswith(NAMESPACE) and "#" not in name
+        ]
+        unused = [
+            (pool, name)
+            for pool, name in limits
+            if name.removeprefix(NAMESPACE) not in namespaces
+            and not any(part.claims for part in view.parts(pool, name).values())
+        ]
+        plain = [domain_key(*each) for each in unused if not view.at(domain_key(*each)).stripes]
+        for batch in self._store.batches(plain):
+            self._commits.run(batch, _unused)
+        for which in unused:
+            if stripes := view.at(domain_key(*which)).stripes:
+                keys = [domain_key(*which), *stripe_keys(*which, stripes)]
+                self._commits.run(keys, partial(_unused_whole, which, keys))
+
     def prepare(self, wanted: Mapping[Which, Capacity]) -> None:
         """Make the stripes of domains that are to have these capacities, but give them none yet: so that
         pods can be adopted there before anything is given out."""
@@ -312,6 +337,21 @@ def _believed(pools: Mapping[str, Pool], now: float, domains: Domains) -> tuple[
     }
     changed = {key: each for key, each in believed.items() if each is not domains[key]}
     return {domain_of(key) for key, each in changed.items() if each.empty}, changed
+
+
+def _unused(domains: Domains) -> tuple[None, Domains]:
+    """Those of the domains that have no claims have no capacity any more."""
+    unused = {key: each for key, each in domains.items() if not each.claims and not each.stripes}
+    return None, {key: sizes.plain(each, None) for key, each in unused.items()}
+
+
+def _unused_whole(which: Which, keys: Sequence[str], domains: Domains) -> tuple[None, Domains]:
+    """The same of one domain, whose documents are its head and stripes."""
+    head, *stripes = (domains[key] for key in keys)
+    if head.stripes != len(stripes) or any(each.claims for each in stripes):
+        return None, {}
+    changed = sizes.cut(*which, head, stripes, None)
+    return None, {domain_key(which[0], name): each for name, each in changed.items()}
 
 
 def _placed(

@@ -15,7 +15,7 @@ from berth.documents import NAMESPACE, Claim, Holding, Left, domain_key, stripe_
 from berth.errors import RefusedError
 from berth.keeper import Keeper
 from berth.policy import fit
-from berth.room import STRIPE, Asker, At, CrowdedError
+from berth.room import STRIPE, Asker, At, CrowdedError, Short
 from berth.view import View
 
 
@@ -34,18 +34,19 @@ class Ledger(Keeper):
         other = next((claim for claim in mine if claim.node != wanted.node), None)
         if other is not None:
             raise ElsewhereError(other) if after is None else SupersededError(wanted)
-        self._make_limits(wanted, view)
         asker, until = self._asker(wanted), self._patience()
         same = next((claim.holdings for claim in mine if claim.logical() == wanted.logical()), None)
         at: At = view.at
         for look in count():
+            self._make_limits(wanted, view, at)
             holdings, short = (same, []) if same is not None else room.plan(wanted, at, asker)
-            if short and look:
-                raise RefusedError("; ".join(each.text() for each in short))
             decide = partial(self._reserved, wanted, holdings, after, view, asker)
             try:
                 if not short:
                     return self._commits.run(room.keys(holdings), decide)
+                _require_limits(short, view)
+                if look:
+                    raise RefusedError("; ".join(each.text() for each in short))
             except CrowdedError as error:
                 if self._monotonic() >= until:
                     raise too_busy() from error
@@ -83,6 +84,7 @@ class Ledger(Keeper):
         if suspended:
             raise RefusedError("; ".join(map(fit.suspended, suspended)))
         taken, short = room.taken(holdings, domains.__getitem__, asker)
+        _require_limits(short, view)
         decisions.refuse(short)
         return taken
 
@@ -222,17 +224,13 @@ class Ledger(Keeper):
     def _patience(self) -> float:
         return self._monotonic() + PATIENCE_SECONDS
 
-    def _make_limits(self, wanted: Claim, view: View) -> None:
+    def _make_limits(self, wanted: Claim, view: View, at: At) -> None:
         """A namespace's limit becomes a document when its first pod comes."""
         for each in wanted.holdings:
-            pool = view.pools.get(each.pool)
-            if (
-                pool is None
-                or not each.domain.startswith(NAMESPACE)
-                or view.at(each.key).capacity is not None
-            ):
+            limit = _limit(each, view)
+            if limit is None or at(each.key).capacity is not None:
                 continue
-            limit, which = pool.limit(each.domain[1:]), (each.pool, each.domain)
+            which = (each.pool, each.domain)
             self.set_capacities({which: limit}, {which: None}, {which} if (limit or 0) > STRIPE else ())
 
     def _leave(self, view: View, claim: Claim, holding: Holding) -> Left | None:
@@ -264,6 +262,20 @@ class Ledger(Keeper):
 def _suspended(holding: Holding, view: View) -> bool:
     pool = view.pools.get(holding.pool)
     return pool is not None and not holding.bound and pool.suspends(holding.place)
+
+
+def _limit(holding: Holding, view: View) -> int | None:
+    """The namespace's limit that the holding is of; None if it is of none."""
+    pool = view.pools.get(holding.pool)
+    if pool is None or not holding.domain.startswith(NAMESPACE):
+        return None
+    return pool.limit(holding.domain.removeprefix(NAMESPACE))
+
+
+def _require_limits(short: Iterable[Short], view: View) -> None:
+    """Raise CrowdedError where a limit's document is missing: reconcile removed it when nobody held any."""
+    if any(each.capacity is None and _limit(each.holding, view) is not None for each in short):
+        raise CrowdedError("a namespace's limit is to be made first")
 
 
 def _whole(claim: Claim) -> Claim:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from berth.documents import DOMAIN
 from tests.support.ledgers import ledger_on
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, mended, pools_staged
@@ -75,6 +76,56 @@ def test_a_large_limit_counts_every_pod_also_the_first_and_those_that_were_adopt
     stage.gone(first)
     assert stage.bind(second) == ""
     stage.check_well()
+
+
+def limits(stage: PoolsStage) -> set[str]:
+    """Keys of limits' documents."""
+    keys = stage.store.changes(None).documents
+    return {key.removeprefix(DOMAIN) for key in keys if key.startswith(DOMAIN) and "/@" in key}
+
+
+@CHEAP
+def test_nothing_is_left_of_namespaces_that_are_gone(stage: PoolsStage) -> None:
+    """Whose pods wait or run keeps its limit, and it is made anew for who comes again."""
+    for number in range(12):
+        stage.gone(stage.bound_pod(ip=1, namespace=f"team-{number}"))
+    stage.gone(stage.bound_pod(seat=200, namespace="team-a", priority=10))
+    runs, waits = stage.bound_pod(ip=1, namespace="runs"), stage.pod(ip=1, namespace="team-3")
+    assert len(limits(stage)) == 12 + 4 + 1
+    stage.check_well()
+    assert limits(stage) == {"ip/@runs", "ip/@team-3"}
+    stage.gone(runs)
+    assert stage.bind(waits, "n2") == ""
+    again = stage.bound_pod(seat=200, namespace="team-a", priority=10)
+    text = "seat: 100 of the 300 that namespace team-a may hold are free, 200 asked"
+    assert stage.bind(stage.pod(seat=200, namespace="team-a", priority=10)) == text
+    stage.check_well()
+    assert limits(stage) == {"ip/@team-3", *(f"seat/@team-a{part}" for part in ("", "#0", "#1", "#2"))}
+    assert stage.of(again, "seat")[1] == 200
+
+
+@CHEAP
+@pytest.mark.parametrize(("pool", "units"), [("ip", 1), ("seat", 150)])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_pod_gets_its_units_when_its_namespace_s_limit_goes_at_any_moment_before(
+    stage: PoolsStage, pool: str, units: int, times: int
+) -> None:
+    """Between two calls of reserve to the store, or at each two of them."""
+    stage.gone(stage.bound_pod(namespace="team-a", priority=10, **{pool: units}))  # type: ignore[arg-type]
+    steps, asked, done = 0, {pool: units}, 0
+
+    def drop() -> None:
+        nonlocal steps
+        if steps in range(done, done + times):
+            ledger_on(stage.store, time=stage.time).drop_limits(())
+        steps += 1
+
+    while steps >= done:
+        call, steps = stage.pod(namespace="team-a", priority=10, **asked), 0  # type: ignore[arg-type]
+        assert stage.bind(call, step=drop) == ""
+        stage.gone(call)
+        done += 1
+    assert done > 5
 
 
 def test_reserved_units_are_had_by_important_pods_only(stage: PoolsStage) -> None:

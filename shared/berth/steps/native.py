@@ -1,5 +1,5 @@
-"""Nodes' status tells kube-scheduler the capacity of Pools with preemption Native (docs/decisions/0016, 0028),
-and no less than pods hold of it. Their group of resources is Berth's: what else stands there is removed."""
+"""Nodes' status tells kube-scheduler the capacity of Pools with preemption Native, and no less than pods hold
+of it (docs/decisions/0016, 0028). Their group of resources is Berth's: what else stands there is removed."""
 
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -80,7 +80,7 @@ def _gone(view: View, node: str, resources: Iterable[str]) -> _Amounts:
 
 
 def _held(view: View, pool: str, node: str) -> int:
-    """Units that pods of the node hold, or are about to. No kubelet admits the pod of a lost claim: it is gone."""
+    """Units that pods of the node hold, or are about to. A lost claim's pod is gone: no kubelet admits it."""
     claims = view.at(domain_key(pool, node)).claims.values()
     holdings = (each for claim in claims if claim.state != "lost" for each in claim.holdings)
     return sum(each.count for each in holdings if (each.pool, each.domain) == (pool, node))

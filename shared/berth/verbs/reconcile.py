@@ -89,6 +89,7 @@ class Reconcile:
         nodes = self._stock(report, pools)
         report.pools = self._ledger.apply_pools(pools)
         self._ledger.bound_retention()
+        self._ledger.drop_limits({pod.metadata.namespace or "default" for pod in pods if might_ask(pod)})
         report.problems += publish_native(self._ledger, self._cluster, nodes)
         take_external(self._ledger, pools, self._clock())
         if mark is not None:
