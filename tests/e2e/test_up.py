@@ -60,6 +60,29 @@ def test_a_killed_function_is_started_again_and_ctrl_c_ends_all(system_of: Syste
     system.refusal_of(refused)
 
 
+def test_functions_that_hang_are_replaced_and_what_they_had_to_do_is_done(system_of: Systems) -> None:
+    system = system_of(1, pools=[pool(units=1)])
+    berth, cluster = system.berth, system.cluster
+    before, seen = berth.pids, len(berth.lines)
+    for name in ("bind", "release", "reconcile"):
+        os.killpg(before[name], signal.SIGSTOP)
+    cluster.create_pod("pod")
+    for name in ("bind", "release", "reconcile"):
+        berth.wait_line(function=name, state="hung", since=seen, seconds=120)
+        assert berth.wait_line(function=name, state="ready", since=seen)["pid"] != before[name]
+    cluster.wait_bound("pod")
+    cluster.create_pod("waiter")
+    system.refusal_of("waiter")
+    cluster.delete_pod("pod")
+    cluster.wait_bound("waiter")
+    settled(system)
+    assert {name for name, pid in berth.pids.items() if pid != before[name]} == {
+        "bind",
+        "release",
+        "reconcile",
+    }
+
+
 def test_with_two_replicas_a_killed_one_costs_no_pod_and_ctrl_c_ends_all(system_of: Systems) -> None:
     system = system_of(2, replicas=2, environment={"BERTH_AUTH_TOKEN": TOKEN})
     berth, cluster = system.berth, system.cluster

@@ -6,7 +6,9 @@ That events reach the functions, and what is lost on the way, is shown by tests/
 import json
 import logging
 import threading
+import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from berth.errors import ClusterRefusedError
 from tests.support.serving import serving
 
 SECONDS = 60.0
+TICK = "a tick"
 
 
 def _pool_claim(name: str) -> dict[str, Any]:
@@ -81,6 +84,8 @@ class _Functions(ThreadingHTTPServer):
         self.subjects: list[str] = []
         self.report: Mapping[str, object] = {}
         self.had = threading.Event()
+        self.unanswered: list[str] = []  # names of objects, or TICK: once each
+        self.over = threading.Event()
         self.url = f"http://127.0.0.1:{self.server_port}"
 
 
@@ -89,6 +94,10 @@ class _Handler(BaseHTTPRequestHandler):
         assert isinstance(self.server, _Functions)
         self.rfile.read(int(self.headers["Content-Length"]))
         name = self.headers.get("Ce-Name", "")
+        if (name or TICK) in self.server.unanswered:
+            self.server.unanswered.remove(name or TICK)
+            self.server.over.wait(SECONDS)
+            return
         if name:
             self.server.names.append(name)  # before the answer: the next event follows on that
             self.server.subjects.append(f"{self.headers['Ce-Type']} {self.headers['Ce-Subject']}")
@@ -108,6 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
 def functions() -> Iterator[_Functions]:
     with serving(_Functions()) as server:
         yield server
+        server.over.set()
 
 
 def _relayed(
@@ -188,3 +198,46 @@ def test_inventory_is_told_of_poolclaims_wherever_the_pools_are_and_a_cluster_wi
     kind, path = "dev.knative.apiserver.resource", "/apis/berth.dev/v1alpha1/namespaces/d/poolclaims"
     assert functions.subjects == [f"{kind}.add {path}/a", f"{kind}.delete {path}/last"]
     assert said == []
+
+
+def test_an_event_that_is_not_answered_in_time_is_lost_at_once_and_the_next_one_goes_on(
+    functions: _Functions,
+) -> None:
+    """Tried again five times it would hold up those behind it for six times as long."""
+    functions.unanswered = ["a"]
+    hung: list[tuple[str, str]] = []
+    began = time.monotonic()
+    said = _relayed(
+        functions,
+        _Pods([("ADDED", _pod("a")), ("DELETED", _pod("last"))]),
+        seconds={"release": 0.5, "reconcile": SECONDS},
+        hung=lambda function, why, since: hung.append((function, why)) if began <= since else None,
+    )
+    assert functions.names == ["last"]
+    assert hung == [("release", "an event got no answer within 0.5 s")]
+    assert [(each["to"], each["state"], each["why"]) for each in said] == [
+        ("release", "lost", "no answer within 0.5 s")
+    ]
+
+
+def test_a_tick_that_is_not_answered_in_time_is_told_and_followed_by_another(functions: _Functions) -> None:
+    functions.unanswered = [TICK]
+    hung: list[str] = []
+    late = threading.Event()
+    relay = Relay(
+        _Pods(),  # type: ignore[arg-type]
+        {"reconcile": functions.url},
+        ["berth"],
+        None,
+        lambda _: None,
+        seconds={"reconcile": 0.5},
+        hung=lambda function, *_: hung.append(function),
+    )
+    relay.start()
+    try:
+        with ThreadPoolExecutor(1) as waiter:
+            assert waiter.submit(relay.wait_first_reconcile, late).result(SECONDS)
+    finally:
+        late.set()
+        relay.stop()
+    assert hung == ["reconcile"]

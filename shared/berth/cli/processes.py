@@ -22,6 +22,9 @@ from berth.ports import free_ports, is_free
 ORDER = ("filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile", "extender", "status")
 """Ports count up by this list; functions that are not built yet leave gaps."""
 
+ANSWER_SECONDS = {"reconcile": 600.0, "release": 60.0, "inventory": 60.0}
+"""How long an event may take, as infra's Services have it; reconcile rebuilds a large ledger in one call."""
+
 _VERBS = ("filter", "prioritize", "preempt", "bind")
 """What the function extender serves under its one URL."""
 _LATER = ("status",)
@@ -31,6 +34,8 @@ Say = Callable[[Mapping[str, object]], None]
 
 _LOOK_SECONDS = 0.1
 _STOP_SECONDS = 5.0
+_START_SECONDS = 180.0  # until a process answers at all
+_SILENCE_SECONDS, _PROBES = 30.0, 3  # as a liveness probe of Kubernetes by default: 3 times 10 s
 _LONGEST_PAUSE = 5.0
 _BINDING_THREADS = "48"
 # Loaded before any fork: in a new child, a lock of the loader may be held by a thread that is not there.
@@ -65,19 +70,77 @@ def ports(chosen: Sequence[str], first: int) -> dict[str, int]:
     return found
 
 
+def longest_silence() -> float:
+    """Return the seconds for which a process may leave /healthz unanswered before it is ended.
+
+    One that works in its only thread answers nothing meanwhile, and reconcile may work for as long as a tick
+    is waited for.
+    """
+    return _SILENCE_SECONDS if os.environ.get("THREADS") != "1" else ANSWER_SECONDS["reconcile"]
+
+
+class _Health:
+    """Asks one process for its health until it ends, in a thread of its own: nobody waits for one that hangs.
+
+    `ready` is set once it is well. `hung` is called when it has answered nothing for too long; an answer that
+    something is wrong (503: its store is away) is an answer.
+    """
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], port: int, silence: float, hung: Callable[[str], None]
+    ) -> None:
+        self.ready = threading.Event()
+        self._process, self._port, self._silence, self._hung = process, port, silence, hung
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        give_up_at, heard, silent = time.monotonic() + _START_SECONDS, False, 0
+        while self._process.poll() is None:
+            status = self._ask()
+            heard, silent = heard or status is not None, 0 if status is not None else silent + 1
+            if status == 200:
+                self.ready.set()
+            if heard and silent == _PROBES:
+                return self._hung(f"it answered nothing for {self._silence:g} s")
+            if not heard and time.monotonic() > give_up_at:
+                return self._hung(f"it was not there after {_START_SECONDS:g} s")
+            time.sleep(self._silence / _PROBES / 2 if self.ready.is_set() else _LOOK_SECONDS)
+        return None
+
+    def _ask(self) -> int | None:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=self._silence / _PROBES)
+        try:
+            connection.request("GET", "/healthz")
+            return connection.getresponse().status
+        except (OSError, http.client.HTTPException):
+            return None
+        finally:
+            connection.close()
+
+
 class Function:
-    """One process of a function; start it again as often as it dies.
+    """One process of a function; start it again as often as it dies or hangs.
 
     `url` is where the function is called, by way of a balancer if it has several processes."""
 
     def __init__(
-        self, name: str, source: Path, port: int, say: Say, *, url: str = "", replica: int | None = None
+        self,
+        name: str,
+        source: Path,
+        port: int,
+        say: Say,
+        *,
+        url: str = "",
+        replica: int | None = None,
+        silence: float | None = None,
     ) -> None:
         self.name, self.port, self.url = name, port, url or f"http://127.0.0.1:{port}"
         self.replica = replica
         self._source, self._say = source, say
+        self._silence = longest_silence() if silence is None else silence
         self._process: subprocess.Popen[bytes] | None = None
-        self._ready = False
+        self._health: _Health | None = None
+        self._ready, self._started = False, 0.0
         self._pause, self._not_before = 0.2, 0.0
 
     @property
@@ -87,13 +150,20 @@ class Function:
     def look(self) -> bool:
         """Start it if it is not running, see whether it answers; True while it does."""
         if self._process is not None and self._process.poll() is not None:
-            self._died(self._process.returncode)
+            self._died(self._process)
         if self._process is None:
             self._start()
-        elif not self._ready and self._healthy():
+        elif not self._ready and self._health is not None and self._health.ready.is_set():
             self._ready, self._pause = True, 0.2
             self._state("ready")
         return self._ready
+
+    def end(self, why: str, since: float) -> None:
+        """End its process if that one has run since then (monotonic seconds); `look` starts another."""
+        process = self._process
+        if process is not None and self._started <= since and process.poll() is None:
+            self._state("hung", why=why)
+            _kill_group(process)
 
     def stop(self) -> None:
         process, self._process = self._process, None
@@ -103,7 +173,7 @@ class Function:
         try:
             process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            _kill_group(process)
             process.wait()
 
     def _start(self) -> None:
@@ -118,7 +188,8 @@ class Function:
             "--port",
             str(self.port),
         ]
-        self._process = subprocess.Popen(
+        self._started = began = time.monotonic()
+        self._process = process = subprocess.Popen(
             [*framework, "--source", str(self._source), "--target", self.name],
             env=self._environment(),
             stdin=subprocess.DEVNULL,
@@ -128,7 +199,8 @@ class Function:
             preexec_fn=_die_with_parent,
         )
         self._state("starting")
-        threading.Thread(target=self._copy_output, args=(self._process,), daemon=True).start()
+        threading.Thread(target=self._copy_output, args=(process,), daemon=True).start()
+        self._health = _Health(process, self.port, self._silence, lambda why: self.end(why, began))
 
     def _environment(self) -> dict[str, str]:
         # A burst of binds waits for the API server: with the framework's 4 threads a core kube-scheduler
@@ -136,20 +208,11 @@ class Function:
         more = {"THREADS": _BINDING_THREADS} if self.name in ("bind", "extender") else {}
         return {**more, **os.environ}
 
-    def _died(self, code: int) -> None:
+    def _died(self, process: subprocess.Popen[bytes]) -> None:
+        _kill_group(process)  # a worker that hangs would keep the port
         self._process, self._ready = None, False
         self._not_before, self._pause = time.monotonic() + self._pause, min(2 * self._pause, _LONGEST_PAUSE)
-        self._state("died", exit=code)
-
-    def _healthy(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=1)
-        try:
-            connection.request("GET", "/healthz")
-            return connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
+        self._state("died", exit=process.returncode)
 
     def _state(self, state: str, **more: object) -> None:
         pid = {} if self._process is None else {"pid": self._process.pid}
@@ -159,11 +222,12 @@ class Function:
     def _copy_output(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None  # for mypy: it is a pipe
         name = self.name if self.replica is None else f"{self.name} {self.replica}"
-        for line in process.stdout:
-            # Read on even if nobody listens: a full pipe would stop the function.
-            with contextlib.suppress(OSError, AttributeError):
-                sys.stderr.write(f"{name} | {line.decode(errors='replace')}")
-                sys.stderr.flush()
+        with process.stdout as lines:
+            for line in lines:
+                # Read on even if nobody listens: a full pipe would stop the function.
+                with contextlib.suppress(OSError, AttributeError):
+                    sys.stderr.write(f"{name} | {line.decode(errors='replace')}")
+                    sys.stderr.flush()
 
 
 class Kept:
@@ -195,6 +259,12 @@ class Kept:
         for ender in enders:
             ender.join()
 
+    def end(self, name: str, why: str, since: float) -> None:
+        """End the processes of this function that have run since then (monotonic seconds); others follow."""
+        for process in self.all:
+            if process.name == name:
+                process.end(why, since)
+
     def _watch(self) -> None:
         while not self._stop.is_set():
             answering = [process.look() for process in self.all]
@@ -207,7 +277,14 @@ class Functions(Kept):
     """A folder's functions, each in `replicas` processes."""
 
     def __init__(
-        self, folder: Path, first_port: int, say: Say, *, single: bool = False, replicas: int = 1
+        self,
+        folder: Path,
+        first_port: int,
+        say: Say,
+        *,
+        single: bool = False,
+        replicas: int = 1,
+        silence: float | None = None,
     ) -> None:
         public = ports(names(folder, single), first_port)
         self._balancers: list[Balancer] = []
@@ -216,12 +293,12 @@ class Functions(Kept):
         for name, port in public.items():
             source = folder / name / "main.py"
             if replicas == 1:
-                processes.append(Function(name, source, port, say))
+                processes.append(Function(name, source, port, say, silence=silence))
                 continue
             self._balancers.append(Balancer(name, port, own[name]))
             url = f"http://127.0.0.1:{port}"
             processes += [
-                Function(name, source, each, say, url=url, replica=number)
+                Function(name, source, each, say, url=url, replica=number, silence=silence)
                 for number, each in enumerate(own[name], 1)
             ]
         super().__init__(processes)
@@ -245,6 +322,12 @@ def _own_ports(public: Mapping[str, int], replicas: int) -> dict[str, list[int]]
     needed = len(public) * replicas
     free = (port for port in free_ports(needed + len(public)) if port not in public.values())
     return {name: list(itertools.islice(free, replicas)) for name in public}
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """kill -9 of the process and its workers; those may outlive it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _die_with_parent() -> None:

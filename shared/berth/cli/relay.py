@@ -6,6 +6,7 @@ import http.client
 import json
 import logging
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from berth.cli.processes import Say
+from berth.cli.processes import ANSWER_SECONDS, Say
 from berth.cluster import Cluster
 from berth.errors import BerthError, ClusterRefusedError
 from berth.paths import POOL_CLAIMS, POOLS
@@ -22,7 +23,6 @@ _TYPES = {"ADDED": "add", "MODIFIED": "update", "DELETED": "delete"}
 _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)  # between a delivery's tries: five retries in 3.1 s, as Knative's source
 _RETRIED = (404, 413, 425, 429, 502, 503, 504)
 _EVERY_SECONDS = 60.0
-_ANSWER_SECONDS = 600.0  # reconcile rebuilds a large ledger in one call
 _WATCH_PAUSE = 4.0  # longest pause after a watch that failed
 _OWN_PAUSE = 30.0  # the same for our own kinds, which a cluster may not serve at all
 _FILE_SECONDS = 0.2
@@ -35,6 +35,9 @@ _TICK = {
 Observe = Callable[[str, Mapping[str, Any]], None]
 """Told of our pods by the watching threads: LISTED with {"schedulerName": …, "items": all its pods}, then
 ADDED, MODIFIED or DELETED with one pod. What it raises is logged once, and hurts nobody."""
+
+Hung = Callable[[str, str, float], None]
+"""Told of a function that left an event unanswered, with why and the monotonic seconds since when."""
 
 log = logging.getLogger("berth.relay")
 
@@ -51,7 +54,11 @@ class Relay:
         say: Say,
         *,
         observe: Observe | None = None,
+        hung: Hung = lambda *_: None,
+        seconds: Mapping[str, float] = ANSWER_SECONDS,
     ) -> None:
+        """`seconds` is how long each function may take for an event."""
+        self._hung, self._seconds = hung, seconds
         self._cluster, self._urls, self._say, self._pools = cluster, urls, say, pools
         self._schedulers = tuple(schedulers)
         self._observe, self._observer_failed = observe, False
@@ -159,7 +166,14 @@ class Relay:
         """Deliver one event, with the source's retries; the answer, or None (and said so) if it was lost."""
         body, answer = json.dumps(data, separators=(",", ":")).encode(), ""
         for pause in (*_PAUSES, None):
-            status, answer = self._post(self._urls[function], headers, body)
+            began = time.monotonic()
+            try:
+                status, answer = self._post(function, headers, body)
+            except TimeoutError:
+                # Not again: each try would hold up the events behind it for as long.
+                answer = f"no answer within {self._seconds[function]:g} s"
+                self._hung(function, f"an event got {answer}", began)
+                break
             if status in (200, 204):
                 return answer
             if pause is None or (status and status not in _RETRIED):
@@ -170,12 +184,16 @@ class Relay:
             self._say({"event": what, "to": function, "state": "lost", "why": answer[:500]})
         return None
 
-    def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
-        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_ANSWER_SECONDS)
+    def _post(self, function: str, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
+        """Status and answer; 0 where the function is not there. Raises TimeoutError."""
+        url = self._urls[function]
+        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=self._seconds[function])
         try:
             connection.request("POST", "/", body, dict(headers))
             reply = connection.getresponse()
             return reply.status, reply.read().decode(errors="replace")
+        except TimeoutError:
+            raise
         except (OSError, http.client.HTTPException) as error:
             return 0, f"{url}: {type(error).__name__}"
         finally:

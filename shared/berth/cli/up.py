@@ -65,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
         found.pools,
         say,
         observe=live.observe if live else None,
+        hung=functions.end,
     )
     with closing(store):
         ledger = Ledger(store, while_closed=True)
@@ -202,6 +203,7 @@ def _words(what: Mapping[str, object]) -> str:
     why = f": {what['why']}" if "why" in what else ""
     words = {
         "died": "died, starting it again",
+        "hung": "hangs, ending it",
         "lost": "lost on its way to",
         "ready": "ready" if subject else "ready: all functions answer, the ledger is reconciled",
     }

@@ -1,0 +1,187 @@
+"""A function that hangs is ended and started again, and nobody else is held up; one that only works is left.
+
+The functions are fakes, processes of functions-framework like Berth's own; how long silence may last is cut
+short. On a real control plane, with the seconds that `berth up` has: tests/e2e/test_up.py.
+"""
+
+import http.client
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from berth.cli.processes import Functions, Kept, longest_silence
+from tests.support.cluster import wait
+
+SECONDS = 90.0
+NAMES = ("filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile", "extender")
+_FAKE = """
+import os, time
+from pathlib import Path
+
+import functions_framework
+
+folder = Path(__file__).parent
+
+
+@functions_framework.http
+def {name}(request):
+    if request.method == "GET":
+        with (folder / "asked").open("a") as asked:
+            asked.write(".")
+    elif request.path == "/work":
+        (folder / "began").touch()
+        while not (folder / "done").exists():
+            time.sleep(0.01)
+    return str(os.getppid()), 503 if (folder / "sick").exists() else 200, {{"Content-Type": "text/plain"}}
+"""
+Start = Callable[..., "Stage"]
+
+
+class Stage:
+    """Functions, running, and what they said."""
+
+    def __init__(self, folder: Path, **options: object) -> None:
+        self.folder, self.said = folder, list[Mapping[str, object]]()
+        self.functions = Functions(folder, 0, self.said.append, single=True, **options)  # type: ignore[arg-type]
+        self.functions.start()
+        assert self.functions.wait_ready(threading.Event())
+
+    def pids(self) -> dict[tuple[str, int | None], int | None]:
+        return {(each.name, each.replica): each.pid for each in self.functions.all}
+
+    def wait_said(self, seconds: float = SECONDS, **fields: object) -> Mapping[str, object]:
+        def found() -> Mapping[str, object] | None:
+            said = (each for each in list(self.said) if {key: each.get(key) for key in fields} == fields)
+            return next(said, None)
+
+        line = wait(found, seconds, f"that {fields} is said")
+        assert line is not None
+        return line
+
+    def answer(self, name: str, path: str = "/") -> str:
+        connection = http.client.HTTPConnection(urlsplit(self.functions.urls[name]).netloc, timeout=SECONDS)
+        try:
+            connection.request("POST", path, b"{}", {"Content-Type": "application/json"})
+            return connection.getresponse().read().decode()
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    for name in NAMES:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "main.py").write_text(_FAKE.format(name=name))
+    made: list[Kept] = []
+
+    def stage(**options: object) -> Stage:
+        found = Stage(tmp_path, **options)
+        made.append(found.functions)
+        return found
+
+    yield stage
+    for each in made:
+        each.stop()
+
+
+def _stop(pid: int | None) -> None:
+    assert pid is not None
+    os.killpg(pid, signal.SIGSTOP)
+
+
+def test_one_that_is_stopped_is_replaced_and_answers_again_on_its_port(start: Start) -> None:
+    stage = start(silence=3.0)
+    before = stage.pids()
+    hung = before["release", None]
+    _stop(hung)
+    assert stage.answer("reconcile") == str(before["reconcile", None])
+    said = stage.wait_said(function="release", state="hung")
+    assert said["why"] == "it answered nothing for 3 s"
+    assert said["pid"] == hung
+    assert stage.wait_said(function="release", state="died")["exit"] == -signal.SIGKILL
+    wait(lambda: stage.pids()["release", None] not in (None, hung), SECONDS, "another process")
+    wait(lambda: stage.said[-1].get("state") == "ready", SECONDS, "that it is ready")
+    assert stage.answer("release") == str(stage.pids()["release", None])
+    assert [name for name, pid in stage.pids().items() if pid != before[name]] == [("release", None)]
+
+
+def test_a_replica_that_is_stopped_is_replaced_alone(start: Start) -> None:
+    stage = start(silence=3.0, replicas=2)
+    before = stage.pids()
+    _stop(before["extender", 2])
+    stage.wait_said(function="extender", replica=2, state="hung")
+    wait(lambda: stage.said[-1].get("state") == "ready", SECONDS, "that it is ready")
+    assert [name for name, pid in stage.pids().items() if pid != before[name]] == [("extender", 2)]
+    answers = {stage.answer("extender") for _ in range(2)}
+    assert answers == {str(pid) for (name, _), pid in stage.pids().items() if name == "extender"}
+
+
+def test_a_worker_that_hangs_behind_a_process_that_died_gives_the_port_back(start: Start) -> None:
+    stage = start()
+    pid = stage.pids()["extender", None]
+    assert pid is not None
+    os.killpg(pid, signal.SIGSTOP)
+    os.kill(pid, signal.SIGKILL)  # the workers stay, stopped, with the port
+    stage.wait_said(function="extender", state="died", exit=-signal.SIGKILL)
+    wait(lambda: stage.said[-1].get("state") == "ready", SECONDS, "that it is ready")
+    assert stage.answer("extender") == str(stage.pids()["extender", None])
+
+
+def test_one_that_works_for_long_is_left_to_it(start: Start, tmp_path: Path) -> None:
+    stage = start(silence=3.0)
+    before = stage.pids()
+    with ThreadPoolExecutor(1) as caller:
+        call = caller.submit(stage.answer, "reconcile", "/work")
+        wait((tmp_path / "reconcile" / "began").exists, SECONDS, "that the work has begun")
+        seen = _asked(tmp_path)
+        # More than would end one that is silent.
+        wait(lambda: _asked(tmp_path) >= seen + 4, SECONDS, "more questions for its health")
+        (tmp_path / "reconcile" / "done").touch()
+        assert call.result(SECONDS) == str(before["reconcile", None])
+    assert stage.pids() == before
+
+
+def _asked(folder: Path) -> int:
+    return (folder / "reconcile" / "asked").stat().st_size
+
+
+def test_one_whose_store_is_away_is_no_hung_one(start: Start, tmp_path: Path) -> None:
+    stage = start(silence=3.0)
+    before = stage.pids()
+    (tmp_path / "reconcile" / "sick").touch()
+    seen = _asked(tmp_path)
+    wait(lambda: _asked(tmp_path) >= seen + 4, SECONDS, "more questions for its health")
+    assert stage.pids() == before
+
+
+def test_an_event_that_is_never_answered_ends_the_processes_that_had_it(start: Start) -> None:
+    stage = start(replicas=2)
+    before = stage.pids()
+    stage.functions.end("reconcile", "an event got no answer within 600 s", 0.0)
+    assert stage.pids() == before  # all began later
+    stage.functions.end("reconcile", "an event got no answer within 600 s", float("inf"))
+    for replica in (1, 2):
+        stage.wait_said(function="reconcile", replica=replica, state="died", exit=-signal.SIGKILL)
+    wait(
+        lambda: [each.get("state") for each in stage.said[-2:]] == ["ready"] * 2,
+        SECONDS,
+        "that both are ready",
+    )
+    changed = [name for name, pid in stage.pids().items() if pid != before[name]]
+    assert changed == [("reconcile", 1), ("reconcile", 2)]
+
+
+@pytest.mark.parametrize(("threads", "seconds"), [(None, 30.0), ("5", 30.0), ("1", 600.0)])
+def test_who_works_in_its_only_thread_may_be_silent_for_as_long_as_a_tick(
+    monkeypatch: pytest.MonkeyPatch, threads: str | None, seconds: float
+) -> None:
+    monkeypatch.delenv("THREADS", raising=False)
+    if threads is not None:
+        monkeypatch.setenv("THREADS", threads)
+    assert longest_silence() == seconds
