@@ -17,7 +17,8 @@ ALREADY_THERE, GONE, TOO_MANY = 409, 404, 429
 
 class Churn:
     """`count` pods are made, then bound ones are replaced by new ones, two every `pace` seconds as long as
-    `keep` are bound: where binding is slow, so is this. After the block `count` pods are there again."""
+    `keep` are bound: where binding is slow, so is this. After the block `count` pods are there again.
+    `replaced` are those that were bound, and went."""
 
     def __init__(
         self, cluster: Cluster, prefix: str, count: int, keep: int, pace: float, dice: random.Random
@@ -25,6 +26,7 @@ class Churn:
         self._cluster, self._prefix, self._pace = cluster, prefix, pace
         self._count, self._keep = count, keep
         self._dice, self._made = dice, 0
+        self.replaced: set[str] = set()
         self._turn = threading.Lock()
         self._stop = threading.Event()
         self._thread = ThreadPoolExecutor(1)
@@ -44,10 +46,15 @@ class Churn:
     def replace(self, count: int) -> None:
         """Some more, now. Only a pod that is bound is replaced."""
         with self._turn:
-            bound = sorted(self._try(self._cluster.bound) or {})
+            bound = [name for name in sorted(self._try(self._cluster.bound) or {}) if self.has(name)]
             chosen = self._dice.sample(bound, min(count, max(0, len(bound) - self._keep)))
             self._each(deleted, chosen)
+            self.replaced |= set(chosen)
             self._create(len(chosen))
+
+    def has(self, name: str) -> bool:
+        """Whether the pod is one of these."""
+        return name.startswith(f"{self._prefix}-")
 
     def _run(self) -> None:
         self._create(self._count)
@@ -84,10 +91,10 @@ def created(cluster: Cluster, name: str) -> None:
             raise
 
 
-def deleted(cluster: Cluster, name: str) -> None:
+def deleted(cluster: Cluster, name: str, namespace: str = "default") -> None:
     """Whether it was there or not."""
     try:
-        cluster.delete_pod(name)
+        cluster.delete_pod(name, namespace)
     except ApiError as error:
         if error.status != GONE:
             raise

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tests.chaos import stores
 from tests.chaos.churn import PATIENCE, Churn, deleted
-from tests.chaos.judge import recover
+from tests.chaos.judge import check_binds, recover
 from tests.chaos.kills import bind_killed, others_killed
 from tests.chaos.world import LATE, World
 from tests.support.cluster import wait
@@ -20,9 +20,11 @@ Suffer = Callable[[World, Churn], str]
 
 
 class Outcome(NamedTuple):
-    """Pods bound from before the fault until after it; what the one reconcile mended; see Recovered."""
+    """Pods bound from before the fault until after it, and those of them while it lasted; what the one
+    reconcile mended; see Recovered."""
 
     bound: int
+    meanwhile: int
     mended: int
     rebuilt: bool
     seconds: float
@@ -36,10 +38,25 @@ def suffer(world: World, fault: str) -> Outcome:
     with world.cluster.watch_pods() as seen:
         with world.churn(f"pod-{round(began)}") as churn:
             world.wait_held(seen, world.form.before, "before the fault")
+            before, struck = world.berth.ledger().epoch, time.monotonic()
             note = FAULTS[fault](world, churn)
+            ended = time.monotonic()
         recovered = recover(world, seen)
+        meanwhile = sum(struck <= at <= ended for name, at in list(seen.bound_at.items()) if churn.has(name))
+        check_binds(world, seen, churn)
+    assert meanwhile or not binds_during(world, fault), f"no pod was bound during {fault}"
+    lost = world.berth.ledger().epoch != before
+    assert lost or fault not in (stores.EMPTIED, stores.FAIL_OVER), f"{fault}, and no ledger was lost"
+    if world.evicting:
+        note += f", {world.evicting.victims} evicted"
     world.clean_up()
-    return Outcome(len(seen.bound_at), *recovered, note, time.monotonic() - began)
+    bound = sum(map(churn.has, seen.bound_at))
+    return Outcome(bound, meanwhile, *recovered, note, time.monotonic() - began)
+
+
+def binds_during(world: World, fault: str) -> bool:
+    """Whether pods are bound while it lasts: what they need is there then."""
+    return fault in (KILLED, OTHERS_KILLED, *EVENTS) or fault in world.store.unnoticed
 
 
 def _of_store(name: str) -> Suffer:
@@ -80,13 +97,20 @@ def _first_word(world: World, name: str) -> list[str]:
 def _apiserver_down(world: World, _: Churn) -> str:
     if world.form.whole:
         world.plane.stop_apiserver()
-        time.sleep(world.form.outage)
+        _sleep_without(world)
         world.plane.start_apiserver()
     else:
         _signal_apiserver(world, signal.SIGSTOP)
-        time.sleep(world.form.outage)
+        _sleep_without(world)
         _signal_apiserver(world, signal.SIGCONT)
     return ""
+
+
+def _sleep_without(world: World) -> None:
+    """The whole outage, in which the API server answers nobody."""
+    until = time.monotonic() + world.form.outage
+    assert not world.cluster.answers(min(1.0, world.form.outage)), "the API server still answers"
+    time.sleep(max(0.0, until - time.monotonic()))
 
 
 def _signal_apiserver(world: World, number: signal.Signals) -> None:
@@ -104,7 +128,11 @@ def _events(mode: str) -> Suffer:
         churn.replace(2 * world.form.units)
         time.sleep(world.form.silence if mode == "lost" else min(world.form.silence, world.form.outage))
         world.faults.unset("events")
-        return f"{world.deliver_kept()} events" if mode == "kept" else ""
+        struck = world.faults.counts("struck-")
+        assert {"release-delete", "inventory-add"} <= struck.keys(), f"events were {mode}: {struck}"
+        if mode == "kept":
+            assert world.deliver_kept() == sum(struck.values())
+        return f"{sum(struck.values())} events"
 
     return suffered
 
@@ -115,9 +143,10 @@ EVENTS: dict[str, Suffer] = {
     "events doubled": _events("doubled"),
     "events late and reversed": _events("kept"),
 }
+KILLED, OTHERS_KILLED = "bind killed after each call it makes", "every other function killed at bind's steps"
 FAULTS: dict[str, Suffer] = {
-    "bind killed after each call it makes": bind_killed,
-    "every other function killed at bind's steps": others_killed,
+    KILLED: bind_killed,
+    OTHERS_KILLED: others_killed,
     stores.DOWN: _of_store(stores.DOWN),
     stores.SILENT: _of_store(stores.SILENT),
     stores.EMPTIED: _of_store(stores.EMPTIED),

@@ -1,7 +1,8 @@
 """What goes wrong inside a function's process; orders come as files in the folder FAULTS.
 
-bind names each call it makes and can die, or kill another, after any of them. release and inventory can lose,
-double and keep back events. reconcile lets the clock's ticks pass. What comes of it is not looked at here.
+bind names each call it makes and can die, or kill another, after any of them; preempt can die before it
+decides and before it answers. release and inventory can lose, double and keep back events. reconcile lets the
+clock's ticks pass. What comes of it is not looked at here.
 """
 
 import contextlib
@@ -32,6 +33,7 @@ Answer = Callable[[Any], Response]
 T = TypeVar("T")
 BINDING = "POST binding"
 CUT, LOST, CHANGED = "cut", "answer lost", "changed"
+UNDECIDED, DECIDED = "undecided", "decided"
 OK: Response = (b"", 204, {})
 PHASES = ("reserve", "confirm", "cancel", "release", "adopt")
 
@@ -41,7 +43,13 @@ def faulty(name: str) -> Answer:
     if name == "bind":
         _watch_calls()
     answer = serve(importlib.import_module(f"berth.verbs.{name}").endpoint)
-    wrapped = {"bind": _ordered, "release": _told, "inventory": _told, "reconcile": _timeless}[name]
+    wrapped = {
+        "bind": _ordered,
+        "preempt": _mortal,
+        "release": _told,
+        "inventory": _told,
+        "reconcile": _timeless,
+    }[name]
     return functools.partial(wrapped, name, answer)
 
 
@@ -92,9 +100,9 @@ def _leave(order: dict[str, Any], calls: list[str]) -> None:
         _done(calls, reached=False)
 
 
-def _done(calls: list[str], *, reached: bool) -> None:
+def _done(calls: list[str], *, reached: bool, killed: Collection[int] = ()) -> None:
     (FAULTS / "taken").unlink()
-    _write("done", json.dumps({"calls": calls, "reached": reached}))
+    _write("done", json.dumps({"calls": calls, "reached": reached, "killed": list(killed)}))
 
 
 def _step(call: str) -> None:
@@ -107,17 +115,25 @@ def _step(call: str) -> None:
         return
     _here.calls.append(step)
     if step == order["step"]:
-        _done(_here.calls, reached=True)
-        _kill(order["victims"])
+        victims = order["victims"]
+        killed = [each for each in victims if _killed(each)] if victims else [os.getpid()]
+        _done(_here.calls, reached=True, killed=killed)
+        if not victims:
+            _die()
 
 
-def _kill(victims: Collection[int]) -> None:
-    """Process groups; none of them: this process, whose server starts a new worker."""
-    if not victims:
-        os.kill(os.getpid(), signal.SIGKILL)
-    for victim in victims:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(victim, signal.SIGKILL)
+def _killed(group: int) -> bool:
+    """Whether this process group was there to be killed."""
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _die() -> None:
+    """This process; its server starts a new worker."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @contextlib.contextmanager
@@ -222,6 +238,27 @@ def _note() -> bytes:
     return json.dumps({"metadata": {"annotations": {"chaos": str(time.monotonic_ns())}}}).encode()
 
 
+# preempt: one call is not answered
+
+
+def _mortal(_: str, answer: Answer, request: Any) -> Response:
+    order = _text("preempt") if request.method == "POST" else ""
+    if order == UNDECIDED:
+        _die_of("preempt")
+    response = answer(request)
+    if order == DECIDED and b'"UID"' in response[0]:  # it has chosen somebody
+        _die_of("preempt")
+    return response
+
+
+def _die_of(order: str) -> None:
+    """Only one process does."""
+    with contextlib.suppress(FileNotFoundError):
+        (FAULTS / order).rename(FAULTS / f"{order}-taken")
+        _write(f"{order}-killed", str(os.getpid()))
+        _die()
+
+
 # Events
 
 
@@ -229,6 +266,7 @@ def _told(name: str, answer: Answer, request: Any) -> Response:
     mode = _text("events")
     if request.method != "POST" or not mode:
         return answer(request)
+    _count(f"struck-{name}-{request.headers.get('Ce-Type', '').rpartition('.')[2]}")
     body, headers = request.get_data(), dict(request.headers.items())
     if mode == "kept":
         kept = {"function": name, "headers": headers, "body": body.decode()}
@@ -256,6 +294,11 @@ def _text(name: str) -> str:
         return (FAULTS / name).read_text()
     except FileNotFoundError:
         return ""
+
+
+def _count(name: str) -> None:
+    with (FAULTS / name).open("ab") as file:
+        file.write(b".")
 
 
 def _write(name: str, text: str) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from berth.steps.claims import BIND_SECONDS
-from tests.chaos.churn import PATIENCE
+from tests.chaos.churn import PATIENCE, Churn
 from tests.chaos.world import World
 from tests.e2e.harness import MENDED
 from tests.e2e.invariant import difference, more_than_there_is
@@ -32,6 +32,8 @@ def recover(world: World, seen: PodWatch) -> Recovered:
     reconciled = time.time()
     report = world.berth.reconcile()
     world.wait_held(seen, world.units, "one reconcile after the fault")
+    if world.evicting is not None:
+        world.evicting.check()
     _check_ledger(world, reconciled)
     seen.settle()
     _check_pods(world, seen)
@@ -81,6 +83,17 @@ def _check_pods(world: World, seen: PodWatch) -> None:
         look_into(world, gap)
     over = {node: peak for node, peak in seen.peak.items() if peak > units or node not in world.nodes}
     assert not over, f"more than {units} units held at some moment: {over}"
+
+
+def check_binds(world: World, seen: PodWatch, churn: Churn) -> None:
+    """Each pod that was seen bound holds a unit now, or was replaced; and the other way round, but for those
+    that came and went where the watch did not see them."""
+    there = {name for name in world.cluster.bound() if churn.has(name)}
+    bound = {name for name in seen.bound_at if churn.has(name)}
+    assert bound <= there | churn.replaced, f"bound, and gone: {bound - there - churn.replaced}"
+    unseen = (there | churn.replaced) - bound
+    assert not unseen or seen.gaps, f"never seen to be bound: {unseen}"
+    assert there <= bound, f"bound now, and never seen to be: {there - bound}"
 
 
 def look_into(world: World, gap: Gap) -> None:

@@ -1,13 +1,18 @@
 """kill -9 after each call that bind makes: of bind itself, and of every other function at that moment.
 
-The steps are not written down here: bind is made to tell them, for each way that a Binding can go.
+The steps are not written down here: bind is made to tell them, for each way that a Binding can go. preempt
+alone is killed while it has a call of its own to answer.
 """
 
 import json
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
 
 from tests.chaos.churn import PATIENCE, Churn
-from tests.chaos.inside import BINDING, CHANGED, CUT, LOST
+from tests.chaos.evictions import Evictions
+from tests.chaos.inside import BINDING, CHANGED, CUT, DECIDED, LOST, UNDECIDED
 from tests.chaos.stores import STORES
 from tests.chaos.world import Step, World
 from tests.support.cluster import Object, wait
@@ -17,7 +22,7 @@ WAYS = {"": "confirm: commit", CUT: "cancel: commit", LOST: "PATCH status", CHAN
 before it. Each with a call that a bind must have come by, or it did not go that way."""
 
 TRIES = 40  # binds that an order waits for: some steps are made only where others got in between
-OTHERS = ("filter", "prioritize", "release", "inventory", "reconcile")
+OTHERS = ("filter", "prioritize", "preempt", "release", "inventory", "reconcile")
 
 
 def bind_killed(world: World, churn: Churn) -> str:
@@ -26,6 +31,7 @@ def bind_killed(world: World, churn: Churn) -> str:
     for step in steps:
         killed += carry_out(world, step, ())
         churn.replace(1)  # often the pod whose bind died: an orphan for reconcile
+    assert 2 * killed > len(steps), f"bind came to {killed} of {len(steps)} steps"
     return f"{killed} of {len(steps)} steps"
 
 
@@ -34,11 +40,37 @@ def others_killed(world: World, _: Churn) -> str:
     steps = steps_of_bind(world)
     world.dice.shuffle(steps)
     count = max(len(steps) // 2, 2 * len(OTHERS)) if world.form.whole else 2
-    killed = 0
-    for number in range(count):
-        function = OTHERS[(number + count * world.part) % len(OTHERS)]
-        killed += carry_out(world, steps[number % len(steps)], [one_of(world, function)])
-    return f"{killed} of {count} steps"
+    chosen = [OTHERS[(number + count * world.part) % len(OTHERS)] for number in range(count)]
+    evicting = Evictions(world.cluster) if "preempt" in chosen else None
+    killed: Counter[str] = Counter()
+    with evicting or nullcontext():
+        for number, function in enumerate(chosen):
+            if function == "preempt":
+                killed[function] += preempt_killed(world, DECIDED if killed[function] % 2 else UNDECIDED)
+            else:
+                killed[function] += carry_out(world, steps[number % len(steps)], [one_of(world, function)])
+    spared = {function for function in chosen if not killed[function]}
+    assert not spared, f"no bind came to a step at which {spared} were to be killed"
+    world.evicting = evicting
+    return f"{killed.total()} of {count} steps"
+
+
+def preempt_killed(world: World, when: str) -> bool:
+    """While it has a call to answer: some pod waits for that."""
+    world.faults.set("preempt", when)
+    wait(lambda: world.faults.is_set("preempt-killed"), PATIENCE, f"preempt is called, and dies {when}")
+    pid = int(world.faults.text("preempt-killed"))
+    world.faults.unset("preempt-killed")
+    wait(lambda: gone(pid), PATIENCE, f"process {pid} of preempt is gone")
+    return True
+
+
+def gone(pid: int) -> bool:
+    """Whether the process has ended, though its parent may not have looked yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def one_of(world: World, function: str) -> int:
@@ -81,9 +113,13 @@ def rehearsed(world: World, way: str, landmark: str) -> list[str]:
 
 
 def carry_out(world: World, step: Step, victims: Sequence[int]) -> bool:
-    """Whether it was: False where no bind came to that step."""
+    """Whether it was: False where no bind came to that step. Then those who were to die are gone."""
     order = {"way": step.way, "step": step.call, "victims": list(victims), "tries": TRIES}
-    return bool(ordered(world, order)["reached"])
+    told = ordered(world, order)
+    if told["reached"]:
+        assert not victims or told["killed"] == list(victims), f"{victims} were to die, {told['killed']} did"
+        wait(lambda: all(map(gone, told["killed"])), PATIENCE, f"{told['killed']} are gone")
+    return bool(told["reached"])
 
 
 def ordered(world: World, order: Object) -> Object:

@@ -19,23 +19,31 @@ TEXT = """# What breaks, and what is left of it
 Written by `make chaos`; do not edit it. `make test` runs the same faults in a shorter form.
 
 Each fault strikes while pods are made, bound, deleted and replaced, on a real API server and kube-scheduler,
-with Berth's functions as `berth up` runs them. Then, for every cell of the table, the run checks:
+with Berth's functions as `berth up` runs them. For every cell of the table the run checks:
 
+- the fault struck: who was to die is gone; while the API server is away, nothing answers; while a store is,
+  a pod's event says that it waits for the ledger (but for the Sentinels, which nobody misses); a ledger that
+  was emptied, or lost in a fail-over, was rebuilt; pods' deletions and the new node were among the events;
+- pods were bound while it lasted, where what they need was there, and each pod that was ever seen bound holds
+  its unit in the end or was deleted;
 - at no moment did a node's pods hold more units than there are (the API server's own watch of pods tells;
   where it was interrupted, every revision that it missed was listed);
 - after one reconcile, and no other, every unit is held by a pod: none lies idle beside a waiter;
 - the ledger's claims are exactly the bound pods, and a second reconcile finds nothing to mend.
 
-A cell says how many pods were bound from before the fault until after it; how many claims and capacities the
-one reconcile mended, those among them whose event was still on its way; whether it had to rebuild the ledger;
-how long after the fault's end the last pod was bound. kube-scheduler holds back a pod that failed for up to
-10 s, and the run waits up to 4 s before its reconcile, until no reservation is younger than bind's deadline.
+A cell says how many pods were bound from before the fault until after it, and how many of them while it
+lasted; how many claims and capacities the one reconcile mended, those among them whose event was still on its
+way; whether it had to rebuild the ledger; how long after the fault's end the last pod was bound.
+kube-scheduler holds back a pod that failed for up to 10 s, and the run waits up to 4 s before its reconcile,
+until no reservation is younger than bind's deadline.
 
 {table}
 
 - Killed: `kill -9` after each call that bind makes to the store or the API server: where the Binding is made,
   where it never arrives, where its answer is lost, and where the pod was written before it. The steps are no
-  list in the test: bind is made to tell them. The other functions are killed, in turn, at the same steps.
+  list in the test: bind is made to tell them. The other functions are killed, in turn, at the same steps;
+  preempt in turn before it decides, and before it answers that pods are to be evicted. Urgent pods evict
+  others all the while: each has cost one pod, and is bound.
 - Store down, for {outage:g} s. SQLite: the file is locked by another process. Redis: the server is killed and
   started again, with an AOF. Sentinels: all of them are killed, the primary goes on. DynamoDB: every call is
   answered with InternalServerError.

@@ -54,4 +54,5 @@ def told(outcome: Outcome) -> str:
     """The cell of the table."""
     rebuilt = ", rebuilt" if outcome.rebuilt else ""
     note = f", {outcome.note}" if outcome.note else ""
-    return f"{outcome.bound} bound, {outcome.mended} mended{rebuilt}, {outcome.seconds:.1f} s{note}"
+    bound = f"{outcome.bound} bound ({outcome.meanwhile} meanwhile)"
+    return f"{bound}, {outcome.mended} mended{rebuilt}, {outcome.seconds:.1f} s{note}"

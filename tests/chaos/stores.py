@@ -134,6 +134,7 @@ def _sentinel(folder: Path, *_: object) -> Iterator[Running]:
 def _stop_sentinels(servers: RedisSentinels) -> None:
     for each in servers.sentinels:
         each.stop()
+    assert not any(each.running for each in servers.sentinels)
 
 
 def _start_sentinels(servers: RedisSentinels) -> None:

@@ -22,6 +22,7 @@ from berth.ledger import Ledger
 from berth.stores import open_store
 from berth.stores.base import Store
 from berth.view import View
+from tests.chaos import evictions
 from tests.chaos.churn import PATIENCE, Churn, deleted
 from tests.chaos.stores import STORES, Running
 from tests.controlplane.plane import ControlPlane
@@ -34,7 +35,7 @@ from tests.support.podwatch import PodWatch
 
 ROOT = Path(__file__).resolve().parents[2]
 LATE = "late"
-FAULTY = ("bind", "release", "inventory", "reconcile")
+FAULTY = ("bind", "preempt", "release", "inventory", "reconcile")
 MAIN = """
 import functions_framework
 
@@ -129,7 +130,8 @@ class Step(NamedTuple):
 @dataclass
 class World(System):
     """`nodes` are those there are now; `everything` all processes that should answer; `steps` bind's, once
-    they are known; `part` which of them are this store's in the short form."""
+    they are known; `part` which of them are this store's in the short form; `evicting` what evicts pods in
+    this fault."""
 
     berth: QuickBerth
     store: Running = field(kw_only=True)
@@ -140,6 +142,7 @@ class World(System):
     nodes: list[str] = field(default_factory=list)
     everything: set[tuple[str, int]] = field(default_factory=set)
     steps: list[Step] = field(default_factory=list)
+    evicting: evictions.Evictions | None = None
 
     @property
     def units(self) -> int:
@@ -157,9 +160,10 @@ class World(System):
     def clean_up(self) -> None:
         """No pods, no claims, no fault, no events, the nodes of the beginning."""
         self.faults.clear()
-        names = [pod["metadata"]["name"] for pod in self.cluster.list_pods()]
+        self.evicting = None
+        pods = [pod["metadata"] for pod in self.cluster.list_pods(None)]
         with ThreadPoolExecutor(8) as workers:
-            list(workers.map(lambda name: deleted(self.cluster, name), names))
+            list(workers.map(lambda pod: deleted(self.cluster, pod["name"], pod["namespace"]), pods))
         for name in self.nodes[self.form.nodes :]:
             self.cluster.delete_node(name)
         del self.nodes[self.form.nodes :]
@@ -201,6 +205,8 @@ def world_of(binaries: Path, folder: Path, store_name: str, form: Form, seed: in
             with ThreadPoolExecutor(8) as workers:
                 list(workers.map(cluster.create_node, form.node_names))
             cluster.create_priority_class(LATE, 1000)
+            cluster.create_priority_class(evictions.URGENT, 1000)
+            cluster.create_namespace(evictions.NAMESPACE)
             faults = Faults(folder / "faults")
             berth = _berth(folder, plane, store, faults, form)
             with mock.patch.dict(os.environ, store.environment), _running(berth):
@@ -240,7 +246,7 @@ def _berth(folder: Path, plane: ControlPlane, store: Running, faults: Faults, fo
     return QuickBerth(
         folder / "berth",
         plane.kubeconfig(folder / "kubeconfig"),
-        [pool(units=form.units), _late(form)],
+        [pool(units=form.units), _late(form), _evict(form)],
         {"FAULTS": str(faults.folder), "PYTHONPATH": str(ROOT)},
         faulty_functions(folder, **{name: MAIN.format(name=name) for name in FAULTY}),
         store=store.url,
@@ -252,3 +258,9 @@ def _late(form: Form) -> Object:
     """A Pool with room whatever else is held, so that filter always sends its pods on to bind."""
     somewhere = {"matchLabels": {"kubernetes.io/hostname": form.node_names[0]}}
     return pool(LATE, 100, nodeSelector=somewhere)
+
+
+def _evict(form: Form) -> Object:
+    """A Pool whose pods can be evicted."""
+    some = dict.fromkeys(form.node_names[: evictions.NODES], 1)
+    return pool(evictions.POOL, {"domains": some}, preemption="Native")

@@ -118,6 +118,14 @@ class Cluster:
         is_json = answer.headers.get("Content-Type", "").startswith("application/json")
         return Reply(answer.status, answer.json() if is_json else answer.data.decode())
 
+    def answers(self, seconds: float) -> bool:
+        """Whether anything comes back within that time."""
+        try:
+            self._http.request("GET", f"{self._url}/readyz", timeout=seconds)
+        except urllib3.exceptions.HTTPError:
+            return False
+        return True
+
     def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
         """A call that has to succeed."""
         reply = self.request(method, path, body, content_type=content_type)

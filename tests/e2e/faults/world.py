@@ -51,6 +51,11 @@ class Faults:
     def text(self, name: str) -> str:
         return (self.folder / name).read_text() if self.is_set(name) else ""
 
+    def counts(self, prefix: str) -> dict[str, int]:
+        """How long the files are whose names begin so, by what follows in the name."""
+        files = self.folder.glob(f"{prefix}*")
+        return {each.name.removeprefix(prefix): each.stat().st_size for each in files}
+
 
 class QuickBerth(Berth):
     """Reconciles by its function, as the clock's tick does; the command takes a second to start."""

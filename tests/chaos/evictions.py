@@ -1,0 +1,99 @@
+"""Pods that evict others all through a fault, so that preempt is called again and again.
+They have a namespace and a pool of their own; no pod may cost more than one victim."""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Self
+
+from tests.chaos.churn import PATIENCE
+from tests.support.cluster import Cluster, wait
+
+POOL, NAMESPACE, URGENT = "evict", "evicting", "urgent"
+NODES = 3  # of one unit each
+
+_RESOURCE = f"native.berth.dev/{POOL}"
+_HOLDER = "holder"
+_AT_ONCE_GONE = {"terminationGracePeriodSeconds": 0}  # there is no kubelet
+_TURN_SECONDS = 20.0
+"""A pod that is not bound by then waits for what only a reconcile frees; the next one evicts elsewhere."""
+
+
+class Evictions:
+    """Every unit is held by a pod of no priority. One urgent pod comes after the other; once it is bound it
+    goes, and a new holder takes its place."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._holders = self._urgent = self._late = self.victims = 0
+        self._stop = threading.Event()
+        self._thread = ThreadPoolExecutor(1)
+
+    def __enter__(self) -> Self:
+        for _ in range(NODES):
+            self._hold()
+        wait(self._all_held, PATIENCE, f"{NODES} pods hold what others are to get")
+        self._running = self._thread.submit(self._run)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._stop.set()
+        try:
+            if kind is None:
+                self._running.result(PATIENCE)
+        finally:
+            self._thread.shutdown(wait=kind is None)
+
+    def check(self) -> None:
+        """Once all is mended, `victims` pods were evicted: one for each urgent pod and no more."""
+        wait(lambda: not self._waiting(), PATIENCE, f"all urgent pods are bound, {self._waiting()}")
+        holders = [name for name in self._pods() if name.startswith(_HOLDER)]
+        victims = self.victims = self._holders - len(holders)
+        told = f"{victims} pods were evicted for {self._urgent}; {self._late} times one was late"
+        assert 0 < victims <= self._urgent, told
+        assert victims == self._urgent or self._late, told
+
+    def _run(self) -> None:
+        self._evict()
+        while not self._stop.is_set():
+            self._evict()
+
+    def _evict(self) -> None:
+        name = f"{URGENT}-{self._urgent:04}"
+        self._cluster.create_pod(name, {_RESOURCE: 1}, NAMESPACE, priority_class=URGENT, spec=_AT_ONCE_GONE)
+        self._urgent += 1
+        if self._comes(partial(self._is_bound, name)):
+            self._cluster.delete_pod(name, NAMESPACE)
+            self._hold()
+            self._comes(self._all_held)
+
+    def _comes(self, reached: Callable[[], bool]) -> bool:
+        """Whether it did, before it is late or all ends."""
+        until = time.monotonic() + _TURN_SECONDS
+        while not reached():
+            if self._stop.wait(0.05):
+                return False
+            if time.monotonic() > until:
+                self._late += 1
+                return False
+        return True
+
+    def _hold(self) -> None:
+        name = f"{_HOLDER}-{self._holders:04}"
+        self._cluster.create_pod(name, {_RESOURCE: 1}, NAMESPACE, spec=_AT_ONCE_GONE)
+        self._holders += 1
+
+    def _is_bound(self, name: str) -> bool:
+        return name in self._cluster.bound(NAMESPACE)
+
+    def _all_held(self) -> bool:
+        return len(self._cluster.bound(NAMESPACE)) == NODES
+
+    def _waiting(self) -> list[str]:
+        bound = self._cluster.bound(NAMESPACE)
+        return [name for name in self._pods() if name.startswith(URGENT) and name not in bound]
+
+    def _pods(self) -> list[str]:
+        return [pod["metadata"]["name"] for pod in self._cluster.list_pods(NAMESPACE)]

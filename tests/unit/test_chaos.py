@@ -1,0 +1,89 @@
+"""What tests/chaos takes for struck, and for right, without a cluster: what met nothing does not pass."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.chaos import kills
+from tests.chaos.evictions import NODES, URGENT, Evictions
+from tests.chaos.judge import check_binds
+from tests.chaos.world import Step
+
+
+@pytest.mark.parametrize(("killed", "struck"), [([], False), ([999_999_999], True)])
+def test_a_kill_that_met_no_process_is_none(
+    monkeypatch: pytest.MonkeyPatch, killed: list[int], struck: bool
+) -> None:
+    monkeypatch.setattr(kills, "ordered", lambda *_: {"reached": True, "killed": killed})
+    world: Any = None
+    if struck:
+        assert kills.carry_out(world, Step("", "reserve: commit"), [999_999_999])
+    else:
+        with pytest.raises(AssertionError, match="were to die"):
+            kills.carry_out(world, Step("", "reserve: commit"), [999_999_999])
+
+
+@pytest.mark.parametrize(
+    ("bound", "gaps", "wrong"),
+    [
+        (("pod-1", "pod-2", "late-1"), (), None),
+        (("pod-1", "pod-2", "pod-3"), (), "bound, and gone: {'pod-3'}"),
+        (("pod-1",), (), "never seen to be bound: {'pod-2'}"),
+        (("pod-1",), ("a gap",), None),
+        (("pod-2",), ("a gap",), "bound now, and never seen to be: {'pod-1'}"),
+    ],
+)
+def test_each_pod_seen_bound_is_there_or_was_replaced(
+    bound: tuple[str, ...], gaps: tuple[str, ...], wrong: str | None
+) -> None:
+    there = {"pod-1": "node-1", "late-1": "node-1"}
+    world: Any = SimpleNamespace(cluster=SimpleNamespace(bound=lambda: there))
+    churn: Any = SimpleNamespace(has=lambda name: name.startswith("pod-"), replaced={"pod-2"})
+    seen: Any = SimpleNamespace(bound_at=dict.fromkeys(bound, 1.0), gaps=gaps)
+    if wrong is None:
+        check_binds(world, seen, churn)
+    else:
+        with pytest.raises(AssertionError) as error:
+            check_binds(world, seen, churn)
+        assert wrong in str(error.value)
+
+
+class Evicting:
+    """A cluster in which `victims` holders go as soon as an urgent pod comes, and it is bound."""
+
+    def __init__(self, victims: int) -> None:
+        self._victims = victims
+        self.pods: list[str] = []
+
+    def create_pod(self, name: str, *_: object, **__: object) -> None:
+        if name.startswith(URGENT):
+            del self.pods[: self._victims]
+        self.pods.append(name)
+
+    def delete_pod(self, name: str, _: str) -> None:
+        self.pods.remove(name)
+
+    def bound(self, _: str) -> dict[str, str]:
+        return dict.fromkeys(self.pods[:], "node-1")
+
+    def list_pods(self, _: str) -> list[Any]:
+        return [{"metadata": {"name": name}} for name in self.pods[:]]
+
+
+def test_each_urgent_pod_costs_one_victim() -> None:
+    cluster: Any = Evicting(1)
+    with Evictions(cluster) as evictions:
+        pass
+    evictions.check()
+    assert evictions.victims >= 1
+    assert len(cluster.pods) == NODES
+
+
+@pytest.mark.parametrize("victims", [0, 2])
+def test_a_pod_that_cost_two_victims_or_none_is_told(victims: int) -> None:
+    cluster: Any = Evicting(victims)
+    with Evictions(cluster) as evictions:
+        pass
+    with pytest.raises(AssertionError, match="pods were evicted for 1"):
+        evictions.check()
