@@ -108,6 +108,28 @@ def test_a_zone_that_loses_its_last_node_goes_when_its_last_holder_does(stage: P
 
 
 @CHEAP
+def test_a_node_that_is_called_like_a_zone_takes_nothing_from_the_zone(stage: PoolsStage) -> None:
+    """Neither when it comes, nor when it goes; what pods hold in the zone stays as well."""
+    gpu = {"scope": "Topology", "topologyKey": "zone", "reserved": {"priorityAtLeast": 9, "units": 1}}
+    stage.pools(gpu={**gpu, "capacity": {"perDomain": 3}}, disk={"capacity": {"perDomain": 5}})
+    holder = stage.bound_pod(on="n2", ip=1, gpu=1)
+    stage.add_node("a")
+    stage.inventory("a")
+    assert (stage.free("ip", "a"), stage.free("gpu", "a")) == ((1, 2), (2, 3))
+    assert stage.free("disk", "a") == (5, 5)
+    assert stage.bind(stage.pod(gpu=2), "n1") == (
+        "gpu: 1 of 2 free that are not reserved for a higher priority, 2 asked"
+    )
+    stage.check_well()
+    stage.cluster.delete("/api/v1/nodes/a")
+    stage.inventory("a")
+    assert (stage.free("ip", "a"), stage.free("gpu", "a")) == ((1, 2), (2, 3))
+    assert stage._ledger(stage.store).view().capacity("disk", "a") is None
+    assert stage.of(holder, "ip")[0] == "a"
+    stage.check_well()
+
+
+@CHEAP
 def test_a_node_s_event_that_is_looked_into_late_does_not_undo_a_newer_look(stage: PoolsStage) -> None:
     """Two looks at one node at once: the one that asked the API server first may write last."""
     stage.pools(box={"capacity": {"nodeAnnotation": "boxes"}, "resource": "berth.dev/box"})

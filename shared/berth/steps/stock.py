@@ -107,7 +107,7 @@ def take_stock_of(ledger: Ledger, name: str, node: Callable[[], Node | None]) ->
     known, places = view.capacities(), view.nodes.get(name, {})  # before the look at the node
     found = node()
     stock = stock_of(view.pools, [] if found is None else [found])
-    own = [which for which in known if which[1] in (name, f"{name}{ORDINARY}")]
+    own = [which for which in known if _is_of_node(which, name, view)]
     moved = ledger.set_places({name: stock.places.get(name, {})}, {name: places})
     changes = ledger.set_capacities({**dict.fromkeys(own), **stock.capacities}, known, stock.stripes)
     if moved:
@@ -171,6 +171,12 @@ def _add(found: Stock, pool: Pool, domain: str, units: int | None) -> None:
         found.capacities[ordinary] = max(0, units - pool.spec.reserved.units)
     if pool.spec.scope != "Node":
         found.stripes.update({which, ordinary} & found.capacities.keys())
+
+
+def _is_of_node(which: Which, node: str, view: View) -> bool:
+    """Whether it is the node's own share of a pool: a rack may bear the same name."""
+    pool = view.pools.get(which[0])
+    return pool is not None and pool.spec.scope == "Node" and which[1] in (node, f"{node}{ORDINARY}")
 
 
 def _is_limit(which: Which, pools: Mapping[str, Pool]) -> bool:
