@@ -1,15 +1,20 @@
 """A store whose `changes` lag, as DynamoDB's index does: nothing that a verb claimed itself a moment before
 stays in the ledger because its View does not tell of it yet."""
 
+import json
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from berth.documents import Claim
 from berth.stores.base import Changes, Cursor, Store
+from berth.verbs.reconcile import Report
 from berth.wire import BindingCall
 from tests.support.ledgers import held, ledger_on
+from tests.support.objects import pool_document
 from tests.support.places import Place
 from tests.support.stage import Stage, staged
 
@@ -33,6 +38,16 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         found.reconcile()
         found.store = Lagging(found.store)
         yield found
+
+
+@pytest.fixture
+def seats(stage: Stage) -> Stage:
+    """The same with 300 units for the whole cluster, in stripes."""
+    assert stage.settings.pools is not None
+    pool = pool_document("ip", scope="Cluster", capacity={"domains": {"*": 300}})
+    stage.settings.pools.write_text(json.dumps(pool))
+    stage.reconcile()
+    return stage
 
 
 def at(step: int, action: Callable[[], object]) -> Callable[[], object]:
@@ -95,3 +110,60 @@ def test_a_pod_that_goes_while_reconcile_adopts_it_leaves_no_claim(stage: Stage)
         stage.reconcile(at(step, lambda call=call: stage.delete_with_event(call)))  # type: ignore[misc]
         assert stage.cluster.pod("default", call.name) is None
         assert call.uid not in claims(stage)
+
+
+def two_reserve(stage: Stage, call: BindingCall, attempts: tuple[str, str], node: str = "n1") -> list[Claim]:
+    """What two binds reserve that see nothing of each other, the second one on this node.
+
+    It believes that the stripe is full which the first one takes."""
+    first, second = (ledger_on(stage.store, time=stage.time) for _ in attempts)
+    first.view()
+    domains = second.view().domains["ip"]
+    pod = stage.cluster.pod("default", call.name)
+    assert pod is not None
+    one = first.reserve(replace(stage.claim(pod, "n1"), attempt=attempts[0]))
+    taken = one.holdings[0].domain
+    domains[taken] = replace(domains[taken], capacity=0)
+    other = second.reserve(replace(stage.claim(pod, node), attempt=attempts[1]))
+    assert other.holdings[0].domain != taken
+    return [one, other]
+
+
+def left(stage: Stage) -> list[Claim]:
+    return ledger_on(stage.store, while_closed=True).view().claims()
+
+
+@pytest.mark.parametrize("states", ["bound bound", "bound reserved", "reserved bound", "reserved reserved"])
+@pytest.mark.parametrize("node", ["n1", "n2"])
+def test_a_pod_with_two_claims_has_one_after_a_reconcile_and_the_others_units_are_free(
+    seats: Stage, states: str, node: str
+) -> None:
+    """Two reserves for it that saw nothing of each other, on one node or on two."""
+    call = seats.add_pod(units="5")
+    claims = two_reserve(seats, call, ("one", "other"), node)
+    for claim, state in zip(claims, states.split(), strict=True):
+        if state == "bound":
+            ledger_on(seats.store, time=seats.time).confirm(claim)
+    pod = seats.cluster.pod("default", call.name)
+    assert pod is not None
+    seats.cluster.bind(pod, "n1", {}, 5.0)
+    assert len(left(seats)) == 2
+    report = seats.reconcile()
+    assert (report.settled, report.adopted) == (1, 0)
+    (one,) = left(seats)
+    assert (one.node, one.state, sum(each.count for each in one.holdings)) == ("n1", "bound", 5)
+    assert ledger_on(seats.store).view().free["ip"]["*"] == (295, 300)
+    assert seats.reconcile() == Report(woken=0)
+
+
+def test_a_pod_that_two_callers_adopted_in_two_stripes_has_one_claim_after_a_reconcile(seats: Stage) -> None:
+    """They bear the same attempt, none: only their documents tell that they are two."""
+    call = seats.add_pod()
+    for claim in two_reserve(seats, call, ("", "")):
+        ledger_on(seats.store, time=seats.time).confirm(claim)
+    pod = seats.cluster.pod("default", call.name)
+    assert pod is not None
+    seats.cluster.bind(pod, "n1", {}, 5.0)
+    assert ledger_on(seats.store).view().free["ip"]["*"] == (298, 300)
+    assert seats.reconcile().settled == 1
+    assert ledger_on(seats.store).view().free["ip"]["*"] == (299, 300)

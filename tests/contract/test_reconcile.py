@@ -158,7 +158,7 @@ def test_a_ledger_that_is_lost_again_while_it_is_rebuilt_stays_closed(stage: Sta
 def test_a_pod_that_goes_with_its_event_at_any_step_of_reconcile_leaves_no_claim(
     stage: Stage, reserved: bool
 ) -> None:
-    for at in range(1, 60):
+    for at in range(1, 100):
         stage.clear()
         call = stage.add_pod()
         pod = stage.cluster.pod("default", call.name)

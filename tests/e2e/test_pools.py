@@ -69,6 +69,28 @@ def test_capacity_lowered_below_use_takes_nothing_and_gives_nothing(system_of: S
     assert _free(system) == (0, 3)
 
 
+def test_a_pool_renamed_in_its_file_while_it_is_full_gives_nothing_more(system_of: Systems) -> None:
+    """Four pods wait when the file changes, which no event tells of."""
+    system = system_of(2, pools=[pool("old", 2, resource=SEATS)])
+    cluster, berth = system.cluster, system.berth
+    with cluster.watch_pods(SEATS) as seen:
+        for number in range(4):
+            cluster.create_pod(f"holder-{number}", {SEATS: 1})
+        cluster.wait_bound()
+        for number in range(4):
+            cluster.create_pod(f"waiter-{number}", {SEATS: 1})
+        assert "old: 0 of 2 free, 1 asked" in system.refusal_of("waiter-3")
+        berth.write_pools([pool("new", 2, resource=SEATS)])
+        wait(lambda: set(berth.ledger().free.get("new", {})) == {"node-1", "node-2"}, SOON, "the new Pool")
+        settled(system)
+        assert _free(system, "new") == (0, 2)
+        cluster.delete_pod("holder-0")
+        wait(lambda: len(cluster.bound()) == 4, SOON, "one waiter bound")
+        settled(system)
+    assert seen.peak == {"node-1": 2, "node-2": 2}
+    assert sum(name == "new" for _, name, _ in berth.claims()) == 4
+
+
 def _free(system: System, name: str = "underlay-ip") -> tuple[int, int]:
     return system.berth.ledger().free[name]["node-1"]
 

@@ -1,7 +1,7 @@
 """A stage with any Pools, PoolClaims and nodes with labels, for tests of what pools can do on every store.
 Nodes are ready unless told otherwise; PoolClaims are kept here, for the stand-in API server has none."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from itertools import count
@@ -26,7 +26,7 @@ from berth.verbs import inventory, prioritize, release
 from berth.verbs.reconcile import Report
 from tests.support.objects import pool_document
 from tests.support.places import Place
-from tests.support.stage import Stage
+from tests.support.stage import Stage, Tap
 
 _EVENT = "dev.knative.apiserver.resource"
 READY = [{"type": "Ready", "status": "True"}]
@@ -101,6 +101,28 @@ class PoolsStage(Stage):
         """The same, and inventory has the event."""
         self.write_pools(**specs)
         return self.inventory_of_pool()
+
+    def stepping(self, take: Callable[["PoolsStage"], object], step: Callable[[], object]) -> object:
+        """Let a verb take over the Pools with `step` before and after each call it makes."""
+        store, cluster = self.store, self.cluster
+
+        def untapped() -> None:
+            tapped = self.store, self.cluster
+            self.store, self.cluster = store, cluster
+            step()
+            self.store, self.cluster = tapped
+
+        self.store, self.cluster = Tap(store, untapped), Tap(cluster, untapped)
+        try:
+            return take(self)
+        finally:
+            self.store, self.cluster = store, cluster
+
+    def clear_pods(self) -> None:
+        """No pods and no claims; the ledger and the Pools stay."""
+        for pod in self.cluster.pods():
+            self.cluster.delete(f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}")
+        self.reconcile()
 
     def add_node(self, name: str, *, ready: bool = True, **labels: str) -> None:
         self.cluster.create("/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})
@@ -268,6 +290,12 @@ class PoolsStage(Stage):
     def check_well(self, *problems: str) -> None:
         """A reconcile finds nothing to mend, and nothing to report but these."""
         assert mended(self.reconcile()) == ({"problems": list(problems)} if problems else {})
+
+    def check_counts(self) -> None:
+        """One reconcile later each bound pod has a claim, and there is no other."""
+        self.reconcile()
+        assert self.claims() == {name: (node, "bound") for name, node in self.bound().items()}
+        self.check_well()
 
     def check_survives_a_loss(self) -> None:
         """A rebuilt ledger has the same holders with the same units."""

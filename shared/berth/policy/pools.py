@@ -37,6 +37,11 @@ class Pool(msgspec.Struct, frozen=True):
         return bool(self.spec.units)
 
     @property
+    def divided_by(self) -> tuple[str, str | None]:
+        """What makes its domains; where that changes, a name may stand for another domain than before."""
+        return self.spec.scope, self.spec.topology_key
+
+    @property
     def holds_lost(self) -> bool:
         """Whether units of pods on a lost node stay held (onLostNode); so they do if they have names."""
         return (self.spec.on_lost_node or ("Hold" if self.named else "Release")) == "Hold"

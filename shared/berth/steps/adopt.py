@@ -1,66 +1,183 @@
-"""Adopt running pods that hold units without a claim: first install, lost ledger, new Pool, bound by others.
+"""Bring the claims of running pods to what they ask for by the Pools as they are, also where there is none
+yet (first install, lost ledger, new Pool, bound by others).
 It makes no room and asks for none: a pod that runs holds what it requests, whatever the capacity."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from berth.cluster import Cluster
-from berth.documents import NAMESPACE, Claim
+from berth.documents import NAMESPACE, NOWHERE, POOL_CLAIM, Claim, Holding
 from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.policy.demand import might_ask
 from berth.room import STRIPE
-from berth.steps.claims import claim_of
+from berth.steps.claims import claim_of, moved
 from berth.steps.keeping import release_ended
-from berth.steps.notes import with_notes
+from berth.steps.notes import with_notes, with_own
 from berth.steps.terms import Asked, Terms
+from berth.view import View
 
 
-def adopt(
-    ledger: Ledger,
-    cluster: Cluster,
-    pods: Iterable[Pod],
-    terms: Terms,
-    now: float,
-    known: Collection[str] = (),
-) -> int:
-    """How many of these pods were adopted, by these terms; whose UID is `known` is left alone.
+class Adopted(NamedTuple):
+    """How many pods had a claim that was changed, and how many had none."""
+
+    settled: int
+    adopted: int
+
+
+def adopt(ledger: Ledger, cluster: Cluster, pods: Iterable[Pod], terms: Terms, now: float) -> Adopted:
+    """Bring these pods' claims to what they are to be by these terms.
 
     Call it before new Pools are applied: once the ledger has a Pool, any node event gives out its capacity.
     """
-    unknown = (pod for pod in pods if pod.metadata.uid not in known)
-    claims = [claim for pod in unknown if (claim := held_by(pod, terms, now)) is not None]
-    ledger.prepare(_large_limits(claims, terms))
-    adopted = ledger.adopt_all(claims) if claims else set()
-    if adopted:
-        # A pod may have gone between the list and its adoption, with its event: look once more.
-        there = {pod.metadata.uid: pod for pod in cluster.pods()}
-        for claim in claims:
-            pod = there.get(claim.uid)
-            if claim.uid in adopted and (pod is None or held_by(pod, terms, now) is None):
-                release_ended(ledger, cluster, [claim], claim.uid, pod, now, also=claim.holdings)
-    return len(adopted)
+    view = ledger.view()
+    asking = [pod for pod in pods if might_ask(pod)]
+    known = ((pod.metadata.uid, view.claims_of(pod.metadata.uid)) for pod in asking)
+    standing = {uid: held for uid, held in known if held}
+    running = [*(pod for pod in asking if pod.spec.node_name), *_about_to_run(asking, standing, terms)]
+    # Units that a pod's own claim names are its own, whatever others have written into their annotations.
+    mine = [
+        agreed(pod, standing[pod.metadata.uid], terms, told=False)
+        for pod in running
+        if _had_names(standing.get(pod.metadata.uid, ()), terms)
+    ]
+    changed = _adopt_all(ledger, mine, view, terms)
+    wanted = (_wanted(pod, standing.get(pod.metadata.uid, ()), terms, now) for pod in running)
+    claims = [claim for claim in wanted if claim is not None]
+    changed |= _adopt_all(ledger, claims, ledger.view() if changed else view, terms)
+    if changed:
+        _look_again(ledger, cluster, [claim for claim in claims if claim.uid in changed], terms, now)
+    return Adopted(len(changed & standing.keys()), len(changed - standing.keys()))
 
 
-def _large_limits(claims: Iterable[Claim], terms: Terms) -> dict[tuple[str, str], int]:
-    """The limits of these claims' namespaces that are too large for one document."""
-    bounds = {each for claim in claims for each in claim.holdings if each.domain.startswith(NAMESPACE)}
-    limits = {(each.pool, each.domain): terms.pools[each.pool].limit(each.domain[1:]) or 0 for each in bounds}
-    return {which: limit for which, limit in limits.items() if limit > STRIPE}
+def agreed(pod: Pod, standing: Sequence[Claim], terms: Terms, *, told: bool = True) -> Claim:
+    """What a running pod is to hold that has a claim: what it asks for by the Pools as they are, and, beside
+    that, what it has of Pools and PoolClaims that are gone. A Pool that comes back finds it counted.
+
+    Names of units are those of its claim; with `told` also those that its annotations say.
+    """
+    node = pod.spec.node_name or ""
+    had = moved(_first(standing, node), node, terms)
+    asked = _asked(pod, terms, had.since, had.attempt)
+    if asked is None:
+        return replace(had, state="bound")
+    placed = with_own(_placed(asked, had, terms), had, terms)
+    now = with_notes(placed, pod, terms.pools) if told else placed
+    pools = {each.pool for each in now.holdings}
+    bounds = {each.key for each in now.holdings if each.bound}
+    gone = [
+        each
+        for each in had.holdings
+        if each.pool not in pools or (each.domain.startswith(POOL_CLAIM) and each.key not in bounds)
+    ]
+    return replace(now, state="bound", holdings=_sorted((*now.holdings, *gone)))
 
 
 def held_by(pod: Pod, terms: Terms, now: float, attempt: str = "") -> Claim | None:
     """What a pod holds that runs, or whose units stay held until it is deleted; None if nothing."""
+    claim = _asked(pod, terms, now, attempt)
+    return None if claim is None else with_notes(claim, pod, terms.pools)
+
+
+def _asked(pod: Pod, terms: Terms, now: float, attempt: str) -> Claim | None:
+    """The same without the names of units."""
     node = pod.spec.node_name
     if not node or not might_ask(pod):
         return None
     asked = terms.asked(pod)
     if pod.finished:
         asked = _until_deleted(asked, terms)
-    if not asked.units:
+    return claim_of(pod, node, terms, asked, attempt, now) if asked.units else None
+
+
+def _wanted(pod: Pod, standing: Sequence[Claim], terms: Terms, now: float) -> Claim | None:
+    """A pod that has finished and still has a claim has what `releaseOn` and `onLostNode` left it."""
+    if not standing:
+        return held_by(pod, terms, now)
+    if pod.finished and _asked(pod, terms, now, "") is None:
         return None
-    return with_notes(claim_of(pod, node, terms, asked, attempt, now), pod, terms.pools)
+    return agreed(pod, standing, terms)
+
+
+def _adopt_all(ledger: Ledger, claims: Iterable[Claim], view: View, terms: Terms) -> set[str]:
+    """The UIDs of those for which something changed."""
+    different = [claim for claim in claims if not _stands(claim, view)]
+    ledger.prepare(_large_limits(different, terms))
+    return ledger.adopt_all(different) if different else set()
+
+
+def _stands(claim: Claim, view: View) -> bool:
+    """Whether it is the pod's one claim, in all its documents and no other.
+
+    A pod may have two where the store's changes lag: two callers that did not see each other's.
+    """
+    found = view.claims_of(claim.uid)
+    if len(found) != 1 or view.keys_of(claim.uid) != {each.key for each in found[0].holdings}:
+        return False
+    (there,) = found
+    same = (there.node, there.state, there.logical()) == (claim.node, "bound", claim.logical())
+    return same and claim.units <= there.units
+
+
+def _look_again(ledger: Ledger, cluster: Cluster, claims: Iterable[Claim], terms: Terms, now: float) -> None:
+    """A pod may have gone between the list and its adoption, with its event."""
+    there = {pod.metadata.uid: pod for pod in cluster.pods()}
+    for claim in claims:
+        pod = there.get(claim.uid)
+        if pod is None or (pod.finished and held_by(pod, terms, now) is None):
+            release_ended(ledger, cluster, [claim], claim.uid, pod, now, also=claim.holdings)
+
+
+def _about_to_run(
+    pods: Iterable[Pod], standing: Mapping[str, Sequence[Claim]], terms: Terms
+) -> Iterator[Pod]:
+    """Waiting pods that binds under way hold units for by Pools that are others now, as if they ran: their
+    Bindings may land, and must find them counted. What comes to nothing, reconcile settles."""
+    changed = terms.before != terms.pools
+    for pod in pods if changed else ():
+        held = standing.get(pod.metadata.uid)
+        if pod.waiting and held:
+            mine = _first(held, "")
+            there = replace(pod, spec=replace(pod.spec, node_name=mine.node))
+            if agreed(there, held, terms, told=False).logical() != mine.logical():
+                yield there
+
+
+def _first(standing: Sequence[Claim], node: str) -> Claim:
+    """The claim by which the pod holds what it has: that on its node, and rather a confirmed one."""
+    return min(standing, key=lambda claim: (claim.node != node, claim.state != "bound"))
+
+
+def _had_names(standing: Sequence[Claim], terms: Terms) -> bool:
+    """Whether a claim names units of a Pool that is gone: another may count them now."""
+    return any(each.units and each.pool not in terms.pools for claim in standing for each in claim.holdings)
+
+
+def _placed(asked: Claim, had: Claim, terms: Terms) -> Claim:
+    """Where the pod's node is away, or has lost its label, what it holds stays where it was."""
+    places = (each for each in had.holdings if not each.bound and terms.same_places(each.pool))
+    stays = {each.pool: each.place for each in places}
+    holdings = (
+        replace(each, domain=each.domain.replace(NOWHERE, stays[each.pool], 1))
+        if each.domain.startswith(NOWHERE) and each.pool in stays
+        else each
+        for each in asked.holdings
+    )
+    return replace(asked, holdings=_sorted(holdings))
+
+
+def _sorted(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
+    return tuple(sorted(holdings, key=lambda each: (each.pool, each.domain, each.claim)))
+
+
+def _large_limits(claims: Collection[Claim], terms: Terms) -> dict[tuple[str, str], int]:
+    """The limits of these claims' namespaces that are too large for one document."""
+    bounds = {each for claim in claims for each in claim.holdings if each.domain.startswith(NAMESPACE)}
+    here = {(each.pool, each.place) for each in bounds if each.pool in terms.pools}
+    limits = {(pool, domain): terms.pools[pool].limit(domain[1:]) or 0 for pool, domain in here}
+    return {which: limit for which, limit in limits.items() if limit > STRIPE}
 
 
 def _until_deleted(asked: Asked, terms: Terms) -> Asked:

@@ -1,7 +1,7 @@
 """Which units a running pod says that it uses: by our annotation, or by that of a Pool's `adoptFrom`.
 Users can write both: what is noted here is believed only where the unit is of the pool, and free."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -10,6 +10,7 @@ from berth.documents import ORDINARY, Claim, Holding
 from berth.objects import Pod
 from berth.policy.pools import Pool
 from berth.policy.units import Units, normal
+from berth.steps.terms import Terms
 
 ALLOCATED = "berth.dev/allocated"
 
@@ -27,14 +28,44 @@ _noted = msgspec.json.Decoder(list[_Noted])
 
 def with_notes(claim: Claim, pod: Pod, pools: Mapping[str, Pool]) -> Claim:
     """The claim with the names of units that the pod says it uses, each in the domain that lists it."""
-    holdings = []
     known = {each.claim for each in claim.holdings}
+    return _with(claim, pools, lambda pool, each: _units(pod, pool, pools, each.claim, known))
+
+
+def with_own(claim: Claim, had: Claim, terms: Terms) -> Claim:
+    """The claim with the names of units that the pod's claim until now holds: of the same Pool, where it
+    holds them, or of one that is gone and whose resource this one counts now, where this one lists them."""
+    if had.node != claim.node:
+        return claim
+    known = {each.claim for each in claim.holdings}
+
+    def of(pools: Collection[str], holding: Holding) -> list[Holding]:
+        mine = (each for each in had.holdings if each.pool in pools and each.units)
+        return [each for each in mine if _given_by(each.claim, known) == holding.claim]
+
+    def kept(holding: Holding) -> Holding:
+        mine = [] if holding.bound or not terms.same_places(holding.pool) else of((holding.pool,), holding)
+        units = [unit for each in mine for unit in each.units][: holding.count]
+        return replace(holding, domain=mine[0].place, units=tuple(units)) if mine else holding
+
+    def taken_over(pool: Pool, holding: Holding) -> list[str]:
+        gone = {each.pool for each in had.holdings} - terms.pools.keys()
+        same = {each for each in gone if terms.resource_before(each) in (None, pool.resource)}
+        return [unit for each in of({pool.name, *same}, holding) for unit in each.units]
+
+    here = _beside(claim, tuple(map(kept, claim.holdings)))
+    return _with(replace(claim, holdings=here), terms.pools, taken_over)
+
+
+def _with(claim: Claim, pools: Mapping[str, Pool], units_of: Callable[[Pool, Holding], list[str]]) -> Claim:
+    """The claim with more units' names."""
+    holdings = []
     for each in claim.holdings:
         pool = pools.get(each.pool)
-        if pool is None or not pool.named or each.bound:
+        if pool is None or not pool.named or each.bound or len(each.units) == each.count:
             holdings.append(each)
             continue
-        domain, units = _listed(pool, _units(pod, pool, each.claim, known), each.domain)
+        domain, units = _listed(pool, units_of(pool, each), each)
         holdings.append(replace(each, domain=domain, units=units[: each.count]))
     return replace(claim, holdings=_beside(claim, tuple(holdings)))
 
@@ -49,18 +80,20 @@ def _beside(claim: Claim, holdings: tuple[Holding, ...]) -> tuple[Holding, ...]:
     return tuple(sorted(found, key=lambda each: (each.pool, each.domain, each.claim)))
 
 
-def _units(pod: Pod, pool: Pool, claim: str, known: Collection[str]) -> list[str]:
-    """What a PoolClaim gave that is no more the pod uses still."""
+def _units(pod: Pod, pool: Pool, pools: Collection[str], claim: str, known: Collection[str]) -> list[str]:
+    """What a PoolClaim gave that is no more the pod uses still, and what a Pool gave that is no more."""
     annotations = pod.metadata.annotations or {}
-    found = [
-        unit
-        for each in _read(annotations.get(ALLOCATED))
-        if (each.pool, each.claim if each.claim in known else "") == (pool.name, claim)
-        for unit in each.units
-    ]
+    noted = [each for each in _read(annotations.get(ALLOCATED)) if _given_by(each.claim, known) == claim]
+    found = [unit for each in noted if each.pool == pool.name for unit in each.units]
+    found = found or [unit for each in noted if each.pool not in pools for unit in each.units]
     if not found and pool.spec.adopt_from and not claim:
         found = annotations.get(pool.spec.adopt_from, "").replace(",", " ").split()
     return list(dict.fromkeys(map(normal, found[:_MOST])))
+
+
+def _given_by(claim: str, known: Collection[str]) -> str:
+    """The PoolClaim that gave units; none if it is gone."""
+    return claim if claim in known else ""
 
 
 def _read(text: str | None) -> list[_Noted]:
@@ -70,12 +103,13 @@ def _read(text: str | None) -> list[_Noted]:
         return []
 
 
-def _listed(pool: Pool, units: list[str], place: str) -> tuple[str, tuple[str, ...]]:
-    """Those of the units that one domain lists: the node's own, or else whichever has the first of them."""
-    order = sorted(pool.spec.units, key=lambda domain: domain != place)
-    for domain in order if units else ():
-        there = Units.parse(pool.spec.units[domain])
-        found = tuple(unit for unit in units if unit in there)
+def _listed(pool: Pool, units: list[str], holding: Holding) -> tuple[str, tuple[str, ...]]:
+    """The holding's units with those of these that one domain lists: the one where it has some, else the
+    node's own, else whichever has the first of them."""
+    lists = [holding.domain] if holding.units else pool.spec.units
+    for domain in sorted(lists, key=lambda name: name != holding.domain) if units else ():
+        there = Units.parse(pool.spec.units.get(domain, ()))
+        found = tuple(unit for unit in units if unit in there and unit not in holding.units)
         if found:
-            return domain, found
-    return place, ()
+            return domain, holding.units + found
+    return holding.domain, holding.units

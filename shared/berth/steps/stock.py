@@ -81,6 +81,19 @@ def stock_of(pools: Mapping[str, Pool], nodes: Iterable[Node]) -> Stock:
     return found
 
 
+def withdraw(ledger: Ledger, pools: Mapping[str, Pool]) -> list[CapacityChange]:
+    """Take away the capacity of Pools that are gone, and of those whose domains are others now.
+
+    It is the first thing to do: what their pods hold is counted elsewhere then, and must not be given to whom
+    is bound by the Pools of before meanwhile.
+    """
+    view = ledger.view()
+    known, before = view.capacities(), view.pools
+    gone = {name for name in before if name not in pools or pools[name].divided_by != before[name].divided_by}
+    wanted: dict[Which, Capacity] = {which: None for which in known if which[0] in gone and _gives(which[1])}
+    return ledger.set_capacities(wanted, known)
+
+
 def take_stock(
     ledger: Ledger, pools: Mapping[str, Pool], nodes: Callable[[], Iterable[Node]]
 ) -> list[CapacityChange]:
@@ -177,6 +190,11 @@ def _is_of_node(which: Which, node: str, view: View) -> bool:
     """Whether it is the node's own share of a pool: a rack may bear the same name."""
     pool = view.pools.get(which[0])
     return pool is not None and pool.spec.scope == "Node" and which[1] in (node, f"{node}{ORDINARY}")
+
+
+def _gives(domain: str) -> bool:
+    """Whether it is a place, or a share of one."""
+    return not domain.startswith((NAMESPACE, POOL_CLAIM))
 
 
 def _is_limit(which: Which, pools: Mapping[str, Pool]) -> bool:

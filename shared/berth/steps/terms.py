@@ -2,6 +2,7 @@
 It knows no store and no cluster; who asks says by which state of them."""
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -30,11 +31,13 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Terms(NamedTuple):
-    """`places` are nodes' domains by pool, for pools whose domains are not nodes."""
+    """`places` are nodes' domains by pool, for pools whose domains are not nodes; `before` are the Pools by
+    which claims were made, where they may be others."""
 
     pools: Mapping[str, Pool]
     places: Mapping[str, Mapping[str, str]]
     named: "Named | View"
+    before: Mapping[str, Pool] = MappingProxyType({})
 
     def asked(self, pod: Pod) -> Asked:
         found = demand(pod, by_resource(self.pools))
@@ -79,6 +82,16 @@ class Terms(NamedTuple):
         limited = found.limit(namespace) is not None
         bounds = [f"{NAMESPACE}{namespace}"] if limited else []
         return [*bounds, f"{domain}{ORDINARY}"] if is_ordinary(found, pod) else bounds
+
+    def same_places(self, pool: str) -> bool:
+        """Whether the pool's domains are what they were before, as far as is known."""
+        before, now = self.before.get(pool), self.pools.get(pool)
+        return before is None or now is None or before.divided_by == now.divided_by
+
+    def resource_before(self, pool: str) -> str | None:
+        """What a Pool that is gone counted; None: nobody knows any more."""
+        found = self.before.get(pool)
+        return None if found is None else found.resource
 
     def _named(self, namespace: str, name: str) -> tuple[str, Wants] | None:
         if not isinstance(self.named, View):

@@ -24,7 +24,7 @@ from berth.steps.native import publish_native
 from berth.steps.ours import ledger_and_cluster
 from berth.steps.poolclaims import publish_claims, read_claims, take_claims, told_free
 from berth.steps.publish import publish
-from berth.steps.stock import read_pools, stock_of, take_stock, take_stock_of
+from berth.steps.stock import read_pools, stock_of, take_stock, take_stock_of, withdraw
 from berth.steps.terms import Terms
 from berth.steps.wake import free_in, room_in, wake
 from berth.verbs import external
@@ -131,19 +131,21 @@ def _node(ledger: Ledger, cluster: Cluster, event: Event, now: float) -> Done:
 def _pools(ledger: Ledger, cluster: Cluster, settings: Settings, now: float) -> Done:
     """Pools last: a retry of what was killed on the way does it all again."""
     pools = read_pools(settings.pools, cluster)
+    before = ledger.view().pools
+    changes = withdraw(ledger, pools)
     nodes = cluster.nodes()
     stock = stock_of(pools, nodes)
     ledger.prepare({which: stock.capacities[which] for which in stock.stripes})
-    view = ledger.view()
-    before = view.pools
-    adopt(ledger, cluster, cluster.pods(), Terms(pools, stock.by_pool(), view), now)
-    changes = take_stock(ledger, pools, cluster.nodes)
+    terms = Terms(pools, stock.by_pool(), ledger.view(), before)
+    adopt(ledger, cluster, cluster.pods(), terms, now)
+    changes += take_stock(ledger, pools, cluster.nodes)
     ledger.apply_pools(pools)
     ledger.bound_retention()
     freed = take_external(ledger, pools, now)
     _warn(publish_native(ledger, cluster, nodes))
     news = [name for name in pools if before.get(name) != pools[name]]
-    return len(changes), {**room_in([*changes, *freed]), **free_in(ledger.view(), news)}
+    changed = {each.which for each in changes}
+    return len(changed), {**room_in([*changes, *freed]), **free_in(ledger.view(), news)}
 
 
 def _claims(ledger: Ledger, cluster: Cluster) -> Mapping[str, int]:

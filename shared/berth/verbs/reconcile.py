@@ -11,10 +11,11 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from berth.cluster import Cluster
-from berth.documents import NOWHERE, Claim
+from berth.decisions import CapacityChange
+from berth.documents import Claim
 from berth.errors import BerthError, ClusterRefusedError, RetryableError, StoreFailedError
 from berth.events import subscriber
 from berth.http import Endpoint
@@ -25,15 +26,15 @@ from berth.policy.poolclaims import PoolClaim
 from berth.policy.pools import Pool
 from berth.settings import Settings
 from berth.steps import poolclaims
-from berth.steps.adopt import adopt, held_by
-from berth.steps.claims import BIND_SECONDS, fence, moved, settle
+from berth.steps.adopt import adopt
+from berth.steps.claims import BIND_SECONDS, fence, settle
 from berth.steps.external import is_external, take_external
 from berth.steps.keeping import kept
 from berth.steps.native import publish_native
 from berth.steps.ours import ledger_and_cluster
 from berth.steps.poolclaims import publish_claims, read_claims, take_claims
 from berth.steps.publish import publish
-from berth.steps.stock import problems, read_pools, stock_of, take_stock
+from berth.steps.stock import problems, read_pools, stock_of, take_stock, withdraw
 from berth.steps.terms import Terms, unnamed
 from berth.steps.wake import free_in, wake
 
@@ -72,21 +73,22 @@ class Reconcile:
         """Mend all there is. Raises store and cluster errors; what was done until then stands."""
         self._ledger.make_ours()
         report = Report()
-        pools = self._read_pools(report)
+        pools, before = self._read_pools(report), self._ledger.view().pools
         named = read_claims(self._cluster, report.problems)
         mark = None
         if not self._ledger.view().open:
             mark = self._ledger.begin_rebuild(self._new_id())
             self._fence_waiting()
-        terms = self._terms(pools, named, anew=mark is not None)
+        withdrawn = withdraw(self._ledger, pools)
+        terms = self._terms(pools, named, before, anew=mark is not None)
         claims = [claim for claim in self._ledger.view().claims() if not is_external(claim)]
         pods = self._cluster.pods()
         self._mend(report, claims, pods, terms)
-        known = {claim.uid for claim in claims}
-        report.adopted = adopt(self._ledger, self._cluster, pods, terms, self._clock(), known)
+        settled, report.adopted = adopt(self._ledger, self._cluster, pods, terms, self._clock())
+        report.settled += settled
         take_claims(self._ledger, named)
         # Only now: what running pods hold of a new Pool is in the ledger before its capacity is.
-        nodes = self._stock(report, pools)
+        nodes = self._stock(report, pools, withdrawn)
         report.pools = self._ledger.apply_pools(pools)
         self._ledger.bound_retention()
         self._ledger.drop_limits({pod.metadata.namespace or "default" for pod in pods if might_ask(pod)})
@@ -99,15 +101,22 @@ class Reconcile:
         self._publish(report, named)
         return report
 
-    def _terms(self, pools: Mapping[str, Pool], named: Iterable[PoolClaim], *, anew: bool) -> Terms:
+    def _terms(
+        self,
+        pools: Mapping[str, Pool],
+        named: Iterable[PoolClaim],
+        before: Mapping[str, Pool],
+        *,
+        anew: bool,
+    ) -> Terms:
         """What pods are read by. Where nodes are is looked up only if the ledger can't know it yet."""
-        view, places = self._ledger.view(), dict(self._ledger.view().places)
+        places = dict(self._ledger.view().places)
         elsewhere = {name: pool for name, pool in pools.items() if pool.spec.scope != "Node"}
-        if elsewhere and (anew or any(view.pools.get(name) != pool for name, pool in elsewhere.items())):
+        if elsewhere and (anew or any(before.get(name) != pool for name, pool in elsewhere.items())):
             stock = stock_of(elsewhere, self._cluster.nodes())
             self._ledger.prepare({which: stock.capacities[which] for which in stock.stripes})
             places |= stock.by_pool()
-        return Terms(pools, places, poolclaims.named(named))
+        return Terms(pools, places, poolclaims.named(named), before)
 
     def _publish(self, report: Report, named: Iterable[PoolClaim]) -> None:
         view = self._ledger.view()
@@ -141,14 +150,17 @@ class Reconcile:
                 if pod.waiting and might_ask(pod):
                     fence(self._cluster, pod, self._clock(), _FENCE_SECONDS)
 
-    def _stock(self, report: Report, pools: Mapping[str, Pool]) -> list[Node]:
+    def _stock(
+        self, report: Report, pools: Mapping[str, Pool], withdrawn: Iterable[CapacityChange]
+    ) -> list[Node]:
         nodes: list[Node] = []
 
         def asked() -> list[Node]:
             nodes.extend(self._cluster.nodes())
             return nodes
 
-        report.capacities = len(take_stock(self._ledger, pools, asked))
+        changes = [*withdrawn, *take_stock(self._ledger, pools, asked)]
+        report.capacities = len({each.which for each in changes})
         report.problems += problems(pools.values(), nodes)
         return nodes
 
@@ -180,27 +192,11 @@ class Reconcile:
             freed = self._ledger.release(claim.uid, keep=keep.pools, keep_as=keep.state)
             report.released += bool(freed)
         elif pod.spec.node_name:
-            report.settled += self._agree(claim, pod, terms)
+            return  # adoption brings its claim to what it is to be
         elif claim.state == "bound" or abs(self._clock() - claim.since) > BIND_SECONDS:
             # Also one that is stamped later than now: a wrong clock must not keep it for as long.
             settle(self._ledger, self._cluster, claim, self._clock(), _FENCE_SECONDS)
             report.settled += 1
-
-    def _agree(self, claim: Claim, pod: Pod, terms: Terms) -> bool:
-        """The claim of a running pod says what the pod asks for, on its node; what it has, if that can't be
-        told."""
-        asked = terms.asked(pod)
-        known = asked.refusal is None and all(holding.pool in asked.units for holding in claim.holdings)
-        agreed = held_by(pod, terms, claim.since, claim.attempt) if known else None
-        away = agreed is not None and any(each.place.startswith(NOWHERE) for each in agreed.holdings)
-        if agreed is None or (away and agreed.node == claim.node):
-            # Its node is away; or its Pool or PoolClaim was taken away, or counts another resource now.
-            agreed = moved(claim, pod.spec.node_name or "", terms)
-        agreed = replace(agreed, state="bound")
-        same = (claim.node, claim.state, claim.logical()) == (agreed.node, "bound", agreed.logical())
-        if same and agreed.units <= claim.units:
-            return False
-        return self._ledger.adopt(agreed, anew=False) is not None
 
 
 def endpoint(settings: Settings) -> Endpoint:

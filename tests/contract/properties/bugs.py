@@ -18,7 +18,7 @@ from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.policy import fit
 from berth.steps import keeping
-from berth.steps.adopt import adopt
+from berth.steps.adopt import Adopted, adopt
 from berth.steps.claims import Settled
 from berth.verbs import release
 from berth.verbs.bind import Bind
@@ -120,7 +120,7 @@ def a_refusal_names_the_node() -> Any:
 
 
 def pods_that_terminate_are_not_counted_after_a_loss() -> Any:
-    def some(ledger: Ledger, cluster: Cluster, pods: Iterable[Pod], *rest: Any) -> int:
+    def some(ledger: Ledger, cluster: Cluster, pods: Iterable[Pod], *rest: Any) -> Adopted:
         return adopt(ledger, cluster, [pod for pod in pods if pod.metadata.deletion_timestamp is None], *rest)
 
     return mock.patch("berth.verbs.reconcile.adopt", some)
