@@ -57,6 +57,32 @@ def _capacity(view: View, node: str) -> int | None:
     return domains[node].capacity if node in domains else None
 
 
+def test_a_pod_keeps_to_its_units_though_another_node_is_nominated_and_goes_there_when_it_must(
+    system_of: Systems,
+) -> None:
+    """kube-scheduler offers a nominated node alone, then all nodes, and then perhaps that one alone again."""
+    pools = [pool(units=2, sticky={"by": "Pod", "forSeconds": 3600})]
+    system = system_of({"worker-1": {}, "worker-2": {}}, pools=pools)
+    cluster, path = system.cluster, "/api/v1/namespaces/default/pods/web-0"
+    cluster.create_pod("web-0")
+    (kept,) = cluster.wait_bound("web-0").values()
+    (other,) = {"worker-1", "worker-2"} - {kept}
+
+    def come_again() -> str:
+        """The next pod of that name, nominated for the other node before kube-scheduler sees it."""
+        cluster.delete_pod("web-0")
+        wait(lambda: not system.berth.claims(kept), SOON, "the unit is kept and nobody has it")
+        cluster.create_pod("web-0", scheduling_gates=("not-yet",))
+        cluster.patch(f"{path}/status", {"status": {"nominatedNodeName": other}})
+        cluster.patch(path, {"spec": {"schedulingGates": None}})
+        return cluster.wait_bound("web-0", seconds=SOON)["web-0"]
+
+    assert come_again() == kept
+    cluster.patch(f"/api/v1/nodes/{kept}", {"spec": {"unschedulable": True}})
+    assert come_again() == other
+    settled(system)
+
+
 @pytest.mark.alone
 def test_ten_pods_bind_at_once_when_one_of_300_nodes_has_the_pool(system_of: Systems) -> None:
     nodes: dict[str, Object] = {f"node-{number}": {} for number in range(299)}

@@ -1,19 +1,20 @@
 """filter and prioritize over a ledger in a SQLite file: who is refused and why, and nodes' scores."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
+from msgspec.structs import replace
 
 from berth.documents import Claim, Holding
 from berth.http import Reply, respond
 from berth.ledger import Ledger
 from berth.objects import Quantity
-from berth.policy.pools import Pool
+from berth.policy.pools import Pool, Sticky
 from berth.settings import Settings
 from berth.steps import ours
 from berth.stores.sqlite import SqliteStore
@@ -122,6 +123,58 @@ def test_a_pod_needs_all_its_pools_on_one_node(store: SqliteStore) -> None:
         "n1": "matlab-licence: none on this node",
         "n3": "underlay-ip: none on this node",
     }
+
+
+def offered(names: list[str], nominated: str = "n2") -> bytes:
+    call = json.loads(filter_call(names, {IP: 1}))
+    call["Pod"]["status"] = {"nominatedNodeName": nominated}
+    return json.dumps(call).encode()
+
+
+@pytest.fixture
+def passes(store: SqliteStore, path: Path) -> Callable[..., list[str]]:
+    """Which nodes pass, in calls to one endpoint for a pod that has a unit kept for it on n1."""
+    pod = candidates(NODES, {IP: 1}).pod
+    ledger = opened(
+        store, ips(1, 1, 1), replace(pool(), spec=replace(pool().spec, sticky=Sticky("Pod", 600)))
+    )
+    hold(ledger, "n1", 1, pod.metadata.name)
+    ledger.release(f"uid-of-{pod.metadata.name}")
+    endpoint = filter_verb.endpoint(Settings(store=f"sqlite:///{path}"))
+
+    def ask_once(names: list[str], nominated: str = "n2") -> list[str]:
+        reply = respond(endpoint, "POST", "/", {}, BytesIO(offered(names, nominated)))
+        found: list[str] = json.loads(reply.body)["NodeNames"]
+        return found
+
+    return ask_once
+
+
+def test_a_nominated_node_that_comes_alone_is_refused_once_while_units_are_kept_elsewhere(
+    passes: Callable[..., list[str]],
+) -> None:
+    """kube-scheduler offers all nodes next, and then the pod keeps to its units."""
+    assert passes(["n2"]) == []
+    assert passes(NODES) == ["n1"]
+    assert passes(["n2"]) == []
+
+
+def test_a_nominated_node_that_comes_alone_again_is_the_only_one_there_is(
+    passes: Callable[..., list[str]],
+) -> None:
+    for _ in range(2):
+        assert passes(["n2"]) == []
+        assert passes(["n2"]) == ["n2"]
+    assert passes(["n2"]) == []
+    assert passes(["n2", "n3"]) == ["n2", "n3"]
+
+
+def test_a_node_that_is_not_nominated_comes_alone_when_no_other_is_to_be_had(
+    passes: Callable[..., list[str]],
+) -> None:
+    assert passes(["n2"], nominated="") == ["n2"]
+    assert passes(["n2"], nominated="n3") == ["n2"]
+    assert passes(["n1"], nominated="n1") == ["n1"]
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,10 @@ class Wanted:
                 return there
         return None
 
+    def has_kept_units(self) -> bool:
+        """Whether there are such units anywhere, offered or not."""
+        return bool([*self._had(), *self._kept()])
+
     def _places(self, pool: str) -> Mapping[str, str] | None:
         """Nodes' domains; None where each node is its own."""
         is_node = self._view.pools[pool].spec.scope == "Node"

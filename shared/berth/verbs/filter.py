@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from berth import wire
 from berth.http import Endpoint, Reply, for_the_event
 from berth.ledger import Ledger
+from berth.objects import Pod
 from berth.policy import fit
 from berth.policy.demand import might_ask
 from berth.settings import Settings
@@ -16,8 +17,44 @@ from berth.steps.wants import Wanted
 from berth.stores import open_store
 from berth.wire import Refused
 
+_PODS = 1000  # pods whose nominated node was refused last that are kept in mind
 
-def run(ledger: Ledger, call: wire.Candidates, clock: Callable[[], float] = time.time) -> Refused:
+
+class Nominations:
+    """For which pods the nominated node, offered alone, was refused in the call before; it may be lost.
+
+    kube-scheduler offers a pod's nominated node alone, and all nodes when that is refused, in one attempt
+    (source: findNodesThatFitPod). So a pod whose units are kept elsewhere loses nothing by a refusal; but if
+    its node comes alone again, no other is to be had, and the pod must not starve (docs/decisions/0019).
+    """
+
+    def __init__(self) -> None:
+        self._refused: dict[str, str] = {}
+
+    def alone(self, call: wire.Candidates) -> bool:
+        """Whether the pod's nominated node is all that it is offered."""
+        alone = len(call.names) == 1 and call.names[0] == call.pod.status.nominated_node_name
+        if not alone:
+            self._refused.pop(call.pod.metadata.uid, None)
+        return alone
+
+    def refuse(self, pod: Pod) -> bool:
+        """Whether to refuse the pod's nominated node, which is offered alone."""
+        uid, node = pod.metadata.uid, pod.status.nominated_node_name or ""
+        if self._refused.pop(uid, None) == node:
+            return False
+        if len(self._refused) >= _PODS:
+            self._refused = dict(list(self._refused.items())[_PODS // 2 :])
+        self._refused[uid] = node
+        return True
+
+
+def run(
+    ledger: Ledger,
+    call: wire.Candidates,
+    clock: Callable[[], float] = time.time,
+    nominations: Nominations | None = None,
+) -> Refused:
     """The reason for each offered node that can't take the pod."""
     if not might_ask(call.pod):
         return Refused()  # pods that ask nothing of us are served even while the ledger is away
@@ -34,8 +71,12 @@ def run(ledger: Ledger, call: wire.Candidates, clock: Callable[[], float] = time
     # it finds nobody to evict there, says so in an order that varies, and tries without end (decisions/0016).
     nominated = {call.pod.status.nominated_node_name or ""} & refused.keys()
     mendable = resolvable(nominated, wants, view.pools) if nominated else frozenset()
+    nominations = nominations or Nominations()
+    alone = nominations.alone(call)
     kept = wanted.keeps_to(name for name in call.names if name not in refused)
     if kept is None:
+        if alone and not refused and wanted.has_kept_units() and nominations.refuse(call.pod):
+            return Refused(dict.fromkeys(call.names, fit.KEPT))
         return Refused(refused, mendable)
     return Refused({name: refused.get(name, fit.KEPT) for name in call.names if name not in kept}, mendable)
 
@@ -46,10 +87,11 @@ def endpoint(settings: Settings) -> Endpoint:
 
 def on(ledger: Ledger, settings: Settings) -> Endpoint:
     """The endpoint on a ledger that others may use too."""
+    nominations = Nominations()
 
     def answer(_: Mapping[str, str], body: bytes) -> Reply:
         call = wire.candidates(body)
-        refused = run(ledger, call)
+        refused = run(ledger, call, nominations=nominations)
         return Reply(200, wire.filter_answer(call, refused, refused.resolvable))
 
     return Endpoint(
