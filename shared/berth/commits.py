@@ -11,9 +11,12 @@ import tenacity
 from berth.decisions import Domains, require_ours
 from berth.documents import CLUSTER, Domain, Places, decode_domain, decode_epoch, decode_places, encode
 from berth.errors import ContentionError, RebuildingError
-from berth.stores.base import EPOCH, Store, Version
+from berth.stores.base import EPOCH, LIMIT, Store, Version
 
 PATIENCE_SECONDS = 1.0
+
+MOST_KEYS = LIMIT - 2
+"""Documents that one decision can be about, beside the epoch and the cluster, which it expects as well."""
 
 T = TypeVar("T")
 D = TypeVar("D")

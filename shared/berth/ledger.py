@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from berth import decisions, room, sizes
-from berth.commits import PATIENCE_SECONDS, Writes, too_busy
+from berth.commits import MOST_KEYS, PATIENCE_SECONDS, Writes, too_busy
 from berth.decisions import Domains, ElsewhereError, Freeing, MissingClaimError, SupersededError
 from berth.documents import NAMESPACE, Claim, Holding, Left, domain_key, stripe_keys
 from berth.errors import RefusedError
@@ -40,13 +40,14 @@ class Ledger(Keeper):
         for look in count():
             self._make_limits(wanted, view, at)
             holdings, short = (same, []) if same is not None else room.plan(wanted, at, asker)
-            decide = partial(self._reserved, wanted, holdings, after, view, asker)
+            decide, keys = partial(self._reserved, wanted, holdings, after, view, asker), room.keys(holdings)
             try:
-                if not short:
-                    return self._commits.run(room.keys(holdings), decide)
+                if not short and len(keys) <= MOST_KEYS:
+                    return self._commits.run(keys, decide)
                 _require_limits(short, view)
                 if look:
-                    raise RefusedError("; ".join(each.text() for each in short))
+                    texts = [each.text() for each in short] or [fit.scattered(each.pool for each in holdings)]
+                    raise RefusedError("; ".join(texts))
             except CrowdedError as error:
                 if self._monotonic() >= until:
                     raise too_busy() from error
@@ -147,9 +148,11 @@ class Ledger(Keeper):
             how = Freeing(partial(self._leave, view), self._clock(), keep, keep_as)
             return decisions.released(uid, domains, how)
 
-        freed = self._commits.run({*view.keys_of(uid), *_stripes_too(also, view)}, decide)
+        freed: list[Holding] = []
+        for keys in self._parts(uid, {*view.keys_of(uid), *_stripes_too(also, view)}):
+            freed += self._commits.run(keys, decide)
         self._reopen(freed)
-        return freed
+        return tuple(freed)
 
     def adopt(
         self, claim: Claim, *, anew: bool = True, also: Iterable[Holding] = ()
@@ -166,7 +169,7 @@ class Ledger(Keeper):
             bound = self._bound(claim, view, at)
             places = _places(bound, view) | _stripes_too(also, view)
             try:
-                freed = self._commits.run(places, partial(decisions.adopted, bound, anew))
+                freed = self._adopted(bound, anew, places)
             except CrowdedError as error:
                 if self._monotonic() >= until:
                     raise too_busy() from error
@@ -175,6 +178,26 @@ class Ledger(Keeper):
             if freed is not None:
                 self._reopen([*freed, *bound.holdings])
             return freed
+
+    def _adopted(self, bound: Claim, anew: bool, places: Collection[str]) -> tuple[Holding, ...] | None:
+        """In one commit if that can take all these documents; else what the pod has elsewhere goes after."""
+        if len(places) <= MOST_KEYS:
+            return self._commits.run(places, partial(decisions.adopted, bound, anew))
+        mine = room.keys(bound.holdings)
+        others = [keys for keys in self._parts(bound.uid, {*places} - mine) if keys]
+        freed = self._commits.run(mine, partial(decisions.adopted, bound, anew or bool(others)))
+        for keys in others:
+            more = self._commits.run(keys, partial(decisions.released, bound.uid))
+            freed = (*(freed or ()), *more)
+        return freed
+
+    def _parts(self, uid: str, keys: Collection[str]) -> list[list[str]]:
+        """These documents, in parts that one commit can take; if they are too many, only those where the pod
+        has a claim. What it has in one of them can go before the rest does: reconcile would find that."""
+        if len(keys) > MOST_KEYS:
+            keys = [key for key, domain in self._read(keys).items() if uid in domain.claims]
+        ordered = sorted(keys)
+        return [ordered[start : start + MOST_KEYS] for start in range(0, len(ordered), MOST_KEYS)] or [[]]
 
     def adopt_all(self, claims: Collection[Claim]) -> set[str]:
         """Adopt these claims, one a pod, in few commits; the UIDs of those for which something changed."""
@@ -208,6 +231,8 @@ class Ledger(Keeper):
             *room.anyhow(rest, at, self._asker(claim)),
             *(each for held in known.values() for each in held),
         ]
+        if len(room.keys(found)) > MOST_KEYS:
+            found = [*room.gathered(found, claim.uid, at)]
         return replace(claim, state=state, holdings=tuple(sorted(found, key=lambda each: each.pool)))
 
     def _asker(self, claim: Claim) -> Asker:

@@ -2,7 +2,7 @@
 A plan may be made by documents that are old; `taken` decides, on those that the commit expects."""
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -101,6 +101,21 @@ def anyhow(claim: Claim, at: At, asker: Asker) -> tuple[Holding, ...]:
             parts = _parts(holding, head.stripes, at, asker) if head.stripes else [holding]
             found += parts or [_in(holding, _first(asker.uid, head.stripes))]
     return tuple(found)
+
+
+def gathered(holdings: Iterable[Holding], uid: str, at: At) -> tuple[Holding, ...]:
+    """These holdings, with all units of a domain that have no names in one of its stripes, room or not."""
+    named, counts = [], dict[tuple[str, str, str], int]()
+    for each in holdings:
+        if each.units or each.place == each.domain:
+            named.append(each)
+        else:
+            where = (each.pool, each.place, each.claim)
+            counts[where] = counts.get(where, 0) + each.count
+    for (pool, place, claim), count in counts.items():
+        whole = Holding(pool, place, count, (), claim)
+        named.append(_in(whole, _first(uid, at(whole.key).stripes)))
+    return tuple(named)
 
 
 def require_whole(holdings: Iterable[Holding], at: At) -> None:
@@ -232,13 +247,13 @@ def _parts(holding: Holding, count: int, at: At, asker: Asker) -> list[Holding] 
         rooms[each] = _fits(each, at, asker)
         if rooms[each] >= holding.count:
             return [each]
-    return _over(holding, rooms)
+    return _over(holding, rooms, kept)
 
 
-def _over(holding: Holding, rooms: Mapping[Holding, int]) -> list[Holding] | None:
-    """The holding over several stripes."""
+def _over(holding: Holding, rooms: Mapping[Holding, int], kept: Collection[Holding]) -> list[Holding] | None:
+    """The holding over as few stripes as can be: a commit takes so many documents and no more."""
     found, left = [], holding.count
-    for each, room in rooms.items():
+    for each, room in sorted(rooms.items(), key=lambda item: (item[0] not in kept, -item[1])):
         if room and left:
             found.append(replace(each, count=min(room, left)))
             left -= found[-1].count

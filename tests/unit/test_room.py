@@ -103,6 +103,17 @@ def test_a_running_pod_s_names_stand_in_the_stripes_that_list_them() -> None:
     assert sorted(unit for each in found for unit in each.units) == ["u0", "u8"]
 
 
+@given(st.lists(st.integers(0, SIZE), min_size=1, max_size=8), st.integers(1, 12))
+def test_a_claim_that_no_stripe_has_room_for_is_in_as_few_as_can_be(rooms: list[int], count: int) -> None:
+    documents = {KEY: Domain(sum(rooms), stripes=len(rooms))}
+    documents |= {domain_key("p", stripe("d", number)): Domain(room) for number, room in enumerate(rooms)}
+    planned, short = room.plan(asking("u", Holding("p", "d", count)), at(documents), Asker("u"))
+    assert bool(short) == (sum(rooms) < count)
+    if not short:
+        largest = sorted(rooms, reverse=True)
+        assert len(planned) == next(few for few in range(1, 9) if sum(largest[:few]) >= count)
+
+
 def test_a_domain_that_has_stripes_is_no_place_for_a_claim() -> None:
     documents = documents_of(9, named=False)
     with pytest.raises(CrowdedError):

@@ -118,6 +118,12 @@ def elsewhere(pool: str, claim: str) -> str:
     return f"{pool}: the units of PoolClaim {claim} are not here, or not free"
 
 
+def scattered(pools: Iterable[str]) -> str:
+    """Said where there is enough, but not in so few documents that one commit takes them."""
+    names = ", ".join(sorted(set(pools)))
+    return f"{names}: what is free lies in too many parts of berth's ledger for one pod; ask for fewer units"
+
+
 def leaving(pool: str) -> str:
     """Said while the units that a pod had before, under its name, are being freed."""
     return f"{pool}: what the last pod of this name had is not free yet"
