@@ -5,11 +5,11 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from berth import __version__
-from berth.cli import schedulers, store, token, upkeep
+from berth.cli import raise_at_ctrl_c, schedulers, store, token, upkeep
 from berth.errors import BerthError, ClusterUnavailableError, SettingsError
 from berth.settings import DEFAULT_STORE
 from berth.stores import absolute
@@ -24,7 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parsed(arguments)
     try:
         _environment(options)
-        code = _run(options)
+        run = _command(options)
+        raise_at_ctrl_c()
+        code = run(options)
         print(end="", flush=True)
         return code
     except ClusterUnavailableError as error:
@@ -66,26 +68,27 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _run(options: argparse.Namespace) -> int:
+def _command(options: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
+    """Import what runs the subcommand."""
     if options.command == "up":
         from berth.cli import up
 
-        return up.run(options)
+        return up.run
     if options.command == "demo":
         from berth.cli import demo
 
-        return demo.run(options)
+        return demo.run
     others = {"store": store.run, "scheduler-config": schedulers.run, "token": token.run}
     others |= dict.fromkeys(upkeep.COMMANDS, upkeep.run)
     if options.command in others:
-        return others[options.command](options)
+        return others[options.command]
     if options.command in ("status", "claims"):
         from berth.cli import see
 
-        return see.status(options) if options.command == "status" else see.claims(options)
+        return see.status if options.command == "status" else see.claims
     from berth.cli import pools
 
-    return pools.apply(options) if options.command == "apply" else pools.reconcile(options)
+    return pools.apply if options.command == "apply" else pools.reconcile
 
 
 def _environment(options: argparse.Namespace) -> None:
