@@ -1,5 +1,9 @@
 """What all tests share. It holds no fixtures itself."""
 
+import signal
+import threading
+
+import pytest
 from hypothesis import settings
 
 pytest_plugins = ["tests.support.fixtures", "tests.support.neighbours"]
@@ -7,3 +11,13 @@ pytest_plugins = ["tests.support.fixtures", "tests.support.neighbours"]
 # A busy laptop is no failure: what an example costs is not what these tests are about.
 settings.register_profile("berth", deadline=None)
 settings.load_profile("berth")
+
+
+def pytest_configure() -> None:
+    """SIGTERM as Ctrl-C: fixtures end what they started."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _end)
+
+
+def _end(number: int, _: object) -> None:
+    pytest.exit("SIGTERM", returncode=128 + number)

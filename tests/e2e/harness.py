@@ -18,6 +18,7 @@ from typing import Any
 import urllib3
 import yaml
 
+from berth.deathsig import when_parent_dies
 from berth.ledger import Ledger
 from berth.stores import open_store
 from berth.view import View
@@ -118,6 +119,7 @@ class Berth:
                 stderr=log,
                 text=True,
                 start_new_session=True,
+                preexec_fn=when_parent_dies(signal.SIGTERM),
             )
         threading.Thread(target=self._read, args=(self.process,), daemon=True).start()
 

@@ -185,6 +185,22 @@ def test_a_signal_before_anything_answers_ends_what_was_started(berth_of: Make) 
     assert _gone(berth)
 
 
+def test_a_kill_of_berth_up_itself_leaves_no_function_behind(berth_of: Make) -> None:
+    berth = berth_of(replicas=2)
+    berth.start(SECONDS)
+    berth.stop(signal.SIGKILL, SECONDS)
+    wait(lambda: not any(map(_group, berth.replica_pids.values())), SECONDS, "that all functions have ended")
+
+
+def _group(pid: int) -> bool:
+    """Whether the process or one of its workers is there."""
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 class _Pieces(io.StringIO):
     """A stream that keeps apart what it was given at a time."""
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import yaml
 
+from berth.deathsig import when_parent_dies
 from berth.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -157,6 +158,7 @@ class Image:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=when_parent_dies(signal.SIGTERM),
             )
         return Process(name, port, log, process)
 

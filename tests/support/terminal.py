@@ -19,6 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from berth.deathsig import when_parent_dies
+
 _SEQUENCE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
 # The program's own terminal, so that Ctrl-C becomes a signal to it; not by preexec_fn: tests have threads.
 _TAKE = """\
@@ -105,6 +107,7 @@ class Terminal:
                 stdout=slave,
                 stderr=slave,
                 start_new_session=True,
+                preexec_fn=when_parent_dies(signal.SIGTERM),
             )
         finally:
             os.close(slave)

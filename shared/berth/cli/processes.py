@@ -2,7 +2,6 @@
 Not a production server: Knative does this in a cluster."""
 
 import contextlib
-import ctypes
 import http.client
 import itertools
 import os
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import berth
 from berth.cli.balance import Balancer, taken
+from berth.deathsig import when_parent_dies
 from berth.errors import SettingsError
 from berth.ports import free_ports, is_free
 
@@ -38,8 +38,6 @@ _START_SECONDS = 180.0  # until a process answers at all
 _SILENCE_SECONDS, _PROBES = 30.0, 3  # as a liveness probe of Kubernetes by default: 3 times 10 s
 _LONGEST_PAUSE = 5.0
 _BINDING_THREADS = "48"
-# Loaded before any fork: in a new child, a lock of the loader may be held by a thread that is not there.
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def functions_folder() -> Path:
@@ -196,7 +194,7 @@ class Function:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is for us to pass on, in order
-            preexec_fn=_die_with_parent,
+            preexec_fn=when_parent_dies(signal.SIGTERM),
         )
         self._state("starting")
         threading.Thread(target=self._copy_output, args=(process,), daemon=True).start()
@@ -328,9 +326,3 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
     """kill -9 of the process and its workers; those may outlive it."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-
-
-def _die_with_parent() -> None:
-    """Even a `kill -9` of berth leaves no function behind (Linux; elsewhere they must be stopped by hand)."""
-    if _LIBC is not None:
-        _LIBC.prctl(1, signal.SIGTERM)

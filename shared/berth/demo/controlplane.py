@@ -5,14 +5,12 @@ There is no controller manager and no kubelet, and etcd does not sync: nothing h
 import atexit
 import base64
 import csv
-import ctypes
 import http.client
 import json
 import secrets
 import signal
 import ssl
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -20,12 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from berth.deathsig import when_parent_dies
 from berth.errors import BerthError
 from berth.ports import free_port, free_ports
 
 READY_SECONDS = 60.0
-_LIBC = ctypes.CDLL(None)
-_PR_SET_PDEATHSIG = 1
 _UNVERIFIED = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 _UNVERIFIED.check_hostname = False
 _UNVERIFIED.verify_mode = ssl.CERT_NONE
@@ -37,10 +34,6 @@ _OPENER = urllib.request.build_opener(
 
 class ControlPlaneError(BerthError):
     """A component did not start; the text ends with its last log lines."""
-
-
-def _die_with_parent() -> None:
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @dataclass
@@ -63,7 +56,7 @@ class Component:
                 # Ctrl-C reaches only who started it, whose end then still has a cluster to talk to.
                 start_new_session=True,
                 # atexit is not run when who started it is killed.
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+                preexec_fn=when_parent_dies(signal.SIGKILL),
             )
 
     def stop(self, how: signal.Signals = signal.SIGKILL) -> None:

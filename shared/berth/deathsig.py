@@ -1,0 +1,28 @@
+"""Linux' parent death signal: whatever ends a process, even `kill -9`, ends those that it started, too.
+Elsewhere than on Linux nothing happens: there they must be ended by hand."""
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+_PR_SET_PDEATHSIG = 1
+# Loaded before any fork: in a new child, a lock of the loader may be held by a thread that is not there.
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def when_parent_dies(number: signal.Signals) -> Callable[[], None]:
+    """Return what Popen is to run in the child (preexec_fn) for it to get this signal when we die.
+
+    The thread that starts it counts as its parent: one that ends takes it along.
+    """
+    parent = os.getpid()
+
+    def ask() -> None:
+        if _LIBC is not None:
+            _LIBC.prctl(_PR_SET_PDEATHSIG, number)
+            if os.getppid() != parent:  # it died before it was asked for
+                os.kill(os.getpid(), number)
+
+    return ask
