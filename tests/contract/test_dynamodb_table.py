@@ -95,6 +95,24 @@ def test_a_table_is_made_with_its_protection_from_the_first_moment(bare: Table) 
     bare.server.call("UpdateTable", {"TableName": bare.name, "DeletionProtectionEnabled": False})
 
 
+def test_what_a_stand_in_for_dynamodb_does_not_have_is_told_and_left_out(bare: Table) -> None:
+    for operation in ("DescribeContinuousBackups", "DescribeTimeToLive"):
+        bare.server.fault(bare.name, operation, **refused("UnknownOperationException"))
+    assert told(bare)[2:] == [
+        "point-in-time recovery: this endpoint has none",
+        "time to live: this endpoint has none",
+    ]
+    assert bare.store().commit({"a": b"1"}, {"a": None})
+
+
+def test_an_endpoint_that_cannot_make_a_table_says_so(bare: Table) -> None:
+    bare.server.fault(bare.name, "CreateTable", **refused("UnknownOperationException"))
+    with pytest.raises(
+        StoreFailedError, match="its endpoint knows no create_table; check endpoint= in BERTH"
+    ):
+        told(bare)
+
+
 def test_a_table_that_is_slow_to_come_is_waited_for(bare: Table) -> None:
     """AWS may not know a table that it has just begun to make, nor its backups."""
     bare.server.fault(bare.name, "DescribeTable", 2, **refused("ResourceNotFoundException"))

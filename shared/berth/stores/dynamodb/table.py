@@ -11,7 +11,7 @@ from berth.stores.dynamodb.clock import ServerClock
 from berth.stores.dynamodb.life import require_ours
 from berth.stores.dynamodb.link import Clients, Link, MissingTableError
 from berth.stores.dynamodb.location import Location
-from berth.stores.dynamodb.texts import ledger
+from berth.stores.dynamodb.texts import UnknownOperationError, ledger
 
 _CALL_SECONDS, _READY_SECONDS, _LOOK_SECONDS = 10.0, 180.0, 1.0
 
@@ -53,8 +53,15 @@ class _Making:
         else:
             state = "on" if found.get("DeletionProtectionEnabled") else "off (--protect switches it on)"
             yield f"deletion protection: {state}"
-        yield self._backups()
-        yield self._expiry()
+        yield self._if_known("point-in-time recovery", self._backups)
+        yield self._if_known("time to live", self._expiry)
+
+    def _if_known(self, what: str, switch_on: Callable[[], str]) -> str:
+        """A stand-in for DynamoDB may be without; the ledger needs neither to work."""
+        try:
+            return switch_on()
+        except UnknownOperationError:
+            return f"{what}: this endpoint has none"
 
     def _made(self, protect: bool) -> str:
         name = self._location.table

@@ -58,6 +58,10 @@ _CREDENTIALS = "give them by AWS' own rules (AWS_ACCESS_KEY_ID and AWS_SECRET_AC
 _ACTION = re.compile(r"(?:perform: )(dynamodb:\w+)")
 
 
+class UnknownOperationError(StoreFailedError):
+    """What stands in for DynamoDB there has no such operation: DynamoDB Local has no backups."""
+
+
 class Reason(NamedTuple):
     """Why a transaction was cancelled, as far as one of its items goes; "None" where that one was well."""
 
@@ -132,6 +136,10 @@ def _answered(
         right = found[1] if found else f"what {operation} needs"
         return StoreFailedError(
             f"{where}: its account may not do {right}; infra/dynamodb/ has the policies that berth needs"
+        )
+    if code == "UnknownOperationException":
+        return UnknownOperationError(
+            f"{where}: its endpoint knows no {operation}; check endpoint= in BERTH_STORE"
         )
     if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400) >= 500:
         return StoreUnavailableError(f"{where} failed to answer ({code}); if this lasts, check AWS' status")
