@@ -13,7 +13,7 @@ import yaml
 
 from berth.cli import main
 from tests.support.cluster import Object
-from tests.support.manifests import INFRA, OVERLAYS, kustomized, rendered
+from tests.support.manifests import INFRA, OVERLAYS, kustomized, passes, rendered
 from tests.support.schemas import crds_of, schema_of, wrong
 
 GROUPS = ("eventing.knative.dev/v1", "sources.knative.dev/v1", "serving.knative.dev/v1")
@@ -73,7 +73,8 @@ def test_every_knative_manifest_names_only_fields_that_knative_has(crds: list[Ob
             {},
             "spec.resources[0]: 'labelSelector' is no field",
         ),
-        ("Trigger", ("spec", "filter", "atributes"), {}, "spec.filter: 'atributes' is no field of it"),
+        ("Trigger", ("spec", "filter"), {"atributes": {}}, "spec.filter: 'atributes' is no field of it"),
+        ("Trigger", ("spec", "filters", 0, "exakt"), {}, "spec.filters[0]: 'exakt' is no field of it"),
         ("Trigger", ("spec", "subscriber", "ref", "names"), "x", "spec.subscriber.ref: 'names' is no field"),
         ("Broker", ("spec", "delivery", "retries"), 3, "spec.delivery: 'retries' is no field of it"),
         ("Broker", ("spec", "delivery", "retry"), "3", "spec.delivery.retry: '3' is no integer"),
@@ -120,6 +121,24 @@ def test_every_service_runs_a_function_that_is_there_as_its_own_account_without_
         security = container["securityContext"]
         assert (security["runAsNonRoot"], security["readOnlyRootFilesystem"]) == (True, True)
         assert (security["allowPrivilegeEscalation"], security["capabilities"]) == (False, {"drop": ["ALL"]})
+
+
+def test_each_event_that_matters_goes_to_one_function_and_the_others_to_none() -> None:
+    """By the Triggers, each of which costs a look at every event of the Broker."""
+    triggers = [each for each in berths("per-verb") if each["kind"] == "Trigger"]
+    assert len(triggers) == 2
+    found: dict[str, list[tuple[str, str]]] = {}
+    for kind in ("Pod", "Node", "Pool", "PoolClaim", "Service"):
+        for change in ("resource.add", "resource.update", "resource.delete", "ref.delete"):
+            event = {"type": f"dev.knative.apiserver.{change}", "kind": kind}
+            for trigger in triggers:
+                if passes(trigger["spec"]["filters"], event):
+                    found.setdefault(trigger["spec"]["subscriber"]["ref"]["name"], []).append((kind, change))
+    changes = ("resource.add", "resource.update", "resource.delete")
+    assert found == {
+        "release": [("Pod", change) for change in changes[1:]],
+        "inventory": [(kind, change) for kind in ("Node", "Pool", "PoolClaim") for change in changes],
+    }
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

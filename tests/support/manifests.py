@@ -3,7 +3,7 @@ strictest field validation. Nothing is changed on the way."""
 
 import json
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -61,6 +61,25 @@ def kustomized(folder: Path) -> list[Object]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+def passes(filters: Iterable[Object], event: Mapping[str, str]) -> bool:
+    """Whether an event of these attributes passes a Trigger's `filters`. Raises where a dialect is not known:
+    Knative's CRD takes a misspelt one below `any` in silence."""
+    return all(_passes(each, event) for each in filters)
+
+
+def _passes(one: Object, event: Mapping[str, str]) -> bool:
+    ((dialect, value),) = one.items()
+    match dialect:
+        case "exact":
+            return all(event.get(name) == wanted for name, wanted in value.items())
+        case "prefix":
+            return all(event.get(name, "").startswith(wanted) for name, wanted in value.items())
+        case "any":
+            passed = [_passes(each, event) for each in value]  # all of them are looked at
+            return any(passed)
+    raise AssertionError(f"no dialect of a Trigger's filters: {dialect}")
 
 
 def put(cluster: Cluster, objects: Iterable[Object]) -> None:
