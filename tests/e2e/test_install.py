@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane.plane import ControlPlane
-from tests.support.cluster import Object, wait
+from tests.support.cluster import UNDERLAY_IP, Object, pod_document, wait
 from tests.support.kubectl import Kubectl
 from tests.support.kubernetes import OVERLAY, has
 from tests.support.manifests import INFRA, OVERLAYS, rendered
@@ -27,8 +27,33 @@ def kubectl(binaries: Path, knative: Path, tmp_path_factory: pytest.TempPathFact
 def there(kubectl: Kubectl, overlay: str) -> dict[str, str]:
     """The overlay's objects that the API server has: resourceVersion by kind/name."""
     listed = kubectl("get", "-k", INFRA / "overlays" / overlay, "--ignore-not-found", "-o", "json")
-    metadata = ((each["kind"], each["metadata"]) for each in json.loads(listed)["items"])
+    found = json.loads(listed)["items"] if listed else []  # of nothing at all kubectl says nothing
+    metadata = ((each["kind"], each["metadata"]) for each in found)
     return {f"{kind}/{meta['name']}": meta["resourceVersion"] for kind, meta in metadata}
+
+
+def remove(kubectl: Kubectl, folder: Path, overlay: str) -> None:
+    """Remove it all, and end the namespaces in the place of the controller that does it elsewhere."""
+    kubectl("delete", "-k", INFRA / "overlays" / overlay, "--wait=false")
+
+    def left() -> set[str]:
+        # A namespace stays until a controller empties it, and there is none here. A CRD outlives its objects.
+        return {each for each in there(kubectl, overlay) if not each.startswith("Namespace/")}
+
+    try:
+        wait(lambda: not left(), 120, "all that was installed is gone", every=0.5)
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {left()}") from error
+    for name in [each["metadata"]["name"] for each in rendered(overlay, "Namespace")]:
+        empty = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": name},
+            "spec": {"finalizers": []},
+        }
+        (folder / "empty.json").write_text(json.dumps(empty))
+        kubectl("replace", "--raw", f"/api/v1/namespaces/{name}/finalize", "-f", folder / "empty.json")
+    assert there(kubectl, overlay) == {}
 
 
 def pods(overlay: str) -> Iterator[Object]:
@@ -88,13 +113,32 @@ def test_one_command_installs_all_and_another_removes_all(kubectl: Kubectl, tmp_
         assert all(line.endswith("(server dry run)") for line in server.splitlines())
 
     check_users(kubectl)
-    kubectl("delete", "-k", folder, "--wait=false")
+    remove(kubectl, tmp_path, OVERLAY)
 
-    def gone() -> bool:
-        # A namespace stays until a controller empties it, and there is none here. A CRD outlives its objects.
-        return all(each.startswith("Namespace/") for each in there(kubectl, OVERLAY))
 
-    wait(gone, 60, "all that was installed is gone")
+def test_what_was_removed_and_applied_again_is_in_force_again(kubectl: Kubectl, tmp_path: Path) -> None:
+    """Policies with parameters of Kubernetes' own kinds never see them again: Kubernetes issue 130887."""
+    pods = {
+        "lost.json": pod_document("lost", {UNDERLAY_IP: 1}, scheduler="default-scheduler"),
+        "ours.json": pod_document("ours", {UNDERLAY_IP: 1}),
+    }
+    for name, document in pods.items():
+        (tmp_path / name).write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", **document}))
+
+    def refused() -> bool:
+        said = kubectl.complaint("create", "--dry-run=server", "-f", tmp_path / "lost.json")
+        return "which only berth counts: set spec.schedulerName to berth" in said
+
+    def labelled() -> bool:
+        taken = kubectl("create", "--dry-run=server", "-o", "json", "-f", tmp_path / "ours.json")
+        return "berth.dev/scheduled" in json.loads(taken)["metadata"].get("labels", {})
+
+    for applied in ("at first", "again"):
+        kubectl("apply", "-k", INFRA / "overlays" / OVERLAY)
+        wait(refused, 60, f"a pod of another scheduler is refused, applied {applied}", every=0.5)
+        wait(lambda: labelled() == has("1.36"), 60, f"our pods have the label, applied {applied}", every=0.5)
+        remove(kubectl, tmp_path, OVERLAY)
+        wait(lambda: not refused(), 60, "the policies are no longer in force", every=0.5)
 
 
 def test_a_misspelt_field_of_kubernetes_own_kinds_is_refused_by_strict_validation(

@@ -4,6 +4,7 @@ be one that Knative has, and what they name must be there. Nothing is applied: t
 import base64
 import copy
 import re
+import shutil
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,27 @@ def test_each_event_that_matters_goes_to_one_function_and_the_others_to_none() -
         "release": [("Pod", change) for change in changes[1:]],
         "inventory": [(kind, change) for kind in ("Node", "Pool", "PoolClaim") for change in changes],
     }
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_policies_name_the_schedulers_of_the_settings(overlay: str, tmp_path: Path) -> None:
+    copy_of_infra = tmp_path / "infra"
+    shutil.copytree(INFRA, copy_of_infra)
+    settings = copy_of_infra / "base" / "settings.yaml"
+    before = settings.read_text()
+    assert "  BERTH_SCHEDULER_NAMES: berth\n" in before
+    settings.write_text(
+        before.replace("BERTH_SCHEDULER_NAMES: berth\n", "BERTH_SCHEDULER_NAMES: berth, gpu\n")
+    )
+    for folder, names in ((INFRA, "berth"), (copy_of_infra, "berth, gpu")):
+        objects = kustomized(folder / "overlays" / overlay)
+        variables = [one for each in objects for one in each.get("spec", {}).get("variables", ())]
+        said = [one["expression"] for one in variables if one["name"] == "schedulers"]
+        assert said == [f"'{names}'.replace(',', ' ').split(' ').filter(name, name != '')"] * (
+            1 if overlay == "below-1.36" else 2
+        )
+        (ours,) = (each for each in objects if each["metadata"]["name"] == "berth-settings")
+        assert ours["data"]["BERTH_SCHEDULER_NAMES"] == names
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.controlplane.plane import ControlPlane
@@ -17,9 +18,17 @@ class Kubectl:
 
     def __call__(self, *arguments: str | Path, fails: bool = False) -> str:
         """Standard output, or what it complains of if it should fail."""
+        done = self._run(arguments)
+        assert bool(done.returncode) == fails, f"{' '.join(done.args)}: {done.stderr}{done.stdout}"
+        return done.stderr if fails else done.stdout
+
+    def complaint(self, *arguments: str | Path) -> str:
+        """What it complains of; empty if it does not fail."""
+        done = self._run(arguments)
+        return done.stderr if done.returncode else ""
+
+    def _run(self, arguments: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
         command = [str(KUBECTL), *map(str, arguments)]
-        done = subprocess.run(
+        return subprocess.run(
             command, capture_output=True, text=True, env=self._environment, timeout=300, check=False
         )
-        assert bool(done.returncode) == fails, f"{' '.join(command)}: {done.stderr}{done.stdout}"
-        return done.stderr if fails else done.stdout
