@@ -167,3 +167,45 @@ def test_pods_of_others_depend_on_nothing_of_berth(guarded: Cluster) -> None:
     assert bare.status == 404  # taken by the policies
     policies = rendered(OVERLAY, *ADMISSION) + rendered("single", "ValidatingAdmissionPolicy")
     assert not [each for each in policies if {"paramKind", "paramRef"} & each["spec"].keys()]
+
+
+OVERHEAD = {UNDERLAY_IP: "1"}
+
+
+@pytest.fixture(scope="module")
+def managed(guarded: Cluster) -> Cluster:
+    """With what the overlay `single` has besides, and a RuntimeClass whose overhead is a unit."""
+    special = [
+        each for each in rendered("single", *ADMISSION) if each["metadata"]["name"] == "overhead.berth.dev"
+    ]
+    assert [each["kind"] for each in special] == [
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    ]
+    put(guarded, special)
+    for name, overhead in {"boxed": OVERHEAD, "plain": {"cpu": "10m"}}.items():
+        made = {"metadata": {"name": name}, "handler": "none", "overhead": {"podFixed": overhead}}
+        guarded.call("POST", "/apis/node.k8s.io/v1/runtimeclasses", made)
+    wait(lambda: said(guarded, "POST", PODS, boxed({})), 60, "the policy in force", every=0.1)
+    return guarded
+
+
+def boxed(resources: Mapping[str, int], runtime: str = "boxed", **more: Any) -> Object:
+    return pod_document("p", resources, spec={"runtimeClassName": runtime}, **more)
+
+
+def test_a_request_in_the_overhead_alone_is_refused_where_kube_scheduler_would_not_call(
+    managed: Cluster,
+) -> None:
+    why = (
+        "the overhead of RuntimeClass boxed requests berth.dev resources, and no container of this pod does, "
+        "so the scheduler would not ask berth: request them in a container, or use another RuntimeClass"
+    )
+    assert why in said(managed, "POST", PODS, boxed({"cpu": 1}))
+    assert said(managed, "POST", PODS, boxed(ONE)) == ""
+    assert said(managed, "POST", PODS, boxed({"cpu": 1}, "plain")) == ""
+
+
+def test_the_overhead_is_a_request_like_any_other(managed: Cluster) -> None:
+    found = said(managed, "POST", PODS, boxed({}, scheduler="default-scheduler"))
+    assert "set spec.schedulerName to berth" in found
