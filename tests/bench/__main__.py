@@ -17,7 +17,7 @@ from tests.bench.client import CallError
 from tests.bench.contenders import OWN, SERVERS, Tree, functions, the_floor
 from tests.bench.processes import BenchError
 from tests.bench.rounds import Contender, Measured, cases, measure, usual_cases
-from tests.bench.stores import STORES, USUAL
+from tests.bench.stores import LATE, STORES, USUAL
 
 VERBS = ("filter", "prioritize")
 _NODES = 5000
@@ -64,6 +64,12 @@ def _foreign(options: argparse.Namespace) -> dict[str, object]:
 
 def _run(options: argparse.Namespace) -> list[Measured]:
     known, measured = cases(options.nodes), []
+    late = [store for store in options.stores if store in LATE]
+    if late and (changed := [name for name in options.cases if known[name].changed]):
+        raise BenchError(
+            f"a reader of {late[0]} may learn of a change late, so nobody can say what is right at once: "
+            f"leave {changed[0]} out of --cases"
+        )
     with _contenders(options) as contenders:
         for full in (False, True):  # by themselves: what they leave in a process's memory is nobody else's
             some = [known[name] for name in options.cases if known[name].full == full]

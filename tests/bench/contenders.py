@@ -13,11 +13,13 @@ from tests.bench import floor
 from tests.bench.answers import Expected, of_the_floor, without_its_claim
 from tests.bench.bodies import REFUSED, ROOT
 from tests.bench.contents import Stock, node_names
+from tests.bench.nobody import Nobody
 from tests.bench.processes import Server, helper, server
 from tests.bench.rounds import FLOOR, Case, Contender
 from tests.bench.stores import place
 
-SERVERS = ("gthread", "asgi", "asgi-threads")
+EXTENDER = "extender"  # both verbs in the one process of functions/extender
+SERVERS = ("gthread", EXTENDER, "asgi", "asgi-threads")
 _ASGI = ROOT / "tests" / "bench" / "asgi.py"
 
 
@@ -51,6 +53,9 @@ def functions(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="berth-bench-")))
         home = stack.enter_context(place(store, folder))
         environment = {**tree.environment(), **home.environment, "BERTH_STORE": home.url}
+        if EXTENDER in servers:  # it binds as well, and wants to know where
+            api = stack.enter_context(Nobody())
+            environment = {"KUBECONFIG": str(api.kubeconfig(folder / "nobody")), **environment}
         kept = stack.enter_context(helper("keeper", home.url, nodes, environment))
 
         stock = Stock(node_names(nodes))
@@ -66,7 +71,7 @@ def functions(
         yield [
             Contender(
                 "·".join(filter(None, (tree.label, store, "" if kind == "gthread" else kind))),
-                {verb: stack.enter_context(_served(tree, kind, verb, environment)) for verb in verbs},
+                _servers(stack, tree, kind, verbs, environment),
                 expected,
                 change,
             )
@@ -74,11 +79,19 @@ def functions(
         ]
 
 
+def _servers(
+    stack: ExitStack, tree: Tree, kind: str, verbs: Sequence[str], environment: Mapping[str, str]
+) -> Mapping[str, Server]:
+    if kind == EXTENDER:
+        return dict.fromkeys(verbs, stack.enter_context(_served(tree, kind, EXTENDER, environment)))
+    return {verb: stack.enter_context(_served(tree, kind, verb, environment)) for verb in verbs}
+
+
 @contextmanager
 def _served(tree: Tree, kind: str, verb: str, environment: Mapping[str, str]) -> Iterator[Server]:
     command = [str(Path(sys.executable).with_name("functions-framework")), "--target", verb]
     command += ["--host", "127.0.0.1", "--port", "PORT"]
-    if kind == "gthread":
+    if kind in ("gthread", EXTENDER):
         command += ["--source", str(tree.functions / verb / "main.py")]
     else:
         command += ["--source", str(_ASGI), "--asgi"]

@@ -8,7 +8,6 @@ import itertools
 import statistics
 import sys
 import tempfile
-import threading
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,6 @@ from typing import Any
 
 import msgspec
 
-from berth.demo.loopback import Loopback, Reply, Request
 from berth.documents import Claim, domain_key
 from berth.ledger import Ledger
 from berth.stores import open_store
@@ -29,6 +27,7 @@ from tests.bench.bodies import ROOT
 from tests.bench.client import Client
 from tests.bench.contents import POOL, RESOURCE, node_names, units_held
 from tests.bench.keeper import fill, holder
+from tests.bench.nobody import Nobody
 from tests.bench.processes import BenchError, Server, server
 from tests.bench.stores import Home, place
 from tests.bench.witness import held
@@ -70,37 +69,6 @@ class Foreign:
             "store_calls": self.store_calls,
             "api_calls": self.api_calls,
         }
-
-
-class Nobody:
-    """An API server in which every pod is gone already; `calls` counts what it was asked."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self._guard = threading.Lock()
-        self._loopback = Loopback(self._answer)
-
-    def __enter__(self) -> "Nobody":
-        self._loopback.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loopback.stop()
-
-    def kubeconfig(self, path: Path) -> Path:
-        cluster = {"name": "nobody", "cluster": {"server": self._loopback.url}}
-        context = {"name": "nobody", "context": {"cluster": "nobody", "user": ""}}
-        found = {"clusters": [cluster], "contexts": [context], "users": [], "current-context": "nobody"}
-        path.write_bytes(msgspec.json.encode({"apiVersion": "v1", "kind": "Config", **found}))
-        return path
-
-    def _answer(self, request: Request) -> Reply:
-        with self._guard:
-            self.calls += 1
-        if request.path.endswith("/kube-system"):
-            return Reply(200, b'{"metadata":{"name":"kube-system","uid":"bench"}}')
-        single = "/pods/" in request.path
-        return Reply(404, b'{"message":"gone"}') if single else Reply(200, b'{"items":[]}')
 
 
 def measure(events: int) -> list[dict[str, object]]:

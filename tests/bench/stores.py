@@ -158,6 +158,7 @@ _KINDS: dict[str, Callable[[Path], AbstractContextManager[Home]]] = {
     "dynamodb": _dynamodb,
 }
 STORES = tuple(_KINDS)
+LATE = ("configmap", "dynamodb")  # a reader may learn of a change a moment after it was made
 USUAL = ("sqlite", "redis")  # what a warm filter costs is the same on the others, but for `changes`
 
 

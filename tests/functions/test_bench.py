@@ -78,14 +78,17 @@ def test_every_case_is_measured_on_every_store_with_both_verbs(tmp_path: Path) -
     assert len(lines) == 2 + len(rows)
 
 
-def test_two_trees_and_two_servers_are_told_apart(tmp_path: Path) -> None:
-    trees = ("--source", "old=functions", "--source", "new=functions", "--servers", "gthread,asgi")
+def test_trees_and_servers_are_told_apart(tmp_path: Path) -> None:
+    trees = ("--source", "old=functions", "--source", "new=functions", "--servers", "gthread,extender,asgi")
     few = ("--stores", "sqlite", "--cases", "changed", "--verbs", "filter")
     figures = tmp_path / "figures.json"
     done = _finished(*_TINY, *few, *trees, "--json", str(figures))
     assert done.returncode == 0, done.stderr
     found = {row["contender"] for row in json.loads(figures.read_text())["rows"]}
-    assert found == {"old·sqlite", "old·sqlite·asgi", "new·sqlite", "new·sqlite·asgi"}
+    assert found == {
+        "·".join(filter(None, each))
+        for each in product(("old", "new"), ("sqlite",), ("", "extender", "asgi"))
+    }
 
 
 WRONG = """
@@ -374,6 +377,14 @@ def test_a_wrong_option_is_told_before_anything_starts(
     with pytest.raises(SystemExit):
         bench.main(arguments)
     assert told in capsys.readouterr().err
+
+
+def test_where_changes_are_told_late_no_claim_is_changed_between_calls(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # these are pytest's
+    assert bench.main(["--stores", "sqlite,configmap"]) == 1
+    assert "a reader of configmap may learn of a change late" in capsys.readouterr().err
 
 
 def test_ratios_are_medians_of_what_was_measured_in_the_same_round() -> None:
