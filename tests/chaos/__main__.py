@@ -32,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     runs = Runs(BINARIES, form, options.seed, lambda what: print(what, flush=True))
     runs.run(options.stores, options.faults)
     if options.write:
-        options.write.write_text(page(runs.outcomes, form, options.seed, time.monotonic() - began))
+        before = options.write.read_text() if options.write.exists() else ""
+        options.write.write_text(page(runs.outcomes, form, options.seed, time.monotonic() - began, before))
     else:
         print(table(runs.outcomes))
     return int(FAILED in runs.outcomes.values())

@@ -14,9 +14,12 @@ from tests.chaos.world import Form
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reliability.md"
+BY_HAND = "## Through Knative\n"
+"""Where the part of the page begins that no run writes."""
 TEXT = """# What breaks, and what is left of it
 
-Written by `make chaos`; do not edit it. `make test` runs the same faults in a shorter form.
+Written by `make chaos`, down to "Through Knative"; do not edit it.
+`make test` runs the same faults in a shorter form.
 
 Each fault strikes while pods are made, bound, deleted and replaced, on a real API server and kube-scheduler,
 with Berth's functions as `berth up` runs them. For every cell of the table the run checks:
@@ -59,8 +62,11 @@ until no reservation is younger than bind's deadline.
 """
 
 
-def page(outcomes: Mapping[tuple[str, str], Outcome | str], form: Form, seed: int, seconds: float) -> str:
-    return TEXT.format(
+def page(
+    outcomes: Mapping[tuple[str, str], Outcome | str], form: Form, seed: int, seconds: float, before: str = ""
+) -> str:
+    """The page anew; `before` is what it was, whose part by hand stays."""
+    written = TEXT.format(
         table=table(outcomes),
         outage=form.outage,
         silence=form.silence,
@@ -74,6 +80,8 @@ def page(outcomes: Mapping[tuple[str, str], Outcome | str], form: Form, seed: in
         seed=seed,
         minutes=seconds / 60,
     )
+    _, heading, rest = before.partition(BY_HAND)
+    return f"{written}\n{heading}{rest}" if heading else written
 
 
 def table(outcomes: Mapping[tuple[str, str], Outcome | str]) -> str:
@@ -90,8 +98,9 @@ def _cell(outcomes: Mapping[tuple[str, str], Outcome | str], fault: str, store: 
 
 
 def cells(text: str) -> dict[tuple[str, str], str]:
-    """What a page's table says, by (fault, store)."""
-    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    """What the table of a page's written part says, by (fault, store)."""
+    lines = text.partition(BY_HAND)[0].splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
     stores = rows[0][1:]
     return {(row[0], store): cell for row in rows[2:] for store, cell in zip(stores, row[1:], strict=True)}
 

@@ -4,7 +4,7 @@ That its figures are of this commit is not checked: `make chaos` takes too long 
 """
 
 from tests.chaos.faults import FAULTS, faults_of
-from tests.chaos.report import PAGE, cells
+from tests.chaos.report import BY_HAND, PAGE, cells, page
 from tests.chaos.stores import STORES
 from tests.chaos.world import LONG
 
@@ -33,3 +33,13 @@ def test_where_there_is_no_such_fault_the_table_says_why() -> None:
     for store, each in STORES.items():
         for fault, why in each.why_not.items():
             assert found[fault, store] == f"– ({why})"
+
+
+def test_the_part_about_knative_stays_when_the_page_is_written_anew() -> None:
+    before = PAGE.read_text()
+    _, heading, by_hand = before.partition(BY_HAND)
+    assert heading
+    anew = page({}, LONG, seed=1, seconds=60, before=before)
+    assert anew.endswith(heading + by_hand)
+    assert anew.count(BY_HAND) == 1
+    assert set(cells(anew)) == set(cells(before))
