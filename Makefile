@@ -73,6 +73,13 @@ redis: ## see that there is a redis-server for the tests, by apt-get where that 
 test: .venv redis controlplane ## all tests, those on a real kube-scheduler and a real Redis too (WORKERS=0: one by one)
 	$(BIN)/pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
+.PHONY: test-long
+test-long: .venv ## pod events and manifests on Knative's own programs (the first time minutes more, to build them)
+	@tests/controlplane/build --quiet --knative || { code=$$?; \
+	  if [ $$code -ne 3 ] || [ "$${CI:-}" = true ]; then exit $$code; fi; \
+	  echo "make: without Go the tests on Knative's programs are skipped" >&2; }
+	$(BIN)/pytest tests/knative $(PYTEST_ARGS)
+
 .PHONY: test-oldest
 test-oldest: .venv redis ## the tests on a real kube-scheduler once more, on the oldest Kubernetes Berth is for (nightly)
 	@tests/controlplane/build --oldest

@@ -1,0 +1,78 @@
+"""An overlay on Knative's own programs, one at a time for the whole run.
+
+A failed test's report ends with what they and Berth's functions said.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.plane import ControlPlane
+from tests.knative.install import knative_on
+from tests.knative.overlay import Overlay, overlay_on
+from tests.support.kubernetes import CONTROLPLANE
+
+NO_GO = 3
+NODES = {f"node-{number}": 100 for number in range(1, 6)}
+
+
+@pytest.fixture(scope="session")
+def knative_binaries(binaries: Path, request: pytest.FixtureRequest) -> Path:
+    """The folder of Knative's programs, built first if they are not there."""
+    assert binaries.is_dir()
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    command = [sys.executable, str(CONTROLPLANE / "build"), "--quiet", "--knative"]
+    with capture.global_and_fixture_disabled():
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    if done.returncode == NO_GO and os.environ.get("CI") != "true":
+        pytest.skip(done.stderr.strip())
+    if done.returncode:
+        pytest.fail(f"tests/controlplane/build: {done.stderr.strip()}", pytrace=False)
+    return CONTROLPLANE / ".bin-knative"
+
+
+@pytest.fixture(scope="session")
+def installed(
+    request: pytest.FixtureRequest,
+    binaries: Path,
+    knative_binaries: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Overlay]:
+    """The overlay that the test names, with 500 units on 5 nodes and a kube-scheduler."""
+    name = request.param
+    folder = tmp_path_factory.mktemp(name)
+    with (
+        ControlPlane(binaries, folder / "plane") as plane,
+        knative_on(plane, knative_binaries, folder / "knative") as knative,
+        overlay_on(knative, name, folder / "overlay", NODES) as overlay,
+    ):
+        yield overlay
+
+
+@pytest.fixture
+def overlay(installed: Overlay) -> Iterator[Overlay]:
+    """Without pods, all units free, all functions and adapters running."""
+    installed.clear()
+    yield installed
+    installed.clear()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Which overlays a module runs on is its OVERLAYS; by default the one with a Broker."""
+    if "installed" in metafunc.fixturenames:
+        names = getattr(metafunc.module, "OVERLAYS", ("per-verb",))
+        metafunc.parametrize("installed", names, indirect=True, scope="session")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    fixtures: dict[str, object] = getattr(item, "funcargs", {})
+    for each in fixtures.values():
+        if report.failed and isinstance(each, Overlay):
+            report.sections += [*each.logs(), *each.knative.pods.logs()]
+    return report
