@@ -50,10 +50,12 @@ def require_ours(owner: bytes | None, ours: str, ledger: str) -> None:
 
 
 def standing(wanted: Claim, holdings: Collection[Holding], domains: Domains) -> Claim | None:
-    """The pod's claim in these domains; one that does not stand in all of them is none to go on with."""
+    """The pod's claim in these domains; one that does not stand in all of them is none to go on with.
+
+    It may stand in stripes that were not read as well, where the View lags behind."""
     found = [claim for each in holdings if (claim := domains[each.key].claims.get(wanted.uid)) is not None]
-    whole = len(found) == len(holdings) or (found and found[0].logical() != wanted.logical())
-    return found[0] if found and whole else None
+    whole = len(found) == len(holdings) and all(each.key in domains for each in found[0].holdings)
+    return found[0] if found and (whole or found[0].logical() != wanted.logical()) else None
 
 
 def refuse(short: Iterable[Short]) -> None:
@@ -240,16 +242,23 @@ def _known(uid: str, holding: Holding, domain: Domain) -> Holding:
     """The holding with those of its units that are the domain's and no other pod's.
 
     A domain that has no units yet, while a ledger is rebuilt, takes what it is told: stock is taken later.
+    Who tells of none may have looked before the pod got its own: the pod keeps those.
     """
+    mine = domain.claims.get(uid)
     if not holding.units:
-        return holding
+        return replace(holding, units=() if mine is None else _own(mine, holding))
     there = None if domain.units is None else Units.of(domain.units)
     others = replace(domain, claims={other: each for other, each in domain.claims.items() if other != uid})
-    mine = domain.claims.get(uid)
     own = {unit for each in mine.holdings for unit in each.units} if mine is not None else set()
     held = others.held(holding.pool, holding.domain)
     units = (unit for unit in holding.units if there is None or unit in there or unit in own)
     return replace(holding, units=tuple(unit for unit in units if unit not in held))
+
+
+def _own(claim: Claim, holding: Holding) -> tuple[str, ...]:
+    """The units that the claim has where the holding is, as many as that is of."""
+    of_it = [each for each in claim.holdings if (each.key, each.claim) == (holding.key, holding.claim)]
+    return tuple(unit for each in of_it for unit in each.units)[: holding.count]
 
 
 def _closed(claim: Claim, domains: Domains) -> Domains:

@@ -1,0 +1,25 @@
+"""What a commit may go on with, decided on documents that a View which lags behind did not tell all of."""
+
+from berth.decisions import adopted, standing
+from berth.documents import Claim, Domain, Holding, domain_key
+
+
+def claim(*holdings: Holding) -> Claim:
+    return Claim(uid="u", namespace="d", name="p", node="n1", holdings=holdings, state="bound", attempt="a")
+
+
+def test_a_claim_that_stands_in_a_stripe_that_was_not_read_is_none_to_go_on_with() -> None:
+    there = claim(Holding("ip", "a#0", 1, (), "erc"), Holding("ip", "a#1", 1))
+    planned = (Holding("ip", "a#1", 1, (), "erc"), Holding("ip", "a#1", 1))
+    read = {domain_key("ip", "a#1"): Domain(2, {"u": there})}
+    assert standing(claim(*planned), planned, read) is None
+    assert standing(claim(*planned), planned, {**read, domain_key("ip", "a#0"): Domain(2)}) == there
+
+
+def test_who_adopts_a_pod_without_knowing_its_units_leaves_it_those_that_it_has() -> None:
+    key = domain_key("ip", "n1")
+    there = claim(Holding("ip", "n1", 2, ("u1", "u2")))
+    domains = {key: Domain(3, {"u": there}, units=("u1", "u2", "u3"))}
+    assert adopted(claim(Holding("ip", "n1", 2)), True, domains) == (None, {})
+    _, changed = adopted(claim(Holding("ip", "n1", 1)), True, domains)
+    assert changed[key].claims["u"].units == {"u1"}
