@@ -1,6 +1,7 @@
 """How the ledger decides: read documents, decide on them, commit expecting what was read; on a conflict
 decide again. It promises no order among those who want the same documents."""
 
+import copy
 import time
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
@@ -11,7 +12,7 @@ import tenacity
 from berth.decisions import Domains, require_ours
 from berth.documents import CLUSTER, Domain, Places, decode_domain, decode_epoch, decode_places, encode
 from berth.errors import ContentionError, RebuildingError
-from berth.stores.base import EPOCH, LIMIT, Store, Version
+from berth.stores.base import EPOCH, LIMIT, Document, Store, Version
 
 PATIENCE_SECONDS = 1.0
 
@@ -20,8 +21,8 @@ MOST_KEYS = LIMIT - 2
 
 T = TypeVar("T")
 D = TypeVar("D")
-Fence = Mapping[str, Version]
-"""Documents that must still have these versions, or nothing is written."""
+Fence = Mapping[str, Version | None]
+"""Documents that must still have these versions (None: not be there), or nothing is written."""
 
 NO_FENCE: Fence = MappingProxyType({})
 Writes = Mapping[str, Domain | bytes | None]
@@ -34,6 +35,13 @@ class _ConflictError(Exception):
 
 class OvertakenError(ContentionError):
     """A document of the fence has changed: another caller has taken over."""
+
+
+class OutdatedError(ContentionError):
+    """A later look at the Pools has begun, which knows more: what this one read is not to be written."""
+
+    def __init__(self) -> None:
+        super().__init__("berth's Pools are being looked at again by a later call; try again")
 
 
 class Commits:
@@ -53,6 +61,19 @@ class Commits:
         self._store, self._monotonic, self._sleep = store, monotonic, sleep
         self._while_closed = while_closed
         self._cluster, self._name = cluster, name
+        self._fence = NO_FENCE
+
+    def within(self, fence: Fence) -> "Commits":
+        """The same, but each commit expects these documents too, and raises OutdatedError where one of them
+        has changed."""
+        fenced = copy.copy(self)
+        fenced._fence = fence
+        return fenced
+
+    @property
+    def most_keys(self) -> int:
+        """Documents that one decision can be about, beside what each expects."""
+        return MOST_KEYS - len(self._fence)
 
     def owner(self) -> Writes:
         """What says that the ledger is this cluster's."""
@@ -107,7 +128,7 @@ class Commits:
         fence: Fence,
     ) -> T:
         ours = None if self._cluster is None else self._cluster()
-        found = self._store.read({EPOCH, CLUSTER, *fence, *keys})
+        found = self._store.read({EPOCH, CLUSTER, *self._fence, *fence, *keys})
         if ours is not None and CLUSTER in found:
             require_ours(found[CLUSTER].body, ours, self._name)
         epoch = decode_epoch(found[EPOCH].body) if EPOCH in found else None
@@ -115,17 +136,23 @@ class Commits:
             raise RebuildingError
         if epoch is not None and (trouble := epoch.trouble()) is not None:
             raise trouble
+        if _changed(self._fence, found):
+            raise OutdatedError
         versions = {key: found[key].version if key in found else None for key in {EPOCH, CLUSTER, *keys}}
         result, writes = decide({key: decode(found[key].body if key in found else None) for key in keys})
-        if any(key not in found or found[key].version != version for key, version in fence.items()):
+        if _changed(fence, found):
             raise OvertakenError(
                 "another caller has changed this part of berth's ledger meanwhile; try again"
             )
         # Every document read is expected as it was, the epoch too: a lost ledger takes no commit.
-        expected = {**versions, **fence}
+        expected = {**versions, **self._fence, **fence}
         if writes and not self._store.commit({key: _body(each) for key, each in writes.items()}, expected):
             raise _ConflictError
         return result
+
+
+def _changed(fence: Fence, found: Mapping[str, Document]) -> bool:
+    return any((found[key].version if key in found else None) != version for key, version in fence.items())
 
 
 def too_busy() -> ContentionError:

@@ -16,6 +16,9 @@ COPY = "copy "  # begins the mark where it is a copy that fills the ledger
 CLUSTER = "cluster"  # the identity of the cluster whose pods hold the claims
 POOL, DOMAIN, NODE, TURN = "pool/", "domain/", "node/", "turn/"  # how keys begin
 
+LOOK = f"{TURN}*"  # whose look at the Pools counts; no pool is called so
+CLAIMS_LOOK = f"{TURN}!"  # the same for PoolClaims
+
 # Domains of a pool that are no place but a bound on who may hold how much. No node's name, label value or
 # `*` looks like them.
 NAMESPACE = "@"  # @team-a: what the pods of a namespace may hold

@@ -1,21 +1,25 @@
 """What claims draw from: Pools, nodes' places, domains' capacities, PoolClaims, and the epoch of it all.
 It frees nothing and asks no API server: what is so in the cluster is the caller's to know."""
 
+import copy
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from types import MappingProxyType
+from typing import Self
 
 from msgspec.structs import replace
 
 from berth import retained, sizes
-from berth.commits import NO_FENCE, Commits, Fence, Writes
+from berth.commits import NO_FENCE, Commits, Fence, OutdatedError, Writes
 from berth.decisions import Capacity, CapacityChange, Domains
 from berth.documents import (
     CLUSTER,
+    LOOK,
     NAMESPACE,
+    POOL,
     REBUILD,
     Domain,
     Epoch,
@@ -24,6 +28,7 @@ from berth.documents import (
     Wants,
     decode_domain,
     decode_epoch,
+    decode_pool,
     domain_key,
     domain_of,
     encode,
@@ -80,6 +85,8 @@ class Keeper:
             name=name,
         )
         self._turns = Turns(store, self._commits, monotonic=monotonic, sleep=sleep, new_id=new_id)
+        self._new_id = new_id
+        self._turn = ""
 
     # What is there
 
@@ -111,13 +118,70 @@ class Keeper:
                 raise trouble
         return view
 
+    # Looks at what users wrote
+
+    def look(self, at: str = LOOK) -> Self:
+        """This ledger for one look at the Pools (or at PoolClaims: `at` is whose turn it is) that begins now.
+
+        Read them after this call. Whatever is changed by it expects that no look began later: who began later
+        has read later, and is not undone. The other then gets OutdatedError, and changes nothing any more.
+        """
+        mine = self._new_id().encode()
+        self._commits.write({at: mine})
+        looking = copy.copy(self)
+        looking._turn = at
+        looking._begin(mine)
+        return looking
+
+    def beside_looks(self) -> Self:
+        """This ledger for a look at something else by the Pools as they are in it: OutdatedError as soon as a
+        look at the Pools begins, or changes them. It stops nobody's look."""
+        found = self._store.read([LOOK]).get(LOOK)
+        beside = copy.copy(self)
+        beside._expect({LOOK: None if found is None else found.version})
+        return beside
+
+    def snapshot(self) -> None:
+        """Within a look: the next View is read anew, and lags behind nothing that was committed before."""
+        self._follower = Follower(self._store.changes, self._clock)
+
+    def _begin(self, mine: bytes) -> None:
+        """Expect from now on that the turn is still this one."""
+        found = self._store.read([self._turn]).get(self._turn)
+        if found is None or found.body != mine:
+            raise OutdatedError
+        self._expect({self._turn: found.version})
+
+    def _expect(self, fence: Fence) -> None:
+        self._commits = self._commits.within(fence)
+        self._turns = self._turns.within(self._commits)
+
     # Pools and nodes
 
+    def pools(self) -> dict[str, Pool]:
+        """The Pools as the store has them now, where the View knows of them."""
+        found: dict[str, Pool] = {}
+        for batch in self._store.batches([pool_key(name) for name in self.view().pools]):
+            for key, document in self._store.read(batch).items():
+                name = key.removeprefix(POOL)
+                found[name] = decode_pool(name, document.body)
+        return found
+
     def apply_pools(self, pools: Mapping[str, Pool]) -> list[str]:
-        """Make the ledger's Pools these; the names of those added, changed or removed."""
+        """Make the ledger's Pools these; the names of those added, changed or removed.
+
+        Within a look the turn is renewed by each commit: what others decided by the Pools of before is too
+        late (`beside_looks`).
+        """
         known = self.view().pools
         changed = sorted(name for name in {*known, *pools} if known.get(name) != pools.get(name))
-        self._write({pool_key(name): encode(pools[name]) if name in pools else None for name in changed})
+        writes = {pool_key(name): encode(pools[name]) if name in pools else None for name in changed}
+        for batch in self._store.batches(writes):
+            mine = self._new_id().encode()
+            turn = {self._turn: mine} if self._turn else {}
+            self._commits.write({**{key: writes[key] for key in batch}, **turn})
+            if turn:
+                self._begin(mine)
         return changed
 
     def set_places(self, wanted: Mapping[str, Places], known: Mapping[str, Places]) -> list[str]:
@@ -266,13 +330,7 @@ class Keeper:
         was lost again, or another reconcile began to rebuild it, since the mark was made."""
         body = encode(Epoch(epoch_id, self._clock()))
         if not self._store.commit({EPOCH: body, REBUILD: None}, {EPOCH: None, REBUILD: mark}):
-            raise ContentionError(
-                "berth's ledger was lost again or is being rebuilt by another reconcile; try again"
-            )
-
-    def _write(self, writes: Mapping[str, bytes | None]) -> None:
-        for batch in self._store.batches(writes):
-            self._commits.write({key: writes[key] for key in batch})
+            raise lost_again()
 
     def _read(self, keys: Iterable[str]) -> dict[str, Domain]:
         """Domains as the store has them now."""
@@ -318,6 +376,12 @@ class Keeper:
             return True, {domain_key(change.pool, name): domain for name, domain in changed.items()}
 
         return self._commits.run([key, *keys], decide, fence)
+
+
+def lost_again() -> ContentionError:
+    return ContentionError(
+        "berth's ledger was lost again or is being rebuilt by another reconcile; try again"
+    )
 
 
 def _resized(

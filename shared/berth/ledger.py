@@ -181,7 +181,7 @@ class Ledger(Keeper):
 
     def _adopted(self, bound: Claim, anew: bool, places: Collection[str]) -> tuple[Holding, ...] | None:
         """In one commit if that can take all these documents; else what the pod has elsewhere goes after."""
-        if len(places) <= MOST_KEYS:
+        if len(places) <= self._commits.most_keys:
             return self._commits.run(places, partial(decisions.adopted, bound, anew))
         mine = room.keys(bound.holdings)
         others = [keys for keys in self._parts(bound.uid, {*places} - mine) if keys]
@@ -194,10 +194,13 @@ class Ledger(Keeper):
     def _parts(self, uid: str, keys: Collection[str]) -> list[list[str]]:
         """These documents, in parts that one commit can take; if they are too many, only those where the pod
         has a claim. What it has in one of them can go before the rest does: reconcile would find that."""
-        if len(keys) > MOST_KEYS:
+        if len(keys) > self._commits.most_keys:
             keys = [key for key, domain in self._read(keys).items() if uid in domain.claims]
         ordered = sorted(keys)
-        return [ordered[start : start + MOST_KEYS] for start in range(0, len(ordered), MOST_KEYS)] or [[]]
+        return [
+            ordered[start : start + self._commits.most_keys]
+            for start in range(0, len(ordered), self._commits.most_keys)
+        ] or [[]]
 
     def adopt_all(self, claims: Collection[Claim]) -> set[str]:
         """Adopt these claims, one a pod, in few commits; the UIDs of those for which something changed."""
@@ -231,7 +234,7 @@ class Ledger(Keeper):
             *room.anyhow(rest, at, self._asker(claim)),
             *(each for held in known.values() for each in held),
         ]
-        if len(room.keys(found)) > MOST_KEYS:
+        if len(room.keys(found)) > self._commits.most_keys:
             found = [*room.gathered(found, claim.uid, at)]
         return replace(claim, state=state, holdings=tuple(sorted(found, key=lambda each: each.pool)))
 

@@ -1,6 +1,7 @@
 """Whose turn it is to list the names of a pool's units, so that no name comes to be in two domains' lists.
 A turn is taken at once and lasts until the next caller takes it; it stops nobody who takes names away."""
 
+import copy
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -30,6 +31,12 @@ class Turns:
     ) -> None:
         self._store, self._commits, self._new_id = store, commits, new_id
         self._monotonic, self._sleep = monotonic, sleep
+
+    def within(self, commits: Commits) -> "Turns":
+        """The same, by these commits."""
+        other = copy.copy(self)
+        other._commits = commits
+        return other
 
     def run(self, pool: str, work: Callable[[Mapping[str, Domain], Fence], T]) -> T:
         """What `work` does with the pool's documents, by their names, as they are once it is our turn; each

@@ -95,7 +95,9 @@ class PoolsStage(Stage):
             if document["spec"].get("units"):
                 del document["spec"]["capacity"]
         assert self.settings.pools is not None
-        self.settings.pools.write_text(yaml.safe_dump_all(documents))
+        fresh = self.settings.pools.with_suffix(".new")
+        fresh.write_text(yaml.safe_dump_all(documents))
+        fresh.rename(self.settings.pools)
 
     def pools(self, **specs: Any) -> dict[str, object]:
         """The same, and inventory has the event."""

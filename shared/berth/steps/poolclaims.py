@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from berth.cluster import Cluster
+from berth.commits import OutdatedError
 from berth.documents import POOL_CLAIM, Claim, Holding, Wants
 from berth.errors import BadInputError, BerthError, ClusterRefusedError
 from berth.ledger import Ledger
@@ -36,11 +37,15 @@ def named(claims: Iterable[PoolClaim]) -> Named:
 
 
 def take_claims(ledger: Ledger, claims: Iterable[PoolClaim]) -> list[tuple[str, str]]:
-    """Make the ledger's PoolClaims these; those that are new or want something else, by pool and domain."""
+    """Make the ledger's PoolClaims these; those that are new or want something else, by pool and domain. None
+    where a look at PoolClaims began later than the ledger's, which then makes them what it found."""
     wanted: dict[tuple[str, str], Wants | None] = dict.fromkeys(_known(ledger.view()))
     for each in claims:
         wanted[(each.pool, f"{POOL_CLAIM}{each.label}")] = Wants(each.count, each.units)
-    changed = ledger.set_wants(wanted)
+    try:
+        changed = ledger.set_wants(wanted)
+    except OutdatedError:
+        return []
     return [which for which in changed if wanted[which] is not None]
 
 

@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import tenacity
 import yaml
 from msgspec.structs import replace
 
 from berth import sizes
 from berth.cluster import Cluster
+from berth.commits import OutdatedError
 from berth.decisions import Capacity, CapacityChange
 from berth.documents import NAMESPACE, ORDINARY, POOL_CLAIM, Claim
 from berth.errors import BadInputError, SettingsError
@@ -20,6 +22,8 @@ from berth.policy import pools as policy
 from berth.policy.pools import Pool
 from berth.policy.units import Units
 from berth.view import View
+
+_TRIES = 5
 
 
 def read_pools(path: Path | None, cluster: Cluster) -> dict[str, Pool]:
@@ -84,14 +88,17 @@ def stock_of(pools: Mapping[str, Pool], nodes: Iterable[Node]) -> Stock:
 def withdraw(ledger: Ledger, pools: Mapping[str, Pool]) -> list[CapacityChange]:
     """Take away the capacity of Pools that are gone, and of those whose domains are others now.
 
-    It is the first thing to do: what their pods hold is counted elsewhere then, and must not be given to whom
-    is bound by the Pools of before meanwhile.
+    It is the first thing to do in a look: what their pods hold is counted elsewhere then, and must not be
+    given to whom is bound by the Pools of before meanwhile.
     """
     view = ledger.view()
     known, before = view.capacities(), view.pools
     gone = {name for name in before if name not in pools or pools[name].divided_by != before[name].divided_by}
     wanted: dict[Which, Capacity] = {which: None for which in known if which[0] in gone and _gives(which[1])}
-    return ledger.set_capacities(wanted, known)
+    changes = ledger.set_capacities(wanted, known)
+    if gone:
+        ledger.snapshot()  # with all claims that were made by the Pools of before
+    return changes
 
 
 def take_stock(
@@ -114,13 +121,26 @@ def take_stock(
 
 
 def take_stock_of(ledger: Ledger, name: str, node: Callable[[], Node | None]) -> list[CapacityChange]:
-    """The same for one node; None: it is gone. Domains of several nodes may gain by it; that one has lost its
-    last node, a look at all nodes finds."""
-    view = ledger.view()
+    """The same for one node, by the ledger's Pools; None: it is gone. Domains of several nodes may gain by
+    it; that one has lost its last node, a look at all nodes finds.
+
+    Where the Pools change meanwhile, it begins again: what it found was by those of before.
+    """
+    attempts = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(OutdatedError),
+        stop=tenacity.stop_after_attempt(_TRIES),
+        reraise=True,
+    )
+    changes: list[CapacityChange] = attempts(lambda: _stock_of_node(ledger.beside_looks(), name, node))
+    return changes
+
+
+def _stock_of_node(ledger: Ledger, name: str, node: Callable[[], Node | None]) -> list[CapacityChange]:
+    pools, view = ledger.pools(), ledger.view()
     known, places = view.capacities(), view.nodes.get(name, {})  # before the look at the node
     found = node()
-    stock = stock_of(view.pools, [] if found is None else [found])
-    own = [which for which in known if _is_of_node(which, name, view)]
+    stock = stock_of(pools, [] if found is None else [found])
+    own = [which for which in known if _is_of_node(which, name, pools)]
     moved = ledger.set_places({name: stock.places.get(name, {})}, {name: places})
     changes = ledger.set_capacities({**dict.fromkeys(own), **stock.capacities}, known, stock.stripes)
     if moved:
@@ -186,9 +206,9 @@ def _add(found: Stock, pool: Pool, domain: str, units: int | None) -> None:
         found.stripes.update({which, ordinary} & found.capacities.keys())
 
 
-def _is_of_node(which: Which, node: str, view: View) -> bool:
+def _is_of_node(which: Which, node: str, pools: Mapping[str, Pool]) -> bool:
     """Whether it is the node's own share of a pool: a rack may bear the same name."""
-    pool = view.pools.get(which[0])
+    pool = pools.get(which[0])
     return pool is not None and pool.spec.scope == "Node" and which[1] in (node, f"{node}{ORDINARY}")
 
 

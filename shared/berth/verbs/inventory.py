@@ -10,12 +10,14 @@ import msgspec
 
 from berth import events
 from berth.cluster import Cluster
-from berth.documents import Holding
+from berth.commits import OutdatedError
+from berth.documents import CLAIMS_LOOK, Holding
 from berth.errors import BadInputError
 from berth.events import Event
 from berth.http import Endpoint, Router
 from berth.ledger import Ledger
 from berth.objects import Node
+from berth.policy.pools import Pool
 from berth.settings import Settings
 from berth.steps.adopt import adopt
 from berth.steps.external import take_external
@@ -117,7 +119,7 @@ def _node(ledger: Ledger, cluster: Cluster, event: Event, now: float) -> Done:
     changes = take_stock_of(ledger, name, look)
     after = ledger.view().nodes.get(name, {})
     moved = [pool for pool, place in after.items() if place != before.get(pool)]
-    node = found[0] if found else None
+    node = found[-1] if found else None
     _warn(publish_native(ledger, cluster, [] if node is None else [node]))
     freed: list[Holding] = []
     for claim in ledger.view().lost(name):
@@ -129,8 +131,18 @@ def _node(ledger: Ledger, cluster: Cluster, event: Event, now: float) -> Done:
 
 
 def _pools(ledger: Ledger, cluster: Cluster, settings: Settings, now: float) -> Done:
-    """Pools last: a retry of what was killed on the way does it all again."""
-    pools = read_pools(settings.pools, cluster)
+    """Overtaken by a later look, this one stops: that one does the rest, and may not find what was done here
+    new. So whoever fits is woken."""
+    try:
+        looking = ledger.look()
+        return _take_over(looking, cluster, read_pools(settings.pools, cluster), now)
+    except OutdatedError:
+        view = ledger.view()
+        return 0, free_in(view, view.pools)
+
+
+def _take_over(ledger: Ledger, cluster: Cluster, pools: Mapping[str, Pool], now: float) -> Done:
+    """What is held is counted before anything is given: running pods first, then Pools, then capacities."""
     before = ledger.view().pools
     changes = withdraw(ledger, pools)
     nodes = cluster.nodes()
@@ -138,10 +150,10 @@ def _pools(ledger: Ledger, cluster: Cluster, settings: Settings, now: float) -> 
     ledger.prepare({which: stock.capacities[which] for which in stock.stripes})
     terms = Terms(pools, stock.by_pool(), ledger.view(), before)
     adopt(ledger, cluster, cluster.pods(), terms, now)
-    changes += take_stock(ledger, pools, cluster.nodes)
-    ledger.apply_pools(pools)
-    ledger.bound_retention()
     freed = take_external(ledger, pools, now)
+    ledger.apply_pools(pools)
+    changes += take_stock(ledger, pools, cluster.nodes)
+    ledger.bound_retention()
     _warn(publish_native(ledger, cluster, nodes))
     news = [name for name in pools if before.get(name) != pools[name]]
     changed = {each.which for each in changes}
@@ -150,7 +162,10 @@ def _pools(ledger: Ledger, cluster: Cluster, settings: Settings, now: float) -> 
 
 def _claims(ledger: Ledger, cluster: Cluster) -> Mapping[str, int]:
     problems: list[str] = []
-    changed = take_claims(ledger, read_claims(cluster, problems))
+    try:
+        changed = take_claims(ledger.look(CLAIMS_LOOK), read_claims(cluster, problems))
+    except OutdatedError:
+        changed = []  # a later look takes them over
     problems += publish_claims(ledger, cluster) if changed else []
     _warn(problems)
     return {pool: 1 for pool, _ in changed}

@@ -8,17 +8,19 @@ that reserved in the ledger that was lost can't land its Binding after it.
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import asdict
 
 from berth.cluster import Cluster
+from berth.commits import OutdatedError
 from berth.decisions import CapacityChange
-from berth.documents import Claim
+from berth.documents import CLAIMS_LOOK, Claim
 from berth.errors import BerthError, ClusterRefusedError, RetryableError, StoreFailedError
 from berth.events import subscriber
 from berth.http import Endpoint
+from berth.keeper import lost_again
 from berth.ledger import Ledger
 from berth.objects import Node, Pod
 from berth.policy.demand import might_ask
@@ -39,6 +41,8 @@ from berth.steps.terms import Terms, unnamed
 from berth.steps.wake import free_in, wake
 
 _FENCE_SECONDS = 5.0
+_LOOKS = 3
+_OVERTAKEN = "the Pools kept changing while they were looked at; the later looks take them over"
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -73,50 +77,88 @@ class Reconcile:
         """Mend all there is. Raises store and cluster errors; what was done until then stands."""
         self._ledger.make_ours()
         report = Report()
-        pools, before = self._read_pools(report), self._ledger.view().pools
-        named = read_claims(self._cluster, report.problems)
-        mark = None
-        if not self._ledger.view().open:
-            mark = self._ledger.begin_rebuild(self._new_id())
-            self._fence_waiting()
-        withdrawn = withdraw(self._ledger, pools)
-        terms = self._terms(pools, named, before, anew=mark is not None)
-        claims = [claim for claim in self._ledger.view().claims() if not is_external(claim)]
-        pods = self._cluster.pods()
-        self._mend(report, claims, pods, terms)
-        settled, report.adopted = adopt(self._ledger, self._cluster, pods, terms, self._clock())
-        report.settled += settled
-        take_claims(self._ledger, named)
-        # Only now: what running pods hold of a new Pool is in the ledger before its capacity is.
-        nodes = self._stock(report, pools, withdrawn)
-        report.pools = self._ledger.apply_pools(pools)
-        self._ledger.bound_retention()
-        self._ledger.drop_limits({pod.metadata.namespace or "default" for pod in pods if might_ask(pod)})
-        report.problems += publish_native(self._ledger, self._cluster, nodes)
-        take_external(self._ledger, pools, self._clock())
-        if mark is not None:
-            self._ledger.open(self._new_id(), mark)
-            report.rebuilt = True
+        named: Sequence[PoolClaim] = ()
+        for left in reversed(range(_LOOKS)):
+            report.problems.clear()
+            try:
+                named = self._look(report)
+                break
+            except OutdatedError:
+                # A later look knows the Pools better. It may be an event's, which mends less: look again.
+                if not left:
+                    report.problems.append(_OVERTAKEN)
         report.woken = self._wake()
         self._publish(report, named)
         return report
 
-    def _terms(
-        self,
-        pools: Mapping[str, Pool],
-        named: Iterable[PoolClaim],
-        before: Mapping[str, Pool],
-        *,
-        anew: bool,
-    ) -> Terms:
+    def _look(self, report: Report) -> Sequence[PoolClaim]:
+        """Take over what there is as it is now; the PoolClaims. Raises OutdatedError."""
+        looking, claiming = self._ledger.look(), self._ledger.look(CLAIMS_LOOK)
+        pools, before = self._read_pools(report), looking.view().pools
+        named = read_claims(self._cluster, report.problems)
+        mark = None
+        if not looking.view().open:
+            mark = self._ledger.begin_rebuild(self._new_id())
+            self._fence_waiting()
+        try:
+            withdrawn = withdraw(looking, pools)
+            terms = self._terms(looking, Terms(pools, {}, poolclaims.named(named), before), mark is not None)
+            pods = self._count(report, looking, terms)
+            take_claims(claiming, named)
+            self._give(report, looking, pools, pods, withdrawn)
+        except OutdatedError:
+            if mark is not None:
+                raise lost_again() from None
+            raise
+        if mark is not None:
+            self._ledger.open(self._new_id(), mark)
+            report.rebuilt = True
+        return named
+
+    def _terms(self, ledger: Ledger, terms: Terms, anew: bool) -> Terms:
         """What pods are read by. Where nodes are is looked up only if the ledger can't know it yet."""
-        places = dict(self._ledger.view().places)
-        elsewhere = {name: pool for name, pool in pools.items() if pool.spec.scope != "Node"}
-        if elsewhere and (anew or any(before.get(name) != pool for name, pool in elsewhere.items())):
+        places = dict(ledger.view().places)
+        elsewhere = {name: pool for name, pool in terms.pools.items() if pool.spec.scope != "Node"}
+        if elsewhere and (anew or any(terms.before.get(name) != pool for name, pool in elsewhere.items())):
             stock = stock_of(elsewhere, self._cluster.nodes())
-            self._ledger.prepare({which: stock.capacities[which] for which in stock.stripes})
+            ledger.prepare({which: stock.capacities[which] for which in stock.stripes})
             places |= stock.by_pool()
-        return Terms(pools, places, poolclaims.named(named), before)
+        return terms._replace(places=places)
+
+    def _count(self, report: Report, ledger: Ledger, terms: Terms) -> list[Pod]:
+        """Bring claims to what pods hold, and units in use elsewhere too; the pods."""
+        claims = [claim for claim in ledger.view().claims() if not is_external(claim)]
+        pods = self._cluster.pods()
+        self._mend(report, claims, pods, terms)
+        settled, adopted = adopt(ledger, self._cluster, pods, terms, self._clock())
+        report.settled += settled
+        report.adopted += adopted
+        take_external(ledger, terms.pools, self._clock())
+        return pods
+
+    def _give(
+        self,
+        report: Report,
+        ledger: Ledger,
+        pools: Mapping[str, Pool],
+        pods: Iterable[Pod],
+        withdrawn: Iterable[CapacityChange],
+    ) -> None:
+        """Pools and capacities. Only now: what running pods hold of a new Pool is in the ledger before its
+        capacity is."""
+        report.pools = sorted({*report.pools, *ledger.apply_pools(pools)})
+        nodes: list[Node] = []
+
+        def asked() -> list[Node]:
+            nodes.extend(self._cluster.nodes())
+            return nodes
+
+        changes = [*withdrawn, *take_stock(ledger, pools, asked)]
+        report.capacities += len({each.which for each in changes})
+        report.problems += problems(pools.values(), nodes)
+        ledger.bound_retention()
+        ledger.drop_limits({pod.metadata.namespace or "default" for pod in pods if might_ask(pod)})
+        report.problems += publish_native(ledger, self._cluster, nodes)
 
     def _publish(self, report: Report, named: Iterable[PoolClaim]) -> None:
         view = self._ledger.view()
@@ -149,20 +191,6 @@ class Reconcile:
             for pod in self._cluster.unbound_pods(scheduler):
                 if pod.waiting and might_ask(pod):
                     fence(self._cluster, pod, self._clock(), _FENCE_SECONDS)
-
-    def _stock(
-        self, report: Report, pools: Mapping[str, Pool], withdrawn: Iterable[CapacityChange]
-    ) -> list[Node]:
-        nodes: list[Node] = []
-
-        def asked() -> list[Node]:
-            nodes.extend(self._cluster.nodes())
-            return nodes
-
-        changes = [*withdrawn, *take_stock(self._ledger, pools, asked)]
-        report.capacities = len({each.which for each in changes})
-        report.problems += problems(pools.values(), nodes)
-        return nodes
 
     def _mend(self, report: Report, claims: Iterable[Claim], pods: Iterable[Pod], terms: Terms) -> None:
         """Claims of pods that are gone, that run elsewhere, or whose bind died."""

@@ -1,0 +1,204 @@
+"""Looks at the Pools that overlap: what an older look has read never undoes what a newer one has written, at
+whatever step it is overtaken, and no tick is needed to mend it."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import pytest
+
+from berth.documents import LOOK
+from berth.ledger import Ledger
+from berth.policy.units import Units
+from berth.verbs import inventory
+from tests.support.places import Place
+from tests.support.pools_stage import PoolsStage, pools_staged
+from tests.support.races import in_threads, persistently
+
+Take = Callable[[PoolsStage], object]
+VERBS = pytest.mark.parametrize("take", [PoolsStage.reconcile, PoolsStage.inventory_of_pool])
+IN_MIND = pytest.mark.parametrize("place", ["sqlite"], indirect=True)  # the steps are the verbs' own
+SEAT: dict[str, Any] = {"scope": "Cluster", "capacity": {"domains": {"*": 5}}}
+CALLERS = 6
+
+
+@pytest.fixture
+def stage(tmp_path: Path, place: Place) -> Iterator[PoolsStage]:
+    with pools_staged(tmp_path, place, {"seat": SEAT}) as found:
+        yield found
+
+
+def steps_of(place: Place) -> Callable[[int], range]:
+    """Every second call of the look in the fast store, and a few in the others."""
+    return lambda most: range(1, most, 4 if place.name == "sqlite" else 36)
+
+
+def overtaken(stage: PoolsStage, place: Place, take: Take, before: Any, after: Any) -> Iterator[int]:
+    """For each step of a look that takes over `before`: `after` is written then, and taken over at once."""
+    for at in steps_of(place)(400):
+        stage.write_pools(ip=None)
+        stage.clear_pods()
+        stage.write_pools(**before)
+        steps = count(1)
+
+        def meanwhile() -> None:
+            if next(steps) == at:  # noqa: B023 - it runs within this turn of the loop
+                stage.pools(**after)
+
+        stage.stepping(take, meanwhile)
+        if next(steps) <= at:
+            return
+        yield at
+    pytest.fail("there are more steps than were tried")
+
+
+@VERBS
+def test_a_unit_that_was_taken_off_the_list_is_not_listed_again(
+    stage: PoolsStage, place: Place, take: Take
+) -> None:
+    before, after = ({"ip": {"units": {"n1": units}}} for units in (["a", "b"], ["b"]))
+    for at in overtaken(stage, place, take, before, after):
+        listed = stage._ledger(stage.store).view().capacity("ip", "n1")
+        assert listed == ("b",), f"step {at}"
+        assert Units.of(listed).size == 1
+
+
+@VERBS
+def test_external_use_that_was_just_told_stays(stage: PoolsStage, place: Place, take: Take) -> None:
+    before, after = {"seat": SEAT, "ip": {}}, {"seat": {**SEAT, "external": 5}}
+    for at in overtaken(stage, place, take, before, after):
+        assert stage.free("seat", "*") == (0, 5), f"step {at}"
+        assert stage.bind(stage.pod(seat=1)) == "seat: 0 of 5 free, 1 asked"
+
+
+@VERBS
+def test_a_pool_that_was_just_suspended_gives_nothing(stage: PoolsStage, place: Place, take: Take) -> None:
+    for at in overtaken(stage, place, take, {"ip": {}}, {"ip": {"suspended": True}}):
+        assert stage.bind(stage.pod(ip=1)) == "ip: suspended, no new pods", f"step {at}"
+
+
+@VERBS
+@pytest.mark.parametrize("units", [1, 3], ids=["lowered", "edited there and back"])
+def test_a_capacity_is_what_the_pool_said_last(
+    stage: PoolsStage, place: Place, take: Take, units: int
+) -> None:
+    before, after = (
+        {"ip": {"capacity": {"perDomain": number}}} for number in (3 if units == 1 else 1, units)
+    )
+    for at in overtaken(stage, place, take, before, after):
+        assert (stage.free("ip", "n1"), stage.free("ip", "n2")) == ((units, units),) * 2, f"step {at}"
+
+
+@IN_MIND
+def test_a_node_s_event_in_the_middle_of_a_look_gives_by_the_new_pool(stage: PoolsStage) -> None:
+    """At whatever step of either the other begins."""
+    for at in range(1, 400, 4):
+        stage.pools(ip={"capacity": {"perDomain": 3}})
+        stage.write_pools(ip={"capacity": {"perDomain": 1}})
+        steps = count(1)
+
+        def joins() -> None:
+            if next(steps) == at:  # noqa: B023
+                stage.add_node("n3")
+                stage.inventory("n3")
+
+        stage.stepping(PoolsStage.inventory_of_pool, joins)
+        if next(steps) <= at:
+            break
+        assert stage.free("ip", "n3") == (1, 1), f"step {at}"
+        stage.cluster.delete("/api/v1/nodes/n3")
+        stage.inventory("n3")
+    for at in range(1, 400, 4):
+        stage.pools(ip={"capacity": {"perDomain": 3}})
+        stage.add_node("n3")
+        steps = count(1)
+
+        def changes() -> None:
+            if next(steps) == at:  # noqa: B023
+                stage.pools(ip={"capacity": {"perDomain": 1}})
+
+        stage.stepping(lambda staged: staged.inventory("n3"), changes)
+        if next(steps) <= at:
+            return
+        assert stage.free("ip", "n3") == (1, 1), f"step {at}"
+        stage.cluster.delete("/api/v1/nodes/n3")
+        stage.inventory("n3")
+    pytest.fail("there are more steps than were tried")
+
+
+@IN_MIND
+def test_a_poolclaim_that_came_while_reconcile_looked_is_there(stage: PoolsStage) -> None:
+    for at in range(1, 400, 4):
+        steps = count(1)
+
+        def comes() -> None:
+            if next(steps) == at:  # noqa: B023
+                stage.claim_object("erc", "seat")
+
+        stage.stepping(PoolsStage.reconcile, comes)
+        if next(steps) <= at:
+            return
+        assert stage._ledger(stage.store).view().domains["seat"]["!default/erc"].wants, f"step {at}"
+        del stage.objects.documents[("default", "erc")]
+        stage.inventory_of_claim("erc")
+    pytest.fail("there are more steps than were tried")
+
+
+@IN_MIND
+def test_who_was_overtaken_wakes_those_for_whom_it_made_room(stage: PoolsStage) -> None:
+    for at in range(1, 400, 4):
+        stage.clear_pods()
+        stage.pools(ip={"capacity": {"perDomain": 0}})
+        waiter = stage.pod(ip=1)
+        stage.write_pools(ip={"capacity": {"perDomain": 1}})
+        steps = count(1)
+
+        def again() -> None:
+            if next(steps) == at:  # noqa: B023
+                stage.inventory_of_pool()
+
+        stage.stepping(PoolsStage.inventory_of_pool, again)
+        if next(steps) <= at:
+            return
+        assert stage.woken() == {waiter.name}, f"step {at}"
+    pytest.fail("there are more steps than were tried")
+
+
+@IN_MIND
+def test_a_reconcile_that_is_overtaken_again_and_again_ends_and_says_so(stage: PoolsStage) -> None:
+    """And mends what has nothing to do with Pools."""
+    call = stage.bound_pod(seat=1)
+    stage.cluster.delete(f"/api/v1/namespaces/default/pods/{call.name}")
+    numbers = count(1)
+
+    def edited() -> None:
+        stage.write_pools(ip={"capacity": {"perDomain": next(numbers)}})
+        stage._ledger(stage.store).look()
+
+    report: Any = stage.stepping(PoolsStage.reconcile, edited)
+    assert (
+        "the Pools kept changing while they were looked at; the later looks take them over" in report.problems
+    )
+    stage.reconcile()
+    assert stage.claims() == {}
+
+
+def test_many_changes_at_once_end_as_the_pools_were_written_last(stage: PoolsStage) -> None:
+    writing = Lock()
+
+    def change(number: int) -> None:
+        ledger = Ledger(stage.store, clock=stage.time, cluster=stage.objects.identity)
+        take = partial(inventory.take_pools, ledger, stage.cluster, stage.settings, stage.time)
+        for turn in range(3):
+            with writing:
+                stage.write_pools(ip={"capacity": {"perDomain": 10 * number + turn + 1}})
+            persistently(take)
+
+    in_threads(change, CALLERS)
+    units = stage.specs["ip"]["capacity"]["perDomain"]
+    assert (stage.free("ip", "n1"), stage.free("ip", "n2")) == ((units, units),) * 2
+    assert len(stage.store.read([LOOK])) == 1
+    stage.check_well()
