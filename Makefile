@@ -74,11 +74,11 @@ test: .venv redis controlplane ## all tests, those on a real kube-scheduler and 
 	$(BIN)/pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 .PHONY: test-long
-test-long: .venv ## pod events and manifests on Knative's own programs (the first time minutes more, to build them)
+test-long: .venv ## pod events and manifests on Knative's own programs, DynamoDB Local (the first time minutes more, to build them)
 	@tests/controlplane/build --quiet --knative || { code=$$?; \
 	  if [ $$code -ne 3 ] || [ "$${CI:-}" = true ]; then exit $$code; fi; \
 	  echo "make: without Go the tests on Knative's programs are skipped" >&2; }
-	$(BIN)/pytest tests/knative $(PYTEST_ARGS)
+	$(BIN)/pytest tests/knative tests/dynamodb_local $(PYTEST_ARGS)
 
 .PHONY: test-oldest
 test-oldest: .venv redis ## the tests on a real kube-scheduler once more, on the oldest Kubernetes Berth is for (nightly)

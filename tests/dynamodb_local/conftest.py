@@ -27,11 +27,6 @@ NO_JAVA = 3
 _MAIN = "com.amazonaws.services.dynamodbv2.local.main.ServerRunner"
 
 
-def pytest_ignore_collect(config: pytest.Config) -> bool | None:
-    named = any(HERE.name in str(argument) for argument in config.invocation_params.args)
-    return None if named else True
-
-
 @pytest.fixture(scope="session")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of the session's DynamoDB Local, which keeps all in memory."""
