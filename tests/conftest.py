@@ -20,4 +20,7 @@ def pytest_configure() -> None:
 
 
 def _end(number: int, _: object) -> None:
+    signal.signal(
+        signal.SIGTERM, lambda *_: None
+    )  # `timeout` sends it twice: what is ended is ended in order
     pytest.exit("SIGTERM", returncode=128 + number)
