@@ -181,6 +181,8 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     def next_change(self, now: float) -> float | None:
         """When more of what was left may be given, at the earliest; None: never by time alone."""
+        if not self.left:
+            return None
         times = (time for left in self.left for time in (left.rest, left.kept) if time > now)
         return min(times, default=None)
 
@@ -191,6 +193,8 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         it is bound, they are kept no more.
         """
         barring = [left for left in self.waiting if left.bars(owners, now)]
+        if not barring:
+            return 0
         named = self.units is not None
         waiting: dict[str, int] = {}
         for left in barring:
