@@ -178,9 +178,14 @@ def _shared_out(parts: Sequence[Part], free: int) -> list[int]:
     had = [max(0, (part.domain.capacity or 0) - part.used) for part in parts]
     now = [min(pair) for pair in zip(most, had, strict=True)]
     resting = [part.resting for part in parts]
-    while (over := sum(now) - free) > 0:
+    while True:
         # Units that rest are taken last: they would rest no more where their stripe has no room for them.
+        # Where it has none already, it gets some of what others have to spare.
         spare = [max(0, units - left) for units, left in zip(now, resting, strict=True)]
+        lacking = sum(max(0, min(pair) - units) for *pair, units in zip(resting, most, now, strict=True))
+        over = sum(now) - free + (lacking if any(spare) else 0)
+        if over <= 0:
+            break
         largest = max(range(len(now)), key=lambda number: (spare[number], now[number]))
         now[largest] -= min(over, max(1, (spare[largest] or now[largest]) // 2))
     short = free - sum(now)

@@ -5,7 +5,7 @@ from itertools import count
 from unittest import mock
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -114,6 +114,7 @@ def test_the_stripes_parts_are_the_capacity_and_never_less_than_what_is_used(
 
 
 @given(STEPS, st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5)), max_size=4))
+@example([(5, [1], 2), (1, [], 1), (1, [], 1)], [(0, 1)])
 def test_units_that_rest_have_room_in_their_stripes_as_long_as_there_is_any(
     steps: list[tuple[int, list[int], int]], left: list[tuple[int, int]]
 ) -> None:
