@@ -11,7 +11,8 @@ import tenacity
 
 from berth.decisions import Domains, require_ours
 from berth.documents import CLUSTER, Domain, Places, decode_domain, decode_epoch, decode_places, encode
-from berth.errors import ContentionError, RebuildingError
+from berth.errors import ContentionError, RebuildingError, RefusedError
+from berth.policy import fit
 from berth.stores.base import EPOCH, LIMIT, Document, Store, Version
 
 PATIENCE_SECONDS = 1.0
@@ -25,6 +26,10 @@ Fence = Mapping[str, Version | None]
 """Documents that must still have these versions (None: not be there), or nothing is written."""
 
 NO_FENCE: Fence = MappingProxyType({})
+Drawn = Mapping[str, str]
+"""Pools from which units are given, by the resource that they count."""
+
+NOTHING: Drawn = MappingProxyType({})
 Writes = Mapping[str, Domain | bytes | None]
 """What a decision changes: domains, and other documents as their bytes (None: it goes)."""
 
@@ -80,21 +85,25 @@ class Commits:
         return {} if self._cluster is None else {CLUSTER: self._cluster().encode()}
 
     def run(
-        self, keys: Collection[str], decide: Callable[[Domains], tuple[T, Writes]], fence: Fence = NO_FENCE
+        self,
+        keys: Collection[str],
+        decide: Callable[[Domains], tuple[T, Writes]],
+        fence: Fence = NO_FENCE,
+        drawn: Drawn = NOTHING,
     ) -> T:
-        """What was decided of these domains, once it is committed.
+        """What was decided of these domains, once it is committed. Of the pools in `drawn` it gives units.
 
-        Raises ContentionError when PATIENCE_SECONDS are over, OvertakenError, what `decide` raises, the
-        store's errors, OtherClusterError, PausedError and MovedError, and RebuildingError while the ledger
-        has no epoch (but for `while_closed`).
+        Raises RefusedError where one of these is held back, ContentionError when PATIENCE_SECONDS are over,
+        OvertakenError, what `decide` raises, the store's errors, OtherClusterError, PausedError and
+        MovedError, and RebuildingError while the ledger has no epoch (but for `while_closed`).
         """
-        return self._run(keys, decide, decode_domain, fence)
+        return self._run(keys, decide, decode_domain, fence, drawn)
 
     def run_places(
         self, keys: Collection[str], decide: Callable[[Mapping[str, Places]], tuple[T, Writes]]
     ) -> T:
         """The same, of nodes' places."""
-        return self._run(keys, decide, decode_places, NO_FENCE)
+        return self._run(keys, decide, decode_places, NO_FENCE, NOTHING)
 
     def write(self, writes: Writes) -> None:
         """These documents, whatever was in them; with none, only see that the ledger may be written."""
@@ -106,6 +115,7 @@ class Commits:
         decide: Callable[[Mapping[str, D]], tuple[T, Writes]],
         decode: Callable[[bytes | None], D],
         fence: Fence,
+        drawn: Drawn,
     ) -> T:
         give_up_at = self._monotonic() + PATIENCE_SECONDS
         attempts = tenacity.Retrying(
@@ -115,7 +125,7 @@ class Commits:
             sleep=self._sleep,
         )
         try:
-            result: T = attempts(self._try, keys, decide, decode, fence)
+            result: T = attempts(self._try, keys, decide, decode, fence, drawn)
         except tenacity.RetryError as error:
             raise too_busy() from error
         return result
@@ -126,6 +136,7 @@ class Commits:
         decide: Callable[[Mapping[str, D]], tuple[T, Writes]],
         decode: Callable[[bytes | None], D],
         fence: Fence,
+        drawn: Drawn,
     ) -> T:
         ours = None if self._cluster is None else self._cluster()
         found = self._store.read({EPOCH, CLUSTER, *self._fence, *fence, *keys})
@@ -138,6 +149,8 @@ class Commits:
             raise trouble
         if _changed(self._fence, found):
             raise OutdatedError
+        if epoch is not None and (held := [drawn[each] for each in epoch.held if each in drawn]):
+            raise RefusedError("; ".join(map(fit.held_back, sorted(held))))
         versions = {key: found[key].version if key in found else None for key in {EPOCH, CLUSTER, *keys}}
         result, writes = decide({key: decode(found[key].body if key in found else None) for key in keys})
         if _changed(fence, found):

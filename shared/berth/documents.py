@@ -1,7 +1,7 @@
 """What the ledger keeps in its store: the epoch, Pools, nodes' places, and domains with the claims on them.
 Counts are derived here from claims, each time a document is read; none is ever stored."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -13,6 +13,7 @@ from berth.policy.units import Units
 
 REBUILD = "rebuild"  # who is rebuilding the ledger; a loss changes its version, which stops a late opening
 COPY = "copy "  # begins the mark where it is a copy that fills the ledger
+UNFENCED = "unfenced"  # pods that may still be bound by a Binding from before the ledger was lost
 CLUSTER = "cluster"  # the identity of the cluster whose pods hold the claims
 POOL, DOMAIN, NODE, TURN = "pool/", "domain/", "node/", "turn/"  # how keys begin
 
@@ -222,13 +223,14 @@ class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `to` names the store that a copy of the ledger goes to, as it may be shown: claims are paused meanwhile.
     `moved` means that the copy is what counts now. Every commit expects the epoch as it was: what was decided
-    before is refused.
+    before is refused. Of the resources in `held` nothing is given: see UNFENCED and decision 0026.
     """
 
     id: str
     since: float
     to: str = ""
     moved: bool = False
+    held: tuple[str, ...] = ()
 
     @property
     def paused(self) -> bool:
@@ -248,6 +250,7 @@ _epoch = msgspec.json.Decoder(Epoch)
 _domain = msgspec.json.Decoder(Domain)
 _pool = msgspec.json.Decoder(Pool)
 _places = msgspec.json.Decoder(dict[str, str])
+_uids = msgspec.json.Decoder(frozenset[str])
 _encoder = msgspec.json.Encoder()
 
 
@@ -316,6 +319,17 @@ def decode_places(body: bytes | None) -> Places:
         return {} if body is None else _places.decode(body)
     except msgspec.DecodeError as error:
         raise _other_version("a node's place", error) from error
+
+
+def encode_uids(uids: Iterable[str]) -> bytes:
+    return _encoder.encode(sorted(uids))
+
+
+def decode_uids(body: bytes | None) -> frozenset[str]:
+    try:
+        return frozenset() if body is None else _uids.decode(body)
+    except msgspec.DecodeError as error:
+        raise _other_version("UIDs of pods", error) from error
 
 
 def _other_version(what: str, error: msgspec.DecodeError) -> StoreFailedError:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from itertools import groupby
 from types import MappingProxyType
-from typing import Self
+from typing import NamedTuple, Self
 
 from msgspec.structs import replace
 
@@ -21,6 +21,7 @@ from berth.documents import (
     NAMESPACE,
     POOL,
     REBUILD,
+    UNFENCED,
     Domain,
     Epoch,
     Left,
@@ -29,9 +30,11 @@ from berth.documents import (
     decode_domain,
     decode_epoch,
     decode_pool,
+    decode_uids,
     domain_key,
     domain_of,
     encode,
+    encode_uids,
     node_key,
     pool_key,
     stripe_keys,
@@ -48,6 +51,25 @@ Which = tuple[str, str]
 
 Moving = Mapping[str, Left]
 NOTHING_MOVES: Moving = MappingProxyType({})
+
+
+_HELD = (EPOCH, UNFENCED)
+
+
+class HeldBack(NamedTuple):
+    """Resources of which nothing is given, for pods with these UIDs may be bound by a Binding from before the
+    ledger was lost (decision 0026); and the epoch in which that is so."""
+
+    uids: frozenset[str] = frozenset()
+    resources: tuple[str, ...] = ()
+    epoch: str = ""
+
+    @property
+    def body(self) -> bytes | None:
+        return encode_uids(self.uids) if self.uids else None
+
+
+NOTHING_BACK = HeldBack()
 
 
 class Keeper:
@@ -325,12 +347,30 @@ class Keeper:
             raise ContentionError("another reconcile is rebuilding berth's ledger; leaving it to that one")
         return found.version
 
-    def open(self, epoch_id: str, mark: Version) -> None:
-        """Let verbs use the ledger: what bound pods hold is in it. Raises ContentionError where the ledger
-        was lost again, or another reconcile began to rebuild it, since the mark was made."""
-        body = encode(Epoch(epoch_id, self._clock()))
-        if not self._store.commit({EPOCH: body, REBUILD: None}, {EPOCH: None, REBUILD: mark}):
+    def open(self, epoch_id: str, mark: Version, back: HeldBack = NOTHING_BACK) -> None:
+        """Let verbs use the ledger: what bound pods hold is in it, and what others may take is held `back`.
+
+        Raises ContentionError where the ledger was lost again, or another reconcile began to rebuild it,
+        since the mark was made."""
+        epoch = Epoch(epoch_id, self._clock(), held=back.resources)
+        writes = {EPOCH: encode(epoch), UNFENCED: back.body, REBUILD: None}
+        if not self._store.commit(writes, {EPOCH: None, REBUILD: mark}):
             raise lost_again()
+
+    def held_back(self) -> HeldBack:
+        """What is held back now."""
+        return _held_back(self._store.read(_HELD))
+
+    def hold_back(self, back: HeldBack, before: HeldBack) -> bool:
+        """Hold back this in place of `before`; False, and nothing is changed, if that is no longer so."""
+        found = self._store.read(_HELD)
+        epoch = decode_epoch(found[EPOCH].body) if EPOCH in found else None
+        if epoch is None or _held_back(found) != before:
+            return False
+        writes = {EPOCH: encode(replace(epoch, held=back.resources)), UNFENCED: back.body}
+        return self._store.commit(
+            writes, {key: found[key].version if key in found else None for key in _HELD}
+        )
 
     def _read(self, keys: Iterable[str]) -> dict[str, Domain]:
         """Domains as the store has them now."""
@@ -382,6 +422,14 @@ def lost_again() -> ContentionError:
     return ContentionError(
         "berth's ledger was lost again or is being rebuilt by another reconcile; try again"
     )
+
+
+def _held_back(found: Mapping[str, Document]) -> HeldBack:
+    epoch = decode_epoch(found[EPOCH].body) if EPOCH in found else None
+    if epoch is None or not epoch.held:
+        return NOTHING_BACK
+    uids = decode_uids(found[UNFENCED].body if UNFENCED in found else None)
+    return HeldBack(uids, epoch.held, epoch.id)
 
 
 def _resized(

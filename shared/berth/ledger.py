@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from berth import decisions, room, sizes
-from berth.commits import MOST_KEYS, PATIENCE_SECONDS, Writes, too_busy
+from berth.commits import MOST_KEYS, PATIENCE_SECONDS, Drawn, Writes, too_busy
 from berth.decisions import Domains, ElsewhereError, Freeing, MissingClaimError, SupersededError
 from berth.documents import NAMESPACE, Claim, Holding, Left, domain_key, stripe_keys
 from berth.errors import RefusedError
@@ -43,7 +43,7 @@ class Ledger(Keeper):
             decide, keys = partial(self._reserved, wanted, holdings, after, view, asker), room.keys(holdings)
             try:
                 if not short and len(keys) <= MOST_KEYS:
-                    return self._commits.run(keys, decide)
+                    return self._commits.run(keys, decide, drawn=_drawn(wanted, view))
                 _require_limits(short, view)
                 if look:
                     texts = [each.text() for each in short] or [fit.scattered(each.pool for each in holdings)]
@@ -285,6 +285,11 @@ class Ledger(Keeper):
         more = {each for each in parts if sizes.beside(view.at(each.key), each)}
         for which in sorted({(each.pool, each.place) for each in over | more}):
             self.reopen(which)
+
+
+def _drawn(claim: Claim, view: View) -> Drawn:
+    pools = {each.pool for each in claim.holdings} & view.pools.keys()
+    return {view.pools[pool].resource: pool for pool in pools}
 
 
 def _suspended(holding: Holding, view: View) -> bool:

@@ -14,6 +14,7 @@ class _Object(msgspec.Struct, frozen=True, rename="camel"):
 
 
 _OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+_UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 
 
 class Owner(_Object, kw_only=True, frozen=True):
@@ -50,6 +51,20 @@ class Gate(_Object, frozen=True):
     name: str = ""
 
 
+class Toleration(_Object, frozen=True):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+    def tolerates(self, key: str, effect: str) -> bool:
+        """Whether a taint with this key and effect, and no value, is tolerated.
+
+        Source: k8s.io/api/core/v1, Toleration.ToleratesTaint."""
+        matches = self.key == key or (not self.key and self.operator == "Exists")
+        return matches and self.effect in ("", effect) and (self.operator == "Exists" or not self.value)
+
+
 class PodSpec(_Object, kw_only=True, frozen=True):
     node_name: str | None = None
     scheduler_name: str | None = None
@@ -59,6 +74,7 @@ class PodSpec(_Object, kw_only=True, frozen=True):
     scheduling_gates: list[Gate] | None = None
     priority: int | None = None
     termination_grace_period_seconds: int | None = None
+    tolerations: list[Toleration] | None = None
 
 
 class PodStatus(_Object, frozen=True):
@@ -90,6 +106,11 @@ class Pod(_Object, frozen=True):
         alive = not self.finished and self.metadata.deletion_timestamp is None
         return alive and not spec.node_name and not spec.scheduling_gates
 
+    @property
+    def goes_to_unschedulable(self) -> bool:
+        """Whether kube-scheduler would put it on a cordoned node (source: plugin NodeUnschedulable)."""
+        return any(each.tolerates(_UNSCHEDULABLE, "NoSchedule") for each in self.spec.tolerations or ())
+
 
 class Condition(_Object, frozen=True):
     type: str = ""
@@ -103,6 +124,7 @@ class Taint(_Object, frozen=True):
 
 class NodeSpec(_Object, frozen=True):
     taints: list[Taint] | None = None
+    unschedulable: bool | None = None
 
 
 class NodeStatus(_Object, frozen=True):

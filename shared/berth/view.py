@@ -61,6 +61,12 @@ class View:
     def open(self) -> bool:
         return self.epoch is not None
 
+    @property
+    def held(self) -> tuple[str, ...]:
+        """Resources of which nothing is given now."""
+        epoch = self.epoch
+        return () if epoch is None else epoch.held
+
     def update(self, documents: Mapping[str, bytes | None], now: float = 0.0) -> None:
         """Only one thread may, but others read meanwhile: dicts that they go through are replaced, never
         changed, a claim that moves has a key all the time, and what opens the ledger comes last."""

@@ -3,15 +3,16 @@ On the stand-in API server; with crashes in between in test_bind_interleavings.p
 
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from berth.errors import ContentionError
+from berth.errors import ClusterUnavailableError, ContentionError
 from berth.steps.claims import BIND_SECONDS
 from berth.wire import BindingCall
 from tests.support.ledgers import ledger_on
 from tests.support.places import Place
-from tests.support.stage import KilledError, Stage, staged
+from tests.support.stage import DOWN, KilledError, Stage, staged
 
 
 @pytest.fixture
@@ -191,6 +192,38 @@ def test_a_confirmed_claim_of_a_living_pod_that_is_unbound_again_is_settled(stag
     ledger.confirm(ledger.reserve(stage.claim(pod, "n1")))
     assert stage.bind(call, "n2") == ""
     assert stage.claims() == {call.name: ("n2", "bound")}
+
+
+def test_a_dead_binds_reservation_stays_while_its_pod_can_not_be_written_to_and_the_others_are_settled(
+    stage: Stage,
+) -> None:
+    stuck, other = stage.add_pod(), stage.add_pod()
+    ledger = ledger_on(stage.store, time=stage.time)
+    for call, node in ((stuck, "n1"), (other, "n2")):
+        pod = stage.cluster.pod("default", call.name)
+        assert pod is not None
+        ledger.reserve(stage.claim(pod, node))
+    stage.time.now += 60
+    with stage.unwritable(stuck.name):
+        report = stage.reconcile()
+        assert report.settled == 1
+        assert f"the claim of pod default/{stuck.name} was not settled: {DOWN}" in report.problems
+        assert stage.claims() == {stuck.name: ("n1", "reserved")}
+    assert stage.reconcile().settled == 1
+    assert stage.claims() == {}
+
+
+def test_a_reconcile_ends_when_the_api_server_is_away(stage: Stage) -> None:
+    call = stage.add_pod()
+    _reserved_and_killed(stage, call)
+    stage.time.now += 60
+    with (
+        stage.unwritable(call.name),
+        mock.patch.object(stage.cluster, "pod", side_effect=DOWN),
+        pytest.raises(ClusterUnavailableError),
+    ):
+        stage.reconcile()
+    assert stage.claims() == {call.name: ("n1", "reserved")}
 
 
 def _reserved_and_killed(stage: Stage, call: BindingCall) -> None:

@@ -12,6 +12,7 @@ from typing import Self
 import pytest
 
 from tests.e2e.faults.checks import HOLD_SECONDS
+from tests.e2e.faults.webhooks import STUCK, webhook_down
 from tests.e2e.faults.world import Background, World, world_of
 from tests.e2e.harness import event, pool, settled
 from tests.support.cluster import ApiError, Object, wait
@@ -29,7 +30,8 @@ BINDING = r"/pods/pod/binding$"
 @pytest.fixture(scope="module")
 def shared(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("lost")
-    with world_of(binaries, folder, {name: {} for name in NODES}, UNITS) as world:
+    pools = [pool(units=UNITS), pool("licence", 2, scope="Cluster")]
+    with world_of(binaries, folder, {name: {} for name in NODES}, UNITS, pools) as world:
         yield world
 
 
@@ -166,6 +168,50 @@ def test_a_binding_on_its_way_while_the_ledger_is_lost_cannot_land_after_the_reb
         assert rule.done.wait(60)
     assert world.node_of(pod) is None
     assert seen.peak[NODES[0]] == UNITS
+    settled(world)
+
+
+def test_a_binding_of_a_pod_that_can_not_be_fenced_lands_late_and_finds_its_unit_free(world: World) -> None:
+    rivals(world)
+    pod, rival = world.cluster.create_pod("pod", labels=STUCK), world.cluster.create_pod("rival")
+    seated = world.cluster.create_pod("seated", {"berth.dev/licence": 1})
+    with world.cluster.watch_pods() as seen, webhook_down(world.cluster, "pod"):
+        rule = world.proxy.on("POST", BINDING, held(HOLD_SECONDS), times=1)
+        call = Background(lambda: world.bind(pod, NODES[0]))
+        wait_reached(rule)
+        lose(world)
+        rebuild(world)
+        assert world.bind(seated, NODES[1]) == ""
+        refusal = world.bind(rival, NODES[0])
+        assert refusal.startswith("underlay-ip: held back since berth's ledger was lost")
+        assert offered(world, rival)["FailedAndUnresolvableNodes"] == dict.fromkeys(NODES, refusal)
+        (told,) = world.berth.reconcile()["problems"]
+        assert told.startswith(
+            "pod default/pod was not fenced, so what it asks for is held back: the API server"
+        )
+        rule.resume.set()
+        wait(lambda: world.node_of(pod), 60, "the Binding lands late")
+        call.result()
+        world.berth.reconcile()
+        assert "0 of 4 free" in world.bind(rival, NODES[0])
+        assert world.bind(rival, NODES[1]) == ""
+    assert world.claims_of(pod) == [(NODES[0], "bound")]
+    assert seen.peak[NODES[0]] == UNITS
+    settled(world)
+
+
+def test_what_a_pod_that_can_not_be_fenced_holds_back_is_given_once_its_webhook_is_mended(
+    world: World,
+) -> None:
+    world.cluster.create_pod("pod", labels=STUCK)
+    rival = world.cluster.create_pod("rival")
+    with webhook_down(world.cluster, "pod"):
+        lose(world)
+        rebuild(world)
+        assert "held back" in world.bind(rival, NODES[0])
+    report = world.berth.reconcile()
+    assert (report["problems"], report["woken"]) == ([], 2)
+    assert world.bind(rival, NODES[0]) == ""
     settled(world)
 
 

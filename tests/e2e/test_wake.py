@@ -5,11 +5,13 @@ Times are the API server's own, by its watch: from the DELETE's answer to the wa
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.e2e.faults.webhooks import STUCK, webhook_down
 from tests.e2e.faults.world import World, world_of
 from tests.e2e.harness import pool, settled
 from tests.support.cluster import Object, wait
@@ -142,6 +144,63 @@ def test_a_lost_event_s_unit_goes_to_the_waiter_after_a_reconcile(world: World) 
     stays_pending(world, "waiter", 2)
     took = seconds_to_bind(world, world.berth.reconcile, "waiter")
     tell("from the end of reconcile to Binding", [took])
+    assert took < AT_ONCE
+    settled(world)
+
+
+def test_a_waiter_that_can_not_be_written_to_keeps_the_unit_from_nobody(world: World) -> None:
+    world.cluster.create_pod("stuck", labels=STUCK, cpu="4")
+    world.cluster.create_pod("waiter")
+    world.wait_idle(2)
+    with webhook_down(world.cluster, "stuck"):
+        victim = holder_on(world, SMALL)
+        took = seconds_to_bind(world, partial(world.cluster.delete_pod, victim), "waiter")
+        tell("from DELETE to Binding, behind one whose webhook is down", [took])
+        assert took < AT_ONCE
+        world.faults.set("deaf")
+        world.cluster.create_pod("next")
+        world.wait_idle(2)
+        world.cluster.delete_pod(holder_on(world, SMALL))
+        world.wait_idle(2)
+        with world.cluster.watch_pods() as seen:
+            report = world.berth.reconcile()
+            wait(lambda: "next" in seen.bound_at, 20, "the next one is bound")
+    (told,) = report["problems"]
+    assert told.startswith("pod default/stuck was not woken: the API server answered 500 to PATCH")
+    settled(world)
+
+
+@contextmanager
+def cordoned(world: World, node: str) -> Iterator[Callable[[], object]]:
+    """The node takes no pods until the block ends, or until what it gives is called."""
+
+    def uncordon() -> None:
+        world.cluster.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": None}})
+
+    world.cluster.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+    try:
+        yield uncordon
+    finally:
+        uncordon()
+
+
+def test_a_unit_on_a_cordoned_node_wakes_nobody_and_is_used_as_soon_as_the_node_takes_pods(
+    world: World,
+) -> None:
+    waiters = [f"waiter-{number}" for number in range(4)]
+    with cordoned(world, SMALL) as uncordon:
+        for name in waiters:
+            world.cluster.create_pod(name)
+        world.wait_idle(len(waiters))
+        world.cluster.delete_pod(holder_on(world, SMALL))
+        wait(lambda: world.free()[SMALL] == 1, 60, "release frees the unit")
+        world.wait_idle(len(waiters))
+        before = {name: world.cluster.get_pod(name)["metadata"]["resourceVersion"] for name in waiters}
+        assert [world.berth.reconcile()["woken"] for _ in range(3)] == [0, 0, 0]
+        after = {name: world.cluster.get_pod(name)["metadata"]["resourceVersion"] for name in waiters}
+        assert after == before
+        took = seconds_to_bind(world, uncordon, *waiters)
+    tell("from uncordon to Binding", [took])
     assert took < AT_ONCE
     settled(world)
 

@@ -136,17 +136,20 @@ class PoolsStage(Stage):
         *,
         ready: bool = True,
         since: float | None = None,
+        cordoned: bool | None = None,
         taints: Any = (),
         **labels: str | None,
     ) -> None:
-        """Set whether the node is ready, and since when, its taints, and labels (None takes one away).
+        """Set whether the node is ready, and since when, whether it is cordoned, its taints, and labels (None
+        takes one away).
 
         Nobody is told."""
         condition = {**READY[0], "status": "True" if ready else "Unknown"}
         if since is not None:
             condition["lastTransitionTime"] = f"{datetime.fromtimestamp(since, UTC):%Y-%m-%dT%H:%M:%SZ}"
         status = {"conditions": [condition]}
-        body = {"metadata": {"labels": labels}, "spec": {"taints": list(taints)}, "status": status}
+        spec = {"taints": list(taints), "unschedulable": cordoned}
+        body = {"metadata": {"labels": labels}, "spec": spec, "status": status}
         self._api._memory.patch(
             Key("nodes", "", name), body, False, ""
         )  # its own calls reach no node's status
@@ -192,6 +195,7 @@ class PoolsStage(Stage):
         annotations: Mapping[str, str] | None = None,
         owner: str = "",
         grace: int | None = None,
+        tolerates: str = "",
         **asked: int,
     ) -> wire.BindingCall:
         """A waiting pod that asks for so many units of these pools, or one that runs on a node already."""
@@ -207,6 +211,7 @@ class PoolsStage(Stage):
             "containers": [{"name": "main", "resources": {"limits": limits, "requests": limits}}],
             **({"nodeName": node} if node else {}),
             **({"terminationGracePeriodSeconds": grace} if grace is not None else {}),
+            **({"tolerations": [{"key": tolerates, "operator": "Exists"}]} if tolerates else {}),
         }
         self.cluster.create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": meta, "spec": spec})
         pod = self.get(name, namespace)

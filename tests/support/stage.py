@@ -15,7 +15,7 @@ from berth import wire
 from berth.cluster import connect
 from berth.demo.apiserver import StandIn
 from berth.documents import Claim
-from berth.errors import BerthError
+from berth.errors import BerthError, ClusterUnavailableError
 from berth.events import Event
 from berth.ledger import Ledger
 from berth.objects import Pod
@@ -37,6 +37,11 @@ kind: Pool
 metadata: {name: ip}
 spec: {capacity: {perDomain: 1}}
 """
+
+
+DOWN = ClusterUnavailableError(
+    "the API server answered 500 to PATCH /status: failed calling webhook: connection refused"
+)
 
 
 class KilledError(BaseException):
@@ -141,7 +146,7 @@ class Stage:
         store: Any = Tap(self.store, step)
         cluster: Any = Tap(self.cluster, step)
         ledger = self._ledger(store, while_closed=True)
-        return Reconcile(ledger, cluster, self.settings, clock=self.time).run()
+        return Reconcile(ledger, cluster, self.settings, clock=self.time, monotonic=self.time).run()
 
     def lose_ledger(self) -> None:
         self._place.lose()
@@ -182,6 +187,25 @@ class Stage:
     def bound(self) -> dict[str, str]:
         """Node by the name of each bound pod."""
         return {pod.metadata.name: pod.spec.node_name for pod in self.cluster.pods() if pod.spec.node_name}
+
+    @contextmanager
+    def unwritable(self, *names: str, error: BerthError = DOWN, seconds: float = 0.0) -> Iterator[list[str]]:
+        """A webhook fails each write of these pods' status, after so many seconds; whose writes failed."""
+        write, failed = self.cluster.set_condition, list[str]()
+
+        def refuse(pod: Pod, *arguments: Any) -> Pod | None:
+            if pod.metadata.name not in names:
+                return write(pod, *arguments)
+            self.time.now += seconds
+            failed.append(pod.metadata.name)
+            raise error
+
+        with mock.patch.object(self.cluster, "set_condition", refuse):
+            yield failed
+
+    def versions(self) -> dict[str, str]:
+        """Each pod's resourceVersion, by its name."""
+        return {pod.metadata.name: pod.metadata.resource_version or "" for pod in self.cluster.pods()}
 
     def _bind(self, step: Callable[[], object]) -> Bind:
         store: Any = Tap(self.store, step)

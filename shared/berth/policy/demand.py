@@ -38,6 +38,14 @@ def might_ask(pod: Pod) -> bool:
     return any("/" in name for found in (*map(_asked, containers), pod.spec.overhead or {}) for name in found)
 
 
+def resources(pod: Pod) -> frozenset[str]:
+    """The extended resources that the pod asks for, with a Pool or without."""
+    try:
+        return frozenset(_effective(pod, lambda name: "/" in name))
+    except ValueError:
+        return frozenset()  # it was never given any
+
+
 def demand(pod: Pod, pools: Mapping[str, Pool]) -> Demand:
     """The pod's demand of `pools` (by resource name). A sum of 0 is no demand."""
     if not might_ask(pod):

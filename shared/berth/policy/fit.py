@@ -33,11 +33,21 @@ class Want(NamedTuple):
     unlabelled: str = ""
     not_here: Mapping[str, str] = {}
 
+    def enough(self) -> frozenset[str]:
+        """The domains that can give them."""
+        enough = self.free.enough(self.asked)
+        return enough.difference(self.not_here) if self.not_here else enough
+
+    def nodes(self) -> frozenset[str]:
+        """The nodes that are known to be in a domain that can give them."""
+        enough = self.enough()
+        if self.places is None or not enough:
+            return enough
+        return frozenset(node for node, domain in self.places.items() if domain in enough)
+
     def short(self, names: Collection[str]) -> Iterable[str]:
         """Those of these nodes that can't give them."""
-        enough = self.free.enough(self.asked)
-        if self.not_here:
-            enough -= self.not_here.keys()
+        enough = self.enough()
         if self.places is None:
             return filterfalse(enough.__contains__, names)
         domains = map(self.places.get, names)
@@ -131,6 +141,14 @@ def leaving(pool: str) -> str:
 
 def suspended(pool: str) -> str:
     return f"{pool}: suspended, no new pods"
+
+
+def held_back(pool: str) -> str:
+    """Said while a Binding from before the ledger was lost may still take units of the pool."""
+    return (
+        f"{pool}: held back since berth's ledger was lost: a pod that waits for it could not be written to "
+        "(berth reconcile says which and why)"
+    )
 
 
 def unlabelled(pool: str, label: str) -> str:

@@ -61,7 +61,8 @@ def resume(store: Store, name: str, new_id: Callable[[], str] = lambda: uuid.uui
         raise MovedError(epoch.to)
     if not epoch.paused:
         return False
-    if not store.commit({EPOCH: encode(Epoch(new_id(), epoch.since))}, {EPOCH: found.version}):
+    resumed = Epoch(new_id(), epoch.since, held=epoch.held)
+    if not store.commit({EPOCH: encode(resumed)}, {EPOCH: found.version}):
         raise CopyError(f"{name} was changed by another at this moment: try again")
     return True
 
@@ -103,7 +104,7 @@ class Copy:
                 self._tell(f"nothing was moved. {now}")
                 raise
             bodies = _all(self._target, {REBUILD: mark})
-        return self._open(self._id, mark, bodies)
+        return self._open(Epoch(self._id, self._clock(), held=source.epoch.held), mark, bodies)
 
     def _move(self, source: _Source, mark: Version) -> Mapping[str, bytes]:
         """The documents, once they are in the target and the source is marked as moved."""
@@ -141,14 +142,13 @@ class Copy:
         self._empty(mark)
         return mark
 
-    def _open(self, copy_id: str, mark: Version, bodies: Mapping[str, bytes]) -> Copied:
+    def _open(self, epoch: Epoch, mark: Version, bodies: Mapping[str, bytes]) -> Copied:
         """Let verbs use the target; its epoch bears the copy's id, by which the copy made again knows it."""
-        body = encode(Epoch(copy_id, self._clock()))
         try:
-            self._target.commit({EPOCH: body, REBUILD: None}, {EPOCH: None, REBUILD: mark})
+            self._target.commit({EPOCH: encode(epoch), REBUILD: None}, {EPOCH: None, REBUILD: mark})
             found = self._target.read([EPOCH]).get(EPOCH)
-            epoch = None if found is None else decode_epoch(found.body)
-            if epoch is None or epoch.id != copy_id:
+            there = None if found is None else decode_epoch(found.body)
+            if there is None or there.id != epoch.id:
                 raise _changed(self._target)
         except BerthError as error:
             raise CopyError(
@@ -174,7 +174,7 @@ class Copy:
             self._tell(f"{self._target.name} has lost some of what was copied")
             self._empty(mark)
             self._fill(bodies, mark)
-        return self._open(epoch.id, mark, bodies)
+        return self._open(Epoch(epoch.id, self._clock(), held=epoch.held), mark, bodies)
 
     # Undoing
 

@@ -1,21 +1,25 @@
 """Wake waiting pods when room was made (promise 6): a patch of their status makes kube-scheduler try again.
 A woken pod may still not fit for reasons that are not ours; so more are woken than there is room for."""
 
-import logging
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from berth.cluster import DEFAULT_TIMEOUT, Cluster
 from berth.decisions import CapacityChange
 from berth.documents import Holding
-from berth.errors import ClusterRefusedError
 from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.steps.claims import condition
+from berth.steps.judgement import judge
 from berth.steps.terms import Asked, is_ordinary, owners_of, terms_of
-from berth.steps.wants import Wanted
+from berth.steps.writes import PodWrites
 from berth.view import View
 
-log = logging.getLogger("berth.wake")
+FIRST_IN_LINE = 100
+IN_TURN = 400
+"""Pods woken by one reconcile at most, whatever is free: of the first in line, and of those behind."""
+
+_PATCH_SECONDS = 3.0
 
 
 def room_in(made: Iterable[Holding | CapacityChange]) -> dict[str, int]:
@@ -45,47 +49,73 @@ def wake(
     room: Mapping[str, int],
     now: float,
     *,
-    everyone: bool = False,
+    in_turn: bool = False,
+    shut: Callable[[], Collection[str]] = frozenset,
     left: Callable[[], float] = lambda: DEFAULT_TIMEOUT,
+    writes: PodWrites | None = None,
 ) -> int:
     """Wake pods that could use the room made in these pools (units by pool); how many were woken.
 
     Call it after the commit that made the room. 2 n + 8 for n units: the first in line may not fit the
-    node for want of CPU, and must not keep the unit from the next (facts, 5). With `everyone` all of them:
-    reconcile must reach those behind, for the same first ones are first each time. `left` is asked before
-    each call for the seconds it may take; once there are none, the others are left to reconcile.
+    node for want of CPU, and must not keep the unit from the next. With `in_turn` those behind as well, so
+    many at a time: the same first ones are first each time. `shut` tells which nodes take no pods; it is
+    asked when somebody could use the room. `left` is asked before each call for the seconds it may take; once
+    there are none, the others are left to reconcile. A pod that can't be written to is told by `writes`.
     """
     if not room:
         return 0
     view = ledger.view()
+    if not free_in(view, room):
+        return 0  # taken again: nobody need be listed
     waiting = [
         pod for name in schedulers for pod in cluster.unbound_pods(name, max(0.1, left())) if pod.waiting
     ]
     waiting.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or ""))
-    chosen = _could_use(waiting, room, view, now)[: None if everyone else 2 * sum(room.values()) + 8]
+    fitting = _fitting(waiting, room, view, now, shut)
+    first = 2 * sum(room.values()) + 8
+    writes = writes or PodWrites(cluster)
     woken = 0
-    for pod in chosen:
+    for pod in _queue(fitting, first, now) if in_turn else islice(fitting, first):
         if (seconds := left()) <= 0:
             break
-        woken += _patch(cluster, pod, now, seconds)
+        if not writes.spent():
+            woken += _patch(writes, cluster, pod, now, min(seconds, _PATCH_SECONDS))
     return woken
 
 
-def _could_use(pods: Iterable[Pod], room: Mapping[str, int], view: View, now: float) -> list[Pod]:
-    """Those that ask for a pool that gained room, and fit some domain now."""
+def _queue(fitting: Iterator[Pod], first: int, now: float) -> list[Pod]:
+    """The first in line, and of the others those whose turn it is."""
+    pods = list(fitting)
+    first = min(first, FIRST_IN_LINE)
+    return pods[:first] + _turn(pods[first:], now)
+
+
+def _turn(pods: Sequence[Pod], now: float) -> list[Pod]:
+    """IN_TURN of these pods, from further on each minute: no more than half of that, so that nobody is missed
+    when a tick is late."""
+    # A power of two, for the place where a turn begins must not leap when a pod comes or goes.
+    minutes = max(16, 1 << (2 * len(pods) // IN_TURN).bit_length())
+    start = int(now / 60 % minutes / minutes * len(pods))
+    return [*pods[start:], *pods[:start]][:IN_TURN]
+
+
+def _fitting(
+    pods: Iterable[Pod], room: Mapping[str, int], view: View, now: float, shut: Callable[[], Collection[str]]
+) -> Iterator[Pod]:
+    """Those that ask for a pool that gained room, and could go to some node now."""
     terms = terms_of(view)
     fits: dict[Hashable, bool] = {}  # a thousand waiters often ask for the same
-    chosen = []
+    closed: Collection[str] | None = None
     for pod in pods:
         asked = terms.asked(pod)
         if asked.refusal is not None or not any(pool in room for pool in asked.units):
             continue
+        closed = shut() if closed is None else closed
         kind = _kind(pod, asked, view)
         if kind not in fits:
-            fits[kind] = _fits(pod, asked, view, now)
+            fits[kind] = judge(pod, asked, view, now).fits(() if pod.goes_to_unschedulable else closed)
         if fits[kind]:
-            chosen.append(pod)
-    return chosen
+            yield pod
 
 
 def _kind(pod: Pod, asked: Asked, view: View) -> Hashable:
@@ -94,24 +124,16 @@ def _kind(pod: Pod, asked: Asked, view: View) -> Hashable:
     whose = owners_of(pod) if any(pool.spec.sticky for pool in pools) else ()
     ordinary = tuple(is_ordinary(pool, pod) for pool in pools)
     claims = tuple(name for name, *_ in asked.claims)
-    return pod.metadata.namespace, tuple(asked.units.items()), claims, whose, ordinary
+    mine = pod.metadata.uid if view.keys_of(pod.metadata.uid) else ""
+    asks = tuple(asked.units.items()), claims
+    return pod.metadata.namespace, asks, whose, mine, ordinary, pod.goes_to_unschedulable
 
 
-def _fits(pod: Pod, asked: Asked, view: View, now: float) -> bool:
-    """As the pod sees it: what is kept for it is free."""
-    wanted = Wanted(pod, asked, view, now)
-    if wanted.nowhere():
-        return False
-    enough = [(want.places is None, want.free.enough(want.asked)) for want in wanted.wants()]
-    nodes = [found for of_nodes, found in enough if of_nodes]
-    return all(found for _, found in enough) and (not nodes or bool(frozenset.intersection(*nodes)))
-
-
-def _patch(cluster: Cluster, pod: Pod, now: float, seconds: float) -> bool:
+def _patch(writes: PodWrites, cluster: Cluster, pod: Pod, now: float, seconds: float) -> bool:
     note = condition("Woken", "room was made; the pod is tried again", now)
-    try:
+
+    def write() -> bool:
         return cluster.set_condition(pod, note, seconds) is not None
-    except ClusterRefusedError as error:
-        # Some webhook or a deletion: one pod that can't be written to must not keep the room from the rest.
-        log.warning("pod %s was not woken: %s", pod.label, error)
-        return False
+
+    meta, what = pod.metadata, f"pod {pod.label} was not woken"
+    return bool(writes.attempt(meta.namespace or "default", meta.name, what, write))

@@ -30,6 +30,8 @@ class Wanted:
             found = self._view.pools[pool]
             if found.spec.suspended is True:
                 texts.append(fit.suspended(pool))
+            if found.resource in self._view.held:
+                texts.append(fit.held_back(pool))
             limit = found.limit(self._namespace)
             if limit is not None:
                 share = self._shares.bounds[pool].get(f"{NAMESPACE}{self._namespace}", (limit, limit))

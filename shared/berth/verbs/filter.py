@@ -11,9 +11,9 @@ from berth.objects import Pod
 from berth.policy import fit
 from berth.policy.demand import might_ask
 from berth.settings import Settings
+from berth.steps.judgement import judge
 from berth.steps.preemption import resolvable
 from berth.steps.terms import terms_of
-from berth.steps.wants import Wanted
 from berth.stores import open_store
 from berth.wire import Refused
 
@@ -59,26 +59,21 @@ def run(
     if not might_ask(call.pod):
         return Refused()  # pods that ask nothing of us are served even while the ledger is away
     view = ledger.view()
-    asked = terms_of(view).asked(call.pod)
-    if asked.refusal is not None:
-        return Refused(dict.fromkeys(call.names, asked.refusal))
-    wanted = Wanted(call.pod, asked, view, clock())
-    if texts := wanted.nowhere():
-        return Refused(dict.fromkeys(call.names, "; ".join(texts)))
-    wants = wanted.wants()
-    refused = fit.refusals(call.names, wants)
+    judgement = judge(call.pod, terms_of(view).asked(call.pod), view, clock())
+    refused = judgement.refusals(call.names)
+    wanted = judgement.wanted
+    if wanted is None:
+        return Refused(refused)
     # Only that node: for it the pod keeps its nomination. Others are free by kube-scheduler's own count, so
     # it finds nobody to evict there, says so in an order that varies, and tries without end (decisions/0016).
-    nominated = {call.pod.status.nominated_node_name or ""} & refused.keys()
-    mendable = resolvable(nominated, wants, view.pools) if nominated else frozenset()
+    nominated = call.pod.status.nominated_node_name or ""
+    short = refused.get(nominated, fit.KEPT) != fit.KEPT
+    mendable = resolvable({nominated}, judgement.wants, view.pools) if short else frozenset()
     nominations = nominations or Nominations()
-    alone = nominations.alone(call)
-    kept = wanted.keeps_to(name for name in call.names if name not in refused)
-    if kept is None:
-        if alone and not refused and wanted.has_kept_units() and nominations.refuse(call.pod):
-            return Refused(dict.fromkeys(call.names, fit.KEPT))
-        return Refused(refused, mendable)
-    return Refused({name: refused.get(name, fit.KEPT) for name in call.names if name not in kept}, mendable)
+    elsewhere = nominations.alone(call) and not refused and wanted.keeps_to(call.names) is None
+    if elsewhere and wanted.has_kept_units() and nominations.refuse(call.pod):
+        return Refused(dict.fromkeys(call.names, fit.KEPT))
+    return Refused(refused, mendable)
 
 
 def endpoint(settings: Settings) -> Endpoint:

@@ -8,7 +8,8 @@ that reserved in the ledger that was lost can't land its Binding after it.
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 from msgspec.structs import asdict
@@ -17,10 +18,10 @@ from berth.cluster import Cluster
 from berth.commits import OutdatedError
 from berth.decisions import CapacityChange
 from berth.documents import CLAIMS_LOOK, Claim
-from berth.errors import BerthError, ClusterRefusedError, RetryableError, StoreFailedError
+from berth.errors import BerthError, RetryableError, StoreFailedError
 from berth.events import subscriber
 from berth.http import Endpoint
-from berth.keeper import lost_again
+from berth.keeper import NOTHING_BACK, HeldBack, lost_again
 from berth.ledger import Ledger
 from berth.objects import Node, Pod
 from berth.policy.demand import might_ask
@@ -29,8 +30,9 @@ from berth.policy.pools import Pool
 from berth.settings import Settings
 from berth.steps import poolclaims
 from berth.steps.adopt import adopt
-from berth.steps.claims import BIND_SECONDS, fence, settle
+from berth.steps.claims import BIND_SECONDS, settle
 from berth.steps.external import is_external, take_external
+from berth.steps.fencing import FENCE_SECONDS, fence_waiting, to_hold
 from berth.steps.keeping import kept
 from berth.steps.native import publish_native
 from berth.steps.ours import ledger_and_cluster
@@ -39,8 +41,9 @@ from berth.steps.publish import publish
 from berth.steps.stock import problems, read_pools, stock_of, take_stock, withdraw
 from berth.steps.terms import Terms, unnamed
 from berth.steps.wake import free_in, wake
+from berth.steps.writes import PodWrites
+from berth.stores.base import Version
 
-_FENCE_SECONDS = 5.0
 _LOOKS = 3
 _OVERTAKEN = "the Pools kept changing while they were looked at; the later looks take them over"
 
@@ -68,52 +71,73 @@ class Reconcile:
         settings: Settings,
         *,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
         self._ledger, self._cluster, self._settings = ledger, cluster, settings
-        self._clock, self._new_id = clock, new_id
+        self._clock, self._monotonic, self._new_id = clock, monotonic, new_id
 
     def run(self) -> Report:
         """Mend all there is. Raises store and cluster errors; what was done until then stands."""
         self._ledger.make_ours()
-        report = Report()
+        report, writes = Report(), PodWrites(self._cluster, self._monotonic)
         named: Sequence[PoolClaim] = ()
+        nodes: Sequence[Node] = ()
         for left in reversed(range(_LOOKS)):
             report.problems.clear()
             try:
-                named = self._look(report)
+                named, nodes = self._look(report, writes)
                 break
             except OutdatedError:
                 # A later look knows the Pools better. It may be an event's, which mends less: look again.
                 if not left:
                     report.problems.append(_OVERTAKEN)
-        report.woken = self._wake()
+        report.woken = self._wake(nodes, writes)
+        report.problems += writes.problems
         self._publish(report, named)
         return report
 
-    def _look(self, report: Report) -> Sequence[PoolClaim]:
-        """Take over what there is as it is now; the PoolClaims. Raises OutdatedError."""
+    def _look(self, report: Report, writes: PodWrites) -> tuple[Sequence[PoolClaim], Sequence[Node]]:
+        """Take over what there is as it is now; the PoolClaims and the nodes. Raises OutdatedError."""
         looking, claiming = self._ledger.look(), self._ledger.look(CLAIMS_LOOK)
         pools, before = self._read_pools(report), looking.view().pools
         named = read_claims(self._cluster, report.problems)
-        mark = None
-        if not looking.view().open:
-            mark = self._ledger.begin_rebuild(self._new_id())
-            self._fence_waiting()
+        mark, back = self._begin()
+        unfenced = self._fence(writes, None if mark is not None else back.uids)
         try:
             withdrawn = withdraw(looking, pools)
             terms = self._terms(looking, Terms(pools, {}, poolclaims.named(named), before), mark is not None)
-            pods = self._count(report, looking, terms)
+            pods = self._count(report, looking, terms, writes)
             take_claims(claiming, named)
-            self._give(report, looking, pools, pods, withdrawn)
+            nodes = self._give(report, looking, pools, pods, withdrawn)
         except OutdatedError:
             if mark is not None:
                 raise lost_again() from None
             raise
+        self._end(mark, back, to_hold(pods, unfenced, back.epoch))
+        report.rebuilt = mark is not None
+        return named, nodes
+
+    def _begin(self) -> tuple[Version | None, HeldBack]:
+        """The mark of a rebuild, which begins if the ledger is lost; else what is held back since one."""
+        view = self._ledger.view()
+        if not view.open:
+            return self._ledger.begin_rebuild(self._new_id()), NOTHING_BACK
+        return None, self._ledger.held_back() if view.held else NOTHING_BACK
+
+    def _fence(self, writes: PodWrites, suspects: Collection[str] | None) -> set[str]:
+        """UIDs of the suspects (None: of all that wait) that were not fenced."""
+        if suspects is not None and not suspects:
+            return set()
+        ours = self._settings.scheduler_names
+        return fence_waiting(self._cluster, writes, ours, self._clock(), suspects)
+
+    def _end(self, mark: Version | None, before: HeldBack, after: HeldBack) -> None:
+        """Open the ledger if this is a rebuild, and say what is held back."""
         if mark is not None:
-            self._ledger.open(self._new_id(), mark)
-            report.rebuilt = True
-        return named
+            self._ledger.open(self._new_id(), mark, after)
+        elif after != before:
+            self._ledger.hold_back(after, before)
 
     def _terms(self, ledger: Ledger, terms: Terms, anew: bool) -> Terms:
         """What pods are read by. Where nodes are is looked up only if the ledger can't know it yet."""
@@ -125,11 +149,11 @@ class Reconcile:
             places |= stock.by_pool()
         return terms._replace(places=places)
 
-    def _count(self, report: Report, ledger: Ledger, terms: Terms) -> list[Pod]:
+    def _count(self, report: Report, ledger: Ledger, terms: Terms, writes: PodWrites) -> list[Pod]:
         """Bring claims to what pods hold, and units in use elsewhere too; the pods."""
         claims = [claim for claim in ledger.view().claims() if not is_external(claim)]
         pods = self._cluster.pods()
-        self._mend(report, claims, pods, terms)
+        self._mend(report, claims, pods, terms, writes)
         settled, adopted = adopt(ledger, self._cluster, pods, terms, self._clock())
         report.settled += settled
         report.adopted += adopted
@@ -143,9 +167,9 @@ class Reconcile:
         pools: Mapping[str, Pool],
         pods: Iterable[Pod],
         withdrawn: Iterable[CapacityChange],
-    ) -> None:
-        """Pools and capacities. Only now: what running pods hold of a new Pool is in the ledger before its
-        capacity is."""
+    ) -> list[Node]:
+        """Pools and capacities; the nodes. Only now: what running pods hold of a new Pool is in the ledger
+        before its capacity is."""
         report.pools = sorted({*report.pools, *ledger.apply_pools(pools)})
         nodes: list[Node] = []
 
@@ -159,6 +183,7 @@ class Reconcile:
         ledger.bound_retention()
         ledger.drop_limits({pod.metadata.namespace or "default" for pod in pods if might_ask(pod)})
         report.problems += publish_native(ledger, self._cluster, nodes)
+        return nodes
 
     def _publish(self, report: Report, named: Iterable[PoolClaim]) -> None:
         view = self._ledger.view()
@@ -169,11 +194,19 @@ class Reconcile:
         if named:
             report.problems += publish_claims(self._ledger, self._cluster)
 
-    def _wake(self) -> int:
+    def _wake(self, nodes: Iterable[Node], writes: PodWrites) -> int:
         view = self._ledger.view()
-        room = free_in(view, view.free)
-        schedulers = self._settings.scheduler_names
-        return wake(self._ledger, self._cluster, schedulers, room, self._clock(), everyone=True)
+        shut = {node.metadata.name for node in nodes if node.spec.unschedulable}
+        return wake(
+            self._ledger,
+            self._cluster,
+            self._settings.scheduler_names,
+            free_in(view, view.free),
+            self._clock(),
+            in_turn=True,
+            shut=lambda: shut,
+            writes=writes,
+        )
 
     def _read_pools(self, report: Report) -> Mapping[str, Pool]:
         try:
@@ -185,14 +218,14 @@ class Reconcile:
             report.problems.append(str(error))
             return self._ledger.view().pools
 
-    def _fence_waiting(self) -> None:
-        """Every waiting pod that may hold a reservation, also of a Pool that is not known now."""
-        for scheduler in self._settings.scheduler_names:
-            for pod in self._cluster.unbound_pods(scheduler):
-                if pod.waiting and might_ask(pod):
-                    fence(self._cluster, pod, self._clock(), _FENCE_SECONDS)
-
-    def _mend(self, report: Report, claims: Iterable[Claim], pods: Iterable[Pod], terms: Terms) -> None:
+    def _mend(
+        self,
+        report: Report,
+        claims: Iterable[Claim],
+        pods: Iterable[Pod],
+        terms: Terms,
+        writes: PodWrites,
+    ) -> None:
         """Claims of pods that are gone, that run elsewhere, or whose bind died."""
         by_uid = {pod.metadata.uid: pod for pod in pods}
         nodes: dict[str, Node | None] = {}
@@ -201,11 +234,10 @@ class Reconcile:
             return nodes[name] if name in nodes else nodes.setdefault(name, self._cluster.node(name))
 
         for claim in claims:
-            try:
-                self._mend_one(report, claim, by_uid.get(claim.uid), terms, node)
-            except ClusterRefusedError as error:
-                # A webhook that refuses one pod's fence must not keep the rest from being mended.
-                report.problems.append(f"the claim of pod {claim.label} was not settled: {error}")
+            what = f"the claim of pod {claim.label} was not settled"
+            pod = by_uid.get(claim.uid)
+            mend = partial(self._mend_one, report, claim, pod, terms, node, writes)
+            writes.attempt(claim.namespace, claim.name, what, mend)
 
     def _mend_one(
         self,
@@ -214,6 +246,7 @@ class Reconcile:
         pod: Pod | None,
         terms: Terms,
         node: Callable[[str], Node | None],
+        writes: PodWrites,
     ) -> None:
         if pod is None or pod.finished:
             keep = kept([claim], pod, terms.pools, node, self._clock())
@@ -221,10 +254,14 @@ class Reconcile:
             report.released += bool(freed)
         elif pod.spec.node_name:
             return  # adoption brings its claim to what it is to be
-        elif claim.state == "bound" or abs(self._clock() - claim.since) > BIND_SECONDS:
-            # Also one that is stamped later than now: a wrong clock must not keep it for as long.
-            settle(self._ledger, self._cluster, claim, self._clock(), _FENCE_SECONDS)
+        elif self._in_doubt(claim) and not writes.spent():
+            settle(self._ledger, self._cluster, claim, self._clock(), FENCE_SECONDS)
             report.settled += 1
+
+    def _in_doubt(self, claim: Claim) -> bool:
+        """Whether the claim of a pod that is not bound is no bind's that is under way. One that is stamped
+        later than now is none either: a wrong clock must not keep it for as long."""
+        return claim.state == "bound" or abs(self._clock() - claim.since) > BIND_SECONDS
 
 
 def endpoint(settings: Settings) -> Endpoint:

@@ -52,9 +52,15 @@ def run(
     if keep.state == "lost":
         # Units that are lost with their node are no longer what the next pod of that name waits for.
         room = {**dict.fromkeys(keep.pools, 1), **room}
+    left = pod.spec.node_name or ""
+
+    def shut() -> set[str]:
+        node = cluster.node(left) if left else None
+        return {left} if node is not None and node.spec.unschedulable else set()
+
     return {
         "released": sum(each.count for each in freed if not each.bound),
-        "woken": wake(ledger, cluster, schedulers, room, clock()),
+        "woken": wake(ledger, cluster, schedulers, room, clock(), shut=shut),
         **({"held": sorted(keep.pools)} if keep.pools else {}),
     }
 

@@ -24,13 +24,13 @@ FAULTS = Path(os.environ["FAULTS"])
 HELD = ("mute", "dies", "dies-once")
 
 
-def faulty_wake(*arguments: Any) -> int:
+def faulty_wake(*arguments: Any, **named: Any) -> int:
     if (FAULTS / "dies-once").exists():
         (FAULTS / "dies-once").unlink()
         os.kill(os.getpid(), signal.SIGKILL)
     if (FAULTS / "dies").exists():
         os.kill(os.getpid(), signal.SIGKILL)
-    return 0 if (FAULTS / "mute").exists() else wake(*arguments)
+    return 0 if (FAULTS / "mute").exists() else wake(*arguments, **named)
 
 
 mock.patch.object(verb, "wake", faulty_wake).start()
