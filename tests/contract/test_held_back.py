@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from berth.cluster import Cluster
 from berth.errors import ClusterRefusedError, ClusterUnavailableError
 from berth.steps.move import Copy
 from berth.stores import open_store
@@ -55,6 +56,21 @@ def tick(stage: PoolsStage, *stuck: str) -> int:
 def lands_late(stage: PoolsStage, call: BindingCall, node: str = "n1", **notes: str) -> None:
     """The Binding that a bind sent before the ledger was lost."""
     stage.cluster.bind(stage.get(call.name), node, notes, 5.0)
+
+
+def test_a_node_whose_status_can_not_be_written_does_not_keep_a_lost_ledger_closed(
+    stage: PoolsStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(*_: object) -> None:
+        raise DOWN
+
+    stage.write_pools(gpu={"capacity": {"perDomain": 1}, "preemption": "Native"})
+    monkeypatch.setattr(Cluster, "set_node_status", down)
+    stage.lose_ledger()
+    report = stage.reconcile()
+    assert report.rebuilt
+    what = "what preemption counts was not written into its status"
+    assert sorted(report.problems) == [f"node {name}: {what}: {DOWN}" for name in ("n1", "n2")]
 
 
 def test_one_pod_that_can_not_be_fenced_holds_back_what_it_asks_for_and_nothing_else(

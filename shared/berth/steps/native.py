@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from berth.cluster import Cluster
 from berth.decisions import amount
 from berth.documents import domain_key
-from berth.errors import ClusterRefusedError
 from berth.ledger import Ledger
 from berth.objects import Node, Quantity
 from berth.policy.pools import NATIVE, Pool
 from berth.policy.quantity import units
+from berth.steps.writes import StatusWrites
 from berth.view import View
 
 _AT_ONCE = 8
@@ -22,28 +22,23 @@ _Amounts = Mapping[str, int]
 
 def publish_native(ledger: Ledger, cluster: Cluster, nodes: Iterable[Node]) -> list[str]:
     """Write into each node's status what the ledger says of it, where it differs; problems, a line each.
-    Raises store and cluster errors."""
+    Raises store errors."""
     view = ledger.view()
     native = [pool for pool in view.pools.values() if pool.spec.preemption == "Native"]
     wrong = {node.metadata.name: change for node in nodes if (change := _change(view, native, node))}
-
-    def write(name: str) -> str | None:
-        return _written(cluster, name, wrong[name])
-
     if not wrong:
         return []
-    with ThreadPoolExecutor(_AT_ONCE) as writers:
-        return [problem for problem in writers.map(write, wrong) if problem is not None]
+    writes = StatusWrites("nodes")
 
-
-def _written(cluster: Cluster, name: str, change: Mapping[str, str | None]) -> str | None:
-    try:
+    def write(name: str) -> None:
         # The scheduler reads allocatable, which a kubelet reckons anew from capacity.
-        cluster.set_node_status(name, {"capacity": change, "allocatable": change})
-    except ClusterRefusedError as error:
-        if error.status != 404:
-            return f"node {name}: what preemption counts was not written into its status: {error}"
-    return None
+        status = {"capacity": wrong[name], "allocatable": wrong[name]}
+        what = f"node {name}: what preemption counts was not written into its status"
+        writes.attempt(what, lambda: cluster.set_node_status(name, status))
+
+    with ThreadPoolExecutor(_AT_ONCE) as writers:
+        list(writers.map(write, wrong))
+    return writes.problems
 
 
 def _change(view: View, pools: Collection[Pool], node: Node) -> dict[str, str | None]:

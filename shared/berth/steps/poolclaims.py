@@ -3,6 +3,7 @@ The status is for people: nothing is decided by it, and what could not be writte
 
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from berth.cluster import Cluster
@@ -12,6 +13,7 @@ from berth.errors import BadInputError, BerthError, ClusterRefusedError
 from berth.ledger import Ledger
 from berth.policy.poolclaims import Phase, PoolClaim, parse, status_of
 from berth.steps.terms import Named
+from berth.steps.writes import StatusWrites
 from berth.view import View
 
 log = logging.getLogger("berth.poolclaims")
@@ -62,22 +64,22 @@ def told_free(cluster: Cluster, freed: Iterable[Holding], seconds: float = _SECO
 
 
 def publish_claims(ledger: Ledger, cluster: Cluster) -> list[str]:
-    """Write each PoolClaim's status where it differs; problems, a line each."""
+    """Write each PoolClaim's status where it differs; problems, a line each.
+
+    Raises store errors, and cluster errors where the PoolClaims can't be read.
+    """
     documents = cluster.poolclaims() or ()  # first: what is counted then is newer than what stands there
     view = ledger.view()
-    found = []
+    writes = StatusWrites("PoolClaims")
     for document in documents:
         meta = document["metadata"]
         pool = (document.get("spec") or {}).get("pool", "")
         domain = view.domains.get(pool, {}).get(f"{POOL_CLAIM}{meta['namespace']}/{meta['name']}")
         holder = next(iter(domain.claims.values()), None) if domain is not None else None
         status = _AVAILABLE if holder is None else _status(holder, meta["name"])
-        try:
-            _set(cluster, document, status)
-        except ClusterRefusedError as error:
-            where = f"{meta['namespace']}/{meta['name']}"
-            found.append(f"the status of PoolClaim {where} was not written: {error}")
-    return found
+        what = f"the status of PoolClaim {meta['namespace']}/{meta['name']} was not written"
+        writes.attempt(what, partial(_set, cluster, document, status))
+    return writes.problems
 
 
 def _known(view: View) -> list[tuple[str, str]]:

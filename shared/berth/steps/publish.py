@@ -2,15 +2,17 @@
 It is for people: nothing is decided by it, and between two looks it is as old as the last one."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from berth.cluster import Cluster
-from berth.errors import BadInputError, ClusterRefusedError
+from berth.errors import BadInputError
 from berth.ledger import Ledger
 from berth.policy.pools import parse
 from berth.steps.holders import UnitRow, held_rows
 from berth.steps.summary import DomainRow, PoolRow, natural, pool_rows
 from berth.steps.waiting import listed
+from berth.steps.writes import StatusWrites
 from berth.view import View
 
 _DOMAINS = 50  # the most that a status names (design 3)
@@ -18,25 +20,23 @@ _UNITS = 100
 
 
 def publish(ledger: Ledger, cluster: Cluster, schedulers: Iterable[str]) -> list[str]:
-    """Write each Pool object's status where it differs; problems, a line each. Raises store and
-    cluster errors.
+    """Write each Pool object's status where it differs; problems, a line each.
+
+    Raises store errors, and cluster errors where the Pools or the waiting pods can't be read.
 
     A status that is what it should be is not written: each write is an event to everybody who watches Pools.
     """
     pools = cluster.pools() or ()  # first: what is counted then is newer than what stands there
     view = ledger.view()
     rows = {row.name: row for row in pool_rows(view, listed(cluster, schedulers, view.resources))}
-    found = []
+    writes = StatusWrites("Pools")
     for pool in pools:
         row = rows.get(pool["metadata"]["name"])
         if row is None or pool.get("status") == (status := {**_observed(pool, view), **status_of(row, view)}):
             continue
-        try:
-            cluster.set_pool_status(pool, status)
-        except ClusterRefusedError as error:
-            if error.status not in (404, 409):  # gone; or another has written since: the next look mends it
-                found.append(f"the status of Pool {row.name} was not written: {error}")
-    return found
+        what = f"the status of Pool {row.name} was not written"
+        writes.attempt(what, partial(cluster.set_pool_status, pool, status))
+    return writes.problems
 
 
 def status_of(row: PoolRow, view: View) -> Mapping[str, Any]:

@@ -1,0 +1,48 @@
+"""Writes of objects' status: one that fails is told, and failures may not take long in all."""
+
+from collections.abc import Callable
+
+import pytest
+
+from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError
+from berth.steps.writes import FAILING_SECONDS, StatusWrites
+from tests.support.ledgers import Time
+
+
+def failing(error: BerthError, time: Time, seconds: float = 0.0) -> Callable[[], object]:
+    def write() -> None:
+        time.now += seconds
+        raise error
+
+    return write
+
+
+def test_a_write_that_fails_is_told_and_the_next_one_is_made() -> None:
+    time, written = Time(), []
+    writes = StatusWrites("Pools", time)
+    writes.attempt("Pool a was not written", failing(ClusterUnavailableError("500"), time))
+    writes.attempt("Pool b was not written", lambda: written.append("b"))
+    assert written == ["b"]
+    assert writes.problems == ["Pool a was not written: 500"]
+
+
+@pytest.mark.parametrize("status", [404, 409])
+def test_an_object_that_is_gone_or_was_written_by_another_is_no_problem(status: int) -> None:
+    time = Time()
+    writes = StatusWrites("Pools", time)
+    writes.attempt("Pool a was not written", failing(ClusterRefusedError("no", status), time))
+    assert writes.problems == []
+
+
+def test_writes_that_fail_slowly_leave_the_rest_for_the_next_tick() -> None:
+    time = Time()
+    writes = StatusWrites("nodes", time)
+    slow = failing(ClusterUnavailableError("no answer"), time, FAILING_SECONDS / 2)
+    for number in range(4):
+        writes.attempt(f"node {number} was not written", slow)
+    assert time.now == Time().now + FAILING_SECONDS
+    assert writes.problems == [
+        "node 0 was not written: no answer",
+        "node 1 was not written: no answer",
+        "2 nodes were not tried: others took too long",
+    ]
