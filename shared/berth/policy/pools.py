@@ -37,9 +37,10 @@ class Pool(msgspec.Struct, frozen=True):
         return bool(self.spec.units)
 
     @property
-    def divided_by(self) -> tuple[str, str | None]:
-        """What makes its domains; where that changes, a name may stand for another domain than before."""
-        return self.spec.scope, self.spec.topology_key
+    def counts(self) -> tuple[str, str, str | None]:
+        """What it counts, and by what it divides it; where that changes, what is held of it, or a domain's
+        name, may stand for something else than before."""
+        return self.resource, self.spec.scope, self.spec.topology_key
 
     @property
     def holds_lost(self) -> bool:

@@ -56,6 +56,7 @@ def agreed(pod: Pod, standing: Sequence[Claim], terms: Terms, *, told: bool = Tr
     """What a running pod is to hold that has a claim: what it asks for by the Pools as they are, and, beside
     that, what it has of Pools and PoolClaims that are gone. A Pool that comes back finds it counted.
 
+    What it has of a Pool that counts something else now stays as well, unless another Pool counts it instead.
     Names of units are those of its claim; with `told` also those that its annotations say.
     """
     node = pod.spec.node_name or ""
@@ -70,7 +71,8 @@ def agreed(pod: Pod, standing: Sequence[Claim], terms: Terms, *, told: bool = Tr
     gone = [
         each
         for each in had.holdings
-        if each.pool not in pools or (each.domain.startswith(POOL_CLAIM) and each.key not in bounds)
+        if not terms.handed_on(each.pool)
+        and (each.pool not in pools or (each.domain.startswith(POOL_CLAIM) and each.key not in bounds))
     ]
     return replace(now, state="bound", holdings=_sorted((*now.holdings, *gone)))
 
@@ -151,13 +153,15 @@ def _first(standing: Sequence[Claim], node: str) -> Claim:
 
 
 def _had_names(standing: Sequence[Claim], terms: Terms) -> bool:
-    """Whether a claim names units of a Pool that is gone: another may count them now."""
-    return any(each.units and each.pool not in terms.pools for claim in standing for each in claim.holdings)
+    """Whether a claim names units of a Pool that is gone, or counts something else now: another may count
+    them."""
+    held = {each.pool for claim in standing for each in claim.holdings if each.units}
+    return any(pool not in terms.pools or terms.recounted(pool) for pool in held)
 
 
 def _placed(asked: Claim, had: Claim, terms: Terms) -> Claim:
     """Where the pod's node is away, or has lost its label, what it holds stays where it was."""
-    places = (each for each in had.holdings if not each.bound and terms.same_places(each.pool))
+    places = (each for each in had.holdings if not each.bound and terms.same(each.pool))
     stays = {each.pool: each.place for each in places}
     holdings = (
         replace(each, domain=each.domain.replace(NOWHERE, stays[each.pool], 1))

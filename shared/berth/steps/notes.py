@@ -29,29 +29,32 @@ _noted = msgspec.json.Decoder(list[_Noted])
 def with_notes(claim: Claim, pod: Pod, pools: Mapping[str, Pool]) -> Claim:
     """The claim with the names of units that the pod says it uses, each in the domain that lists it."""
     known = {each.claim for each in claim.holdings}
-    return _with(claim, pools, lambda pool, each: _units(pod, pool, pools, each.claim, known))
+    asked = {each.pool for each in claim.holdings}
+    return _with(claim, pools, lambda pool, each: _units(pod, pool, asked, each.claim, known))
 
 
 def with_own(claim: Claim, had: Claim, terms: Terms) -> Claim:
     """The claim with the names of units that the pod's claim until now holds: of the same Pool, where it
-    holds them, or of one that is gone and whose resource this one counts now, where this one lists them."""
+    holds them, or of one that is gone, or counts something else, and whose resource this one counts now,
+    where this one lists them."""
     if had.node != claim.node:
         return claim
-    known = {each.claim for each in claim.holdings}
+    known, asked = {each.claim for each in claim.holdings}, {each.pool for each in claim.holdings}
+    others = {each.pool for each in had.holdings if each.pool not in asked or terms.recounted(each.pool)}
 
     def of(pools: Collection[str], holding: Holding) -> list[Holding]:
         mine = (each for each in had.holdings if each.pool in pools and each.units)
         return [each for each in mine if _given_by(each.claim, known) == holding.claim]
 
     def kept(holding: Holding) -> Holding:
-        mine = [] if holding.bound or not terms.same_places(holding.pool) else of((holding.pool,), holding)
+        mine = [] if holding.bound or not terms.same(holding.pool) else of((holding.pool,), holding)
         units = [unit for each in mine for unit in each.units][: holding.count]
         return replace(holding, domain=mine[0].place, units=tuple(units)) if mine else holding
 
     def taken_over(pool: Pool, holding: Holding) -> list[str]:
-        gone = {each.pool for each in had.holdings} - terms.pools.keys()
-        same = {each for each in gone if terms.resource_before(each) in (None, pool.resource)}
-        return [unit for each in of({pool.name, *same}, holding) for unit in each.units]
+        before = {each for each in others if terms.resource_of(each, asked) in (None, pool.resource)}
+        own = set() if terms.recounted(pool.name) else {pool.name}
+        return [unit for each in of(own | before, holding) for unit in each.units]
 
     here = _beside(claim, tuple(map(kept, claim.holdings)))
     return _with(replace(claim, holdings=here), terms.pools, taken_over)
@@ -80,12 +83,13 @@ def _beside(claim: Claim, holdings: tuple[Holding, ...]) -> tuple[Holding, ...]:
     return tuple(sorted(found, key=lambda each: (each.pool, each.domain, each.claim)))
 
 
-def _units(pod: Pod, pool: Pool, pools: Collection[str], claim: str, known: Collection[str]) -> list[str]:
-    """What a PoolClaim gave that is no more the pod uses still, and what a Pool gave that is no more."""
+def _units(pod: Pod, pool: Pool, asked: Collection[str], claim: str, known: Collection[str]) -> list[str]:
+    """What a PoolClaim gave that is no more the pod uses still, and what a Pool gave of which it asks for
+    none now: that Pool is gone, or counts something else."""
     annotations = pod.metadata.annotations or {}
     noted = [each for each in _read(annotations.get(ALLOCATED)) if _given_by(each.claim, known) == claim]
     found = [unit for each in noted if each.pool == pool.name for unit in each.units]
-    found = found or [unit for each in noted if each.pool not in pools for unit in each.units]
+    found = found or [unit for each in noted if each.pool not in asked for unit in each.units]
     if not found and pool.spec.adopt_from and not claim:
         found = annotations.get(pool.spec.adopt_from, "").replace(",", " ").split()
     return list(dict.fromkeys(map(normal, found[:_MOST])))

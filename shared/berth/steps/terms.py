@@ -1,7 +1,7 @@
 """By which Pools, nodes' places and PoolClaims a pod's demand is read: what it wants, and what it is to hold.
 It knows no store and no cluster; who asks says by which state of them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -83,15 +83,28 @@ class Terms(NamedTuple):
         bounds = [f"{NAMESPACE}{namespace}"] if limited else []
         return [*bounds, f"{domain}{ORDINARY}"] if is_ordinary(found, pod) else bounds
 
-    def same_places(self, pool: str) -> bool:
-        """Whether the pool's domains are what they were before, as far as is known."""
+    def same(self, pool: str) -> bool:
+        """Whether the pool counts what it counted before, in the same domains, as far as is known."""
         before, now = self.before.get(pool), self.pools.get(pool)
-        return before is None or now is None or before.divided_by == now.divided_by
+        return before is None or now is None or before.counts == now.counts
 
-    def resource_before(self, pool: str) -> str | None:
-        """What a Pool that is gone counted; None: nobody knows any more."""
-        found = self.before.get(pool)
-        return None if found is None else found.resource
+    def recounted(self, pool: str) -> bool:
+        """Whether the Pool counts another resource now: what pods hold of it is of the one before."""
+        before, now = self.before.get(pool), self.pools.get(pool)
+        return before is not None and now is not None and before.resource != now.resource
+
+    def handed_on(self, pool: str) -> bool:
+        """The same, and another Pool counts the resource of before."""
+        return self.recounted(pool) and self.before[pool].resource in by_resource(self.pools)
+
+    def resource_of(self, pool: str, asked: Collection[str]) -> str | None:
+        """Of what resource a claim on the pool is, of a pod that asks for these Pools; None: nobody knows.
+
+        A pod that asks for none of a Pool holds what that Pool counted once.
+        """
+        before = self.before.get(pool)
+        once = pool in self.pools and pool not in asked and not self.recounted(pool)
+        return None if before is None or once else before.resource
 
     def _named(self, namespace: str, name: str) -> tuple[str, Wants] | None:
         if not isinstance(self.named, View):
