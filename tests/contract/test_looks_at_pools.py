@@ -93,6 +93,31 @@ def test_a_capacity_is_what_the_pool_said_last(
 
 
 @IN_MIND
+def test_a_look_that_begins_in_the_middle_of_a_node_s_event_keeps_no_pods_where_the_node_was(
+    stage: PoolsStage,
+) -> None:
+    """The event begins again, and must not take the node's place, which it has written, for the pods' own."""
+    stage.pools(ip={"scope": "Topology", "topologyKey": "rack", "capacity": {"perDomain": 2}})
+    for at in range(1, 100):
+        stage.write_node("n1", rack="a")
+        stage.inventory("n1")
+        stage.clear_pods()
+        stage.bound_pod(ip=2)
+        stage.write_node("n1", rack="b")
+        steps = count(1)
+
+        def looks() -> None:
+            if next(steps) == at:  # noqa: B023
+                stage._ledger(stage.store).look()
+
+        stage.stepping(lambda staged: staged.inventory("n1"), looks)
+        if next(steps) <= at:
+            return
+        assert stage.free("ip", "b") == (0, 2), f"step {at}"
+    pytest.fail("there are more steps than were tried")
+
+
+@IN_MIND
 def test_a_node_s_event_in_the_middle_of_a_look_gives_by_the_new_pool(stage: PoolsStage) -> None:
     """At whatever step of either the other begins."""
     for at in range(1, 400, 4):

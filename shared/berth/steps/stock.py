@@ -131,20 +131,25 @@ def take_stock_of(ledger: Ledger, name: str, node: Callable[[], Node | None]) ->
         stop=tenacity.stop_after_attempt(_TRIES),
         reraise=True,
     )
-    changes: list[CapacityChange] = attempts(lambda: _stock_of_node(ledger.beside_looks(), name, node))
+    was = ledger.view().nodes.get(name, {})
+    changes: list[CapacityChange] = attempts(lambda: _stock_of_node(ledger.beside_looks(), name, was, node))
     return changes
 
 
-def _stock_of_node(ledger: Ledger, name: str, node: Callable[[], Node | None]) -> list[CapacityChange]:
+def _stock_of_node(
+    ledger: Ledger, name: str, was: Mapping[str, str], node: Callable[[], Node | None]
+) -> list[CapacityChange]:
+    """`was`: where the node's pods are counted until now. A try before may have moved the node alone."""
     pools, view = ledger.pools(), ledger.view()
     known, places = view.capacities(), view.nodes.get(name, {})  # before the look at the node
     found = node()
     stock = stock_of(pools, [] if found is None else [found])
     own = [which for which in known if _is_of_node(which, name, pools)]
-    moved = ledger.set_places({name: stock.places.get(name, {})}, {name: places})
+    now = stock.places.get(name, {})
+    moved = ledger.set_places({name: now}, {name: places})
     changes = ledger.set_capacities({**dict.fromkeys(own), **stock.capacities}, known, stock.stripes)
-    if moved:
-        _follow(ledger, name, places, stock.places.get(name, {}))
+    if now != was and (moved or now == places):
+        _follow(ledger, name, was, now)
     return changes
 
 
