@@ -188,7 +188,7 @@ def a_capacity_that_falls_closes_nothing() -> Any:
 
 def a_lost_node_is_taken_for_one_that_is_gone() -> Any:
     """And what its pods used is given to others while they may still run."""
-    return mock.patch.object(keeping, "_lost", return_value=False)
+    return mock.patch.object(keeping, "may_run", return_value=False)
 
 
 def a_lost_ledger_forgets_which_units_pods_have() -> Any:
