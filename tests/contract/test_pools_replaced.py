@@ -65,6 +65,28 @@ def test_a_pool_that_is_renamed_counts_the_pods_that_run(stage: PoolsStage, take
     assert stage.bind(stage.pod(ip=1)) == "old: 0 of 2 free, 1 asked"
 
 
+@CHEAP
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_seat_of_the_whole_cluster_counts_though_its_pod_s_node_is_gone(
+    stage: PoolsStage, lost: bool
+) -> None:
+    seats = {"resource": "berth.dev/seat", "scope": "Cluster", "capacity": {"domains": {"*": 1}}}
+    stage.pools(before=seats)
+    holder = stage.bound_pod(seat=1)
+    stage.cluster.delete("/api/v1/nodes/n1")
+    stage.node_event("n1")
+    stage.write_pools(before=None, after=seats)
+    if lost:
+        stage.lose_ledger()
+    stage.reconcile()
+    assert shares(stage, holder, "after") == [("*", 1, ())]
+    waiter = stage.pod(seat=1)
+    assert stage.bind(waiter, "n2") == "after: 0 of 1 free, 1 asked"
+    stage.check_well()
+    stage.gone(holder)
+    assert stage.bind(waiter, "n2") == ""
+
+
 @VERBS
 def test_a_pool_that_comes_when_another_goes_counts_the_pods_that_ask_for_both(
     stage: PoolsStage, take: Take

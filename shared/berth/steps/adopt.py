@@ -12,6 +12,7 @@ from berth.documents import NAMESPACE, NOWHERE, POOL_CLAIM, Claim, Holding
 from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.policy.demand import might_ask
+from berth.policy.pools import EVERYWHERE
 from berth.room import STRIPE
 from berth.steps.claims import claim_of, moved
 from berth.steps.keeping import release_ended
@@ -91,7 +92,22 @@ def _asked(pod: Pod, terms: Terms, now: float, attempt: str) -> Claim | None:
     asked = terms.asked(pod)
     if pod.finished:
         asked = _until_deleted(asked, terms)
-    return claim_of(pod, node, terms, asked, attempt, now) if asked.units else None
+    return _everywhere(claim_of(pod, node, terms, asked, attempt, now), terms) if asked.units else None
+
+
+def _everywhere(claim: Claim, terms: Terms) -> Claim:
+    """The claim of a pod that runs, with its units of Pools of scope Cluster counted for the whole cluster.
+
+    What became of its node does not matter: a licence in use is in use.
+    """
+    cluster = {name for name, pool in terms.pools.items() if pool.spec.scope == "Cluster"}
+    holdings = (
+        replace(each, domain=each.domain.replace(NOWHERE, EVERYWHERE, 1))
+        if each.pool in cluster and each.domain.startswith(NOWHERE)
+        else each
+        for each in claim.holdings
+    )
+    return replace(claim, holdings=_sorted(holdings))
 
 
 def _wanted(pod: Pod, standing: Sequence[Claim], terms: Terms, now: float) -> Claim | None:
