@@ -54,8 +54,10 @@ def standing(wanted: Claim, holdings: Collection[Holding], domains: Domains) -> 
 
     It may stand in stripes that were not read as well, where the View lags behind."""
     found = [claim for each in holdings if (claim := domains[each.key].claims.get(wanted.uid)) is not None]
+    if not found:
+        return None
     whole = len(found) == len(holdings) and all(each.key in domains for each in found[0].holdings)
-    return found[0] if found and (whole or found[0].logical() != wanted.logical()) else None
+    return found[0] if whole or found[0].logical() != wanted.logical() else None
 
 
 def refuse(short: Iterable[Short]) -> None:
