@@ -169,6 +169,9 @@ def test_a_poolclaim_that_is_deleted_keeps_its_holder_and_takes_no_other(stage: 
     stage.inventory_of_claim("erc")
     assert stage.of(holder, "k80")[1] == 1
     assert stage.bind(stage.pod(claims="erc", k80=1)) == "there is no PoolClaim erc in the pod's namespace"
+    # Its unit counts like any other pod's now, against limits for instance.
+    assert mended(stage.reconcile()) == {"settled": 1}
+    assert stage.of(holder, "k80")[1] == 1
     stage.check_well()
     stage.gone(holder)
     assert stage.held() == {}
