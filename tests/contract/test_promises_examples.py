@@ -8,13 +8,20 @@ from typing import Any
 import pytest
 
 from berth.documents import Claim, Domain, Holding, Wants, domain_key
+from berth.policy import fit
 from berth.room import Asker, plan, taken
 from tests.contract.properties.api import api_client
-from tests.contract.properties.bugs import a_capacity_that_falls_closes_nothing
+from tests.contract.properties.bugs import (
+    a_capacity_that_falls_closes_nothing,
+    a_reservation_from_the_future_is_young,
+    units_kept_on_another_node_keep_nobody_from_the_one_that_is_offered,
+    what_rests_is_forgotten_when_its_node_is_registered_anew,
+)
 from tests.contract.properties.calls import KILL, Order
+from tests.contract.properties.machine import HOUR
 from tests.contract.properties.memory import MemoryStore
 from tests.contract.properties.model import Wish
-from tests.contract.properties.pools import NodeIs, Spec, small_stripes
+from tests.contract.properties.pools import NODES, NodeIs, Spec, small_stripes
 from tests.contract.properties.promises import ALL
 from tests.contract.properties.world import World
 
@@ -94,6 +101,71 @@ def test_that_it_does_is_seen_as_a_broken_promise() -> None:
     with a_capacity_that_falls_closes_nothing(), a_world() as world:
         assert fall_below_use(world) == ""
     assert world.promises.broken.startswith("promise 1: 4 of 2 units of ('ip', '*') are claimed")
+
+
+def die_under_a_wrong_clock(world: World) -> None:
+    """A bind whose clock is an hour ahead dies before its Binding; then all is at rest."""
+    pools(world, seats(6))
+    uid = pod(world, "p1")
+    world.ahead = HOUR
+    world.bind(uid, "n1", [Order(KILL.what, "before POST")])
+    assert world.kept.state(uid) == "reserved"
+    world.rest(kill=True)
+
+
+def test_a_reservation_from_the_future_is_settled_like_any_other(world: World) -> None:
+    die_under_a_wrong_clock(world)
+    assert not world.kept.claims
+
+
+def test_that_it_stays_is_seen_as_a_broken_promise() -> None:
+    """Chance lets the next call with a wrong clock be a bind that dies too seldom."""
+    with a_reservation_from_the_future_is_young(), a_world() as world:
+        die_under_a_wrong_clock(world)
+    assert world.promises.broken.startswith("promise 3: the ledger has {")
+
+
+def come_back_with_a_unit_that_rests(world: World) -> str:
+    """The answer to a pod that comes when the node with the unit was removed and registered anew."""
+    pools(world, {"units": {"n1": ["a1"]}, "reuseAfterSeconds": 60})
+    ends(world, bound(world, "p1"))
+    for state in (None, READY):
+        world.set_node("n1", state)
+        world.reconcile()
+    return str(world.bind(pod(world, "p2"), "n1").answer)
+
+
+def test_a_unit_rests_though_its_node_is_registered_anew(world: World) -> None:
+    assert come_back_with_a_unit_that_rests(world) == "ip: 0 of 1 free, 1 asked"
+
+
+def test_that_it_is_given_at_once_is_seen_as_a_broken_promise() -> None:
+    with what_rests_is_forgotten_when_its_node_is_registered_anew(), a_world() as world:
+        assert come_back_with_a_unit_that_rests(world) == ""
+    assert world.promises.broken.startswith("promise 1: ")
+
+
+def look_for_a_kept_unit(world: World) -> object:
+    """What filter answers to a pod whose unit is kept on n1, nominated to n2 and offered that alone."""
+    lists = {"n1": ["a1"], "n2": ["b1"]}
+    pools(world, {"units": lists, "sticky": {"by": "Pod", "forSeconds": 60}})
+    world.set_node("n2", READY)
+    world.reconcile()
+    ends(world, bound(world, "p1"))
+    uid = pod(world, "p1")
+    alone = {node: world.filter(uid, nominated=node) for node in NODES}
+    world.promises.agree(world.filter(uid), list(alone.values()))
+    return alone["n2"].result
+
+
+def test_a_pod_keeps_to_its_units_though_it_is_offered_another_node_alone(world: World) -> None:
+    assert look_for_a_kept_unit(world) == {"n2": fit.KEPT}
+
+
+def test_that_it_does_not_is_seen_as_a_broken_promise() -> None:
+    with units_kept_on_another_node_keep_nobody_from_the_one_that_is_offered(), a_world() as world:
+        assert look_for_a_kept_unit(world) == {}
+    assert world.promises.broken.startswith("promise 7: filter refused n2: ")
 
 
 def test_a_late_bind_of_a_pod_that_is_gone_frees_nothing_that_its_lost_node_may_use(world: World) -> None:

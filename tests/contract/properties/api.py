@@ -21,7 +21,7 @@ from berth.demo.memory import Memory
 from berth.demo.rules import Json, StatusError, merge
 from berth.paths import BERTH_API, POOL_CLAIMS, POOLS, pool_claim_path
 from berth.policy.poolclaims import CLAIMS
-from tests.contract.properties.pools import CLAIM, NAMESPACE, NodeIs, Spec
+from tests.contract.properties.pools import CLAIM, NAMESPACE, SPACES, NodeIs, Spec
 
 HOST = "http://in.memory"
 OWNERS = {"p1": "web", "p2": "web", "p3": "web", "p4": "db", "p5": "db"}
@@ -52,6 +52,7 @@ class Api:
         self._memory.kube_system["metadata"]["uid"] = "a-cluster"
         self._versions = count(1)
         self._ours: dict[str, Json] = {}  # Pools and the PoolClaim, by path
+        self.refused: set[str] = set()  # pods whose status can't be written: a webhook is down for them
         self._carried = carried
 
     def cluster(self, api_client: Client) -> Cluster:
@@ -67,6 +68,8 @@ class Api:
         def play() -> Answer:
             if target.startswith(BERTH_API):  # which the stand-in does not have: it knows pods and nodes
                 return self._about_ours(target, document)
+            if method == "PATCH" and (document or {}).get("metadata", {}).get("uid") in self.refused:
+                return Answer(500, {"message": "failed calling webhook: connection refused"})
             try:
                 action, call = calls.find(method, target, headers["Content-Type"], document)
                 return Answer(*action(self._memory, call))
@@ -105,7 +108,7 @@ class Api:
         owner = {"kind": "StatefulSet", "name": OWNERS[name], "controller": True}
         noted = {"annotations": {CLAIMS: CLAIM}} if claim else {}
         body = {"metadata": {"name": name, "ownerReferences": [owner], **noted}, "spec": spec}
-        uid: str = self._memory.create("pods", NAMESPACE, body)["metadata"]["uid"]
+        uid: str = self._memory.create("pods", SPACES[name], body)["metadata"]["uid"]
         return uid
 
     def delete_pod(self, name: str, *, at_once: bool) -> None:
@@ -133,11 +136,17 @@ class Api:
         if name not in self.nodes():
             self._memory.create("nodes", "", {"metadata": {"name": name}})
         self._memory.patch(node_key(name), {"metadata": meta, "status": status}, False, "spec")
+        cordoned = {"spec": {"unschedulable": wanted.cordoned or None}}
+        self._memory.patch(node_key(name), cordoned, False, "status")
 
     def remove_node(self, name: str) -> None:
         self._memory.delete(node_key(name), 0, {})
 
-    def set_pool(self, name: str, spec: Spec) -> None:
+    def set_pool(self, name: str, spec: Spec | None) -> None:
+        """The Pool; None: it is taken away."""
+        if spec is None:
+            self._ours.pop(f"{POOLS}/{name}", None)
+            return
         self._write_ours(f"{POOLS}/{name}", {"metadata": {"name": name}, "spec": dict(spec)})
 
     def set_claim(self, spec: Spec | None) -> None:
@@ -167,7 +176,8 @@ def _as_it_is(node: Json) -> NodeIs:
     meta = node["metadata"]
     units = {key.partition("/")[2]: int(units) for key, units in meta.get("annotations", {}).items()}
     ready = any(each["status"] == "True" for each in node.get("status", {}).get("conditions", ()))
-    return NodeIs(units, meta.get("labels", {}).get("zone", ""), ready)
+    cordoned = bool(node.get("spec", {}).get("unschedulable"))
+    return NodeIs(units, meta.get("labels", {}).get("zone", ""), ready, cordoned)
 
 
 def api_client() -> Client:
@@ -183,7 +193,7 @@ def lost() -> BaseException:
 
 
 def pod_key(name: str) -> Key:
-    return Key("pods", NAMESPACE, name)
+    return Key("pods", SPACES[name], name)
 
 
 def node_key(name: str) -> Key:

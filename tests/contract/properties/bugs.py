@@ -11,19 +11,23 @@ from berth import decisions, room, sizes
 from berth.cluster import Cluster
 from berth.decisions import Domains
 from berth.documents import NAMESPACE as NAMESPACE_LIMIT
-from berth.documents import POOL_CLAIM, Claim, Holding, Left
+from berth.documents import ORDINARY, POOL_CLAIM, Claim, Domain, Holding, Left
 from berth.errors import BerthError, RefusedError, StoreUnavailableError
 from berth.events import Event
+from berth.keeper import Keeper
 from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.policy import fit
-from berth.steps import keeping
+from berth.steps import keeping, stock
 from berth.steps.adopt import Adopted, adopt
 from berth.steps.claims import Settled
-from berth.verbs import release
+from berth.steps.judgement import Judgement
+from berth.steps.wants import Wanted
+from berth.steps.writes import PodWrites
+from berth.verbs import reconcile, release
 from berth.verbs.bind import Bind
 from tests.contract.properties.memory import MemoryStore
-from tests.contract.properties.pools import NAMESPACE, Kind
+from tests.contract.properties.pools import LONG, Kind
 
 
 def only_the_first_pool_is_counted() -> Any:
@@ -70,12 +74,11 @@ def claims_are_kept_by_the_pods_name() -> Any:
     run = release.run
 
     def by_name(ledger: Ledger, cluster: Cluster, schedulers: Any, event: Event, *rest: Any) -> Any:
-        if (
-            not isinstance(found := cluster.pod(NAMESPACE, event.about(Pod).metadata.name), Pod)
-            or found.finished
-        ):
+        meta = event.about(Pod).metadata
+        found = cluster.pod(meta.namespace or "", meta.name)
+        if not isinstance(found, Pod) or found.finished:
             return run(ledger, cluster, schedulers, event, *rest)
-        if found.metadata.uid != event.about(Pod).metadata.uid:
+        if found.metadata.uid != meta.uid:
             ledger.release(found.metadata.uid)
         return {}
 
@@ -200,13 +203,72 @@ def two_holdings_of_a_claim_are_counted_one_by_one() -> Any:
     return mock.patch.object(room, "_besides", lambda at, _: at)
 
 
+def what_rests_takes_room_though_it_is_listed_no_more() -> Any:
+    return mock.patch.object(Domain, "waiting", property(lambda self: self.left))
+
+
+def what_a_wrong_clock_wrote_is_believed() -> Any:
+    """A unit that was freed under a clock a year ahead rests for a year."""
+    return mock.patch.object(Ledger, "bound_retention")
+
+
+def a_reservation_from_the_future_is_young() -> Any:
+    return mock.patch.object(reconcile, "abs", lambda seconds: seconds, create=True)
+
+
+def the_limits_of_namespaces_stay() -> Any:
+    return mock.patch.object(Ledger, "drop_limits")
+
+
+def what_rests_is_forgotten_when_its_node_is_registered_anew() -> Any:
+    def empty(domain: Domain) -> bool:
+        return domain.capacity is None and not (domain.claims or domain.stripes)
+
+    return mock.patch.object(Domain, "empty", property(empty))
+
+
+def a_pod_that_has_a_claim_is_not_looked_at_again() -> Any:
+    """What runs is not counted by a Pool that comes in the place of another one."""
+
+    def unknown(ledger: Ledger, cluster: Cluster, pods: Iterable[Pod], *rest: Any) -> Adopted:
+        new = [pod for pod in pods if not ledger.view().claims_of(pod.metadata.uid)]
+        return adopt(ledger, cluster, new, *rest)
+
+    return mock.patch("berth.verbs.reconcile.adopt", unknown)
+
+
+def waiters_are_woken_for_what_a_cordoned_node_has() -> Any:
+    fits = Judgement.fits
+    return mock.patch.object(Judgement, "fits", lambda self, _: fits(self))
+
+
+def a_rack_is_taken_for_the_node_of_the_same_name() -> Any:
+    def is_of_node(which: tuple[str, str], node: str, _: object) -> bool:
+        return which[1] in (node, f"{node}{ORDINARY}")
+
+    return mock.patch.object(stock, "_is_of_node", is_of_node)
+
+
+def an_older_look_at_pools_undoes_a_newer_one() -> Any:
+    return mock.patch.object(Keeper, "_expect")
+
+
+def a_pod_that_nobody_can_write_to_stops_reconcile() -> Any:
+    return mock.patch.object(PodWrites, "attempt", lambda *call: call[-1]())
+
+
+def units_kept_on_another_node_keep_nobody_from_the_one_that_is_offered() -> Any:
+    return mock.patch.object(Wanted, "has_kept_units", return_value=False)
+
+
 PLAIN, SHARED = Kind(0, {}), Kind(2, {})
+RESTS = Kind(3, {"reuseAfterSeconds": LONG})
 """So that a bug is found soon: most need no more than units on nodes; some need a pool for the cluster."""
 
 BUGS: list[tuple[int, Callable[[], Any], Kind | None]] = [
     (1, only_the_first_pool_is_counted, PLAIN),
     (1, who_writes_last_wins, PLAIN),
-    (1, two_stripes_give_the_same_units, None),
+    (1, two_stripes_give_the_same_units, Kind(4, {})),
     (1, a_poolclaim_has_as_many_holders_as_come_at_once, None),
     (1, a_limit_is_looked_at_in_the_view_alone, None),
     (1, a_unit_that_rests_is_given_all_the_same, None),
@@ -223,5 +285,13 @@ BUGS: list[tuple[int, Callable[[], Any], Kind | None]] = [
     (6, nobody_is_woken_when_a_pod_goes, PLAIN),
     (7, a_refusal_names_the_node, PLAIN),
     (8, pods_that_terminate_are_not_counted_after_a_loss, PLAIN),
+    (5, what_rests_takes_room_though_it_is_listed_no_more, RESTS),
+    (6, what_a_wrong_clock_wrote_is_believed, Kind(2, {"reuseAfterSeconds": LONG})),
+    (3, the_limits_of_namespaces_stay, Kind(1, {"limits": {"*": 3}})),
+    (3, a_pod_that_has_a_claim_is_not_looked_at_again, SHARED),
+    (6, waiters_are_woken_for_what_a_cordoned_node_has, PLAIN),
+    (6, a_rack_is_taken_for_the_node_of_the_same_name, Kind(1, {})),
+    (1, an_older_look_at_pools_undoes_a_newer_one, SHARED),
+    (3, a_pod_that_nobody_can_write_to_stops_reconcile, SHARED),
     (9, a_store_that_does_not_answer_is_taken_for_a_yes, PLAIN),
 ]

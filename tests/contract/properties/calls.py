@@ -8,6 +8,7 @@ from typing import NamedTuple
 from berth.errors import BerthError
 
 HANGS_SECONDS = 120.0  # for a machine under load; a call that is let go on takes milliseconds
+LAGS_LOOKS = 3
 
 
 class KilledError(BaseException):
@@ -16,7 +17,8 @@ class KilledError(BaseException):
 
 class Order(NamedTuple):
     """What is to happen when a call comes to a point for the so-manieth time: it is paused, its process is
-    killed, what it asks for there (or the answer to it) is lost ("lose"), and all it asks for after ("out").
+    killed, what it asks for there (or the answer to it) is lost ("lose"), and all it asks for after ("out");
+    or the store tells it of no change there and the next times ("lag"), as it may for a while.
     """
 
     what: str
@@ -38,25 +40,29 @@ class Call:
         uid: str = "",
         node: str = "",
         expected: tuple[int, set[str]] | None = None,
+        offered: Sequence[str] = (),
     ) -> None:
         self.kind, self.uid, self.node, self.expected = kind, uid, node, expected
+        self.offered = offered
+        self.ahead = 0.0  # how far its clock is from the right time
         self.ended = False
         self.answer: str | None = None
         self.result: object = None
         self.unexpected: Exception | None = None
         # What happened on its way, for those who judge the answer.
-        self.paused = self.landed = self.heard = False
+        self.paused = self.landed = self.heard = self.lags = False
         self.lost_by_store = self.lost_by_api = self.lost_since_landing = 0
         self.owed: set[str] = set()
         self.woken: set[str] = set()
         self._orders: list[Order] = []
+        self._old_looks = 0
         self._let, self._back = threading.Semaphore(0), threading.Semaphore(0)
         self._work = work
         self._thread: threading.Thread | None = None
 
     @property
     def disturbed(self) -> bool:
-        return bool(self.paused or self.lost_by_store or self.lost_by_api)
+        return bool(self.paused or self.lost_by_store or self.lost_by_api or self.lags or self.ahead)
 
     def go(self, orders: Sequence[Order] = ()) -> None:
         """Begin, or go on, until it ends or an order pauses it."""
@@ -85,10 +91,17 @@ class Call:
             order = self._pause()
         if order.what == "kill":
             raise KilledError
+        if order.what == "lag":
+            self.lags, self._old_looks = True, LAGS_LOOKS
         if order.what == "out":
             self._orders = [Order("out")]
         if order.what in ("lose", "out"):
             raise lost()
+
+    def looks_back(self) -> bool:
+        """Whether the store tells it of no change now."""
+        self._old_looks -= 1
+        return self._old_looks >= 0
 
     def _pause(self) -> Order:
         """What to do when it goes on."""

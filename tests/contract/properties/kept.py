@@ -5,19 +5,21 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from berth.documents import (
+    POOL,
     Claim,
     Domain,
     Holding,
     decode_domain,
+    decode_epoch,
     decode_places,
     decode_pool,
     domain_of,
     node_key,
-    pool_key,
 )
+from berth.policy.pools import Pool
 from berth.stores.base import EPOCH
-from tests.contract.properties import pools
-from tests.contract.properties.pools import NOWHERE
+from tests.contract.properties.pools import EVERYWHERE, NOWHERE, Spec, spec_of
+from tests.contract.properties.pools import Domain as Where
 
 _DOMAIN = "domain/"
 _EXTERNAL = "external:"
@@ -29,6 +31,7 @@ class Kept:
     def __init__(self) -> None:
         self.documents: dict[str, bytes] = {}
         self.domains: dict[str, Domain] = {}  # by key
+        self.applied: dict[str, Pool] = {}  # Pools by name, as they are in the ledger
 
     def after(self, writes: Mapping[str, bytes | None]) -> "Kept":
         later = Kept()
@@ -37,16 +40,38 @@ class Kept:
         later.documents = {key: body for key, body in {**self.documents, **there}.items() if key not in gone}
         changed = {key: decode_domain(body) for key, body in there.items() if key.startswith(_DOMAIN)}
         later.domains = {key: each for key, each in {**self.domains, **changed}.items() if key not in gone}
+        later.applied = self.applied
+        if any(key.startswith(POOL) for key in writes):
+            bodies = {
+                key.removeprefix(POOL): body for key, body in later.documents.items() if key.startswith(POOL)
+            }
+            later.applied = {name: decode_pool(name, body) for name, body in bodies.items()}
         return later
+
+    @cached_property
+    def held_back(self) -> frozenset[str]:
+        """The resources of which nothing is given since the ledger was lost."""
+        epoch = decode_epoch(self.documents.get(EPOCH))
+        return frozenset() if epoch is None else frozenset(each.partition("/")[2] for each in epoch.held)
 
     @property
     def open(self) -> bool:
         return EPOCH in self.documents
 
     @cached_property
-    def wholes(self) -> dict[pools.Domain, dict[str, Domain]]:
+    def pools(self) -> dict[str, Spec]:
+        """The same as an operator would write them."""
+        return {name: spec_of(pool) for name, pool in self.applied.items()}
+
+    def external(self, pool: str) -> int:
+        """Units in use outside the cluster."""
+        held = self.holdings.get((pool, EVERYWHERE), {}).get(f"{_EXTERNAL}{pool}", ())
+        return sum(each.count for each in held)
+
+    @cached_property
+    def wholes(self) -> dict[Where, dict[str, Domain]]:
         """The documents of each domain, by their names."""
-        found: dict[pools.Domain, dict[str, Domain]] = {}
+        found: dict[Where, dict[str, Domain]] = {}
         for key, domain in self.domains.items():
             pool, name = domain_of(key)
             found.setdefault((pool, name.partition("#")[0]), {})[name] = domain
@@ -67,9 +92,9 @@ class Kept:
         return next((claim.state for claim in self.claims.get(uid, ())), "")
 
     @cached_property
-    def holdings(self) -> dict[pools.Domain, dict[str, list[Holding]]]:
+    def holdings(self) -> dict[Where, dict[str, list[Holding]]]:
         """By domain and UID, those too that no pod has."""
-        found: dict[pools.Domain, dict[str, list[Holding]]] = {}
+        found: dict[Where, dict[str, list[Holding]]] = {}
         for where, documents in self.wholes.items():
             held = found.setdefault(where, {})
             for name, part in documents.items():
@@ -78,11 +103,11 @@ class Kept:
                     held.setdefault(uid, []).extend(there)
         return found
 
-    def used(self, where: pools.Domain, but: str = "") -> int:
+    def used(self, where: Where, but: str = "") -> int:
         held = self.holdings.get(where, {})
         return sum(each.count for uid, found in held.items() if uid != but for each in found)
 
-    def units(self, where: pools.Domain, but: str = "") -> set[str]:
+    def units(self, where: Where, but: str = "") -> set[str]:
         """Names of units that are held there, but for those of one pod."""
         held = {uid: found for uid, found in self.holdings.get(where, {}).items() if uid != but}
         return {unit for found in held.values() for each in found for unit in each.units}
@@ -94,20 +119,27 @@ class Kept:
         held = (each for found in self.holdings.values() for every in found.values() for each in every)
         return any(each.pool in named and not each.bound and len(each.units) < each.count for each in held)
 
-    def named(self, where: pools.Domain) -> bool:
+    def named(self, where: Where) -> bool:
         return any(part.units is not None for part in self.wholes.get(where, {}).values())
 
-    def listed(self, where: pools.Domain) -> set[str]:
+    def listed(self, where: Where) -> set[str]:
         """Names of units that may be given there."""
         parts = self.wholes.get(where, {})
         heads = parts.values() if len(parts) == 1 else [part for name, part in parts.items() if "#" in name]
         return {unit for part in heads for entry in part.units or () for unit in spelled(entry)}
 
-    def head(self, where: pools.Domain) -> Domain | None:
+    def size(self, where: Where) -> int | frozenset[str] | None:
+        """A domain's capacity, by its units' names where they have some."""
+        head = self.head(where)
+        if head is None or head.units is None:
+            return None if head is None else head.capacity
+        return frozenset(unit for entry in head.units for unit in spelled(entry))
+
+    def head(self, where: Where) -> Domain | None:
         return self.wholes.get(where, {}).get(where[1])
 
     def share(
-        self, where: pools.Domain, uid: str = "", barred: int = 0, *, filters: bool = False
+        self, where: Where, uid: str = "", barred: int = 0, *, filters: bool = False
     ) -> tuple[int, int] | None:
         """Units free and capacity: what the pod holds itself does not stand in its way, `barred` units do.
 
@@ -126,9 +158,9 @@ class Kept:
         found = decode_places(self.documents.get(node_key(node))).get(pool)
         return found or NOWHERE
 
-    def suspends(self, where: pools.Domain) -> bool:
-        body = self.documents.get(pool_key(where[0]))
-        return body is not None and decode_pool(where[0], body).suspends(where[1])
+    def suspends(self, where: Where) -> bool:
+        pool = self.applied.get(where[0])
+        return pool is not None and pool.suspends(where[1])
 
 
 def spelled(entry: str) -> list[str]:

@@ -14,7 +14,8 @@ Who = Callable[[str, str], str]
 
 @dataclass
 class Left:
-    """`sure`: the pod was bound, and its end was seen; of others the ledger may do as it likes."""
+    """`sure`: the pod was bound, and its end was seen by a clock that is right; of others the ledger may do
+    as it likes. `terms` are those of the Pool when it was left: by others the ledger may bound it anew."""
 
     count: int
     units: set[str]
@@ -22,6 +23,7 @@ class Left:
     rest: float
     kept: float
     sure: bool
+    terms: Spec
 
     def bars(self, owner: str, now: float) -> bool:
         return now < self.rest or (now < self.kept and self.owner != owner)
@@ -30,27 +32,27 @@ class Left:
 @dataclass
 class Lefts:
     who: Who
-    pools: dict[str, Spec]
     found: dict[Domain, list[Left]] = field(default_factory=dict)
 
-    def follow(self, before: Kept, after: Kept, alive: Collection[str], now: float) -> None:
-        """What one commit drops is left, and what an owner's pod takes is so no more."""
+    def follow(self, before: Kept, after: Kept, alive: Collection[str], now: float, *, sure: bool) -> None:
+        """What one commit drops is left, and what an owner's pod takes is so no more. Not `sure`: the ledger
+        may have gone by older Pools or a wrong clock."""
         for where in before.holdings.keys() | after.holdings.keys():
-            spec = self.pools.get(where[0], {})
-            if (
-                not ("sticky" in spec or "reuseAfterSeconds" in spec)
-                or where[1][0] in "@!"
-                or where[1][-1] == "<"
-            ):
+            spec = before.pools.get(where[0], {})
+            if not terms_of(spec) or where[1][0] in "@!" or where[1][-1] == "<":
                 continue
             had, has = before.holdings.get(where, {}), after.holdings.get(where, {})
             for uid in had.keys() - has.keys():
-                sure = before.state(uid) in ("bound", "lost") and uid not in alive
+                ended = before.state(uid) in ("bound", "lost") and uid not in alive
                 self.found.setdefault(where, []).extend(
-                    self._left(spec, uid, each, now, sure) for each in had[uid]
+                    self._left(spec, uid, each, now, sure and ended) for each in had[uid]
                 )
             for uid in has.keys() - had.keys():
-                self._take(where, uid, has[uid], now)
+                self._take(where, uid, has[uid], spec, now)
+            if any(
+                _count(has[uid]) > _count(had.get(uid, ())) for uid in has if after.state(uid) != "reserved"
+            ):
+                self._take_unasked(where)
 
     def barred(
         self, where: Domain, uid: str, now: float, ledger: Kept, *, sure: bool
@@ -59,29 +61,36 @@ class Lefts:
 
         A unit with a name rests where it is listed now, and nowhere once it is listed no more.
         """
-        owner, named = self._owner(where, uid), ledger.named(where)
+        spec = ledger.pools.get(where[0], {})
+        owner, terms, named = self._owner(spec, uid), terms_of(spec), ledger.named(where)
         count, units = 0, set[str]()
         for domain, found in self.found.items():
-            bars = [left for left in found if (left.sure or not sure) and left.bars(owner, now)]
+            bars = [each for each in found if each.bars(owner, now)]
+            if sure:
+                bars = [each for each in bars if each.sure and each.terms == terms]
             if domain == where:
-                count += sum(left.count - (len(left.units) if named else 0) for left in bars)
+                count += sum(each.count - (len(each.units) if named else 0) for each in bars)
             if domain[0] == where[0]:
-                units |= {unit for left in bars for unit in left.units}
+                units |= {unit for each in bars for unit in each.units}
         units &= ledger.listed(where) if named else set()
-        return count + len(units), units
+        return count + len(units - ledger.units(where)), units
 
-    def _owner(self, where: Domain, uid: str) -> str:
-        sticky = self.pools.get(where[0], {}).get("sticky")
-        return self.who(sticky["by"], uid) if sticky else ""
+    def _take_unasked(self, where: Domain) -> None:
+        """It asks for no room, and may use what rests; of units without names nobody can tell which."""
+        for left in self.found.get(where, []):
+            left.sure &= bool(left.units)
+
+    def _owner(self, spec: Spec, uid: str) -> str:
+        return self.who(spec["sticky"]["by"], uid) if "sticky" in spec else ""
 
     def _left(self, spec: Spec, uid: str, holding: Holding, now: float, sure: bool) -> Left:
         sticky = None if holding.claim else spec.get("sticky")
         kept, owner = (now + sticky["forSeconds"], self.who(sticky["by"], uid)) if sticky else (0.0, "")
         rest = now + spec.get("reuseAfterSeconds", 0)
-        return Left(holding.count, set(holding.units), owner, rest, kept, sure)
+        return Left(holding.count, set(holding.units), owner, rest, kept, sure, terms_of(spec))
 
-    def _take(self, where: Domain, uid: str, holdings: Collection[Holding], now: float) -> None:
-        owner = self._owner(where, uid)
+    def _take(self, where: Domain, uid: str, holdings: Collection[Holding], spec: Spec, now: float) -> None:
+        owner = self._owner(spec, uid)
         wanted = sum(each.count for each in holdings)
         units = {unit for each in holdings for unit in each.units}
         for left in list(self.found.get(where, [])):
@@ -94,3 +103,12 @@ class Lefts:
                 wanted -= 0 if taken.units else less
                 # Its reservation may be cancelled: then they are kept as before.
                 self.found[where].append(taken)
+
+
+def terms_of(spec: Spec) -> Spec:
+    """What a Pool says of units that are freed."""
+    return {field: spec[field] for field in ("sticky", "reuseAfterSeconds") if field in spec}
+
+
+def _count(holdings: Collection[Holding]) -> int:
+    return sum(each.count for each in holdings)

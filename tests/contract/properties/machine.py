@@ -14,18 +14,19 @@ from tests.contract.properties import pools
 from tests.contract.properties.api import bound_node
 from tests.contract.properties.calls import Order
 from tests.contract.properties.model import Wish
-from tests.contract.properties.pools import NAMESPACE, NODES, POOLS, Kind, NodeIs, Spec, kinds, suspended
+from tests.contract.properties.pools import NODES, RESOURCES, SPACES, Kind, NodeIs, Spec, kinds, suspended
 from tests.contract.properties.promises import ALL
 from tests.contract.properties.world import DELETE, World
 
 T = TypeVar("T")
 
-NAMES = ("p1", "p2", "p3", "p4", "p5")
+NAMES = tuple(SPACES)
 MOST_UNDER_WAY = 3
+HOUR, YEAR = 3600.0, 365 * 24 * 3600.0
 
 units = st.sampled_from([{"ip": 1, "seat": 1}, {"ip": 1}, {"seat": 1}, {"ip": 2, "seat": 1}])
-asks = st.builds(Wish, units, st.just(False), st.sampled_from([0, 0, 9])) | st.builds(
-    Wish, st.sampled_from([{"ip": 1, "seat": 1}, {"ip": 2}]), st.just(True), st.just(0)
+asks = st.builds(Wish, units, st.just(False), st.sampled_from([0, 0, 9]), st.just("default")) | st.builds(
+    Wish, st.sampled_from([{"ip": 1, "seat": 1}, {"ip": 2}]), st.just(True), st.just(0), st.just("default")
 )
 nodes = st.sampled_from(NODES)
 indexes = st.integers(0, 5)
@@ -37,6 +38,7 @@ states = st.none() | st.builds(
     ]),
     st.sampled_from(["a", "a", "b", "b", ""]),
     st.sampled_from([True, True, True, False]),
+    st.sampled_from([False, False, False, True]),
 )  # fmt: skip
 claims = st.sampled_from([{"pool": "ip"}, {"pool": "ip"}, {"pool": "ip", "units": ["a1"]}, None])
 points = st.sampled_from([
@@ -45,13 +47,19 @@ points = st.sampled_from([
 ])  # fmt: skip
 trouble = st.builds(
     Order, st.sampled_from(["kill", "lose", "out", "pause"]), points, st.sampled_from([1, 1, 2])
-)
+) | st.builds(Order, st.just("lag"), st.just("before changes"), st.just(1))
 orders = st.lists(trouble, max_size=2)
+looks = st.builds(
+    Order,
+    st.just("pause"),
+    st.sampled_from(["after GET", "before changes", "before commit"]),
+    st.integers(1, 5),
+)
 
 
 class Machine(RuleBasedStateMachine):
     """See World; `numbers` are the promises that are looked at, `kind` is that of both
-    pools if not any: with a plain one there is no PoolClaim, nor a third node at first."""
+    pools if not any: with a plain one there is no PoolClaim, nor a third node at first, and Pools stay."""
 
     def __init__(
         self,
@@ -63,28 +71,42 @@ class Machine(RuleBasedStateMachine):
     ) -> None:
         super().__init__()
         self.kind = kind
-        self.plain = kind is not None and kind.number == 0
+        self.plain = kind == Kind(0, {})
         self.world = World(store, lose, client, numbers)
 
-    @initialize(kinds=st.tuples(kinds, kinds), claim=claims, asked=st.tuples(asks, asks, asks, asks))
-    def all_is_well(self, kinds: tuple[Kind, Kind], claim: Spec | None, asked: tuple[Wish, ...]) -> None:
-        self.kinds = dict(zip(POOLS, kinds if self.kind is None else (self.kind, self.kind), strict=True))
-        for pool in POOLS:
-            self.world.set_pool(pool, self.kinds[pool].spec(pool, 0))
+    @initialize(
+        kinds=st.tuples(kinds, kinds),
+        claim=claims,
+        asked=st.tuples(asks, asks, asks, asks),
+        file=st.sampled_from([False, False, False, True]),
+    )
+    def all_is_well(
+        self, kinds: tuple[Kind, Kind], claim: Spec | None, asked: tuple[Wish, ...], file: bool
+    ) -> None:
+        if file and not self.plain:
+            self.world.keep_pools_in_a_file()
+        self.names = {resource: resource for resource in RESOURCES}
+        self.shapes: dict[str, bool] = {}  # whether units have names, by the Pool's name
+        self.kinds = dict(zip(RESOURCES, kinds if self.kind is None else (self.kind, self.kind), strict=True))
+        for resource in RESOURCES:
+            self.set_pool(resource, 0)
         self.set_claim(None if self.plain else claim)
         self.world.set_node("n1", NodeIs({"ip": 3, "seat": 2}, "a"))
         self.world.set_node("n2", NodeIs({"ip": 2, "seat": 1}, "b"))
         if not self.plain:
-            self.world.set_node("n3", NodeIs({"ip": 1, "seat": 1}, ""))
+            self.world.set_node("a", NodeIs({"ip": 1, "seat": 1}, ""))
         self.world.reconcile()
         for name, each in zip(NAMES, asked, strict=False):
             self.create_pod(name, each)
 
     def teardown(self) -> None:
+        self.world.api.refused.clear()
         if not self.world.promises.broken:
             self.world.rest(kill=False)
         if not self.world.promises.broken:
             self.world.nothing_is_left_to_mend()
+        if not self.world.promises.broken:
+            self.world.all_rest_is_over()
         self.world.stop(kill=True)
         self.every_promise_holds()
 
@@ -162,6 +184,14 @@ class Machine(RuleBasedStateMachine):
         if not call.ended:
             self.world.go_on(call)
 
+    @precondition(lambda self: self.waiting())
+    @rule(which=indexes)
+    def filter_is_offered_one_node_alone(self, which: int) -> None:
+        """As for a pod that is nominated to it."""
+        uid = one_of(self.waiting(), which)
+        alone = [self.world.filter(uid, nominated=node) for node in NODES]
+        self.world.promises.agree(self.world.filter(uid), alone)
+
     # Events come: late, doubled, in any order, forged, or not at all
 
     @precondition(lambda self: self.room() and self.world.names)
@@ -181,10 +211,56 @@ class Machine(RuleBasedStateMachine):
         self.tell(told)
 
     @precondition(lambda self: not self.plain)
-    @rule(pool=st.sampled_from(POOLS), which=indexes, suspended=suspended, told=st.booleans())
-    def a_pool_changes(self, pool: str, which: int, suspended: bool | None, told: bool) -> None:
-        self.world.set_pool(pool, self.kinds[pool].spec(pool, which, suspended))
+    @rule(resource=st.sampled_from(RESOURCES), which=indexes, suspended=suspended, told=st.booleans())
+    def a_pool_changes(self, resource: str, which: int, suspended: bool | None, told: bool) -> None:
+        self.set_pool(resource, which, suspended)
         self.tell(told)
+
+    @precondition(lambda self: not self.plain)
+    @rule(
+        resource=st.sampled_from(RESOURCES),
+        name=st.sampled_from(["", "-b"]),
+        kind=st.none() | kinds | kinds,
+        told=st.booleans(),
+    )
+    def a_pool_is_renamed_rewritten_or_removed(
+        self, resource: str, name: str, kind: Kind | None, told: bool
+    ) -> None:
+        """A Pool whose units come to have names, or lose them, comes under another name as well: else what
+        pods hold of it follows a tick later."""
+        kind = kind if self.kind is None or kind is None else self.kind
+        if kind is None and self.world.may_go(resource):
+            self.world.set_pool(self.names[resource], None)
+            return
+        self.kinds[resource] = kind or self.kinds[resource]
+        has_names = self.kinds[resource].named
+        names = [f"{resource}{end}" for end in (name, "", "-b", "-c")]
+        self.names[resource] = next(each for each in names if self.shapes.get(each, has_names) == has_names)
+        self.set_pool(resource, 0)
+        self.tell(told)
+
+    @precondition(lambda self: not self.plain and self.room())
+    @rule(
+        resource=st.sampled_from(RESOURCES),
+        which=indexes,
+        suspended=suspended,
+        ticks=st.booleans(),
+        look=looks,
+        bind=st.booleans(),
+    )
+    def a_look_at_pools_is_overtaken(
+        self, resource: str, which: int, suspended: bool | None, ticks: bool, look: Order, bind: bool
+    ) -> None:
+        """By another, of a Pool that has changed since."""
+        self.set_pool(resource, which + 1)
+        event = None if ticks else self.world.newest
+        call = self.world.reconcile([look]) if event is None else self.world.deliver(event, [look])
+        self.set_pool(resource, which, suspended)
+        self.tell(told=True)
+        if not call.ended:
+            self.world.go_on(call)
+        if bind and self.waiting():
+            self.world.bind(*self.to_be_bound(which, Wish({"ip": 1})))
 
     @precondition(lambda self: not self.plain)
     @rule(claim=claims, told=st.booleans())
@@ -200,6 +276,22 @@ class Machine(RuleBasedStateMachine):
             self.world.lose()
         elif what:
             self.world.rest(kill=what == "killed")
+
+    @precondition(lambda self: not self.plain)
+    @rule(ahead=st.sampled_from([HOUR, YEAR, -HOUR]))
+    def the_next_call_has_a_wrong_clock(self, ahead: float) -> None:
+        self.world.ahead = ahead
+
+    @precondition(lambda self: not self.plain and self.waiting())
+    @rule(which=indexes, lost=st.booleans())
+    def nobody_can_write_to_a_pod(self, which: int, lost: bool) -> None:
+        """Or, if there is one, everybody can again; or the ledger is lost meanwhile."""
+        if self.world.api.refused:
+            self.world.api.refused.clear()
+        else:
+            self.world.api.refused.add(one_of(self.waiting(), which))
+        if lost:
+            self.world.lose()
 
     @precondition(lambda self: self.room())
     @rule(orders=orders)
@@ -217,16 +309,23 @@ class Machine(RuleBasedStateMachine):
         """A pod's deletion, with the UID of one and the name of another."""
         uids = list(self.world.names)
         name = self.world.names[one_of(uids, named)]
-        metadata = {"name": name, "namespace": NAMESPACE, "uid": one_of(uids, whose)}
+        metadata = {"name": name, "namespace": SPACES[name], "uid": one_of(uids, whose)}
         return Event(DELETE, {"kind": "Pod", "metadata": metadata})
 
     def create_pod(self, name: str, wish: Wish) -> None:
         self.world.create_pod(name, wish._replace(claim=wish.claim and not self.plain))
 
     def tell(self, told: bool) -> None:
-        """The newest event."""
+        """The newest event; of a file's Pools reconcile tells."""
         if told and self.room():
-            self.world.deliver(self.world.events[-1])
+            if self.world.newest is None:
+                self.world.reconcile()
+            else:
+                self.world.deliver(self.world.newest)
+
+    def set_pool(self, resource: str, which: int, suspended: bool | None = False) -> None:
+        self.shapes[self.names[resource]] = self.kinds[resource].named
+        self.world.set_pool(self.names[resource], self.kinds[resource].spec(resource, which, suspended))
 
     def set_claim(self, claim: Spec | None) -> None:
         """For units by their names only where the pool lists some."""

@@ -6,20 +6,29 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
+import msgspec
 from hypothesis import strategies as st
 
 from berth import ledger, room, sizes
+from berth.policy.pools import API_VERSION, GROUP, Pool, parse
 
 Spec = Mapping[str, Any]
 Domain = tuple[str, str]
 """A pool and one of its domains, or what bounds it."""
 
-NAMESPACE, NODES, POOLS, ZONES = "default", ("n1", "n2", "n3"), ("ip", "seat"), ("a", "b")
-EVERYWHERE, NOWHERE, ORDINARY = "*", "?", "<"
-LIMITED = f"@{NAMESPACE}"
+NODES = ("n1", "n2", "a")
+"""The last one is called like a zone."""
+
+RESOURCES, ZONES = ("ip", "seat"), ("a", "b")
+SPACES = {"p1": "default", "p2": "default", "p3": "default", "p4": "default", "p5": "other"}
+"""The namespace of each pod, by its name."""
+NAMESPACE = "default"
+EVERYWHERE, NOWHERE, ORDINARY, LIMIT = "*", "?", "<", "@"
 CLAIM = "erc"
-"""The one PoolClaim, of pool `ip`."""
+"""The one PoolClaim, in namespace `default`."""
+
 CLAIMED: Domain = ("ip", f"!{NAMESPACE}/{CLAIM}")
+"""What bounds the PoolClaim to one holder. It names a Pool, and not what pods ask for."""
 
 _ZONE: Spec = {"scope": "Topology", "topologyKey": "zone"}
 _CLUSTER: Spec = {"scope": "Cluster"}
@@ -45,7 +54,11 @@ KINDS: list[list[Spec]] = [
         {**_ZONE, "capacity": {"domains": {"a": 5}, "perDomain": 2}},
     ],
     [_counted(5), _counted(2), _counted(5, external=2), _counted(4, external=1)],
-    [_units(n1="a1 a2 a3", n2="b1 b2", n3="c1"), _units(n1="a1 a2", n2="b1 b2 a3"), _units(n1="a2", n2="b1")],
+    [
+        _units(n1="a1 a2 a3", n2="b1 b2", a="c1"),
+        _units(n1="a1 a2", n2="b1 b2 a3"),
+        _units(n1="a2 d1", n2="b1"),
+    ],
     [
         {**_ZONE, **_units(a="10.0.0.1 10.0.0.2 10.0.0.3", b="10.0.0.4 10.0.0.5")},
         {**_ZONE, **_units(a="10.0.0.1 10.0.0.2", b="10.0.0.3 10.0.0.4 10.0.0.5")},
@@ -53,8 +66,9 @@ KINDS: list[list[Spec]] = [
     ],
     [_seats("s1 s2 s3 s4 s5"), _seats("s2 s5"), _seats("s1 s2 s6 s7", external=1)],
 ]
-"""Each a list of what a Pool may be, one after the other; its scope, and whether units have names, stay."""
+"""Each a list of what a Pool may be, one after the other: its scope, and whether units have names, stay."""
 
+LONG = 3600
 _FIELDS: list[Spec] = [
     {},
     {},
@@ -63,6 +77,7 @@ _FIELDS: list[Spec] = [
     {"sticky": {"by": "Pod", "forSeconds": 4}},
     {"sticky": {"by": "Owner", "forSeconds": 4}, "reuseAfterSeconds": 1},
     {"reuseAfterSeconds": 4},
+    {"reuseAfterSeconds": LONG},
     {"releaseOn": "Deleted"},
     {"onLostNode": "Hold"},
 ]
@@ -71,20 +86,24 @@ _FIRST = {"Node": "n1", "Topology": "a", "Cluster": EVERYWHERE}
 
 
 class Kind(NamedTuple):
-    """What a Pool is for a whole example: the index of its kind, and the fields that stay."""
+    """What a Pool is until it is rewritten: the index of its kind, and the fields that stay."""
 
     number: int
     fields: Spec
 
-    def spec(self, pool: str, which: int, suspended: bool | None = False) -> Spec:
+    @property
+    def named(self) -> bool:
+        return named(KINDS[self.number][0])
+
+    def spec(self, resource: str, which: int, suspended: bool | None = False) -> Spec:
         """`suspended` None: in one domain."""
         variants = KINDS[self.number]
         found: Spec = {**variants[which % len(variants)], **self.fields}
         domains = [_FIRST[found.get("scope", "Node")]] if suspended is None else suspended
         found = {**found, "suspended": domains} if domains else found
         if "nodeAnnotation" in found.get("capacity", {}):
-            return {**found, "capacity": {"nodeAnnotation": f"example.com/{pool}"}}
-        return found
+            found = {**found, "capacity": {"nodeAnnotation": f"example.com/{resource}"}}
+        return {**found, "resource": f"{GROUP}/{resource}"}
 
 
 kinds = st.builds(Kind, st.integers(0, len(KINDS) - 1), st.sampled_from(_FIELDS))
@@ -92,11 +111,12 @@ suspended = st.sampled_from(_SUSPENDED)
 
 
 class NodeIs(NamedTuple):
-    """A node: units by its annotations, its zone (empty: no label), whether it is ready."""
+    """A node: units by its annotations, its zone (empty: no label), whether it is ready and not cordoned."""
 
     units: Mapping[str, int]
     zone: str
     ready: bool = True
+    cordoned: bool = False
 
 
 def named(spec: Spec) -> bool:
@@ -105,6 +125,39 @@ def named(spec: Spec) -> bool:
 
 def holds_lost(spec: Spec) -> bool:
     return bool(spec.get("onLostNode", "Hold" if named(spec) else "Release") == "Hold")
+
+
+def resource_of(name: str) -> str:
+    """What a Pool of this name counts, whatever else it says: names are `ip`, `ip-b` and so on."""
+    return name.partition("-")[0]
+
+
+def limit(spec: Spec) -> int | None:
+    found: int | None = spec.get("limits", {}).get("*")
+    return found
+
+
+def frame(spec: Spec) -> Spec:
+    """All that says what a claim on the Pool looks like, and what becomes of it; not how much there is."""
+    amounts = {"capacity", "suspended", "external", "units"}
+    return {**{field: value for field, value in spec.items() if field not in amounts}, "named": named(spec)}
+
+
+def as_pool(name: str, spec: Spec) -> Pool:
+    """The Pool as berth reads it."""
+    return parse([document(name, spec)], "the world")[name]
+
+
+def document(name: str, spec: Spec) -> dict[str, Any]:
+    return {"apiVersion": API_VERSION, "kind": "Pool", "metadata": {"name": name}, "spec": dict(spec)}
+
+
+def spec_of(pool: Pool) -> Spec:
+    """The other way round; what is the same without a field is not in it."""
+    found: dict[str, Any] = {**msgspec.to_builtins(pool.spec), "resource": pool.resource}
+    if found["capacity"] is not None:
+        found["capacity"] = {field: value for field, value in found["capacity"].items() if value is not None}
+    return {field: value for field, value in found.items() if value}
 
 
 def place(spec: Spec, name: str, node: NodeIs | None) -> str:
@@ -128,7 +181,7 @@ def capacities(pools: Mapping[str, Spec], nodes: Mapping[str, NodeIs]) -> dict[D
             node = places.get(domain)
             units = numbers.get("domains", {}).get(domain, numbers.get("perDomain", 0))
             if "nodeAnnotation" in numbers and node is not None:
-                units = node.units[pool]
+                units = node.units[resource_of(pool)]
             found[pool, domain] = len(lists.get(domain, ())) if lists else units
             if "reserved" in spec:
                 found[pool, domain + ORDINARY] = max(0, found[pool, domain] - spec["reserved"]["units"])

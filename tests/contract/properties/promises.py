@@ -2,7 +2,7 @@
 of every call, and at rest (nothing under way, one reconcile later). A test may ask for some by number."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,19 +17,32 @@ from tests.contract.properties.calls import Call
 from tests.contract.properties.kept import Kept
 from tests.contract.properties.lefts import Lefts
 from tests.contract.properties.model import Model
-from tests.contract.properties.pools import CLAIMED, NODES, NOWHERE, Domain, NodeIs
-from tests.contract.properties.rest import Rest, held_for_the_node, pools_of, summed
+from tests.contract.properties.newer import Newer
+from tests.contract.properties.pools import (
+    CLAIMED,
+    EVERYWHERE,
+    LIMIT,
+    NODES,
+    NOWHERE,
+    ORDINARY,
+    Domain,
+    NodeIs,
+    resource_of,
+)
+from tests.contract.properties.rest import Rest, held_for_the_node, resources_of, summed
 from tests.contract.properties.seen import Seen, kinds
 from tests.support.ledgers import Time
 
 ALL = range(1, 10)
 REBUILDING = "berth's ledger is being rebuilt"
 _REASON = re.compile(
-    r"(ip|seat): (none on this node|the node has no label zone|suspended, no new pods"
+    r"(ip|seat)(-b|-c)?: (none on this node|the node has no label zone|suspended, no new pods"
     r"|\d+ of \d+ free, \d+ asked|\d+ of \d+ free that are not reserved for a higher priority, \d+ asked"
-    r"|\d+ of the \d+ that namespace default may hold are free, \d+ asked"
+    r"|\d+ of the \d+ that namespace (default|other) may hold are free, \d+ asked"
+    r"|held back since berth's ledger was lost: .*"
     r"|what the last pod of this name had is not free yet"
     r"|another pod holds PoolClaim erc|the units of PoolClaim erc are not here, or not free)"
+    r"|berth\.dev/(ip|seat): no Pool has this resource|there are: ([a-z., /]+)"
     rf"|there is no PoolClaim erc in the pod's namespace|{fit.KEPT}"
 )
 
@@ -43,7 +56,8 @@ class Promises:
         self.broken = ""
         self.around: set[str] = set()  # bound by others than berth
         self.went_to: dict[str, str] = {}  # the node that each pod was bound to
-        self.told: dict[str, dict[str, set[str]]] = {}  # which units it was told that it has, by pool
+        self.told: dict[str, dict[str, set[str]]] = {}  # which units it was told that it has, by resource
+        self._newer = Newer(api, model, self.keep)
 
     def keep(self, number: int, kept: bool, said: str) -> None:
         if not kept and number in self._numbers and not self.broken:
@@ -54,26 +68,38 @@ class Promises:
         name = self._lefts.who("Pod", uid)
         return Seen(ledger, self._model, self._lefts, self._time(), uid, name, sure, filters)
 
+    def changed(self) -> None:
+        """Pools or nodes are others now."""
+        self._newer.changed()
+
+    def begun(self, call: Call) -> None:
+        self._newer.begun(call)
+
     def at_rest(self, ledger: Kept) -> None:
-        Rest(self._api, self._model, self.told, lambda kept, said: self.keep(3, kept, said)).look(ledger)
+        def keep(kept: bool, said: str) -> None:
+            self.keep(3, kept, said)
+
+        Rest(self._api, self._model, self.told, self._api.refused, keep).look(ledger, self._time())
+        self._model.rested(self._api.nodes())
 
     # After a commit
 
     def committed(self, call: Call, before: Kept, after: Kept) -> None:
-        pods = self._api.pods()
-        holders = self._model.holders(pods)
-        self._nothing_given_beyond_capacity(before, after)
+        pods, now = self._api.pods(), self._time() + call.ahead
+        holders = self._model.holders(pods, sure=True)
+        self._nothing_given_beyond_capacity(before, after, now)
         self._no_unit_has_two_holders(after)
+        self._newer.committed(call, before, after)
         for uid, claims in after.claims.items():
             if uid in pods and pods[uid]["status"]["phase"] != "Succeeded":
                 self.keep(2, self._whole(uid, claims), f"{uid} has half a claim: {claims}")
         for uid, claims in before.claims.items():
-            stays = self._model.holds(uid, pods[uid]) if uid in pods else frozenset()
+            stays = self._model.holds(uid, pods[uid], sure=True) if uid in pods else frozenset()
             if uid not in holders and not call.paused:
-                stays = held_for_the_node(claims[0], self._model, self._api.nodes())
+                stays = held_for_the_node(claims[0], self._model, self._api.nodes(), sure=True)
             had, has = (
-                pools_of(claims, holders.get(uid)),
-                pools_of(after.claims.get(uid, ()), holders.get(uid)),
+                resources_of(claims, holders.get(uid)),
+                resources_of(after.claims.get(uid, ()), holders.get(uid)),
             )
             self.keep(4, had & stays <= has, f"{call.kind} freed of {uid} what it holds: {claims}")
         if not before.open:
@@ -81,12 +107,13 @@ class Promises:
         if after.open and not before.open:
             for uid in holders.keys() - self.around:
                 self.keep(8, uid in after.claims, f"opened without the claim of {uid}")
-        self._lefts.follow(before, after, holders, self._time())
+        sure = not (call.paused or call.lags or call.ahead)
+        self._lefts.follow(before, after, self._model.holders(pods), now, sure=sure)
         if before.open and after.open:
             fits = {uid for uid in self._waiting(after) if self._fits(uid, after)}
             call.owed |= {uid for uid in fits if not self._fits(uid, before)}
 
-    def _nothing_given_beyond_capacity(self, before: Kept, after: Kept) -> None:
+    def _nothing_given_beyond_capacity(self, before: Kept, after: Kept, now: float) -> None:
         for where, held in after.holdings.items():
             known = before.holdings.get(where, {})
             # What is bound was adopted: it runs, whatever the capacity.
@@ -94,13 +121,13 @@ class Promises:
             most, used = self._model.most.get(where, 0), after.used(where)
             self.keep(1, not given or used <= most, f"{used} of {most} units of {where} are claimed")
             for uid in given:
-                barred, units = self._lefts.barred(where, uid, self._time(), after, sure=True)
+                barred, units = self._lefts.barred(where, uid, now, after, sure=True)
                 self.keep(1, used + barred <= most, f"{uid} has units of {where} that rest or are kept")
                 early = units & {unit for each in held[uid] for unit in each.units}
                 self.keep(1, not early, f"{uid} has {early} of {where}, which rest or are kept")
 
     def _no_unit_has_two_holders(self, after: Kept) -> None:
-        for pool, spec in self._model.pools.items():
+        for pool, spec in after.pools.items():
             if not pools.named(spec):
                 continue
             units = [
@@ -116,15 +143,29 @@ class Promises:
     def _whole(self, uid: str, claims: list[Claim]) -> bool:
         """The same claim, or those for two nodes, in each document that it names, for all the pod asks."""
         different = set(claims)
-        found = [kinds((each.pool, each.place), each.count) for claim in different for each in claim.holdings]
-        asked = self._model.units(uid, lambda _: "").items()
-        wanted = [kinds(where, count) for where, count in asked] * len(different)
         keys = {holding.key for claim in different for holding in claim.holdings}
-        same = {
-            where for where in {*summed(found), *summed(wanted)} if where != CLAIMED or self._model.claimed
-        }
-        right = all(summed(found).get(where) == summed(wanted).get(where) for where in same)
-        return right and len(claims) == len(keys)
+        return len(claims) == len(keys) and all(self._is_whole(uid, claim) for claim in different)
+
+    def _is_whole(self, uid: str, claim: Claim) -> bool:
+        """What it has of Pools that are gone, beside what it is to have, does not count."""
+        found: dict[Domain, int] = {}
+        for each in claim.holdings:
+            kind = kinds((each.pool, each.place), each.count)
+            found[kind[0]] = found.get(kind[0], 0) + kind[1]
+        asked = self._model.units(uid, lambda _: "")
+        for name in self._model.pools:
+            if self._model.steady(resource_of(name)):
+                of_it = (
+                    {at: n for at, n in some.items() if at[0] == name and at != CLAIMED}
+                    for some in (found, asked)
+                )
+                if next(of_it) != next(of_it):
+                    return False
+        for resource, count in self._model.wishes[uid].units.items():
+            amounts = {n for (name, at), n in found.items() if resource_of(name) == resource and not at}
+            if self._model.always(resource, lambda _: True) and count not in amounts:
+                return False
+        return not self._model.claimed or found.get(CLAIMED) == asked.get(CLAIMED)
 
     # When a Binding of berth's lands, and when it wakes a pod
 
@@ -139,22 +180,40 @@ class Promises:
             self.keep(9, claim is not None or not call.lost_by_store, f"{said} after the store failed")
             self.keep(5, claim is not None, said)
         told = msgspec.json.decode(notes.get(ALLOCATED, "[]"))
-        found = summed((kinds((each["pool"], each["domain"]), each["count"])) for each in told)
+        found = summed(_sort(each["pool"], each["domain"], each["count"]) for each in told)
         wanted = self._model.wishes[uid].units
         self.keep(2, found == {(pool, ""): count for pool, count in wanted.items()}, f"{uid} is told {told}")
         self._names(uid, told)
 
     def _fits_in(self, uid: str, node: str) -> None:
-        """The pods that berth has bound have room where the pod is now; not in zones, which nodes change."""
+        """The pods that berth has bound have room where the pod is now; not in zones, which nodes change. By
+        what they ask for, whatever the name of the Pool that gave it."""
         held: dict[Domain, int] = {}
-        for other, at in self._model.holders(self._api.pods()).items():
-            if other not in self.around:
-                for where, count in self._model.units(other, partial(self._place, at)).items():
+        pods = self._api.pods()
+        for other, at in self._model.holders(pods).items():
+            counted = other not in self.around and at in self._api.nodes()
+            has = self._model.holds(other, pods[other]) if counted else ()
+            for where, count in self._units(other, at).items():
+                if resource_of(where[0]) in has:
                     held[where] = held.get(where, 0) + count
-        for where in self._model.units(uid, partial(self._place, node)):
-            counts = self._model.claimed if where == CLAIMED else not where[1].startswith(NOWHERE)
-            most = self._model.most.get(where, 0)
-            self.keep(1, not counts or held[where] <= most, f"{held[where]} of {most} of {where} are bound")
+        for where in self._units(uid, node):
+            resource, domain = where
+            counts = self._model.claimed if where == CLAIMED else not domain.startswith(NOWHERE)
+            if domain in (node, EVERYWHERE):
+                counts = self._model.steady(resource, "scope", "topologyKey")
+            elif where != CLAIMED:
+                counts &= self._model.steady(resource, "scope", "topologyKey", "limits", "reserved")
+            most = self._model.most.get(CLAIMED, 0) if where == CLAIMED else self._model.most_of(where)
+            self.keep(
+                1,
+                not counts or held.get(where, 0) <= most,
+                f"{held.get(where)} of {most} of {where} are bound",
+            )
+
+    def _units(self, uid: str, node: str) -> dict[Domain, int]:
+        """By resource, and the domain of this node."""
+        found = self._model.units(uid, partial(self._place, node))
+        return {(resource_of(pool), domain): count for (pool, domain), count in found.items()}
 
     def _place(self, node: str, pool: str) -> str:
         spec = self._model.pools[pool]
@@ -164,14 +223,14 @@ class Promises:
         """Which units the pod is told are no other running pod's."""
         mine: dict[str, set[str]] = {}
         for each in told:
-            mine.setdefault(str(each["pool"]), set()).update(each.get("units", ()))
-        for pool, count in self._model.wishes[uid].units.items():
-            if pools.named(self._model.pools[pool]):
-                self.keep(2, len(mine.get(pool, ())) == count, f"{uid} is told of {mine}")
+            mine.setdefault(resource_of(str(each["pool"])), set()).update(each.get("units", ()))
+        for resource, count in self._model.wishes[uid].units.items():
+            if self._model.always(resource, pools.named):
+                self.keep(2, len(mine.get(resource, ())) == count, f"{uid} is told of {mine}")
         for other, pod in self._api.pods().items():
-            for pool in self._model.holds(other, pod) if other != uid else ():
-                both = self.told.get(other, {}).get(pool, set()) & mine.get(pool, set())
-                self.keep(1, not both, f"{uid} and {other} are both told that they have {both} of {pool}")
+            for resource in self._model.holds(other, pod) if other != uid else ():
+                both = self.told.get(other, {}).get(resource, set()) & mine.get(resource, set())
+                self.keep(1, not both, f"{uid} and {other} are both told that they have {both} of {resource}")
         self.told[uid] = mine
 
     def woke(self, call: Call, uid: str) -> None:
@@ -210,12 +269,25 @@ class Promises:
             clear = node in NODES and all(map(_REASON.fullmatch, reason.split("; ")))
             self.keep(7, clear, f"filter refused {node}: {reason}")
         if not (call.disturbed or call.answer):
-            for node in NODES:
+            for node in call.offered:
                 wanted = self._refusals(call.uid, node, ledger, filters=True)
                 said = set(filter(None, reasons.get(node, "").split("; ")))
-                kept = said == {fit.KEPT} and len(reasons) < len(NODES)
+                kept = said == {fit.KEPT} and (len(reasons) < len(NODES) or len(call.offered) < len(NODES))
                 right = said <= wanted[0] | wanted[1] and bool(said) in map(bool, wanted)
+                right = right or ledger.nameless  # then nobody can tell which of them rest
                 self.keep(7, right or kept, f"filter said of {node} {said}, and the ledger {wanted}")
+
+    def agree(self, of_all: Call, alone: Sequence[Call]) -> None:
+        """What filter refuses among all nodes, because units are kept elsewhere or are short, it refuses to a
+        pod that is nominated there and offered it alone."""
+        if any(call.disturbed or call.answer for call in (of_all, *alone)):
+            return
+        for call in alone:
+            (node,) = call.offered
+            first, then = (found.result if isinstance(found.result, dict) else {} for found in (of_all, call))
+            self.keep(
+                7, node not in first or node in then, f"filter refused {node}: {first}, and alone {then}"
+            )
 
     def _refusals(self, uid: str, node: str, ledger: Kept, *, filters: bool) -> tuple[set[str], set[str]]:
         """Why the pod can't be had there; by all units that may be left, and by those that surely are."""
@@ -223,10 +295,10 @@ class Promises:
         return self._model.refusal(uid, node, every), self._model.refusal(uid, node, sure)
 
     def _undisturbed(self, call: Call, ledger: Kept) -> None:
-        left = {uid for uid in call.owed & self._waiting(ledger) if self._fits(uid, ledger)}
+        left = {uid for uid in call.owed & self._waiting(ledger) if self._could_run(uid, ledger)}
         self.keep(6, not left, f"{call.kind} made room for {left} and woke {call.woken}")
         if call.kind == "reconcile" and not call.answer:
-            fits = {uid for uid in self._waiting(ledger) if self._fits(uid, ledger)}
+            fits = self.fitting(ledger)
             self.keep(6, fits <= call.woken, f"{fits} fit, and reconcile woke {call.woken}")
         if call.expected is not None:
             number, wanted = call.expected
@@ -246,10 +318,12 @@ class Promises:
             return None
         if not ledger.open:
             return 8, {REBUILDING}
+        if uid in ledger.claims and (uid in self._api.refused or self._model.wishes[uid].claim):
+            return None
         if any(claim.node == node for claim in ledger.claims.get(uid, ())):
             return None if self._moved(uid, ledger) else (5, set())
         every, sure = self._refusals(uid, node, ledger, filters=False)
-        if bool(every) != bool(sure) or (self._model.wishes[uid].claim and ledger.nameless):
+        if bool(every) != bool(sure) or (ledger.nameless and (self._model.wishes[uid].claim or sure)):
             return None
         return (7, every | sure) if sure else (5, set())
 
@@ -257,7 +331,7 @@ class Promises:
         """Whether it is to hold other units now than when it was reserved."""
         seen, claim = self.seen(ledger, uid), ledger.claims[uid][0]
         found = summed(((each.pool, each.place), each.count) for each in claim.holdings)
-        return found != self._model.units(uid, lambda pool: seen.place(pool, claim.node))
+        return found != self._model.units(uid, lambda pool: seen.place(pool, claim.node), seen.pools)
 
     def _waiting(self, ledger: Kept) -> set[str]:
         """Those that no bind call has in its hands."""
@@ -268,3 +342,25 @@ class Promises:
     def _fits(self, uid: str, ledger: Kept) -> bool:
         seen = self.seen(ledger, uid, sure=False)
         return any(not self._model.refusal(uid, node, seen) for node in NODES)
+
+    def fitting(self, ledger: Kept, *, sure: bool = False) -> set[str]:
+        """Waiting pods that are to be woken; `sure`: or that may be, for what was left may be free."""
+        return {uid for uid in self._waiting(ledger) if self._could_run(uid, ledger, sure=sure)}
+
+    def _could_run(self, uid: str, ledger: Kept, *, sure: bool = False) -> bool:
+        """Whether it is to be woken: it fits on a node that takes pods, and somebody can write to it."""
+        seen, nodes = self.seen(ledger, uid, sure=sure), self._api.nodes()
+        usable = [node for node, it in nodes.items() if not it.cordoned]
+        return uid not in self._api.refused and any(
+            not self._model.refusal(uid, node, seen) for node in usable
+        )
+
+
+def _sort(pool: str, domain: str, count: int) -> tuple[Domain, int]:
+    """By what is asked for, and what kind of share it is, whatever the Pool's name and the place."""
+    if (pool, domain) == CLAIMED:
+        return CLAIMED, count
+    resource = resource_of(pool)
+    if domain.startswith(LIMIT):
+        return (resource, domain), count
+    return (resource, ORDINARY if domain.endswith(ORDINARY) else ""), count

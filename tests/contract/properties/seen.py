@@ -1,11 +1,13 @@
 """The ledger as one pod sees it at one time, for the model to say what it may have."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from tests.contract.properties import pools
 from tests.contract.properties.kept import Kept
 from tests.contract.properties.lefts import Lefts
 from tests.contract.properties.model import Model
-from tests.contract.properties.pools import CLAIMED, LIMITED, ORDINARY, Domain
+from tests.contract.properties.pools import CLAIMED, LIMIT, ORDINARY, Domain, Spec
 
 
 @dataclass
@@ -19,23 +21,31 @@ class Seen:
     sure: bool = True
     filters: bool = True
 
+    @property
+    def held_back(self) -> Collection[str]:
+        return self.ledger.held_back
+
+    @property
+    def pools(self) -> Mapping[str, Spec]:
+        return self.ledger.pools
+
     def share(self, where: Domain) -> tuple[int, int] | None:
         barred, _ = self.lefts.barred(where, self.uid, self.now, self.ledger, sure=self.sure)
         found = self.ledger.share(where, self.uid, barred, filters=self.filters)
-        if found is None and where[1] == LIMITED:
-            limit = self.model.pools[where[0]]["limits"]["*"]
-            return limit, limit
+        if found is None and where[1].startswith(LIMIT):
+            most = pools.limit(self.pools[where[0]]) or 0
+            return most, most
         return found
 
     def place(self, pool: str, node: str) -> str:
-        return self.ledger.place(pool, self.model.pools[pool].get("scope", "Node"), node)
+        return self.ledger.place(pool, self.pools[pool].get("scope", "Node"), node)
 
     def suspends(self, where: Domain) -> bool:
         return where[1][0] not in "@!" and where[1][-1] != ORDINARY and self.ledger.suspends(where)
 
     def leaving(self, pool: str) -> bool:
         """Whether the pod waits for what one of its name is about to leave; bind asks no more."""
-        by = self.model.pools[pool].get("sticky", {}).get("by")
+        by = self.pools[pool].get("sticky", {}).get("by")
         others = [claims[0] for uid, claims in self.ledger.claims.items() if uid != self.uid]
         standing = [claim for claim in others if claim.name == self.name and claim.state != "lost"]
         held = {each.pool for claim in standing for each in claim.holdings}

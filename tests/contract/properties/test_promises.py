@@ -22,7 +22,7 @@ from tests.support.places import Place
 
 RANDOM = int(os.environ.get("BERTH_EXAMPLES", "0"))
 # What is looked at is the ledger and the verbs; a store's own trouble is in the store's own tests.
-EXAMPLES = {"sqlite": 60, "redis": 40, "redis-cluster": 15, "dynamodb": 8, "configmap": 4}
+EXAMPLES = {"sqlite": 40, "redis": 25, "redis-cluster": 10, "dynamodb": 5, "configmap": 3}
 TO_FIND_A_BUG = 25  # examples from each of so many seeds: those from one seed are much alike
 SEEDS = 60  # not found with so many is no bad luck
 STEPS = 30

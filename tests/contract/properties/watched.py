@@ -14,6 +14,8 @@ class Watcher(Protocol):
 
     def committed(self, writes: Mapping[str, bytes | None]) -> None: ...
 
+    def lags(self) -> bool: ...
+
 
 class Watched:
     """See berth.stores.base.Store."""
@@ -34,7 +36,12 @@ class Watched:
         return self._world.at_store("commit", commit)
 
     def changes(self, since: Cursor | None) -> Changes:
-        return self._world.at_store("changes", lambda: self._store.changes(since))
+        def changes() -> Changes:
+            if since is not None and self._world.lags():
+                return Changes({}, since, False)
+            return self._store.changes(since)
+
+        return self._world.at_store("changes", changes)
 
     def batches(self, keys: Collection[str]) -> Any:
         return self._store.batches(keys)

@@ -2,8 +2,12 @@
 What a rule of the machine does is done here; what must then be so is in promises.py."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from errno import EIO
 from itertools import count
+from pathlib import PosixPath
 from typing import Any, NamedTuple, TypeVar
+
+import msgspec
 
 from berth.apiserver import Client
 from berth.cluster import Cluster
@@ -11,6 +15,7 @@ from berth.errors import StoreUnavailableError
 from berth.events import Event
 from berth.ledger import Ledger
 from berth.objects import Pod
+from berth.policy.pools import GROUP
 from berth.settings import Settings
 from berth.steps.claims import BIND_SECONDS
 from berth.stores.base import Store
@@ -25,7 +30,7 @@ from tests.contract.properties.calls import KILL, Call, Order
 from tests.contract.properties.kept import Kept
 from tests.contract.properties.lefts import Lefts
 from tests.contract.properties.model import Model, Wish
-from tests.contract.properties.pools import CLAIMED, NAMESPACE, NODES, NodeIs, Spec
+from tests.contract.properties.pools import NODES, SPACES, NodeIs, Spec
 from tests.contract.properties.promises import Promises
 from tests.contract.properties.watched import Watched
 from tests.support.ledgers import Time
@@ -36,12 +41,34 @@ DELETE, UPDATE = (f"dev.knative.apiserver.resource.{what}" for what in ("delete"
 SCHEDULERS = ("berth",)
 
 
+class Clock:
+    """What a process takes for the time: the right one, but while it is some seconds `ahead`."""
+
+    def __init__(self, time: Time) -> None:
+        self._time, self.ahead = time, 0.0
+
+    def __call__(self) -> float:
+        return self._time() + self.ahead
+
+
 class Process(NamedTuple):
     """One process of a verb: what it knows is lost when it is killed."""
 
     ledger: Ledger
     cluster: Cluster
+    clock: Clock
     keeper: bool  # reconcile's, which works on a closed ledger too
+
+
+class PoolsFile(PosixPath):
+    """BERTH_POOLS' file, of which a reader may be stopped like one of the cluster's."""
+
+    world: "World"
+
+    def read_text(self, *_: Any, **__: Any) -> str:
+        there = self.world.model.pools.items()
+        texts = [msgspec.json.encode(pools.document(name, spec)).decode() for name, spec in there]
+        return self.world.read("\n---\n".join(texts))
 
 
 Work = Callable[[Process], object]
@@ -55,11 +82,14 @@ class World:
     ) -> None:
         self.time, self.model, self.kept = Time(), Model(), Kept()
         self.api = Api(self.time, self._carried)
-        self.lefts = Lefts(self._owner, self.model.pools)
+        self.lefts = Lefts(self._owner)
         self.promises = Promises(self.api, self.model, self.lefts, self.time, numbers)
         self.names: dict[str, str] = {}  # of all pods that ever were, by UID
         self.events: list[Event] = []  # all that were ever sent
         self.under_way: dict[Call, Process] = {}
+        self.newest: Event | None = None  # what tells of the last change, if anything does
+        self.ahead = 0.0  # how far the clock of the next call is from the right time
+        self.settings = Settings()
         self._store, self._watched, self._lose = store, Watched(store, self), lose
         self._client = client
         self._call: Call | None = None
@@ -74,9 +104,17 @@ class World:
         self.kept = Kept()
         self.lefts.found.clear()
 
+    def keep_pools_in_a_file(self) -> None:
+        file = PoolsFile("pools.yaml")
+        file.world = self
+        self.settings = Settings(pools=file)
+
     def create_pod(self, name: str, wish: Wish) -> None:
+        """The PoolClaim is for pods of its own namespace."""
+        wish = wish._replace(space=SPACES[name], claim=wish.claim and SPACES[name] == pools.NAMESPACE)
         uid = self.api.create_pod(name, wish.units, wish.claim, wish.priority)
         self.model.wishes[uid], self.names[uid] = wish, name
+        self.model.grow(self.api.nodes())
 
     def end_pod(self, uid: str, how: str) -> None:
         """It finishes, or is deleted; the event of it is sent."""
@@ -85,7 +123,8 @@ class World:
         pod = self.api.pods()[uid]
         if how != "finish":
             self.api.delete_pod(self.names[uid], at_once=how == "delete")
-        self.events.append(Event(UPDATE if how == "finish" else DELETE, {**pod, "kind": "Pod"}))
+        self.newest = Event(UPDATE if how == "finish" else DELETE, {**pod, "kind": "Pod"})
+        self.events.append(self.newest)
 
     def interfere(self, uid: str, node: str | None) -> None:
         """Somebody binds a waiting pod, or only writes to it."""
@@ -104,8 +143,22 @@ class World:
             self.api.remove_node(name)
         self._changed("Node", name)
 
-    def set_pool(self, name: str, spec: Spec) -> None:
-        self.model.pools[name] = spec
+    def may_go(self, resource: str) -> bool:
+        """A file without any Pool is taken for one that is being written."""
+        others = [name for name in self.model.pools if pools.resource_of(name) != resource]
+        return self.settings.pools is None or bool(others)
+
+    def set_pool(self, name: str, spec: Spec | None) -> None:
+        """In the place of the one that counts the same; None: there is none any more."""
+        if spec is not None:
+            spec = {"resource": f"{GROUP}/{pools.resource_of(name)}", **spec}
+        for other in [
+            other for other in self.model.pools if pools.resource_of(other) == pools.resource_of(name)
+        ]:
+            self.api.set_pool(other, None)
+            if other != name:
+                self._happened("Pool", other, DELETE)
+        self.model.set_pool(name, spec)
         self.api.set_pool(name, spec)
         self._changed("Pool", name)
 
@@ -115,19 +168,19 @@ class World:
         self._changed("PoolClaim", pools.CLAIM)
 
     def _changed(self, kind: str, name: str) -> None:
-        most = {**pools.capacities(self.model.pools, self.api.nodes()), CLAIMED: 1}
-        most |= {
-            (pool, pools.LIMITED): spec["limits"]["*"]
-            for pool, spec in self.model.pools.items()
-            if "limits" in spec
-        }
-        for where, units in most.items():
-            self.model.most[where] = max(units, self.model.most.get(where, 0))
-        self.events.append(Event(UPDATE, {"kind": kind, "metadata": {"name": name}}))
+        self.model.grow(self.api.nodes())
+        self.promises.changed()
+        self._happened(kind, name)
+
+    def _happened(self, kind: str, name: str, how: str = UPDATE) -> None:
+        """Of Pools in a file nobody is told."""
+        event = Event(how, {"kind": kind, "metadata": {"name": name}})
+        self.newest = event if kind != "Pool" or self.settings.pools is None else None
+        self.events += [event] if self.newest else []
 
     def _owner(self, by: str, uid: str) -> str:
         name = self.names.get(uid, "")
-        return name if by == "Pod" else OWNERS.get(name, "")
+        return name if by == "Pod" else f"{SPACES.get(name)}/{OWNERS.get(name)}"
 
     def fits(self, uid: str, node: str) -> bool:
         """By what the ledger has."""
@@ -141,30 +194,35 @@ class World:
                 process.ledger,
                 process.cluster,
                 SCHEDULERS,
-                clock=self.time,
+                clock=process.clock,
                 monotonic=self.time,
                 new_attempt=lambda: next(self._ids),
             )
-            verb.run(BindingCall(self.names[uid], NAMESPACE, uid, node))
+            verb.run(BindingCall(self.names[uid], SPACES[self.names[uid]], uid, node))
 
         expected = self.promises.expected(uid, node, self.kept)
         return self._start("bind", work, orders, uid, node, expected)
 
-    def filter(self, uid: str, orders: Sequence[Order] = ()) -> Call:
-        pod = Event(UPDATE, self.api.pods()[uid]).about(Pod)
-        offered = Candidates(pod, list(NODES), True, None)
-        return self._start(
-            "filter", lambda process: filtering.run(process.ledger, offered, self.time), orders, uid
-        )
+    def filter(self, uid: str, orders: Sequence[Order] = (), nominated: str = "") -> Call:
+        """Of all nodes, or of the one alone that the pod is nominated to."""
+        found = self.api.pods()[uid]
+        offered = [nominated] if nominated else NODES
+        status = {**found["status"], "nominatedNodeName": nominated or None}
+        asked = Candidates(Event(UPDATE, {**found, "status": status}).about(Pod), list(offered), True, None)
+
+        def work(process: Process) -> object:
+            return filtering.run(process.ledger, asked, process.clock)
+
+        return self._start("filter", work, orders, uid, offered=offered)
 
     def deliver(self, event: Event, orders: Sequence[Order] = ()) -> Call:
         """To the verb that such events go to."""
 
         def released(process: Process) -> object:
-            return release.run(process.ledger, process.cluster, SCHEDULERS, event, self.time)
+            return release.run(process.ledger, process.cluster, SCHEDULERS, event, process.clock)
 
         def counted(process: Process) -> object:
-            return inventory.run(process.ledger, process.cluster, Settings(), event, self.time)
+            return inventory.run(process.ledger, process.cluster, self.settings, event, process.clock)
 
         verb, work = ("release", released) if event.kind() == "Pod" else ("inventory", counted)
         return self._start(verb, work, orders)
@@ -172,7 +230,12 @@ class World:
     def reconcile(self, orders: Sequence[Order] = ()) -> Call:
         def work(process: Process) -> object:
             verb = Reconcile(
-                process.ledger, process.cluster, Settings(), clock=self.time, new_id=lambda: next(self._ids)
+                process.ledger,
+                process.cluster,
+                self.settings,
+                clock=process.clock,
+                monotonic=self.time,
+                new_id=lambda: next(self._ids),
             )
             return verb.run()
 
@@ -185,14 +248,17 @@ class World:
         self._call = None
         if call.ended:
             process = self.under_way.pop(call)
-            if call.answer is not None:
+            if call.answer is not None and not call.ahead:
                 self._idle.append(process)
             self.promises.ended(call, self.kept)
 
-    def _start(self, kind: str, work: Work, orders: Sequence[Order], *about: Any) -> Call:
+    def _start(self, kind: str, work: Work, orders: Sequence[Order], *about: Any, **more: Any) -> Call:
         process = self._process(keeper=kind == "reconcile")
-        call = Call(kind, lambda: work(process), *about)
+        process.clock.ahead, self.ahead = self.ahead, 0.0
+        call = Call(kind, lambda: work(process), *about, **more)
+        call.ahead = process.clock.ahead
         self.under_way[call] = process
+        self.promises.begun(call)
         self.go_on(call, orders)
         return call
 
@@ -202,24 +268,30 @@ class World:
         if idle is not None:
             self._idle.remove(idle)
             return idle
-        cluster = self.api.cluster(self._client)
+        return self._fresh(keeper=keeper)
+
+    def _fresh(self, *, keeper: bool) -> Process:
+        cluster, clock = self.api.cluster(self._client), Clock(self.time)
         ledger = Ledger(
             self._watched,
-            clock=self.time,
+            clock=clock,
             monotonic=self.time,
             sleep=self.time.sleep,
             while_closed=keeper,
             cluster=cluster.identity,
         )
-        return Process(ledger, cluster, keeper)
+        return Process(ledger, cluster, clock, keeper)
 
     # Rest
 
     def rest(self, *, kill: bool) -> None:
         """No call is under way and bind's deadline is over; then one reconcile that nothing disturbs."""
         self.stop(kill=kill)
+        self.ahead = 0.0
         self.time.now += BIND_SECONDS + 1
         done = self.reconcile()
+        if self.kept.nameless:  # what a pod says that it uses may be listed, and free, only now
+            self.reconcile()
         self.promises.keep(3, done.answer == "", f"nothing disturbs reconcile, and it says {done.answer}")
         self.promises.at_rest(self.kept)
 
@@ -229,7 +301,12 @@ class World:
 
     def nothing_is_left_to_mend(self) -> None:
         """After a rest: reconcile agrees, the store has what it took, and every process sees that."""
-        report = self.reconcile().result
+        if self.kept.nameless:
+            self.reconcile()
+        call = self.reconcile()
+        report = call.result
+        useless = call.woken - self.promises.fitting(self.kept, sure=True)
+        self.promises.keep(6, not useless, f"reconcile wrote to {useless}, which can't be had anywhere")
         mended = (report.released, report.settled, report.adopted) if isinstance(report, Report) else None
         self.promises.keep(3, mended == (0, 0, 0), f"a second reconcile mended {report}")
         there = self._store.changes(None).documents
@@ -241,6 +318,20 @@ class World:
             held = {uid: found[:1] for uid, found in self.kept.claims.items()}
             self.promises.keep(3, claims == held, f"a process sees {claims}, the store took {held}")
 
+    def all_rest_is_over(self) -> None:
+        """After a rest, and as long as any Pool lets its units rest: what nobody holds is free."""
+        self.time.now += pools.LONG + 1
+        self.reconcile()
+        fresh = self._fresh(keeper=False)
+        for pool, shares in fresh.ledger.view().free.items():
+            for domain, share in shares.items():
+                found = self.kept.share((pool, domain))
+                self.promises.keep(
+                    6,
+                    found == share,
+                    f"{share} of {domain} in {pool} are free, and {found} are held by nobody",
+                )
+
     # Every call that a verb makes comes by here
 
     def at_store(self, what: str, call: Callable[[], T]) -> T:
@@ -250,6 +341,15 @@ class World:
         result = call()
         self._call.at(f"after {what}", self._lost_by_store)
         return result
+
+    def read(self, text: str) -> str:
+        """What somebody reads of the file of Pools."""
+        if self._call is not None:
+            self._call.at("after GET", self._lost_file)
+        return text
+
+    def lags(self) -> bool:
+        return self._call is not None and self._call.looks_back()
 
     def committed(self, writes: Mapping[str, bytes | None]) -> None:
         assert self._call is not None
@@ -273,11 +373,15 @@ class World:
             )
             self.promises.landed(self._call, uid, body["metadata"].get("annotations") or {}, self.kept)
         notes = body["status"].get("conditions", ()) if method == "PATCH" and "/pods/" in path else ()
-        if any(note["reason"] == "Woken" for note in notes):
+        if answer.status == 200 and any(note["reason"] == "Woken" for note in notes):
             self.promises.woke(self._call, body["metadata"]["uid"])
         self._call.at(f"after {method}", self._lost_by_api)
         self._call.heard |= landed
         return answer
+
+    def _lost_file(self) -> BaseException:
+        self._lost_by_api()
+        return OSError(EIO, "the file can't be read")
 
     def _lost_by_api(self) -> BaseException:
         assert self._call is not None
