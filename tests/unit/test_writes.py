@@ -1,11 +1,11 @@
-"""Writes of objects' status: one that fails is told, and failures may not take long in all."""
+"""Writes to many objects: one that fails is told, and failures may not take long in all."""
 
 from collections.abc import Callable
 
 import pytest
 
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError
-from berth.steps.writes import FAILING_SECONDS, StatusWrites
+from berth.steps.writes import FAILING_SECONDS, LOOK_SECONDS, PodWrites, StatusWrites
 from tests.support.ledgers import Time
 
 
@@ -46,3 +46,25 @@ def test_writes_that_fail_slowly_leave_the_rest_for_the_next_tick() -> None:
         "node 1 was not written: no answer",
         "2 nodes were not tried: others took too long",
     ]
+
+
+class Reads:
+    """Stands in for the cluster: the seconds that each look at a pod was given."""
+
+    def __init__(self) -> None:
+        self.given: list[float] = []
+
+    def pod(self, _: str, __: str, seconds: float) -> None:
+        self.given.append(seconds)
+
+
+@pytest.mark.parametrize(("left", "given"), [(9.0, [LOOK_SECONDS]), (0.3, [0.3]), (0.0, [])])
+def test_a_look_at_a_pod_that_could_not_be_written_to_takes_no_longer_than_its_caller_has(
+    left: float, given: list[float]
+) -> None:
+    cluster, time = Reads(), Time()
+    writes = PodWrites(cluster, time)  # type: ignore[arg-type]
+    away = failing(ClusterUnavailableError("no answer"), time)
+    assert writes.attempt("d", "p", "pod d/p was not woken", away, lambda: left) is None
+    assert cluster.given == given
+    assert writes.problems == ["pod d/p was not woken: no answer"]

@@ -2,6 +2,7 @@
 A woken pod may still not fit for reasons that are not ours; so more are woken than there is room for."""
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 
 from berth.cluster import DEFAULT_TIMEOUT, Cluster
@@ -79,7 +80,11 @@ def wake(
         if (seconds := left()) <= 0:
             break
         if not writes.spent():
-            woken += _patch(writes, cluster, pod, now, min(seconds, _PATCH_SECONDS))
+            note = condition("Woken", "room was made; the pod is tried again", now)
+            write = partial(cluster.set_condition, pod, note, min(seconds, _PATCH_SECONDS))
+            meta, what = pod.metadata, f"pod {pod.label} was not woken"
+            written = writes.attempt(meta.namespace or "default", meta.name, what, write, left)
+            woken += written is not None
     return woken
 
 
@@ -127,13 +132,3 @@ def _kind(pod: Pod, asked: Asked, view: View) -> Hashable:
     mine = pod.metadata.uid if view.keys_of(pod.metadata.uid) else ""
     asks = tuple(asked.units.items()), claims
     return pod.metadata.namespace, asks, whose, mine, ordinary, pod.goes_to_unschedulable
-
-
-def _patch(writes: PodWrites, cluster: Cluster, pod: Pod, now: float, seconds: float) -> bool:
-    note = condition("Woken", "room was made; the pod is tried again", now)
-
-    def write() -> bool:
-        return cluster.set_condition(pod, note, seconds) is not None
-
-    meta, what = pod.metadata, f"pod {pod.label} was not woken"
-    return bool(writes.attempt(meta.namespace or "default", meta.name, what, write))

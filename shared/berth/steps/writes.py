@@ -17,7 +17,7 @@ log = logging.getLogger("berth.writes")
 FAILING_SECONDS = 15.0
 """So long failures may take in all: a webhook that hangs costs each of its objects a time-out."""
 
-_LOOK_SECONDS = 2.0
+LOOK_SECONDS = 2.0
 _TOLD = 10  # objects that are named in `problems`; all are in the log
 
 
@@ -62,15 +62,24 @@ class PodWrites(_Writes):
         super().__init__("pods", monotonic)
         self._cluster = cluster
 
-    def attempt(self, namespace: str, name: str, what: str, write: Callable[[], T]) -> T | None:
+    def attempt(
+        self,
+        namespace: str,
+        name: str,
+        what: str,
+        write: Callable[[], T],
+        left: Callable[[], float] = lambda: LOOK_SECONDS,
+    ) -> T | None:
         """What `write` returns, None if it failed for this pod; `what` did not happen then. Raises
-        ClusterUnavailableError where the API server does not even let the pod be read."""
+        ClusterUnavailableError where the API server does not even let the pod be read, in the seconds that
+        are `left` for that; with none left it is not asked.
+        """
         began = self._monotonic()
         try:
             return write()
         except (ClusterRefusedError, ClusterUnavailableError) as error:
-            if isinstance(error, ClusterUnavailableError):
-                self._cluster.pod(namespace, name, _LOOK_SECONDS)
+            if isinstance(error, ClusterUnavailableError) and (seconds := left()) > 0:
+                self._cluster.pod(namespace, name, min(seconds, LOOK_SECONDS))
             self._note(what, error, began)
             return None
 
