@@ -14,11 +14,13 @@ from tests.contract.properties.api import api_client
 from tests.contract.properties.bugs import (
     a_capacity_that_falls_closes_nothing,
     a_reservation_from_the_future_is_young,
+    pods_that_terminate_are_not_counted_after_a_loss,
     units_kept_on_another_node_keep_nobody_from_the_one_that_is_offered,
+    what_a_wrong_clock_wrote_is_believed,
     what_rests_is_forgotten_when_its_node_is_registered_anew,
 )
 from tests.contract.properties.calls import KILL, Order
-from tests.contract.properties.machine import HOUR
+from tests.contract.properties.machine import HOUR, YEAR
 from tests.contract.properties.memory import MemoryStore
 from tests.contract.properties.model import Wish
 from tests.contract.properties.pools import NODES, NodeIs, Spec, small_stripes
@@ -123,6 +125,48 @@ def test_that_it_stays_is_seen_as_a_broken_promise() -> None:
     with a_reservation_from_the_future_is_young(), a_world() as world:
         die_under_a_wrong_clock(world)
     assert world.promises.broken.startswith("promise 3: the ledger has {")
+
+
+def free_under_a_wrong_clock(world: World) -> str:
+    """The answer to a pod that comes when the rest of a unit is over; it was freed under a clock that was a
+    year ahead."""
+    pools(world, {**seats(1), "reuseAfterSeconds": 60})
+    world.end_pod(bound(world, "p1"), "delete")
+    world.ahead = YEAR
+    world.deliver(world.events[-1])
+    world.rest(kill=True)
+    world.all_rest_is_over()
+    return str(world.bind(pod(world, "p2"), "n1").answer)
+
+
+def test_a_unit_that_was_freed_under_a_wrong_clock_rests_no_longer_than_its_pool_says(world: World) -> None:
+    assert free_under_a_wrong_clock(world) == ""
+
+
+def test_that_it_rests_longer_is_seen_as_a_broken_promise() -> None:
+    with what_a_wrong_clock_wrote_is_believed(), a_world() as world:
+        assert free_under_a_wrong_clock(world) == "ip: 0 of 1 free, 1 asked"
+    assert world.promises.broken.startswith("promise 6: ")
+
+
+def lose_the_ledger_of_a_pod_that_terminates(world: World) -> bool:
+    """Whether it is counted in the ledger that is built anew."""
+    pools(world, seats(1))
+    uid = bound(world, "p1")
+    world.end_pod(uid, "delete in time")
+    world.lose()
+    world.reconcile()
+    return uid in world.kept.claims
+
+
+def test_a_pod_that_terminates_is_counted_after_a_loss(world: World) -> None:
+    assert lose_the_ledger_of_a_pod_that_terminates(world)
+
+
+def test_that_it_is_not_is_seen_as_a_broken_promise() -> None:
+    with pods_that_terminate_are_not_counted_after_a_loss(), a_world() as world:
+        assert not lose_the_ledger_of_a_pod_that_terminates(world)
+    assert world.promises.broken.startswith("promise 8: opened without the claim of ")
 
 
 def come_back_with_a_unit_that_rests(world: World) -> str:
