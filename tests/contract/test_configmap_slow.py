@@ -29,7 +29,7 @@ def test_what_closes_the_whole_ledger_is_written_at_once_however_many_look_on(
             done.append(stores[0].commit({EPOCH: b"closed"}, {EPOCH: epoch}))
         while not done and memory.time.now < began + 100:
             readers[number - 1].look()
-            memory.time.sleep(0.3)
+            memory.time.advance(0.3)
 
     memory.play(play, len(stores), latency=latency)
     assert done == [True]
@@ -57,7 +57,7 @@ def test_writers_who_need_a_shard_do_not_end_what_goes_on() -> None:
                 stores[number].commit({keys[number - 1]: b"2"}, {EPOCH: None})
             except StoreUnavailableError:
                 refused.append(memory.time.now - began)
-            memory.time.sleep(0.1)
+            memory.time.advance(0.1)
 
     memory.play(play, len(stores), latency=0.2)
     assert ended == [True]

@@ -55,7 +55,7 @@ def said(kind: type[BerthError], call: Callable[..., object], *arguments: object
 def impatient(table: Table) -> DynamoStore:
     """Its time is over after some tries; that of a single call is not."""
     time = Time()
-    return table.store(time, sleep=lambda _: time.sleep(PATIENT / 5))
+    return table.store(time, sleep=lambda _: time.advance(PATIENT / 5))
 
 
 # What may work at once is tried again

@@ -45,7 +45,7 @@ def bare(table: Table) -> Iterator[Table]:
 
 
 def told(table: Table, **more: Any) -> list[str]:
-    return list(make(parse(table.url), sleep=Time().sleep, **more))
+    return list(make(parse(table.url), sleep=Time().advance, **more))
 
 
 # The table

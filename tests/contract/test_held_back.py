@@ -225,7 +225,7 @@ def test_a_copy_of_the_ledger_holds_back_the_same(stage: PoolsStage, tmp_path: P
     lost(stage, "stuck")
     target = open_store(f"sqlite:///{tmp_path}/copy.db")
     source, stage.store = stage.store, target
-    Copy((source, "source"), (target, "target"), clock=stage.time, sleep=stage.time.sleep).run()
+    Copy((source, "source"), (target, "target"), clock=stage.time, sleep=stage.time.advance).run()
     source.close()
     assert stage.bind(stage.pod(ip=1)) == HELD.format("ip")
     assert tick(stage, "stuck") == 0

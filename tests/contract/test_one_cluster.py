@@ -170,7 +170,7 @@ def store(place: Place) -> Iterator[FaultyStore]:
 def of(name: str, store: Store, *, while_closed: bool = False) -> Ledger:
     time = Time()  # a busy machine must not use up the ledger's patience
     return Ledger(
-        store, clock=time, monotonic=time, sleep=time.sleep, cluster=lambda: name, while_closed=while_closed
+        store, clock=time, monotonic=time, sleep=time.advance, cluster=lambda: name, while_closed=while_closed
     )
 
 

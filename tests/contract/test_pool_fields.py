@@ -77,7 +77,7 @@ def ledger(settings: Settings, cluster: Cluster) -> Iterator[Ledger]:
     """Reconciled; everything is decided and told there."""
     with closing(open_store(settings.store)) as store:
         time = Time()
-        found = Ledger(store, clock=time, monotonic=time, sleep=time.sleep, while_closed=True)
+        found = Ledger(store, clock=time, monotonic=time, sleep=time.advance, while_closed=True)
         assert Reconcile(found, cluster, settings).run().problems == []
         yield found
 

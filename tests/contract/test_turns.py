@@ -27,7 +27,7 @@ def store(place: Place) -> Iterator[Store]:
 
 def stepping(store: Store, step: Callable[[], object]) -> Ledger:
     time = Time()
-    return Ledger(Tap(store, step), clock=time, monotonic=time, sleep=time.sleep)
+    return Ledger(Tap(store, step), clock=time, monotonic=time, sleep=time.advance)
 
 
 def at_each_step(

@@ -21,7 +21,7 @@ from tests.support.cluster import wait
 SECONDS = 90.0
 NAMES = ("filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile", "extender")
 _FAKE = """
-import os, time
+import os
 from pathlib import Path
 
 import functions_framework
@@ -36,8 +36,7 @@ def {name}(request):
             asked.write(".")
     elif request.path == "/work":
         (folder / "began").touch()
-        while not (folder / "done").exists():
-            time.sleep(0.01)
+        (folder / "done").open().close()  # a pipe: until the test opens it, too
     return str(os.getppid()), 503 if (folder / "sick").exists() else 200, {{"Content-Type": "text/plain"}}
 """
 Start = Callable[..., "Stage"]
@@ -78,6 +77,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     for name in NAMES:
         (tmp_path / name).mkdir()
         (tmp_path / name / "main.py").write_text(_FAKE.format(name=name))
+        os.mkfifo(tmp_path / name / "done")
     made: list[Kept] = []
 
     def stage(**options: object) -> Stage:
@@ -142,7 +142,7 @@ def test_one_that_works_for_long_is_left_to_it(start: Start, tmp_path: Path) -> 
         seen = _asked(tmp_path)
         # More than would end one that is silent.
         wait(lambda: _asked(tmp_path) >= seen + 4, SECONDS, "more questions for its health")
-        (tmp_path / "reconcile" / "done").touch()
+        (tmp_path / "reconcile" / "done").open("w").close()
         assert call.result(SECONDS) == str(before["reconcile", None])
     assert stage.pids() == before
 

@@ -90,9 +90,9 @@ class Turns(Time):
         self._threads, self._turn = 0, (0.0, 0)
         self._changed = threading.Condition()
 
-    def sleep(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         if not self._threads:
-            super().sleep(seconds)
+            super().advance(seconds)
             return
         with self._changed:
             mine = self.now + max(seconds, 0.001), next(self._numbers)
@@ -104,7 +104,7 @@ class Turns(Time):
     def play(self, work: Callable[[int], None], number: int) -> None:
         def run(number: int) -> None:
             try:
-                self.sleep(0.0)
+                self.advance(0.0)
                 work(number)
             finally:
                 with self._changed:
@@ -145,7 +145,7 @@ class Memory:
 
     def play(self, work: Callable[[int], None], number: int, *, latency: float) -> None:
         """In so many threads; each request takes so long."""
-        self.api.before = lambda *_: self.time.sleep(latency)
+        self.api.before = lambda *_: self.time.advance(latency)
         self.time.play(work, number)
         self.api.before = lambda *_: None
 
@@ -160,7 +160,7 @@ class Memory:
             new_id=lambda: f"id-{next(numbers)}",
             clock=lambda: self.time.now + wall,
             monotonic=self.time,
-            sleep=self.time.sleep,
+            sleep=self.time.advance,
         )
 
     def apart(self, number: int) -> list[str]:

@@ -113,7 +113,7 @@ class Opened:
             new_id=lambda: f"id-{next(numbers)}",
             clock=clock or self.time,
             monotonic=self.time,
-            sleep=self.time.sleep,
+            sleep=self.time.advance,
         )
         self._stores.append(made)
         return made

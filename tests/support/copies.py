@@ -113,7 +113,7 @@ def fill(pair: Pair) -> None:
 def copy(pair: Pair, calls: Calls | None = None) -> Copied:
     calls, time = calls or Calls(), Time()
     source, target = pair.watched("source", calls), pair.watched("target", calls)
-    return Copy(source, target, clock=_clock.__next__, monotonic=time, sleep=time.sleep).run()
+    return Copy(source, target, clock=_clock.__next__, monotonic=time, sleep=time.advance).run()
 
 
 def stopped(pair: Pair, calls: Calls) -> str:

@@ -27,7 +27,7 @@ class Table:
         clock = ServerClock(uptime if time is None else time)
         options: dict[str, Any] = {"clock": clock} | more
         if time is not None:
-            options["sleep"] = time.sleep
+            options["sleep"] = time.advance
         self._opened.append(DynamoStore(parse(self.url), **options))
         return self._opened[-1]
 

@@ -18,7 +18,7 @@ def claim(uid: str, node: str = "n1", attempt: str = "a1", /, **pools: int) -> C
 
 
 class Time:
-    """Stands in for clock, monotonic and sleep: sleeping moves it."""
+    """Stands in for clock and monotonic; `advance` stands in for sleep."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -26,7 +26,7 @@ class Time:
     def __call__(self) -> float:
         return self.now
 
-    def sleep(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.now += max(seconds, 0.001)
 
 
@@ -66,7 +66,7 @@ class FaultyStore:
 
 def ledger_on(store: Store, *, while_closed: bool = False, time: Time | None = None) -> Ledger:
     time = time or Time()
-    return Ledger(store, clock=time, monotonic=time, sleep=time.sleep, while_closed=while_closed)
+    return Ledger(store, clock=time, monotonic=time, sleep=time.advance, while_closed=while_closed)
 
 
 def resize(ledger: Ledger, wanted: Mapping[tuple[str, str], int | None]) -> list[CapacityChange]:

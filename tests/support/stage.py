@@ -226,7 +226,7 @@ class Stage:
             store,
             clock=time,
             monotonic=time,
-            sleep=time.sleep,
+            sleep=time.advance,
             while_closed=while_closed,
             cluster=self.cluster.identity,
             name=self._place.url,

@@ -276,7 +276,7 @@ class World:
             self._watched,
             clock=clock,
             monotonic=self.time,
-            sleep=self.time.sleep,
+            sleep=self.time.advance,
             while_closed=keeper,
             cluster=cluster.identity,
         )
