@@ -13,6 +13,7 @@ import pytest
 from berth.documents import LOOK
 from berth.ledger import Ledger
 from berth.policy.units import Units
+from berth.steps import wake
 from berth.verbs import inventory
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, pools_staged
@@ -189,6 +190,51 @@ def test_who_was_overtaken_wakes_those_for_whom_it_made_room(stage: PoolsStage) 
         if next(steps) <= at:
             return
         assert stage.woken() == {waiter.name}, f"step {at}"
+    pytest.fail("there are more steps than were tried")
+
+
+@IN_MIND
+def test_who_was_overtaken_wakes_no_more_pods_than_reconcile_does(
+    stage: PoolsStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can't tell for whom it made room; all that is free may be thousands of units."""
+    monkeypatch.setattr(wake, "FIRST_IN_LINE", 2)
+    monkeypatch.setattr(wake, "IN_TURN", 3)
+    stage.pools(ip={"capacity": {"perDomain": 20}})
+    for _ in range(20):
+        stage.pod(ip=1)
+    steps = count(1)
+
+    def looks() -> None:
+        if next(steps) == 10:
+            stage._ledger(stage.store).look()
+
+    told: Any = stage.stepping(PoolsStage.inventory_of_pool, looks)
+    assert told["woken"] == len(stage.woken()) == 5
+
+
+@IN_MIND
+def test_a_node_s_event_that_begins_again_wakes_those_for_whom_it_made_room_before(stage: PoolsStage) -> None:
+    stage.pools(
+        ip={"nodeSelector": {"matchLabels": {"rack": "z"}}, "capacity": {"perDomain": 1}},
+        k80={"units": {"n3": ["k80-0"]}},
+    )
+    for at in range(1, 100):
+        stage.clear_pods()
+        waiter = stage.pod(ip=1)
+        stage.add_node("n3", rack="z")
+        steps = count(1)
+
+        def looks() -> None:
+            if next(steps) == at:  # noqa: B023
+                stage._ledger(stage.store).look()
+
+        stage.stepping(lambda staged: staged.inventory("n3"), looks)
+        if next(steps) <= at:
+            return
+        assert stage.woken() == {waiter.name}, f"step {at}"
+        stage.cluster.delete("/api/v1/nodes/n3")
+        stage.inventory("n3")
     pytest.fail("there are more steps than were tried")
 
 

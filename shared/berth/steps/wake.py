@@ -18,7 +18,8 @@ from berth.view import View
 
 FIRST_IN_LINE = 100
 IN_TURN = 400
-"""Pods woken by one reconcile at most, whatever is free: of the first in line, and of those behind."""
+"""Pods woken at most, whatever is free, by reconcile or a look that was overtaken: of the first in line, and
+of those behind."""
 
 _PATCH_SECONDS = 3.0
 

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -54,6 +55,17 @@ class _Seen(msgspec.Struct, frozen=True):
         return generation is not None and generation == self.status.observed_generation
 
 
+class Done(NamedTuple):
+    """How many domains' capacity changed, and units of room made by pool.
+
+    Who was `overtaken` can't tell for whom it made room until then: that is all room there is.
+    """
+
+    changed: int
+    room: Mapping[str, int]
+    overtaken: bool = False
+
+
 def run(
     ledger: Ledger, cluster: Cluster, settings: Settings, event: Event, clock: Callable[[], float] = time.time
 ) -> dict[str, object]:
@@ -61,48 +73,37 @@ def run(
     kind = event.kind()
     ledger.require_ours()
     if kind == "Node":
-        changes, room = _node(ledger, cluster, event, clock())
+        done = _node(ledger, cluster, event, clock())
     elif kind == "Pool":
         if event.about(_Seen).known and not event.deletion:
             # Its status was written, by us, and a look at all nodes for that is dear.
             return {"changed": 0, "woken": 0}
         return take_pools(ledger, cluster, settings, clock)
     elif kind == "PoolClaim":
-        changes, room = 0, _claims(ledger, cluster)
+        done = _claims(ledger, cluster)
     else:
         raise BadInputError(
             f"inventory takes events of Nodes, Pools and PoolClaims, and this is about a {kind}"
         )
-    return _after(ledger, cluster, settings, changes, room, clock(), tell=changes > 0)
+    return _after(ledger, cluster, settings, done, clock(), tell=done.changed > 0)
 
 
 def take_pools(
     ledger: Ledger, cluster: Cluster, settings: Settings, clock: Callable[[], float] = time.time
 ) -> dict[str, object]:
     """The same for Pools as their active source has them now."""
-    changes, room = _pools(ledger, cluster, settings, clock())
-    return _after(ledger, cluster, settings, changes, room, clock(), tell=True)
+    done = _pools(ledger, cluster, settings, clock())
+    return _after(ledger, cluster, settings, done, clock(), tell=True)
 
 
 def _after(
-    ledger: Ledger,
-    cluster: Cluster,
-    settings: Settings,
-    changes: int,
-    room: Mapping[str, int],
-    now: float,
-    *,
-    tell: bool,
+    ledger: Ledger, cluster: Cluster, settings: Settings, done: Done, now: float, *, tell: bool
 ) -> dict[str, object]:
     """Wake who fits now and, with `tell`, write the Pools' status."""
-    woken = wake(ledger, cluster, settings.scheduler_names, room, now)
+    woken = wake(ledger, cluster, settings.scheduler_names, done.room, now, in_turn=done.overtaken)
     if settings.pools is None and tell:
         _warn(publish(ledger, cluster, settings.scheduler_names))
-    return {"changed": changes, "woken": woken}
-
-
-Done = tuple[int, Mapping[str, int]]
-"""Domains whose capacity changed, and units of room made by pool."""
+    return {"changed": done.changed, "woken": woken}
 
 
 def _node(ledger: Ledger, cluster: Cluster, event: Event, now: float) -> Done:
@@ -126,19 +127,22 @@ def _node(ledger: Ledger, cluster: Cluster, event: Event, now: float) -> Done:
         if not may_run(claim, node, now):
             freed += ledger.release(claim.uid)
     told_free(cluster, freed)
+    view = ledger.view()
+    if len(found) > 1:  # a look at the Pools began meanwhile; a try before may have given capacity
+        return Done(len(changes), free_in(view, view.pools), overtaken=True)
     # A domain that the node came to may have had units free all along, and one that it left has more.
-    return len(changes), {**room_in([*changes, *freed]), **free_in(ledger.view(), moved)}
+    return Done(len(changes), {**room_in([*changes, *freed]), **free_in(view, moved)})
 
 
 def _pools(ledger: Ledger, cluster: Cluster, settings: Settings, now: float) -> Done:
     """Overtaken by a later look, this one stops: that one does the rest, and may not find what was done here
-    new. So whoever fits is woken."""
+    new. So who fits is woken, as many as reconcile wakes at once."""
     try:
         looking = ledger.look()
         return _take_over(looking, cluster, read_pools(settings.pools, cluster), now)
     except OutdatedError:
         view = ledger.view()
-        return 0, free_in(view, view.pools)
+        return Done(0, free_in(view, view.pools), overtaken=True)
 
 
 def _take_over(ledger: Ledger, cluster: Cluster, pools: Mapping[str, Pool], now: float) -> Done:
@@ -157,10 +161,10 @@ def _take_over(ledger: Ledger, cluster: Cluster, pools: Mapping[str, Pool], now:
     _warn(publish_native(ledger, cluster, nodes))
     news = [name for name in pools if before.get(name) != pools[name]]
     changed = {each.which for each in changes}
-    return len(changed), {**room_in([*changes, *freed]), **free_in(ledger.view(), news)}
+    return Done(len(changed), {**room_in([*changes, *freed]), **free_in(ledger.view(), news)})
 
 
-def _claims(ledger: Ledger, cluster: Cluster) -> Mapping[str, int]:
+def _claims(ledger: Ledger, cluster: Cluster) -> Done:
     problems: list[str] = []
     try:
         changed = take_claims(ledger.look(CLAIMS_LOOK), read_claims(cluster, problems))
@@ -168,7 +172,7 @@ def _claims(ledger: Ledger, cluster: Cluster) -> Mapping[str, int]:
         changed = []  # a later look takes them over
     problems += publish_claims(ledger, cluster) if changed else []
     _warn(problems)
-    return {pool: 1 for pool, _ in changed}
+    return Done(0, {pool: 1 for pool, _ in changed})
 
 
 def _warn(problems: Iterable[str]) -> None:
