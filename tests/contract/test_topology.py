@@ -3,9 +3,11 @@ What many callers at once get of them is in test_seats.py."""
 
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from berth.view import View
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, mended, pools_staged
 
@@ -41,6 +43,19 @@ def test_a_zone_s_units_are_for_all_its_nodes_and_a_node_without_the_label_has_n
     assert stage.gone(holders[1])["released"] == 1
     assert stage.woken() >= {waiter.name}
     assert stage.bind(waiter, "n1") == ""
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_a_new_pool_looks_at_claims_as_often_for_many_nodes_as_for_few(stage: PoolsStage) -> None:
+    """Each node that comes to a domain is news; to go through all claims for each took minutes."""
+    stage.bound_pod(on="n1", ip=1)
+    with mock.patch.object(View, "claims", autospec=True, side_effect=View.claims) as few:
+        stage.pools(rack={"scope": "Topology", "topologyKey": "zone"})
+    for number in range(20):
+        stage.add_node(f"n{number + 10}", zone="c")
+    with mock.patch.object(View, "claims", autospec=True, side_effect=View.claims) as many:
+        stage.pools(row={"scope": "Topology", "topologyKey": "zone"})
+    assert few.call_count == many.call_count
 
 
 @CHEAP

@@ -13,7 +13,7 @@ from berth import sizes
 from berth.cluster import Cluster
 from berth.commits import OutdatedError
 from berth.decisions import Capacity, CapacityChange
-from berth.documents import NAMESPACE, ORDINARY, POOL_CLAIM, Claim
+from berth.documents import NAMESPACE, ORDINARY, POOL_CLAIM, Claim, Places
 from berth.errors import BadInputError, SettingsError
 from berth.keeper import Which
 from berth.ledger import Ledger
@@ -113,8 +113,7 @@ def take_stock(
     wanted: dict[Which, Capacity] = {which: None for which in known if not which[1].startswith(POOL_CLAIM)}
     wanted |= {which: pools[which[0]].limit(which[1][1:]) for which in known if _is_limit(which, pools)}
     changes = ledger.set_capacities({**wanted, **found.capacities}, known, found.stripes)
-    for node in moved:
-        _follow(ledger, node, before.get(node, {}), found.places.get(node, {}))
+    _follow(ledger, {node: (before.get(node, {}), found.places.get(node, {})) for node in moved})
     for which in closed(ledger.view()):
         ledger.reopen(which)
     return changes
@@ -149,7 +148,7 @@ def _stock_of_node(
     moved = ledger.set_places({name: now}, {name: places})
     changes = ledger.set_capacities({**dict.fromkeys(own), **stock.capacities}, known, stock.stripes)
     if now != was and (moved or now == places):
-        _follow(ledger, name, was, now)
+        _follow(ledger, {name: (was, now)})
     return changes
 
 
@@ -165,12 +164,19 @@ def closed(view: View) -> list[Which]:
     return sorted(found)
 
 
-def _follow(ledger: Ledger, node: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """What pods use on a node moves with it. A unit with a name stays where that is listed."""
+def _follow(ledger: Ledger, moves: Mapping[str, tuple[Places, Places]]) -> None:
+    """Let what pods use move with these nodes, which are given with their places before and after.
+
+    A unit with a name stays where that is listed.
+    """
+    if not moves:
+        return
     view = ledger.view()
     for claim in view.claims():
-        if claim.node == node and claim.state == "bound":
-            ledger.adopt(_moved(claim, before, after, view.pools), anew=False)
+        if claim.node in moves and claim.state == "bound":
+            there = _moved(claim, *moves[claim.node], view.pools)
+            if there.holdings != claim.logical():
+                ledger.adopt(there, anew=False)
 
 
 def _moved(
