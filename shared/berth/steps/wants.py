@@ -74,9 +74,9 @@ class Wanted:
                 return there
         return None
 
-    def has_kept_units(self) -> bool:
-        """Whether there are such units anywhere, offered or not."""
-        return bool([*self._had(), *self._kept()])
+    def kept_elsewhere(self, names: Iterable[str]) -> bool:
+        """Whether there are such units, but on none of these nodes."""
+        return self.keeps_to(names) is None and bool([*self._had(), *self._kept()])
 
     def _places(self, pool: str) -> Mapping[str, str] | None:
         """Nodes' domains; None where each node is its own."""

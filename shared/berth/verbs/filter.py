@@ -21,7 +21,7 @@ _PODS = 1000  # pods whose nominated node was refused last that are kept in mind
 
 
 class Nominations:
-    """For which pods the nominated node, offered alone, was refused in the call before; it may be lost.
+    """The pods whose nominated node, offered alone, was refused in the call before; it may be lost.
 
     kube-scheduler offers a pod's nominated node alone, and all nodes when that is refused, in one attempt
     (source: findNodesThatFitPod). So a pod whose units are kept elsewhere loses nothing by a refusal; but if
@@ -31,15 +31,12 @@ class Nominations:
     def __init__(self) -> None:
         self._refused: dict[str, str] = {}
 
-    def alone(self, call: wire.Candidates) -> bool:
-        """Whether the pod's nominated node is all that it is offered."""
-        alone = len(call.names) == 1 and call.names[0] == call.pod.status.nominated_node_name
-        if not alone:
-            self._refused.pop(call.pod.metadata.uid, None)
-        return alone
+    def forget(self, pod: Pod) -> None:
+        """Begin anew with the pod, for which other nodes are to be had."""
+        self._refused.pop(pod.metadata.uid, None)
 
     def refuse(self, pod: Pod) -> bool:
-        """Whether to refuse the pod's nominated node, which is offered alone."""
+        """Note that the pod's nominated node is refused; False, and it is not to be, if it was just now."""
         uid, node = pod.metadata.uid, pod.status.nominated_node_name or ""
         if self._refused.pop(uid, None) == node:
             return False
@@ -70,8 +67,9 @@ def run(
     short = refused.get(nominated, fit.KEPT) != fit.KEPT
     mendable = resolvable({nominated}, judgement.wants, view.pools) if short else frozenset()
     nominations = nominations or Nominations()
-    elsewhere = nominations.alone(call) and not refused and wanted.keeps_to(call.names) is None
-    if elsewhere and wanted.has_kept_units() and nominations.refuse(call.pod):
+    if call.names != [nominated]:
+        nominations.forget(call.pod)
+    elif not refused and wanted.kept_elsewhere(call.names) and nominations.refuse(call.pod):
         return Refused(dict.fromkeys(call.names, fit.KEPT))
     return Refused(refused, mendable)
 

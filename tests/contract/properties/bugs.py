@@ -258,7 +258,7 @@ def a_pod_that_nobody_can_write_to_stops_reconcile() -> Any:
 
 
 def units_kept_on_another_node_keep_nobody_from_the_one_that_is_offered() -> Any:
-    return mock.patch.object(Wanted, "has_kept_units", return_value=False)
+    return mock.patch.object(Wanted, "kept_elsewhere", return_value=False)
 
 
 PLAIN, SHARED = Kind(0, {}), Kind(2, {})
