@@ -44,12 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the options of a command line. Raises SystemExit for wrong usage."""
+    """Return the options of a command line. Raises SystemExit for wrong usage.
+
+    A subcommand's `words_to` names its list of words that may go on after an option.
+    """
     parser = _parser()
     options, rest = parser.parse_known_args(arguments)
-    if options.command == "suspend":
-        # argparse takes no domain after --resume: it believes that there are none once it has the pool.
-        options.domains += [word for word in rest if not word.startswith("-")]
+    if options.words_to:
+        getattr(options, options.words_to).extend(word for word in rest if not word.startswith("-"))
         rest = [word for word in rest if word.startswith("-")]
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -118,6 +120,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Lets kube-scheduler place pods by scarce things that it cannot count itself.",
     )
     parser.add_argument("--version", action="version", version=f"berth {__version__}")
+    parser.set_defaults(words_to=None)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, add_options, words, more in _COMMANDS:
         add_options(
