@@ -15,6 +15,7 @@ import pytest
 
 from berth.cli import main
 from berth.cluster import Cluster, connect
+from berth.commits import OutdatedError
 from berth.documents import Claim, Holding
 from berth.errors import ClusterRefusedError
 from berth.events import Event
@@ -163,6 +164,18 @@ def test_a_call_with_the_token_sets_external_use_and_is_taken_over_at_once(
     reply = call(settings, {"pool": "seat", "external": 5}, BEARER, "/any/where/external")
     assert json.loads(reply.body)["overCommitted"] == 3
     assert ledger.view().free["seat"]["*"] == (0, 10)
+
+
+def test_a_call_for_a_pool_that_a_later_look_takes_over_is_to_come_again(
+    admin: raw.Cluster, settings: Settings, ledger: Ledger
+) -> None:
+    assert ledger.view().open
+    admin.call("POST", POOLS, pool_document("desk", scope="Cluster", capacity={"domains": {"*": 10}}))
+    with mock.patch.object(inventory, "take_pools"):  # as one that was overtaken
+        reply = call(settings, {"pool": "desk", "external": 1}, BEARER)
+    assert (reply.status, json.loads(reply.body)) == (503, {"error": str(OutdatedError())})
+    reply = call(settings, {"pool": "desk", "external": 1}, BEARER)
+    assert json.loads(reply.body) == {"pool": "desk", "external": 1, "overCommitted": 0}
 
 
 @pytest.mark.parametrize(

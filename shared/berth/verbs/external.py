@@ -9,6 +9,7 @@ import msgspec
 
 from berth import wire
 from berth.cluster import Cluster
+from berth.commits import OutdatedError
 from berth.errors import BadInputError
 from berth.http import Endpoint, Reply
 from berth.ledger import Ledger
@@ -58,8 +59,10 @@ def run(ledger: Ledger, cluster: Cluster, body: bytes, take: Callable[[], object
     if ledger.view().pools.get(pool.name) != pool:
         # Who calls each minute with the same number costs no look at all nodes and pods.
         take()
-    (row,) = pool_rows(ledger.view(), None, pool.name)
-    return {"pool": pool.name, "external": use.external, "overCommitted": row.over_committed}
+    rows = pool_rows(ledger.view(), None, pool.name)
+    if not rows:
+        raise OutdatedError  # the Pool is new, and a later look takes it over
+    return {"pool": pool.name, "external": use.external, "overCommitted": rows[0].over_committed}
 
 
 def _failed(message: str, retryable: bool) -> Reply:
