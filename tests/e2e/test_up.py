@@ -17,6 +17,7 @@ from berth.ports import free_port, is_free
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import Berth, pool, settled
 from tests.support.cluster import wait
+from tests.support.processes import is_alive
 
 TOKEN = "a secret/with:signs@in?it"
 FUNCTIONS = {"filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile"}
@@ -54,7 +55,7 @@ def test_a_killed_function_is_started_again_and_ctrl_c_ends_all(system_of: Syste
     cluster.wait_bound("pod")
     settled(system)
     assert berth.stop(signal.SIGINT) == 0
-    assert not [name for name, pid in berth.pids.items() if _alive(pid)]
+    assert not [name for name, pid in berth.pids.items() if is_alive(pid)]
     wait(lambda: berth.lines[-1] == {"state": "stopping"}, 60, "the last word of berth up")
     refused = cluster.create_pod("later")["metadata"]["name"]
     system.refusal_of(refused)
@@ -102,7 +103,7 @@ def test_with_two_replicas_a_killed_one_costs_no_pod_and_ctrl_c_ends_all(system_
     assert berth.post("filter", {}).status == 401
     assert TOKEN not in berth.said(lines=10_000)
     assert berth.stop(signal.SIGINT) == 0
-    assert not [process for process, pid in berth.replica_pids.items() if _alive(pid)]
+    assert not [process for process, pid in berth.replica_pids.items() if is_alive(pid)]
 
 
 def test_with_a_token_the_scheduler_binds_and_a_call_without_it_gets_401(system_of: Systems) -> None:
@@ -198,11 +199,3 @@ def _nine_free_ports() -> int:
         if all(is_free(first + more) for more in range(9)):
             return first
     raise AssertionError("no nine free ports in a row")
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from itertools import count, product
@@ -35,6 +33,8 @@ from tests.bench.keeper import add_pool_claim, change, fill, hold
 from tests.bench.processes import BenchError, Server
 from tests.bench.rounds import FLOOR, Contender, Measured, cases, measure, usual_cases
 from tests.bench.witness import Witness, states
+from tests.support.cluster import wait
+from tests.support.processes import is_alive
 
 ROOT = Path(__file__).parents[2]
 _LONG_SECONDS = 120.0
@@ -358,7 +358,7 @@ def test_a_bench_that_is_stopped_leaves_no_process_behind(number: signal.Signals
         process.send_signal(number)
         process.communicate(timeout=_LONG_SECONDS)
     assert process.returncode == 128 + number
-    _wait(lambda: not any(map(_alive, children)))
+    wait(lambda: not any(map(is_alive, children)), _LONG_SECONDS, "all that it started has ended")
 
 
 @pytest.mark.parametrize(
@@ -442,18 +442,3 @@ def _parent(process: Path) -> int:
         return int((process / "stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
         return 0
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def _wait(reached: Callable[[], bool]) -> None:
-    give_up_at, pause = time.monotonic() + _LONG_SECONDS, threading.Event()
-    while not reached():
-        assert time.monotonic() < give_up_at
-        pause.wait(0.05)

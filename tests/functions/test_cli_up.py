@@ -20,6 +20,7 @@ from berth.demo.apiserver import StandIn
 from berth.ports import free_port
 from tests.e2e.harness import BERTH, Berth, pool
 from tests.support.cluster import wait
+from tests.support.processes import group_is_alive
 
 SECONDS = 90.0
 FUNCTIONS = ("filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile", "extender")
@@ -189,16 +190,8 @@ def test_a_kill_of_berth_up_itself_leaves_no_function_behind(berth_of: Make) -> 
     berth = berth_of(replicas=2)
     berth.start(SECONDS)
     berth.stop(signal.SIGKILL, SECONDS)
-    wait(lambda: not any(map(_group, berth.replica_pids.values())), SECONDS, "that all functions have ended")
-
-
-def _group(pid: int) -> bool:
-    """Whether the process or one of its workers is there."""
-    try:
-        os.killpg(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    groups = berth.replica_pids.values()
+    wait(lambda: not any(map(group_is_alive, groups)), SECONDS, "that all functions have ended")
 
 
 class _Pieces(io.StringIO):
