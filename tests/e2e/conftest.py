@@ -17,6 +17,7 @@ from tests.support.accounts import FUNCTIONS, Accounts
 from tests.support.cluster import Cluster, Object
 from tests.support.fixtures import PLACES
 from tests.support.places import Place
+from tests.support.reports import add_logs
 from tests.support.schemas import KNATIVE
 
 
@@ -92,8 +93,5 @@ def system_of(plane: ControlPlane, cluster: Cluster, tmp_path: Path) -> Iterator
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    fixtures: dict[str, object] = getattr(item, "funcargs", {})
-    for each in fixtures.values():
-        if report.failed and isinstance(each, Systems):
-            report.sections += list(each.logs())
+    add_logs(item, report, Systems, Systems.logs)
     return report

@@ -3,9 +3,6 @@
 A failed test's report ends with what they and Berth's functions said.
 """
 
-import os
-import subprocess
-import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -14,9 +11,10 @@ import pytest
 from tests.controlplane.plane import ControlPlane
 from tests.knative.install import knative_on
 from tests.knative.overlay import Overlay, overlay_on
+from tests.support.fixtures import build
 from tests.support.kubernetes import CONTROLPLANE
+from tests.support.reports import add_logs
 
-NO_GO = 3
 NODES = {f"node-{number}": 100 for number in range(1, 6)}
 
 
@@ -24,14 +22,7 @@ NODES = {f"node-{number}": 100 for number in range(1, 6)}
 def knative_binaries(binaries: Path, request: pytest.FixtureRequest) -> Path:
     """The folder of Knative's programs, built first if they are not there."""
     assert binaries.is_dir()
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-    command = [sys.executable, str(CONTROLPLANE / "build"), "--quiet", "--knative"]
-    with capture.global_and_fixture_disabled():
-        done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-    if done.returncode == NO_GO and os.environ.get("CI") != "true":
-        pytest.skip(done.stderr.strip())
-    if done.returncode:
-        pytest.fail(f"tests/controlplane/build: {done.stderr.strip()}", pytrace=False)
+    build(request, "--knative")
     return CONTROLPLANE / ".bin-knative"
 
 
@@ -71,8 +62,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    fixtures: dict[str, object] = getattr(item, "funcargs", {})
-    for each in fixtures.values():
-        if report.failed and isinstance(each, Overlay):
-            report.sections += [*each.logs(), *each.knative.pods.logs()]
+    add_logs(item, report, Overlay, lambda overlay: [*overlay.logs(), *overlay.knative.pods.logs()])
     return report

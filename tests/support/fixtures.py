@@ -20,24 +20,29 @@ from tests.support.patience import be_patient
 from tests.support.places import Place
 from tests.support.rediscluster import RedisCluster
 from tests.support.redisserver import MISSING, RedisServer, redis_binary
+from tests.support.reports import add_logs
 
-NO_GO = 3
+_NO_GO = 3
 
 
 @pytest.fixture(scope="session")
 def binaries(request: pytest.FixtureRequest) -> Path:
     """The folder of etcd, kube-apiserver, kube-scheduler and kubectl, built first if they are not there."""
+    build(request, *(["--oldest"] if ASKED == "oldest" else []))
+    return BINARIES[ASKED]
+
+
+def build(request: pytest.FixtureRequest, *options: str) -> None:
+    """Run tests/controlplane/build; without Go the test is skipped, and in CI it fails."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
-    command = [sys.executable, str(CONTROLPLANE / "build"), "--quiet"]
-    command += ["--oldest"] if ASKED == "oldest" else []
+    command = [sys.executable, str(CONTROLPLANE / "build"), "--quiet", *options]
     # Six minutes of silence look like a hang, so the first build's progress goes past pytest's capture.
     with capture.global_and_fixture_disabled():
         done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-    if done.returncode == NO_GO and os.environ.get("CI") != "true":
+    if done.returncode == _NO_GO and os.environ.get("CI") != "true":
         pytest.skip(done.stderr.strip())
     if done.returncode:
         pytest.fail(f"tests/controlplane/build: {done.stderr.strip()}", pytrace=False)
-    return BINARIES[ASKED]
 
 
 def _sqlite(_: pytest.FixtureRequest, folder: Path) -> Place:
@@ -161,8 +166,10 @@ def cluster(plane: ControlPlane) -> Iterator[Cluster]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    fixtures: dict[str, object] = getattr(item, "funcargs", {})
-    for each in fixtures.values():
-        if report.failed and isinstance(each, ControlPlane):
-            report.sections += [(f"end of {name}'s log", text) for name, text in each.logs().items()]
+    add_logs(item, report, ControlPlane, _logs)
     return report
+
+
+def _logs(plane: ControlPlane) -> Iterator[tuple[str, str]]:
+    for name, text in plane.logs().items():
+        yield f"end of {name}'s log", text
