@@ -4,18 +4,18 @@ import random
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import urllib3
 
+from tests.chaos.background import PATIENCE, Background
 from tests.support.cluster import ApiError, Cluster, wait
 
 T = TypeVar("T")
-PATIENCE = 240.0  # of a machine that is busy
 ALREADY_THERE, GONE, TOO_MANY = 409, 404, 429
 
 
-class Churn:
+class Churn(Background):
     """`count` pods are made, then bound ones are replaced by new ones, two every `pace` seconds as long as
     `keep` are bound: where binding is slow, so is this. After the block `count` pods are there again.
     `replaced` are those that were bound, and went."""
@@ -23,25 +23,12 @@ class Churn:
     def __init__(
         self, cluster: Cluster, prefix: str, count: int, keep: int, pace: float, dice: random.Random
     ) -> None:
+        super().__init__()
         self._cluster, self._prefix, self._pace = cluster, prefix, pace
         self._count, self._keep = count, keep
         self._dice, self._made = dice, 0
         self.replaced: set[str] = set()
         self._turn = threading.Lock()
-        self._stop = threading.Event()
-        self._thread = ThreadPoolExecutor(1)
-
-    def __enter__(self) -> Self:
-        self._running = self._thread.submit(self._run)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._stop.set()
-        try:
-            if kind is None:
-                self._running.result(PATIENCE)
-        finally:
-            self._thread.shutdown(wait=kind is None)
 
     def replace(self, count: int) -> None:
         """Some more, now. Only a pod that is bound is replaced."""

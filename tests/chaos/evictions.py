@@ -1,14 +1,12 @@
 """Pods that evict others all through a fault, so that preempt is called again and again.
 They have a namespace and a pool of their own; no pod may cost more than one victim."""
 
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Self
 
-from tests.chaos.churn import PATIENCE
+from tests.chaos.background import PATIENCE, Background
 from tests.support.cluster import Cluster, wait
 
 POOL, NAMESPACE, URGENT = "evict", "evicting", "urgent"
@@ -21,30 +19,20 @@ _TURN_SECONDS = 20.0
 """A pod that is not bound by then waits for what only a reconcile frees; the next one evicts elsewhere."""
 
 
-class Evictions:
+class Evictions(Background):
     """Every unit is held by a pod of no priority. One urgent pod comes after the other; once it is bound it
     goes, and a new holder takes its place."""
 
     def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
         self._cluster = cluster
         self._holders = self._urgent = self._late = self.victims = 0
-        self._stop = threading.Event()
-        self._thread = ThreadPoolExecutor(1)
 
     def __enter__(self) -> Self:
         for _ in range(NODES):
             self._hold()
         wait(self._all_held, PATIENCE, f"{NODES} pods hold what others are to get")
-        self._running = self._thread.submit(self._run)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._stop.set()
-        try:
-            if kind is None:
-                self._running.result(PATIENCE)
-        finally:
-            self._thread.shutdown(wait=kind is None)
+        return super().__enter__()
 
     def check(self) -> None:
         """Once all is mended, `victims` pods were evicted: one for each urgent pod and no more."""

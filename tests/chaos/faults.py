@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.chaos import stores
-from tests.chaos.churn import PATIENCE, Churn, deleted
+from tests.chaos.background import PATIENCE
+from tests.chaos.churn import Churn, deleted
 from tests.chaos.judge import check_binds, recover
 from tests.chaos.kills import bind_killed, others_killed
 from tests.chaos.world import LATE, World

@@ -7,7 +7,8 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from berth.steps.claims import BIND_SECONDS
-from tests.chaos.churn import PATIENCE, Churn
+from tests.chaos.background import PATIENCE
+from tests.chaos.churn import Churn
 from tests.chaos.world import World
 from tests.e2e.harness import MENDED
 from tests.e2e.invariant import difference, more_than_there_is

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from tests.chaos.churn import PATIENCE, Churn
+from tests.chaos.background import PATIENCE
+from tests.chaos.churn import Churn
 from tests.chaos.evictions import Evictions
 from tests.chaos.inside import BINDING, CHANGED, CUT, DECIDED, LOST, UNDECIDED
 from tests.chaos.stores import STORES

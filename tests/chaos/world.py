@@ -23,7 +23,8 @@ from berth.stores import open_store
 from berth.stores.base import Store
 from berth.view import View
 from tests.chaos import evictions
-from tests.chaos.churn import PATIENCE, Churn, deleted
+from tests.chaos.background import PATIENCE
+from tests.chaos.churn import Churn, deleted
 from tests.chaos.stores import STORES, Running
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.bursts import refusal_of, unbound
