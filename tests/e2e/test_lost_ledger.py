@@ -16,7 +16,7 @@ from tests.e2e.faults.webhooks import STUCK, webhook_down
 from tests.e2e.faults.world import Background, World, world_of
 from tests.e2e.harness import event, pool, settled
 from tests.support.cluster import ApiError, Object, wait
-from tests.support.proxy import Fault, held, wait_reached
+from tests.support.proxy import Fault, Rule, held, wait_reached
 
 NODES = [f"node-{number}" for number in range(1, 6)]
 UNITS = 4
@@ -152,16 +152,22 @@ def rivals(world: World) -> tuple[list[Object], dict[str, str]]:
     return pods, {pod["metadata"]["name"]: world.bind(pod, NODES[0]) for pod in pods}
 
 
+def lost_under_a_binding(world: World, pod: Object) -> tuple[Rule, Background]:
+    """Lose the ledger and rebuild it while the pod's Binding to node-1 is held on its way."""
+    rule = world.proxy.on("POST", BINDING, held(HOLD_SECONDS), times=1)
+    call = Background(lambda: world.bind(pod, NODES[0]))
+    wait_reached(rule)
+    lose(world)
+    rebuild(world)
+    return rule, call
+
+
 def test_a_binding_on_its_way_while_the_ledger_is_lost_cannot_land_after_the_rebuild(world: World) -> None:
     _, errors = rivals(world)
     assert set(errors.values()) == {""}
     pod, rival = world.cluster.create_pod("pod"), world.cluster.create_pod("rival")
     with world.cluster.watch_pods() as seen:
-        rule = world.proxy.on("POST", BINDING, held(HOLD_SECONDS), times=1)
-        call = Background(lambda: world.bind(pod, NODES[0]))
-        wait_reached(rule)
-        lose(world)
-        rebuild(world)
+        rule, call = lost_under_a_binding(world, pod)
         assert world.bind(rival, NODES[0]) == ""
         rule.resume.set()
         assert call.result()
@@ -176,11 +182,7 @@ def test_a_binding_of_a_pod_that_can_not_be_fenced_lands_late_and_finds_its_unit
     pod, rival = world.cluster.create_pod("pod", labels=STUCK), world.cluster.create_pod("rival")
     seated = world.cluster.create_pod("seated", {"berth.dev/licence": 1})
     with world.cluster.watch_pods() as seen, webhook_down(world.cluster, "pod"):
-        rule = world.proxy.on("POST", BINDING, held(HOLD_SECONDS), times=1)
-        call = Background(lambda: world.bind(pod, NODES[0]))
-        wait_reached(rule)
-        lose(world)
-        rebuild(world)
+        rule, call = lost_under_a_binding(world, pod)
         assert world.bind(seated, NODES[1]) == ""
         refusal = world.bind(rival, NODES[0])
         assert refusal.startswith("underlay-ip: held back since berth's ledger was lost")
