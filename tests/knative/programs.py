@@ -8,7 +8,6 @@ available (kubelet, Deployment controller), Services get endpoints (endpoint con
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,7 +16,6 @@ from typing import Any
 
 import urllib3
 
-from berth.deathsig import when_parent_dies
 from berth.demo.controlplane import Component
 from berth.ports import free_ports
 from tests.controlplane.plane import ControlPlane
@@ -44,21 +42,13 @@ _http = urllib3.PoolManager(retries=False)
 
 @dataclass
 class Program(Component):
-    """A process with an environment of its own."""
+    """A process with an environment of its own, to which PATH and HOME are added."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def start(self) -> None:
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self.argv,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={"PATH": os.environ["PATH"], "HOME": str(self.log.parent), **self.environment},
-                start_new_session=True,
-                preexec_fn=when_parent_dies(signal.SIGKILL),
-            )
+    def __post_init__(self) -> None:
+        given = {"PATH": os.environ["PATH"], "HOME": str(self.log.parent)}
+        self.environment = {**given, **self.environment}
 
     def stop(self, how: signal.Signals = signal.SIGKILL) -> None:
         """With all processes that it has started."""

@@ -38,13 +38,14 @@ class ControlPlaneError(BerthError):
 
 @dataclass
 class Component:
-    """One process and its log, which a restart appends to."""
+    """One process and its log, which a restart appends to. Without an environment it gets ours."""
 
     name: str
     argv: Sequence[str]
     log: Path
     ready_url: str
     process: subprocess.Popen[bytes] | None = None
+    environment: Mapping[str, str] | None = None
 
     def start(self) -> None:
         with self.log.open("ab") as log:
@@ -53,6 +54,7 @@ class Component:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                env=self.environment,
                 # Ctrl-C reaches only who started it, whose end then still has a cluster to talk to.
                 start_new_session=True,
                 # atexit is not run when who started it is killed.
