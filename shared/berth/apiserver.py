@@ -103,8 +103,8 @@ class ApiServer:
     def _prepared(
         self, method: str, path: str, timeout: float, body: Any, headers: Mapping[str, str]
     ) -> Callable[[], urllib3.BaseHTTPResponse]:
-        """Raw, because the client's models cost more and create_namespaced_pod_binding raises after a Binding
-        that succeeded (facts, 6)."""
+        """A request without the client's models: they cost more, and raise after a Binding that succeeded
+        (docs/kubernetes.md#a-binding-by-the-python-client)."""
         prepared = self._api.param_serialize(
             method=method, resource_path="", header_params=dict(headers), auth_settings=["BearerToken"]
         )

@@ -137,7 +137,9 @@ def _health(target: Endpoint | Router) -> Reply:
 
 
 def _authorized(token: str, header: str) -> bool:
-    """Basic with any user name (kube-scheduler sends its URL's user info so: facts, 4), or Bearer."""
+    """Tell whether the header has the token: Basic with any user name, or Bearer.
+
+    kube-scheduler can send it as Basic only (docs/kubernetes.md#credentials)."""
     scheme, _, value = header.partition(" ")
     offered = value.strip().encode()
     if scheme.lower() == "basic":

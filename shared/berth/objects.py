@@ -96,7 +96,7 @@ class Pod(_Object, frozen=True):
 
     @property
     def finished(self) -> bool:
-        """A terminal phase is set only when no container can run any more (facts, 5)."""
+        """Whether no container can run any more (docs/kubernetes.md#a-finished-pod)."""
         return self.status.phase in ("Succeeded", "Failed")
 
     @property

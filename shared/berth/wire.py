@@ -182,7 +182,8 @@ def filter_answer(call: Candidates, refused: Mapping[str, str], resolvable: Coll
     """ExtenderFilterResult: the nodes that passed, in the form they were offered in, and why others did not.
 
     All but the resolvable go to FailedAndUnresolvableNodes: nodes in FailedNodes make kube-scheduler try
-    preemption, which can't help there and requeues the pod without end (facts, 5).
+    preemption, which can't help there and requeues the pod without end
+    (docs/kubernetes.md#refusals-that-come-again-and-again).
     """
     passed = list(filterfalse(refused.__contains__, call.names)) if refused else call.names
     nodes = None

@@ -1,5 +1,5 @@
 """The demonstration's driver tries pods when kube-scheduler would, and at no other time.
-Facts, 5 has what was measured on the real one; the driver is compared with it by nobody but its reader."""
+What the real one does is in docs/kubernetes.md#requeue; nobody but its reader compares the driver with it."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 """The stand-in for Knative's ApiServerSource posts what the real one was recorded to post, and as often.
-Its watching is shown by tests/e2e/test_events.py, on a real API server."""
+Its watching is shown by tests/e2e/faults/test_events.py, on a real API server."""
 
 import json
 import re

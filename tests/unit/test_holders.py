@@ -1,6 +1,6 @@
 """Units of named pools and who holds them, from Views made by hand: rows, their table, and a Pool's status.
 
-What `berth claims --units` does with them is in tests/functions/test_cli_units.py.
+What `berth claims --units` does with them is in tests/functions/test_cli_see.py.
 """
 
 import re

@@ -1,4 +1,5 @@
-"""The project's own rules: what is locked, how long functions may be, which version this is.
+"""The project's own rules: what is locked, how long functions may be, where references lead, which version
+this is.
 
 It does not check that the lock is fresh: only `make lock`, which needs a package index, can tell.
 """
@@ -10,6 +11,15 @@ from importlib.metadata import version
 from pathlib import Path
 
 import berth
+from tests.support.references import (
+    is_there,
+    numbers,
+    promises,
+    prose,
+    records,
+    references_in,
+    sections_outside,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST = 60
@@ -84,3 +94,22 @@ def test_no_function_is_longer_than_60_lines() -> None:
 
 def test_the_installed_distribution_has_the_packages_version() -> None:
     assert version("berth-scheduler") == berth.__version__
+
+
+def test_no_text_cites_a_section_of_notes_that_are_not_in_the_repository() -> None:
+    cited = {name: sections_outside(text) for name, text in prose().items()}
+    assert {name: sections for name, sections in cited.items() if sections} == {}
+
+
+def test_every_file_heading_and_test_that_a_text_names_is_there() -> None:
+    named = {name: references_in(name, text) for name, text in prose().items()}
+    dead = {name: sorted(str(each) for each in found if not is_there(each)) for name, found in named.items()}
+    assert {name: references for name, references in dead.items() if references} == {}
+    assert sum(map(len, named.values())) > 300
+
+
+def test_every_decision_and_promise_that_a_text_names_is_there() -> None:
+    for word, known in (("decision", records()), ("promise", promises())):
+        named = {name: numbers(word, text) for name, text in prose().items()}
+        assert {name: found - known for name, found in named.items() if found - known} == {}
+        assert set().union(*named.values())

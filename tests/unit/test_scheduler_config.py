@@ -82,7 +82,7 @@ def test_one_url_for_all_ignores_no_group_so_that_an_unlisted_pool_is_not_placed
 
 
 def test_kube_scheduler_counts_the_resources_of_pools_with_preemption_native_too() -> None:
-    """It finds nobody to evict for what it does not count (facts, 5)."""
+    """It finds nobody to evict for what it does not count (decision 0016)."""
     (entry,) = made(managed=["native.berth.dev/k80", "berth.dev/seat"])["extenders"]
     ignored = {each["name"]: each["ignoredByScheduler"] for each in entry["managedResources"]}
     assert ignored == {"berth.dev/seat": True, "native.berth.dev/k80": False}
@@ -136,7 +136,7 @@ HTTPS = {name: url.replace("http://", "https://") for name, url in URLS.items()}
 
 
 def test_certificates_are_checked_by_the_ca_or_by_the_system_s_and_never_not_at_all() -> None:
-    """enableHTTPS without a CA would skip the check (facts, 4)."""
+    """enableHTTPS without a CA would skip the check (docs/kubernetes.md#certificates)."""
     for ca, tls in (("/etc/ca.crt", {"tlsConfig": {"caFile": "/etc/ca.crt"}}), (None, {})):
         first = made(urls=HTTPS, ca=ca)["extenders"][0]
         assert first == {"urlPrefix": HTTPS["filter"], "filterVerb": "filter", **COMMON, **tls}

@@ -94,7 +94,7 @@ def _command(options: argparse.Namespace) -> Callable[[argparse.Namespace], int]
 
 
 def _environment(options: argparse.Namespace) -> None:
-    """Options become the variables of design 4, which the functions read; paths become absolute."""
+    """Put the options into the variables of docs/operations.md#settings; paths become absolute."""
     for option, variable in (
         ("kubeconfig", "KUBECONFIG"),
         ("store", "BERTH_STORE"),

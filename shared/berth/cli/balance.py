@@ -259,7 +259,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _received(method: str, reply: http.client.HTTPResponse) -> _Answer:
-    """The whole answer; its length is told always (facts, 6), but where HTTP forbids it."""
+    """Read the whole answer, to tell its length wherever HTTP allows it.
+
+    A chunked answer costs kube-scheduler a connection (docs/kubernetes.md#answers-with-a-length)."""
     body, length = reply.read(), reply.headers.get("Content-Length", "")
     if method != "HEAD":
         length = "" if reply.status in (204, 304) else str(len(body))

@@ -1,5 +1,5 @@
 """What makes a kube-scheduler call Berth: a KubeSchedulerConfiguration, or a Policy for those before 1.23.
-With one URL a function it needs a scheduler of its own: all pods of its profiles are sent (facts, 3)."""
+With one URL a function it needs a scheduler of its own: docs/kubernetes.md#several-extenders."""
 
 import ipaddress
 import re
@@ -40,10 +40,11 @@ TOKEN = "TOKEN"  # stands for the token in a configuration that anybody may read
 class Calls(NamedTuple):
     """How kube-scheduler calls the functions.
 
-    The token goes into the URLs, the only place it sends one from (facts, 4): keep the file secret. `ca` is
-    the path, where kube-scheduler runs, of the authority's certificates for https URLs; without it the
-    system's are asked. `weight` is that of Berth's scores, 1 being as much as a plugin's; `timeout` is in
-    seconds, by default kube-scheduler's own, and above bind's deadline.
+    The token goes into the URLs, the only place it sends one from: keep the file secret, and see
+    docs/kubernetes.md#credentials. `ca` is the path, where kube-scheduler runs, of the authority's
+    certificates for https URLs; without it the system's are asked. `weight` is that of Berth's scores, 1
+    being as much as a plugin's; `timeout` is in seconds, by default kube-scheduler's own, and above bind's
+    deadline.
     """
 
     urls: Mapping[str, str]
@@ -167,7 +168,7 @@ def _check_lease(lease: Lease | None) -> None:
 
 
 def _profile(name: str, plugins: list[dict[str, Any]]) -> dict[str, Any]:
-    # Extenders are called after sampling: a share would miss a pool that few nodes have (facts, 2).
+    # With a share of the nodes, a pool that few of them have is missed (docs/kubernetes.md#sampling).
     profile: dict[str, Any] = {"schedulerName": name, "percentageOfNodesToScore": 100}
     return {**profile, "pluginConfig": plugins} if plugins else profile
 
@@ -185,7 +186,9 @@ def _extenders(calls: Calls, managed: Sequence[str] | None) -> list[dict[str, An
 
 
 def _managing(resources: Iterable[str]) -> dict[str, Any]:
-    """All verbs; kube-scheduler refuses a resource that is listed twice (facts, 3)."""
+    """All verbs under one URL, for pods that ask for these resources.
+
+    kube-scheduler refuses one that is listed twice (docs/kubernetes.md#several-extenders)."""
     found = sorted(set(resources))
     if not found:
         raise SettingsError(

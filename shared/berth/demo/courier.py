@@ -1,5 +1,6 @@
 """Carries the events of pods from their source to the function that takes them, and now and then badly.
-An event can be late, lost, doubled or forged here, as it can on any way (facts, 7); it retries nothing."""
+An event can be late, lost, doubled or forged here, as anywhere (docs/kubernetes.md#events-get-lost).
+It retries nothing."""
 
 import http.client
 import json

@@ -71,8 +71,8 @@ class World:
             self.cluster.create(_PODS, {"metadata": {"name": f"pod-{number}"}, "spec": spec})
 
     def delete_pod(self, name: str, events: int) -> Parcel:
-        """Delete the pod, and let kube-scheduler have its own look first: it sees the deletion at the same
-        instant as the events' source, and an event takes longer (facts, 5). The event is still to be sent."""
+        """Delete the pod, and let kube-scheduler have its own look first, as it does with any deletion
+        (docs/kubernetes.md#requeue). The event is still to be sent."""
         self._wait_known(name)
         waiting = len(self.waiting())
         wanted = self.scheduler.attempts() + waiting

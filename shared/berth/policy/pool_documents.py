@@ -14,7 +14,7 @@ from berth.wire import HIGHEST_SCORE
 
 GROUP = "berth.dev"
 API_VERSION = f"{GROUP}/v1alpha1"
-NATIVE = f"native.{GROUP}"  # the group of what kube-scheduler counts as well, to preempt by it (facts, 5)
+NATIVE = f"native.{GROUP}"  # kube-scheduler counts this group too, and evicts for it (decision 0016)
 
 _FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
 

@@ -1,4 +1,4 @@
-"""What operators write of a Pool (design 3), field by field, with the bounds that a field has by itself.
+"""What operators write of a Pool, field by field, with the bounds that a field has by itself.
 How fields go together is for `pool_documents`: what stands in the ledger was checked when it was read."""
 
 from collections.abc import Iterable, Mapping
@@ -71,7 +71,7 @@ class Reserved(_Spec, frozen=True):
 
 
 class PoolSpec(_Spec, kw_only=True, frozen=True):
-    """A Pool's spec (design 3)."""
+    """A Pool's spec, as in infra/base/crds/pool.yaml and README.md#what-you-write."""
 
     capacity: Capacity | None = None
     resource: str | None = None

@@ -51,7 +51,7 @@ def claim_of(pod: Pod, node: str, terms: Terms, asked: Asked, attempt: str = "",
 
 
 def allocated(claim: Claim) -> dict[str, str]:
-    """The annotation that lets a lost ledger be rebuilt, and the pod see what it got (design 3)."""
+    """The annotation by which a pod sees what it got, and a lost ledger is rebuilt (promise 8)."""
     found: dict[tuple[str, str, str], Holding] = {}
     for each in claim.holdings:
         if not each.bound:

@@ -15,7 +15,7 @@ from berth.steps.waiting import listed
 from berth.steps.writes import StatusWrites
 from berth.view import View
 
-_DOMAINS = 50  # the most that a status names (design 3)
+_DOMAINS = 50  # the most that a status names, as infra/base/crds/pool.yaml says
 _UNITS = 100
 
 

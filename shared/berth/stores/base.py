@@ -1,4 +1,4 @@
-"""The store contract: versioned documents, three calls, nothing else (design 6).
+"""The store contract: versioned documents, three calls, nothing else.
 A store does not know what a claim is; it promises only what is written on `Store`."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -122,7 +122,7 @@ class SqliteStore:
                         continue
                     raise
                 self._idle.append(connection)
-                # A deleted file lives on in whoever has it open (facts, 6); what was done there is lost.
+                # A deleted file lives on in whoever has it open; what was done there is lost (decision 0003).
                 if _inode(self._path) == connection.inode:
                     return result
         except (sqlite3.Error, OSError) as error:

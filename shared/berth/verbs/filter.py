@@ -90,7 +90,7 @@ def on(ledger: Ledger, settings: Settings) -> Endpoint:
     return Endpoint(
         name="filter",
         answer=answer,
-        # Only Error in a 200 answer reaches the pod's event (facts, 1).
+        # Only Error in a 200 answer reaches the pod's event (docs/kubernetes.md#errors).
         failed=lambda *error: Reply(200, wire.filter_error(for_the_event(*error))),
         health=ledger.check,
         body_limit=settings.body_limit,

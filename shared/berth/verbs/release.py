@@ -1,5 +1,5 @@
 """release: a pod event says that a pod may be gone or finished; if the API server agrees, free its units.
-A delete event alone frees nothing: it may be forged, stale, or mean that a label was taken off (facts, 7)."""
+A delete event alone frees nothing: see docs/kubernetes.md#a-delete-event-of-a-pod-that-lives."""
 
 import time
 from collections.abc import Callable, Mapping

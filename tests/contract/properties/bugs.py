@@ -1,4 +1,4 @@
-"""One bug or two for each promise, as they were seen in the field (facts, 9), to be switched on in a test.
+"""Bugs as other projects had them (docs/kubernetes.md#what-went-wrong-elsewhere), for tests to switch on.
 Each replaces a small part of the product while its block lasts; none is in the product."""
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,5 +1,5 @@
-"""The promises of design 5, each looked at where it can be broken: after every commit and Binding, at the end
-of every call, and at rest (nothing under way, one reconcile later). A test may ask for some by number."""
+"""The promises of docs/promises.md, each looked at where it can be broken: after every commit and Binding, at
+the end of every call, and at rest (nothing under way, one reconcile later). A test may ask for a few."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence

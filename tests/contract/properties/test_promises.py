@@ -1,5 +1,5 @@
-"""The promises of design 5 hold in every store, whatever happens; and each is looked at sharply enough that a
-bug as it was seen in the field breaks it. BERTH_EXAMPLES=N draws N examples at random in their place."""
+"""The promises of docs/promises.md hold in every store, whatever happens; and each is looked at so sharply
+that a bug as other projects had it breaks it. BERTH_EXAMPLES=N draws N examples at random in their place."""
 
 import os
 from collections.abc import Callable, Sequence

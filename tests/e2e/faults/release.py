@@ -52,7 +52,7 @@ def faulty(request: Request) -> Response:
     if (FAULTS / "late").exists() and request.headers.get("Ce-Type", "").endswith(".delete"):
         time.sleep(float((FAULTS / "late").read_text()))
     while any((FAULTS / fault).exists() for fault in HELD) and not (FAULTS / "go").exists():
-        # As on an event's usual way to a function (facts, 5) kube-scheduler is to look in vain first: its own
+        # As with any event (docs/kubernetes.md#requeue) kube-scheduler is to look in vain first: its own
         # look might find the unit that is free already, and nobody would miss the wake.
         time.sleep(0.01)
     return answer(request)
