@@ -38,7 +38,7 @@ class Event(msgspec.Struct, frozen=True):
 
     @property
     def deletion(self) -> bool:
-        """Says `delete`, which proves nothing: docs/kubernetes.md#a-delete-event-of-a-pod-that-lives."""
+        """Whether it says `delete`, a mere hint: docs/kubernetes.md#a-delete-event-of-a-pod-that-lives."""
         return self.event_type == f"{_RESOURCE}delete"
 
     def kind(self) -> str:

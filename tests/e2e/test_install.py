@@ -117,7 +117,7 @@ def test_one_command_installs_all_and_another_removes_all(kubectl: Kubectl, tmp_
 
 
 def test_what_was_removed_and_applied_again_is_in_force_again(kubectl: Kubectl, tmp_path: Path) -> None:
-    """Policies with parameters of Kubernetes' own kinds never see them again: Kubernetes issue 130887."""
+    """Policies that read a ConfigMap never see it again: docs/kubernetes.md#parameters-of-policies."""
     pods = {
         "lost.json": pod_document("lost", {UNDERLAY_IP: 1}, scheduler="default-scheduler"),
         "ours.json": pod_document("ours", {UNDERLAY_IP: 1}),

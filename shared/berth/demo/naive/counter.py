@@ -1,7 +1,8 @@
 """A scheduler extender that counts by one number a node: INCR at bind, DECR at a pod's delete event.
-Many schedulers in the field count so, and their issues are what the demonstration shows: a lost delete leaks
-for good (HAMi 2923), a restart undercounts (HAMi 2812), several pods pass a stale filter (topolvm 117). There
-is no holder by UID, no reservation, no look at the API server, no reconcile, no wake.
+Many schedulers in the field count so, and their bugs are what the demonstration shows: a lost delete leaks
+for good, a restart undercounts, several pods pass a filter that is behind. Where they were seen is in
+docs/kubernetes.md#what-went-wrong-elsewhere. There is no holder by UID, no reservation, no look at the API
+server, no reconcile, no wake.
 
 It is not made worse than they are: the numbers are in a database and outlive the process, each change is
 one atomic statement, a Binding that failed is taken back, and no number falls below zero. A pod is one unit.
