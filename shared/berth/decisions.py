@@ -12,6 +12,7 @@ from berth.documents import ORDINARY, POOL_CLAIM, Claim, Domain, Holding, Left, 
 from berth.errors import BerthError, OtherClusterError, RefusedError
 from berth.policy.units import MOST, Units
 from berth.room import CrowdedError, Short, require_whole
+from berth.told import Unit
 
 Domains = Mapping[str, Domain]
 Leave = Callable[[Claim, Holding], Left | None]
@@ -164,19 +165,22 @@ def _remembering(claim: Claim, holding: Holding, domain: Domain) -> Domain:
     return replace(domain, wants=replace(domain.wants, domain=had[0].place, had=units))
 
 
-def adopted(claim: Claim, anew: bool, domains: Domains) -> tuple[tuple[Holding, ...] | None, Domains]:
+def adopted(
+    claim: Claim, anew: bool, domains: Domains, unlisted: Collection[Unit] = ()
+) -> tuple[tuple[Holding, ...] | None, Domains]:
     """The claim bound, room or not, and the pod's only one; what was freed elsewhere, None for no change.
 
     With `anew` False only in place of a claim that stands. Units that another pod holds, or that are not of
-    the domain, are left out of it: the pod then holds as many without a name. Where more is used than there
-    is, the domain is closed.
+    the domain, are left out of it: the pod then holds as many without a name. Those in `unlisted` are of the
+    domain, as their Pool is now, unless it has come to list them elsewhere. Where more is used than there is,
+    the domain is closed.
     """
     keys = {holding.key for holding in claim.holdings}
     require_whole(claim.holdings, domains.__getitem__)
     stale = {key: domain for key, domain in domains.items() if claim.uid in domain.claims and key not in keys}
     if not anew and not any(claim.uid in domain.claims for domain in domains.values()):
         return None, {}
-    known = tuple(_known(claim.uid, each, domains[each.key]) for each in claim.holdings)
+    known = tuple(_known(claim.uid, each, domains, unlisted) for each in claim.holdings)
     bound = replace(claim, holdings=known)
     if not stale and all(agrees(domains[key].claims.get(claim.uid), bound) for key in keys):
         return None, {}
@@ -185,12 +189,14 @@ def adopted(claim: Claim, anew: bool, domains: Domains) -> tuple[tuple[Holding, 
     return freed, {**dropped, **held, **_closed(bound, {**domains, **held})}
 
 
-def all_adopted(claims: Collection[Claim], domains: Domains) -> tuple[set[str], Domains]:
+def all_adopted(
+    claims: Collection[Claim], domains: Domains, unlisted: Collection[Unit] = ()
+) -> tuple[set[str], Domains]:
     """Each of these claims adopted; the UIDs of those for which something changed."""
     uids: set[str] = set()
     changed: dict[str, Domain] = {}
     for claim in claims:
-        freed, new = adopted(claim, True, {**domains, **changed})
+        freed, new = adopted(claim, True, {**domains, **changed}, unlisted)
         changed |= new
         if freed is not None:
             uids.add(claim.uid)
@@ -240,12 +246,13 @@ def agrees(found: Claim | None, claim: Claim) -> bool:
     )
 
 
-def _known(uid: str, holding: Holding, domain: Domain) -> Holding:
+def _known(uid: str, holding: Holding, domains: Domains, unlisted: Collection[Unit]) -> Holding:
     """The holding with those of its units that are the domain's and no other pod's.
 
     A domain that has no units yet, while a ledger is rebuilt, takes what it is told: stock is taken later.
     Who tells of none may have looked before the pod got its own: the pod keeps those.
     """
+    domain, head = domains[holding.key], domains[domain_key(holding.pool, holding.place)]
     mine = domain.claims.get(uid)
     if not holding.units:
         return replace(holding, units=() if mine is None else _own(mine, holding))
@@ -253,7 +260,13 @@ def _known(uid: str, holding: Holding, domain: Domain) -> Holding:
     others = replace(domain, claims={other: each for other, each in domain.claims.items() if other != uid})
     own = {unit for each in mine.holdings for unit in each.units} if mine is not None else set()
     held = others.held(holding.pool, holding.domain)
-    units = (unit for unit in holding.units if there is None or unit in there or unit in own)
+    listed = Units.of(head.units or ())  # in another stripe, if not in this one
+
+    def known(unit: str) -> bool:
+        fresh = (holding.pool, unit) in unlisted and unit not in listed
+        return there is None or unit in there or unit in own or fresh
+
+    units = filter(known, holding.units)
     return replace(holding, units=tuple(unit for unit in units if unit not in held))
 
 

@@ -1,7 +1,7 @@
 """Claims: reserve, confirm, cancel, release, adopt. Written once for all stores.
 It never asks the API server: whether a pod is gone is the caller's to know."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from itertools import count
 from typing import Literal
@@ -15,7 +15,9 @@ from berth.documents import NAMESPACE, Claim, Holding, Left, domain_key, stripe_
 from berth.errors import RefusedError
 from berth.keeper import Keeper
 from berth.policy import fit
+from berth.policy.pools import Pool
 from berth.room import STRIPE, Asker, At, CrowdedError, Short
+from berth.told import Told, Unit, told
 from berth.view import View
 
 
@@ -155,13 +157,19 @@ class Ledger(Keeper):
         return tuple(freed)
 
     def adopt(
-        self, claim: Claim, *, anew: bool = True, also: Iterable[Holding] = ()
+        self,
+        claim: Claim,
+        *,
+        anew: bool = True,
+        also: Iterable[Holding] = (),
+        unlisted: Collection[Unit] = (),
     ) -> tuple[Holding, ...] | None:
         """Make `claim` the pod's only one, room or not: the pod runs there. None if nothing had to change,
         else what was freed elsewhere. `also` as for `release`.
 
         With `anew` False only in place of a claim that stands: if there is none any more, the pod has gone
-        and was released since the caller looked.
+        and was released since the caller looked. `unlisted` are units that may be believed to be the pod's
+        though their domain does not list them.
         """
         view, until = self.view(), self._patience()
         at: At = view.at
@@ -169,7 +177,7 @@ class Ledger(Keeper):
             bound = self._bound(claim, view, at)
             places = _places(bound, view) | _stripes_too(also, view)
             try:
-                freed = self._adopted(bound, anew, places)
+                freed = self._adopted(bound, anew, places, unlisted)
             except CrowdedError as error:
                 if self._monotonic() >= until:
                     raise too_busy() from error
@@ -179,13 +187,17 @@ class Ledger(Keeper):
                 self._reopen([*freed, *bound.holdings])
             return freed
 
-    def _adopted(self, bound: Claim, anew: bool, places: Collection[str]) -> tuple[Holding, ...] | None:
+    def _adopted(
+        self, bound: Claim, anew: bool, places: Collection[str], unlisted: Collection[Unit]
+    ) -> tuple[Holding, ...] | None:
         """In one commit if that can take all these documents; else what the pod has elsewhere goes after."""
         if len(places) <= self._commits.most_keys:
-            return self._commits.run(places, partial(decisions.adopted, bound, anew))
+            return self._commits.run(places, partial(decisions.adopted, bound, anew, unlisted=unlisted))
         mine = room.keys(bound.holdings)
         others = [keys for keys in self._parts(bound.uid, {*places} - mine) if keys]
-        freed = self._commits.run(mine, partial(decisions.adopted, bound, anew or bool(others)))
+        freed = self._commits.run(
+            mine, partial(decisions.adopted, bound, anew or bool(others), unlisted=unlisted)
+        )
         for keys in others:
             more = self._commits.run(keys, partial(decisions.released, bound.uid))
             freed = (*(freed or ()), *more)
@@ -202,8 +214,13 @@ class Ledger(Keeper):
             for start in range(0, len(ordered), self._commits.most_keys)
         ] or [[]]
 
-    def adopt_all(self, claims: Collection[Claim]) -> set[str]:
-        """Adopt these claims, one a pod, in few commits; the UIDs of those for which something changed."""
+    def adopt_all(self, claims: Collection[Claim], pools: Mapping[str, Pool] | None = None) -> set[str]:
+        """Adopt these claims, one a pod, in few commits; the UIDs of those for which something changed.
+
+        `pools` are the Pools by which they were made, where a look has read others than the ledger has: units
+        that these list are believed to be the pods' before any document lists them.
+        """
+        claims, unlisted = self._told(claims, pools)
         view = self.view()
         claims = [self._bound(claim, view, view.at) for claim in claims]
         places = {claim.uid: _places(claim, view) for claim in claims}
@@ -215,14 +232,27 @@ class Ledger(Keeper):
             numbers = {batch_of[key] for key in places[claim.uid]}
             if len(numbers) == 1:
                 groups.setdefault(numbers.pop(), []).append(claim)
-            elif self.adopt(claim) is not None:
+            elif self.adopt(claim, unlisted=unlisted) is not None:
                 changed.add(claim.uid)
         for number, group in groups.items():
             try:
-                changed |= self._commits.run(batches[number], partial(decisions.all_adopted, group))
+                changed |= self._commits.run(
+                    batches[number], partial(decisions.all_adopted, group, unlisted=unlisted)
+                )
             except CrowdedError:
-                changed |= {claim.uid for claim in group if self.adopt(_whole(claim)) is not None}
+                wholes = map(_whole, group)
+                changed |= {each.uid for each in wholes if self.adopt(each, unlisted=unlisted) is not None}
         return changed
+
+    def _told(self, claims: Collection[Claim], pools: Mapping[str, Pool] | None) -> Told:
+        """See Told. Who holds such a unit must not be missed because the View lags behind."""
+        view = self.view()
+        found = told(claims, view.pools if pools is None else pools, view.pools, view.domains)
+        if found.unlisted and view.open:
+            self.snapshot()
+            view = self.view()
+            found = told(claims, view.pools if pools is None else pools, view.pools, view.domains)
+        return found
 
     def _bound(self, claim: Claim, view: View, at: At) -> Claim:
         """The claim of a pod that runs, by documents: of each pool as it stands, or where there is room."""

@@ -276,17 +276,26 @@ def _with_units(
 
 
 def _noted(holding: Holding, count: int, at: At, asker: Asker) -> list[Holding]:
-    """The holding in the stripes that list its units, and those that are in none where they may be."""
-    found, left = [], holding.units
-    for each in (_in(holding, number) for number in range(count)):
-        there = Units.of(at(each.key).units or ())
+    """The holding in the stripes that list its units. A unit that is in none stands in one by its own name:
+    so all pods that say they use it meet in one document."""
+    found: dict[int, tuple[str, ...]] = {}
+    left = holding.units
+    for number in range(count):
+        there = Units.of(at(_in(holding, number).key).units or ())
         mine = tuple(unit for unit in left if unit in there)
         if mine:
-            found.append(replace(each, count=len(mine), units=mine))
-            left = tuple(unit for unit in left if unit not in mine)
-    rest = holding.count - sum(each.count for each in found)
-    more = replace(_in(holding, _first(asker.uid, count)), count=rest, units=left)
-    return [*found, more] if rest else found
+            found[number] = mine
+            left = tuple(unit for unit in left if unit not in there)
+    for unit in left:
+        number = _first(unit, count)
+        found[number] = (*found.get(number, ()), unit)
+    rest, first = holding.count - sum(map(len, found.values())), _first(asker.uid, count)
+    if rest:
+        found.setdefault(first, ())
+    return [
+        replace(_in(holding, number), count=len(units) + rest * (number == first), units=units)
+        for number, units in found.items()
+    ]
 
 
 def _free(holding: Holding, head: Domain, at: At, asker: Asker) -> int:

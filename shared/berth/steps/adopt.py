@@ -123,7 +123,7 @@ def _adopt_all(ledger: Ledger, claims: Iterable[Claim], view: View, terms: Terms
     """The UIDs of those for which something changed."""
     different = [claim for claim in claims if not _stands(claim, view)]
     ledger.prepare(_large_limits(different, terms))
-    return ledger.adopt_all(different) if different else set()
+    return ledger.adopt_all(different, terms.pools) if different else set()
 
 
 def _stands(claim: Claim, view: View) -> bool:

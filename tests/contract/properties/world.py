@@ -290,8 +290,6 @@ class World:
         self.ahead = 0.0
         self.time.now += BIND_SECONDS + 1
         done = self.reconcile()
-        if self.kept.nameless:  # what a pod says that it uses may be listed, and free, only now
-            self.reconcile()
         self.promises.keep(3, done.answer == "", f"nothing disturbs reconcile, and it says {done.answer}")
         self.promises.at_rest(self.kept)
 
@@ -301,8 +299,6 @@ class World:
 
     def nothing_is_left_to_mend(self) -> None:
         """After a rest: reconcile agrees, the store has what it took, and every process sees that."""
-        if self.kept.nameless:
-            self.reconcile()
         call = self.reconcile()
         report = call.result
         useless = call.woken - self.promises.fitting(self.kept, sure=True)

@@ -1,0 +1,113 @@
+"""What pods hold follows their Pools in the very look that takes these over: not a tick later, and not by way
+of being free meanwhile."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.places import Place
+from tests.support.pools_stage import PoolsStage, pools_staged
+
+NODES = {"n1": {"zone": "x"}, "n2": {"zone": "y"}}
+LISTS: dict[str, Any] = {
+    "node": {"units": {"n1": ["a", "b"]}},
+    "zone": {"scope": "Topology", "topologyKey": "zone", "units": {"x": ["a", "b"]}},
+    "cluster": {"scope": "Cluster", "units": {"*": ["a", "b"]}},
+}
+CHEAP = pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)  # the steps are the verbs' own
+
+Take = Callable[[PoolsStage], object]
+VERBS = pytest.mark.parametrize("take", [PoolsStage.reconcile, PoolsStage.inventory_of_pool])
+
+
+@pytest.fixture
+def stage(tmp_path: Path, place: Place) -> Iterator[PoolsStage]:
+    with pools_staged(tmp_path, place, {"ip": LISTS["node"]}, NODES) as found:
+        yield found
+
+
+def only(spec: dict[str, Any], *units: str) -> dict[str, Any]:
+    """The same Pool with these units."""
+    (domain,) = spec["units"]
+    return {**spec, "units": {domain: list(units)}}
+
+
+# A unit that is taken off its list while the ledger is lost
+
+
+@CHEAP
+@VERBS
+@pytest.mark.parametrize("scope", LISTS)
+def test_a_unit_that_is_listed_again_is_the_pod_s_that_uses_it(
+    stage: PoolsStage, take: Take, scope: str
+) -> None:
+    stage.pools(ip=LISTS[scope])
+    holder = stage.bound_pod(ip=1)
+    assert stage.of(holder, "ip")[2] == ("a",)
+    stage.write_pools(ip=only(LISTS[scope], "b", "c"))
+    stage.lose_ledger()
+    stage.reconcile()
+    stage.write_pools(ip=only(LISTS[scope], "a", "b", "c"))
+    take(stage)
+    assert stage.of(holder, "ip")[2] == ("a",)
+    assert {stage.of(stage.bound_pod(ip=1), "ip")[2] for _ in range(2)} == {("b",), ("c",)}
+    assert stage.bind(stage.pod(ip=1)) == "ip: 0 of 3 free, 1 asked"
+    stage.check_well()
+
+
+@CHEAP
+@VERBS
+def test_a_unit_that_is_listed_again_in_another_place_is_the_pod_s_that_uses_it(
+    stage: PoolsStage, take: Take
+) -> None:
+    holder = stage.bound_pod(ip=1)
+    stage.write_pools(ip={"units": {"n1": ["b"], "n2": ["c"]}})
+    stage.lose_ledger()
+    stage.reconcile()
+    stage.write_pools(ip={"units": {"n1": ["b"], "n2": ["a", "c"]}})
+    take(stage)
+    assert stage.of(holder, "ip")[1:] == (1, ("a",))
+    assert stage.of(stage.bound_pod(on="n2", ip=1), "ip")[2] == ("c",)
+    assert stage.bind(stage.pod(ip=1), "n2") == "ip: 0 of 2 free, 1 asked"
+
+
+@CHEAP
+@VERBS
+@pytest.mark.parametrize("scope", LISTS)
+def test_a_unit_that_is_listed_again_is_not_another_s_who_says_so(
+    stage: PoolsStage, take: Take, scope: str
+) -> None:
+    """Its holder got it while it was listed, and the ledger was not lost."""
+    stage.pools(ip=LISTS[scope])
+    holder = stage.bound_pod("w-holder", ip=1)
+    note = {"berth.dev/allocated": json.dumps([{"pool": "ip", "units": ["a"]}])}
+    thieves = [stage.pod(name, node="n1", annotations=note, ip=1) for name in ("a-thief", "z-thief")]
+    stage.write_pools(ip=only(LISTS[scope], "b", "c", "d", "e"))
+    stage.reconcile()
+    stage.write_pools(ip=only(LISTS[scope], "a", "b", "c", "d", "e"))
+    take(stage)
+    assert [stage.of(each, "ip")[2] for each in (holder, *thieves)] == [("a",), (), ()]
+
+
+@CHEAP
+@VERBS
+@pytest.mark.parametrize("lost", [True, False])
+@pytest.mark.parametrize("scope", LISTS)
+def test_a_unit_that_two_pods_say_they_use_is_one_s(
+    stage: PoolsStage, take: Take, scope: str, lost: bool
+) -> None:
+    many = [f"u{number}" for number in range(400)]
+    stage.pools(ip=only(LISTS[scope], *many))
+    note = {"berth.dev/allocated": json.dumps([{"pool": "ip", "units": ["a"]}])}
+    calls = [stage.pod(node="n1", annotations=note, ip=1) for _ in range(5)]
+    if not lost:
+        stage.reconcile()
+    stage.write_pools(ip=only(LISTS[scope], *many, "a"))
+    if lost:
+        stage.lose_ledger()
+        stage.reconcile()
+    take(stage)
+    assert sorted(stage.of(each, "ip")[2] for each in calls) == [(), (), (), (), ("a",)]
