@@ -23,6 +23,7 @@ _FILE = re.compile(
     rf"(?<![\w/.<{{-])(?P<path>(?:{_FOLDERS})/[\w./*-]*[\w*]|(?:README|CHANGELOG)\.md)"
     r"(?:::(?P<test>\w+))?(?:#(?P<anchor>[\w-]+))?"
 )
+_BARE = re.compile(r"(?<![\w/.*<{-])\w+\.py\b")
 _MODULE = re.compile(r"`(?P<path>[a-z]+/[a-z_]+)(?:\.py)?`")
 _LINK = re.compile(r"\]\((?!\w+:)(?P<path>[^)\s#]*)(?:#(?P<anchor>[^)\s]+))?\)")
 _NUMBERS = r"s?[\s/]+(\d{1,4}(?:(?:,|,?\s+and|,?\s+or)\s+\d{1,4}\b)*)"
@@ -88,6 +89,7 @@ def references_in(name: str, text: str) -> set[Reference]:
     found = {
         Reference(each["path"], each["anchor"] or "", each["test"] or "") for each in _FILE.finditer(text)
     }
+    found |= {Reference(f"*/{each}") for each in _BARE.findall(text)}
     found |= {Reference(_path_of(each)) for each in _MODULE.findall(text) if _is_ours(each)}
     if name.endswith(".md"):
         for link in _LINK.finditer(_FENCED.sub("", text)):

@@ -62,7 +62,7 @@ def run(
     if wanted is None:
         return Refused(refused)
     # Only that node: for it the pod keeps its nomination. Others are free by kube-scheduler's own count, so
-    # it finds nobody to evict there, says so in an order that varies, and tries without end (decisions/0016).
+    # it finds nobody to evict there, says so in an order that varies, and tries without end (decision 0016).
     nominated = call.pod.status.nominated_node_name or ""
     short = refused.get(nominated, fit.KEPT) != fit.KEPT
     mendable = resolvable({nominated}, judgement.wants, view.pools) if short else frozenset()
