@@ -3,9 +3,14 @@ A person's `berth release` is in test_release_by_hand.py."""
 
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from berth.cluster import DEFAULT_TIMEOUT
+from berth.errors import ClusterRefusedError
+from berth.objects import Node
+from berth.steps.claims import BIND_SECONDS
 from tests.support.places import Place
 from tests.support.pools_stage import OUT_OF_SERVICE, PoolsStage, mended, pools_staged
 
@@ -63,6 +68,26 @@ def test_reconcile_frees_what_was_held_when_the_node_is_back_or_is_said_to_be_ou
     assert mended(stage.reconcile()) == {"released": 2}
     assert stage.held() == {}
     stage.check_well()
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_bind_asks_for_the_node_of_a_pod_that_is_gone_within_its_own_deadline(stage: PoolsStage) -> None:
+    asked: list[float] = []
+
+    def node(name: str, timeout: float = DEFAULT_TIMEOUT) -> Node | None:
+        asked.append(timeout)
+        return {each.metadata.name: each for each in stage.cluster.nodes()}.get(name)
+
+    def gone(*_: object) -> None:
+        stage.cluster.delete(f"/api/v1/namespaces/default/pods/{call.name}")
+        raise ClusterRefusedError("there is no such pod", 404)
+
+    call = stage.pod(ip=1)
+    with mock.patch.object(stage.cluster, "node", node), mock.patch.object(stage.cluster, "bind", gone):
+        assert "was not bound" in stage.bind(call)
+    assert asked
+    assert max(asked) <= BIND_SECONDS
+    assert stage.claims() == {}
 
 
 @CHEAP

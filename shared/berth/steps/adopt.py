@@ -145,7 +145,7 @@ def _look_again(ledger: Ledger, cluster: Cluster, claims: Iterable[Claim], terms
     for claim in claims:
         pod = there.get(claim.uid)
         if pod is None or (pod.finished and held_by(pod, terms, now) is None):
-            release_ended(ledger, cluster, [claim], claim.uid, pod, now, also=claim.holdings)
+            release_ended(ledger, cluster.node, [claim], claim.uid, pod, now, also=claim.holdings)
 
 
 def _about_to_run(

@@ -5,6 +5,7 @@ import logging
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -92,12 +93,13 @@ def fence(cluster: Cluster, claim_or_pod: Claim | Pod, now: float, timeout: floa
 def settle(ledger: Ledger, cluster: Cluster, claim: Claim, now: float, timeout: float) -> Settled:
     """End a reservation whose bind is in doubt: by the pod as it is after a fence, confirm, move or cancel.
 
-    Raises ClusterUnavailableError when the pod can't be fenced: then the claim stands, and reconcile or the
-    next bind settles it.
+    Each request to the API server may take `timeout` seconds. Raises ClusterUnavailableError when the pod
+    can't be fenced: then the claim stands, and reconcile or the next bind settles it.
     """
     pod = fence(cluster, claim, now, timeout)
     if pod is None or pod.finished:
-        return Settled(pod, release_ended(ledger, cluster, [claim], claim.uid, pod, now, also=claim.holdings))
+        look = partial(cluster.node, timeout=timeout)
+        return Settled(pod, release_ended(ledger, look, [claim], claim.uid, pod, now, also=claim.holdings))
     node = pod.spec.node_name
     if not node:
         return Settled(pod, ledger.cancel(claim))

@@ -4,7 +4,6 @@ Whether the pod has ended the caller asks the API server; a person's word (`bert
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple
 
-from berth.cluster import Cluster
 from berth.documents import Claim, Holding
 from berth.ledger import Ledger
 from berth.objects import Node, Pod
@@ -66,7 +65,7 @@ def until_deleted(claims: Iterable[Claim], pools: Mapping[str, Pool]) -> frozens
 
 def release_ended(
     ledger: Ledger,
-    cluster: Cluster,
+    node: Callable[[str], Node | None],
     claims: Iterable[Claim],
     uid: str,
     pod: Pod | None,
@@ -75,9 +74,9 @@ def release_ended(
     also: Iterable[Holding] = (),
 ) -> tuple[Holding, ...]:
     """Release what the pod holds, but for what stays held; what was freed. `claims` are those known of it,
-    the rest as in Ledger.release."""
+    `node` as in `kept`, the rest as in Ledger.release."""
     view = ledger.view()
-    keep = kept([*claims, *view.claims_of(uid)], pod, view.pools, cluster.node, now)
+    keep = kept([*claims, *view.claims_of(uid)], pod, view.pools, node, now)
     return ledger.release(uid, label, also, keep.pools, keep.state)
 
 

@@ -13,6 +13,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -23,7 +24,7 @@ from berth.documents import Claim, Holding
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError, RefusedError
 from berth.http import Endpoint, Reply, for_the_event
 from berth.ledger import Ledger
-from berth.objects import Pod
+from berth.objects import Node, Pod
 from berth.policy.demand import might_ask
 from berth.settings import Settings
 from berth.steps.claims import BIND_SECONDS, allocated, claim_of, settle
@@ -82,10 +83,9 @@ class Bind:
         held, mine = (() if claim is None else claim.holdings), ([] if claim is None else [claim])
         if pod is None or pod.metadata.uid != call.uid:
             label = f"{call.namespace}/{call.name}"
-            freed = release_ended(
-                self._ledger, self._cluster, mine, call.uid, None, self._clock(), label, held
-            )
-            self._free(freed, until)
+            look = self._look_at_node(until)
+            ended = self._ledger, look, mine, call.uid, None, self._clock(), label, held
+            self._free(release_ended(*ended), until)
             raise RefusedError(f"pod {call.namespace}/{call.name} with UID {call.uid} is gone")
         if pod.spec.node_name:
             self._adopt(pod, held, until)
@@ -188,7 +188,7 @@ class Bind:
         now = self._cluster.pod(meta.namespace or "default", meta.name, _WAKE_SECONDS)
         there = None if now is None or now.metadata.uid != meta.uid else now
         if there is None or there.finished:
-            ended = self._ledger, self._cluster, [claim], meta.uid, there, self._clock()
+            ended = self._ledger, self._look_at_node(until), [claim], meta.uid, there, self._clock()
             self._free(release_ended(*ended, also=claim.holdings), until)
 
     def _claim(self, pod: Pod, node: str, attempt: str = "") -> Claim | None:
@@ -215,6 +215,10 @@ class Bind:
             )
         except BerthError as error:
             log.warning("waiting pods were not woken, reconcile will: %s", error)
+
+    def _look_at_node(self, until: float) -> Callable[[str], Node | None]:
+        """What looks at a node, within bind's deadline."""
+        return partial(self._cluster.node, timeout=max(0.1, until - self._monotonic()))
 
     def _left(self, until: float, call: wire.BindingCall) -> float:
         left = until - self._monotonic()
