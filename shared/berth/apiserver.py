@@ -128,6 +128,10 @@ def connect() -> ApiServer:
     return ApiServer(configured())
 
 
+# What the client trips over in a file of another shape; its words are of no use to anybody.
+_NOT_ONE = (AttributeError, LookupError, TypeError)
+
+
 def configured() -> Client:
     """The client for it; no request is sent. Raises SettingsError."""
     settings = client.Configuration()
@@ -139,7 +143,7 @@ def configured() -> Client:
             config.load_kube_config(config_file=path, client_configuration=settings)  # type: ignore[no-untyped-call]
         else:
             config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]
-    except (config.ConfigException, yaml.YAMLError, OSError, TypeError) as error:
+    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, *_NOT_ONE) as error:
         raise _without_a_cluster(error, path if given else "") from error
     settings.connection_pool_maxsize = 64  # bind runs 48 threads
     return Client(settings)
@@ -147,7 +151,7 @@ def configured() -> Client:
 
 def _without_a_cluster(error: Exception, path: str) -> SettingsError:
     said = " ".join(str(getattr(error, "strerror", None) or error).split()).rstrip(".")
-    if isinstance(error, TypeError):  # what the client trips over is of no use to anybody
+    if isinstance(error, _NOT_ONE):
         said = "it is not one"
     if path and os.environ.get("KUBECONFIG"):
         return SettingsError(f"no cluster to talk to ({path}: {said}); KUBECONFIG should name a kubeconfig")

@@ -134,13 +134,36 @@ def test_without_a_cluster_to_talk_to_the_store_is_not_opened(monkeypatch: pytes
         open_store("configmap://berth/ledger")
 
 
-@pytest.mark.parametrize("content", [None, "", "[", "text", "a: 1"])
+def kubeconfig(cluster: str = "server: https://127.0.0.1:1", user: str = "token: t") -> bytes:
+    return f"""
+        clusters: [{{name: c, cluster: {{{cluster}}}}}]
+        users: [{{name: u, user: {{{user}}}}}]
+        contexts: [{{name: c, context: {{cluster: c, user: u}}}}]
+        current-context: c
+        """.encode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        b"",
+        b"[",
+        b"text",
+        b"a: 1",
+        b"\xff\xfe",
+        kubeconfig("server: 5"),
+        kubeconfig("server: 'http://[::1'"),
+        kubeconfig("server: https://127.0.0.1:1, certificate-authority-data: abcde"),
+        kubeconfig(user="auth-provider: {name: gcp}"),
+    ],
+)
 def test_a_kubeconfig_that_is_none_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None
 ) -> None:
     file = tmp_path / "config"
     if content is not None:
-        file.write_text(content)
+        file.write_bytes(content)
     monkeypatch.setenv("KUBECONFIG", str(file))
     with pytest.raises(SettingsError) as caught:
         open_store("configmap://berth/ledger")
