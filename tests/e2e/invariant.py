@@ -28,10 +28,11 @@ def difference(view: View, listed: Iterable[Object]) -> Object:
 
 
 def _asked(pod: Object, view: View) -> dict[str, int]:
-    """For pods of plain containers, which are all that the tests make; Berth's own rule is not asked."""
+    """For pods of plain containers and an overhead, as the tests make them; Berth's own rule is not asked."""
     asked: dict[str, int] = {}
-    for container in pod["spec"]["containers"]:
-        for resource, amount in container.get("resources", {}).get("limits", {}).items():
+    limits = [container.get("resources", {}).get("limits", {}) for container in pod["spec"]["containers"]]
+    for amounts in (*limits, pod["spec"].get("overhead", {})):
+        for resource, amount in amounts.items():
             if resource in view.resources and int(amount):
                 name = view.resources[resource].name
                 asked[name] = asked.get(name, 0) + int(amount)
