@@ -50,8 +50,9 @@ Which = tuple[str, str]
 """A pool and a domain."""
 
 Moving = Mapping[str, Left]
-NOTHING_MOVES: Moving = MappingProxyType({})
+"""What is left, by unit, of units that another domain listed before."""
 
+NOTHING_MOVES: Moving = MappingProxyType({})
 
 _HELD = (EPOCH, UNFENCED)
 

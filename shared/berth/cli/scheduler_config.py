@@ -11,6 +11,7 @@ from urllib.parse import quote
 import yaml
 
 from berth.errors import SettingsError
+from berth.policy.names import LABEL, WORD
 from berth.policy.pools import GROUP, NATIVE, is_extended_resource
 
 _VERBS: dict[str, dict[str, Any]] = {
@@ -27,13 +28,11 @@ _URL = re.compile(
     r"https?://(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?"
     r"(/([A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*)?"
 )
-_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-_WORD = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_DOMAIN = re.compile(rf"(?=.{{1,63}}$){_LABEL}(\.{_LABEL})*")
+_DOMAIN = re.compile(rf"(?=.{{1,63}}$){LABEL}(\.{LABEL})*")
 # More would do for kube-scheduler; but the API server takes no event from a name that is not qualified.
-_SCHEDULER = re.compile(rf"((?=[^/]{{1,253}}/){_LABEL}(\.{_LABEL})*/)?{_WORD}")
-_NAMESPACE = re.compile(_LABEL)
-_LEASE = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
+_SCHEDULER = re.compile(rf"((?=[^/]{{1,253}}/){LABEL}(\.{LABEL})*/)?{WORD}")
+_NAMESPACE = re.compile(LABEL)
+_LEASE = re.compile(rf"(?=.{{1,253}}$){LABEL}(\.{LABEL})*")
 TOKEN = "TOKEN"  # stands for the token in a configuration that anybody may read
 
 

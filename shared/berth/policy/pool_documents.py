@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from berth.errors import BadInputError
+from berth.policy.names import LABEL, SUBDOMAIN, WORD
 from berth.policy.pool_spec import Capacity, PoolSpec, numbers_of_units
 from berth.policy.units import Units
 from berth.wire import HIGHEST_SCORE
@@ -17,16 +18,14 @@ API_VERSION = f"{GROUP}/v1alpha1"
 NATIVE = f"native.{GROUP}"  # kube-scheduler counts this group too, and evicts for it (decision 0016)
 
 _FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
-
-_DNS = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-_WORD = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_NAME = re.compile(_DNS)
-_RESOURCE = re.compile(rf"(?=[^/]{{1,244}}/){_DNS}/{_WORD}")  # in a quota `requests.` stands before it: 253
-_KEY = re.compile(rf"({_DNS}/)?{_WORD}")
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|\*")
+_NAME = re.compile(SUBDOMAIN)
+# In a quota `requests.` stands before the domain, which may have 253 signs then.
+_RESOURCE = re.compile(rf"(?=[^/]{{1,244}}/){SUBDOMAIN}/{WORD}")
+_KEY = re.compile(rf"({SUBDOMAIN}/)?{WORD}")
+_NAMESPACE = re.compile(rf"{LABEL}|\*")
 _DOMAINS = {
-    "Node": (re.compile(rf"(?=.{{1,253}}$){_DNS}"), "the name of a node"),
-    "Topology": (re.compile(_WORD), "the value of a label"),
+    "Node": (re.compile(rf"(?=.{{1,253}}$){SUBDOMAIN}"), "the name of a node"),
+    "Topology": (re.compile(WORD), "the value of a label"),
     "Cluster": (re.compile(r"\*"), "*, the one domain of scope Cluster"),
 }
 _NO_CAPACITY = Capacity(per_domain=0)

@@ -9,6 +9,7 @@ import msgspec
 
 from berth.errors import BadInputError
 from berth.objects import Pod
+from berth.policy.names import SUBDOMAIN
 from berth.policy.pools import API_VERSION, GROUP
 from berth.policy.units import Units
 
@@ -20,7 +21,7 @@ Phase = Literal["Available", "Reserved", "Bound"]
 _MOST_UNITS = 1024
 _LONGEST_NAME = 253
 _LONGEST_POOL = 63
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAME = re.compile(SUBDOMAIN)
 _FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
 
 
