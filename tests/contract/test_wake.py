@@ -85,6 +85,8 @@ POOLS: dict[str, Any] = {
     "gpu": {"capacity": {"perDomain": 2}, "reserved": {"priorityAtLeast": 10, "units": 1}},
 }
 
+KEPT = {"sticky": {"by": "Pod", "forSeconds": 600}}
+
 
 @pytest.fixture
 def pools(tmp_path: Path, place: Place) -> Iterator[PoolsStage]:
@@ -168,6 +170,37 @@ def test_who_is_woken_is_who_filter_would_let_through(pools: PoolsStage) -> None
         pools.cluster.delete(f"/api/v1/namespaces/default/pods/{name}")
     assert pools.reconcile().woken == len(passing & pools.pods())
     assert pools.woken() == passing & pools.pods()
+
+
+def test_a_unit_that_a_pod_left_and_that_is_listed_no_more_is_no_room(pools: PoolsStage) -> None:
+    """Filter counts the units that are listed: neither pods are listed, nor are more woken, for others."""
+    pools.pools(k80={"units": {"n1": ["a", "c", "d", "e"]}, **KEPT})
+    for call in [pools.bound_pod(k80=1) for _ in range(4)]:
+        pools.gone(call)
+    pools.pools(k80={"units": {"n1": ["x"]}, **KEPT})
+    for _ in range(12):
+        pools.pod(k80=1)
+    assert _wake(pools, {"k80": 4}) == 2 * 1 + 8
+    pools.bound_pod(k80=1)
+    with mock.patch.object(pools.objects._cluster, "unbound_pods") as listed:
+        assert _wake(pools, {"k80": 4}) == 0
+    assert not listed.called
+
+
+def test_a_unit_that_rests_is_no_room_until_it_has_rested_and_one_that_is_kept_is_its_owners(
+    pools: PoolsStage,
+) -> None:
+    pools.pools(k80={"units": {"n1": ["a"]}, "reuseAfterSeconds": 60, **KEPT})
+    had = pools.bound_pod("had", k80=1)
+    pools.pod(k80=1)
+    assert pools.gone(had)["woken"] == 0
+    again = pools.pod("had", k80=1)
+    with mock.patch.object(pools.objects._cluster, "unbound_pods") as listed:
+        assert _wake(pools, {"k80": 1}) == 0
+    assert not listed.called
+    pools.time.now += 60
+    assert _wake(pools, {"k80": 1}) == 1
+    assert pools.woken() == {again.name}
 
 
 def test_a_unit_freed_on_a_node_that_takes_no_pods_wakes_nobody_until_it_does(pools: PoolsStage) -> None:

@@ -34,14 +34,24 @@ def room_in(made: Iterable[Holding | CapacityChange]) -> dict[str, int]:
     return room
 
 
-def free_in(view: View, pools: Iterable[str]) -> dict[str, int]:
-    """Units of room by pool, from what is free in these pools, be it for one pod only."""
+def free_in(view: View, pools: Iterable[str], now: float) -> dict[str, int]:
+    """Units of room in these pools, as filter counts it: what is free, be it for one owner's pods only."""
     found = {}
     for pool in pools:
         free = sum(units for units, _ in view.free.get(pool, {}).values())
-        kept = sum(left.count for domain in view.domains.get(pool, {}).values() for left in domain.left)
-        found[pool] = free + kept
+        found[pool] = free + _kept(view, pool, now)
     return {pool: units for pool, units in found.items() if units}
+
+
+def _kept(view: View, pool: str, now: float) -> int:
+    """Units that only their owners' next pods may have. What rests, or is listed no more, nobody may have."""
+    found = 0
+    for name, domain in view.domains.get(pool, {}).items():
+        if domain.left:
+            owners = {left.owner for left in domain.left if left.rest <= now < left.kept}
+            free = domain.room(pool, name, (), now)
+            found += sum(domain.room(pool, name, (owner,), now) - free for owner in owners)
+    return found
 
 
 def wake(
@@ -67,8 +77,10 @@ def wake(
     if not room:
         return 0
     view = ledger.view()
-    if not free_in(view, room):
-        return 0  # taken again: nobody need be listed
+    free = free_in(view, room, now)
+    room = {pool: min(units, free[pool]) for pool, units in room.items() if pool in free}
+    if not room:
+        return 0  # taken again, or nobody's: no pods need be listed
     waiting = [
         pod for name in schedulers for pod in cluster.unbound_pods(name, max(0.1, left())) if pod.waiting
     ]

@@ -129,9 +129,9 @@ def _node(ledger: Ledger, cluster: Cluster, event: Event, now: float) -> Done:
     told_free(cluster, freed)
     view = ledger.view()
     if len(found) > 1:  # a look at the Pools began meanwhile; a try before may have given capacity
-        return Done(len(changes), free_in(view, view.pools), overtaken=True)
+        return Done(len(changes), free_in(view, view.pools, now), overtaken=True)
     # A domain that the node came to may have had units free all along, and one that it left has more.
-    return Done(len(changes), {**room_in([*changes, *freed]), **free_in(view, moved)})
+    return Done(len(changes), {**room_in([*changes, *freed]), **free_in(view, moved, now)})
 
 
 def _pools(ledger: Ledger, cluster: Cluster, settings: Settings, now: float) -> Done:
@@ -142,7 +142,7 @@ def _pools(ledger: Ledger, cluster: Cluster, settings: Settings, now: float) -> 
         return _take_over(looking, cluster, read_pools(settings.pools, cluster), now)
     except OutdatedError:
         view = ledger.view()
-        return Done(0, free_in(view, view.pools), overtaken=True)
+        return Done(0, free_in(view, view.pools, now), overtaken=True)
 
 
 def _take_over(ledger: Ledger, cluster: Cluster, pools: Mapping[str, Pool], now: float) -> Done:
@@ -161,7 +161,7 @@ def _take_over(ledger: Ledger, cluster: Cluster, pools: Mapping[str, Pool], now:
     _warn(publish_native(ledger, cluster, nodes))
     news = [name for name in pools if before.get(name) != pools[name]]
     changed = {each.which for each in changes}
-    return Done(len(changed), {**room_in([*changes, *freed]), **free_in(ledger.view(), news)})
+    return Done(len(changed), {**room_in([*changes, *freed]), **free_in(ledger.view(), news, now)})
 
 
 def _claims(ledger: Ledger, cluster: Cluster) -> Done:

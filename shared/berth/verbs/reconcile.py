@@ -195,14 +195,14 @@ class Reconcile:
             report.problems += publish_claims(self._ledger, self._cluster)
 
     def _wake(self, nodes: Iterable[Node], writes: PodWrites) -> int:
-        view = self._ledger.view()
+        view, now = self._ledger.view(), self._clock()
         shut = {node.metadata.name for node in nodes if node.spec.unschedulable}
         return wake(
             self._ledger,
             self._cluster,
             self._settings.scheduler_names,
-            free_in(view, view.free),
-            self._clock(),
+            free_in(view, view.free, now),
+            now,
             in_turn=True,
             shut=lambda: shut,
             writes=writes,
