@@ -38,6 +38,13 @@ class _ConflictError(Exception):
     """Another writer was first: decide again."""
 
 
+class BusyError(ContentionError):
+    """Others were first for as long as one may wait."""
+
+    def __init__(self) -> None:
+        super().__init__(f"berth's ledger was too busy for {PATIENCE_SECONDS:g} s")
+
+
 class OvertakenError(ContentionError):
     """A document of the fence has changed: another caller has taken over."""
 
@@ -127,7 +134,7 @@ class Commits:
         try:
             result: T = attempts(self._try, keys, decide, decode, fence, drawn)
         except tenacity.RetryError as error:
-            raise too_busy() from error
+            raise BusyError from error
         return result
 
     def _try(
@@ -166,10 +173,6 @@ class Commits:
 
 def _changed(fence: Fence, found: Mapping[str, Document]) -> bool:
     return any((found[key].version if key in found else None) != version for key, version in fence.items())
-
-
-def too_busy() -> ContentionError:
-    return ContentionError(f"berth's ledger was too busy for {PATIENCE_SECONDS:g} s")
 
 
 def _body(written: Domain | bytes | None) -> bytes | None:

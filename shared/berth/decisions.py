@@ -191,16 +191,16 @@ def adopted(
 
 def all_adopted(
     claims: Collection[Claim], domains: Domains, unlisted: Collection[Unit] = ()
-) -> tuple[set[str], Domains]:
-    """Each of these claims adopted; the UIDs of those for which something changed."""
-    uids: set[str] = set()
+) -> tuple[dict[str, tuple[Holding, ...]], Domains]:
+    """Each of these claims adopted; by UID, what was freed elsewhere of those for which something changed."""
+    found: dict[str, tuple[Holding, ...]] = {}
     changed: dict[str, Domain] = {}
     for claim in claims:
         freed, new = adopted(claim, True, {**domains, **changed}, unlisted)
         changed |= new
         if freed is not None:
-            uids.add(claim.uid)
-    return uids, changed
+            found[claim.uid] = freed
+    return found, changed
 
 
 def known_of(

@@ -1,7 +1,8 @@
 """Claims: reserve, confirm, cancel, release, adopt. Written once for all stores.
 It never asks the API server: whether a pod is gone is the caller's to know."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Literal
@@ -9,7 +10,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from berth import decisions, room, sizes
-from berth.commits import MOST_KEYS, PATIENCE_SECONDS, Drawn, Writes, too_busy
+from berth.commits import MOST_KEYS, PATIENCE_SECONDS, BusyError, Drawn, Writes
 from berth.decisions import Domains, ElsewhereError, Freeing, MissingClaimError, SupersededError
 from berth.documents import NAMESPACE, Claim, Holding, Left, domain_key, stripe_keys
 from berth.errors import RefusedError
@@ -52,7 +53,7 @@ class Ledger(Keeper):
                     raise RefusedError("; ".join(texts))
             except CrowdedError as error:
                 if self._monotonic() >= until:
-                    raise too_busy() from error
+                    raise BusyError from error
             # A stripe was full when it came to it, or all seemed to be: look at all as they are now.
             same, at = None, self._look(wanted, view)
         raise AssertionError
@@ -180,7 +181,7 @@ class Ledger(Keeper):
                 freed = self._adopted(bound, anew, places, unlisted)
             except CrowdedError as error:
                 if self._monotonic() >= until:
-                    raise too_busy() from error
+                    raise BusyError from error
                 at = self._look(claim, view)
                 continue
             if freed is not None:
@@ -224,25 +225,46 @@ class Ledger(Keeper):
         view = self.view()
         claims = [self._bound(claim, view, view.at) for claim in claims]
         places = {claim.uid: _places(claim, view) for claim in claims}
-        batches = list(self._store.batches({key for keys in places.values() for key in keys}))
+        near, far = self._together(claims, places)
+        changed = {uid for group in near for uid in self._all_adopted(group, places, unlisted)}
+        moved: list[Holding] = []
+        for group in _packed(far, places, self._commits.most_keys):
+            freed = self._all_adopted(group, places, unlisted)
+            moved += (each for claim in group if claim.uid in freed for each in claim.holdings)
+            moved += (each for found in freed.values() for each in found)
+            changed |= freed.keys()
+        if moved:
+            self.view()
+            self._reopen(moved)
+        return changed
+
+    def _together(
+        self, claims: Iterable[Claim], places: Mapping[str, Collection[str]]
+    ) -> tuple[list[list[Claim]], list[Claim]]:
+        """Claims whose documents lie together in the store, by where they lie; and the others."""
+        batches = self._store.batches({key for keys in places.values() for key in keys})
         batch_of = {key: number for number, batch in enumerate(batches) for key in batch}
-        groups: dict[int, list[Claim]] = {}
-        changed: set[str] = set()
+        near: dict[int, list[Claim]] = {}
+        far: list[Claim] = []
         for claim in claims:
             numbers = {batch_of[key] for key in places[claim.uid]}
-            if len(numbers) == 1:
-                groups.setdefault(numbers.pop(), []).append(claim)
-            elif self.adopt(claim, unlisted=unlisted) is not None:
-                changed.add(claim.uid)
-        for number, group in groups.items():
-            try:
-                changed |= self._commits.run(
-                    batches[number], partial(decisions.all_adopted, group, unlisted=unlisted)
-                )
-            except CrowdedError:
-                wholes = map(_whole, group)
-                changed |= {each.uid for each in wholes if self.adopt(each, unlisted=unlisted) is not None}
-        return changed
+            group = near.setdefault(numbers.pop(), []) if len(numbers) == 1 else far
+            group.append(claim)
+        return list(near.values()), far
+
+    def _all_adopted(
+        self, group: Sequence[Claim], places: Mapping[str, Collection[str]], unlisted: Collection[Unit]
+    ) -> dict[str, tuple[Holding, ...]]:
+        """Adopt these in one commit, or one by one if that can't be; what was freed elsewhere, by UID, of
+        those for which something changed."""
+        keys = {key for claim in group for key in places[claim.uid]}
+        try:
+            if len(keys) <= self._commits.most_keys:
+                return self._commits.run(keys, partial(decisions.all_adopted, group, unlisted=unlisted))
+        except (CrowdedError, BusyError):
+            pass  # a document of theirs is in stripes now, or in many hands
+        freed = {claim.uid: self.adopt(_whole(claim), unlisted=unlisted) for claim in group}
+        return {uid: found for uid, found in freed.items() if found is not None}
 
     def _told(self, claims: Collection[Claim], pools: Mapping[str, Pool] | None) -> Told:
         """See Told. Who holds such a unit must not be missed because the View lags behind."""
@@ -339,6 +361,32 @@ def _require_limits(short: Iterable[Short], view: View) -> None:
     """Raise CrowdedError where a limit's document is missing: reconcile removed it when nobody held any."""
     if any(each.capacity is None and _limit(each.holding, view) is not None for each in short):
         raise CrowdedError("a namespace's limit is to be made first")
+
+
+def _packed(
+    claims: Collection[Claim], places: Mapping[str, Collection[str]], most: int
+) -> Iterator[list[Claim]]:
+    """These claims in groups that one commit takes: each of no more documents than that, but for a claim that
+    is of more by itself.
+
+    Those of a document that many want, such as a stripe of a limit, lie side by side: it is written a few
+    times then, and not once for each pod.
+    """
+    wanted = Counter(key for claim in claims for key in places[claim.uid])
+
+    def rarest_last(claim: Claim) -> list[str]:
+        return sorted(places[claim.uid], key=lambda key: (-wanted[key], key))
+
+    group: list[Claim] = []
+    keys: set[str] = set()
+    for claim in sorted(claims, key=rarest_last):
+        if group and len(keys.union(places[claim.uid])) > most:
+            yield group
+            group, keys = [], set()
+        group.append(claim)
+        keys.update(places[claim.uid])
+    if group:
+        yield group
 
 
 def _whole(claim: Claim) -> Claim:

@@ -97,8 +97,11 @@ def anyhow(claim: Claim, at: At, asker: Asker) -> tuple[Holding, ...]:
         head = at(holding.key)
         if holding.units and head.stripes:
             found += _noted(holding, head.stripes, at, asker)
+        elif not head.stripes:
+            found.append(holding)
         else:
-            parts = _parts(holding, head.stripes, at, asker) if head.stripes else [holding]
+            # A domain without a capacity (yet) has room nowhere: its stripes need no look, and may be many.
+            parts = None if head.capacity is None else _parts(holding, head.stripes, at, asker)
             found += parts or [_in(holding, _first(asker.uid, head.stripes))]
     return tuple(found)
 
