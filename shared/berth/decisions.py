@@ -72,7 +72,10 @@ def refuse(short: Iterable[Short]) -> None:
 
 def with_claim(claim: Claim, domains: Domains) -> Domains:
     """Those of these domains that the claim draws from, with the claim in each."""
-    keys = {holding.key for holding in claim.holdings}
+    return _in_each({holding.key for holding in claim.holdings}, claim, domains)
+
+
+def _in_each(keys: Iterable[str], claim: Claim, domains: Domains) -> Domains:
     return {key: _back(key, claim, _with(domains[key], claim), domains[key]) for key in keys}
 
 
@@ -180,13 +183,31 @@ def adopted(
     stale = {key: domain for key, domain in domains.items() if claim.uid in domain.claims and key not in keys}
     if not anew and not any(claim.uid in domain.claims for domain in domains.values()):
         return None, {}
-    known = tuple(_known(claim.uid, each, domains, unlisted) for each in claim.holdings)
-    bound = replace(claim, holdings=known)
+    bound = known_to(claim, domains, unlisted)
     if not stale and all(agrees(domains[key].claims.get(claim.uid), bound) for key in keys):
         return None, {}
     freed, dropped = released(claim.uid, stale)
     held = with_claim(bound, domains)
     return freed, {**dropped, **held, **_closed(bound, {**domains, **held})}
+
+
+def known_to(claim: Claim, domains: Domains, unlisted: Collection[Unit] = ()) -> Claim:
+    """The claim with those of its units that `adopted` leaves to it in these domains."""
+    known = tuple(_known(claim.uid, each, domains, unlisted) for each in claim.holdings)
+    return replace(claim, holdings=known)
+
+
+def adopted_in(claim: Claim, domains: Domains, unlisted: Collection[Unit] = ()) -> tuple[bool, Domains]:
+    """A claim as `known_to` says, bound in those of its documents that are among these, for all are too many
+    for one commit; whether something changed. Raises CrowdedError where a unit was taken meanwhile."""
+    here = replace(claim, holdings=tuple(each for each in claim.holdings if each.key in domains))
+    require_whole(here.holdings, domains.__getitem__)
+    if known_to(here, domains, unlisted) != here:
+        raise CrowdedError("a unit is another pod's now")
+    if all(agrees(domains[each.key].claims.get(claim.uid), claim) for each in here.holdings):
+        return False, {}
+    held = _in_each({each.key for each in here.holdings}, claim, domains)
+    return True, {**held, **_closed(here, {**domains, **held})}
 
 
 def all_adopted(

@@ -120,11 +120,14 @@ class Ledger(Keeper):
                 if (found := domain.claims.get(claim.uid)) is not None
                 and (found.attempt, found.state) == (claim.attempt, claim.state)
             }
-            return (claim.holdings if mine else ()), decisions.without(claim.uid, mine)
+            freed = tuple(each for each in claim.holdings if each.key in mine)
+            return freed, decisions.without(claim.uid, mine)
 
-        freed = self._commits.run({holding.key for holding in claim.holdings}, decide)
+        freed: list[Holding] = []
+        for keys in self._parts(claim.uid, {holding.key for holding in claim.holdings}):
+            freed += self._commits.run(keys, decide)
         self._reopen(freed)
-        return freed
+        return tuple(freed)
 
     def release(
         self,
@@ -182,6 +185,7 @@ class Ledger(Keeper):
             except CrowdedError as error:
                 if self._monotonic() >= until:
                     raise BusyError from error
+                view = self.view()
                 at = self._look(claim, view)
                 continue
             if freed is not None:
@@ -196,13 +200,33 @@ class Ledger(Keeper):
             return self._commits.run(places, partial(decisions.adopted, bound, anew, unlisted=unlisted))
         mine = room.keys(bound.holdings)
         others = [keys for keys in self._parts(bound.uid, {*places} - mine) if keys]
-        freed = self._commits.run(
-            mine, partial(decisions.adopted, bound, anew or bool(others), unlisted=unlisted)
-        )
+        anew = anew or bool(others)
+        if len(mine) <= self._commits.most_keys:
+            freed = self._commits.run(mine, partial(decisions.adopted, bound, anew, unlisted=unlisted))
+        else:
+            freed = self._adopted_in_parts(bound, anew, mine, unlisted)
         for keys in others:
             more = self._commits.run(keys, partial(decisions.released, bound.uid))
             freed = (*(freed or ()), *more)
         return freed
+
+    def _adopted_in_parts(
+        self, bound: Claim, anew: bool, keys: Collection[str], unlisted: Collection[Unit]
+    ) -> tuple[()] | None:
+        """In as many commits as it takes, each of which counts more of it; None for no change.
+
+        A death between two leaves a claim that is not whole, or not the same everywhere. The last document by
+        its key is written last, and by that one the View goes: so the next reconcile adopts the pod again.
+        """
+        there = self._read(keys)
+        if not anew and not any(bound.uid in domain.claims for domain in there.values()):
+            return None
+        claim = decisions.known_to(bound, there, unlisted)
+        changed = [
+            self._commits.run(part, partial(decisions.adopted_in, claim, unlisted=unlisted))
+            for part in room.parted(claim.holdings, self._commits.most_keys)
+        ]
+        return () if any(changed) else None
 
     def _parts(self, uid: str, keys: Collection[str]) -> list[list[str]]:
         """These documents, in parts that one commit can take; if they are too many, only those where the pod

@@ -2,7 +2,7 @@
 A plan may be made by documents that are old; `taken` decides, on those that the commit expects."""
 
 import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -133,6 +133,18 @@ def require_whole(holdings: Iterable[Holding], at: At) -> None:
 def keys(holdings: Iterable[Holding]) -> set[str]:
     """The documents to be read for these holdings: theirs, and the heads of those in stripes."""
     return {key for each in holdings for key in (each.key, domain_key(each.pool, each.place))}
+
+
+def parted(holdings: Iterable[Holding], most: int) -> Iterator[set[str]]:
+    """The same in parts of so many documents, in the order of the holdings' own."""
+    part: set[str] = set()
+    for each in sorted(holdings, key=lambda each: each.key):
+        more = keys([each])
+        if len(part | more) > most:
+            yield part
+            part = set()
+        part |= more
+    yield part
 
 
 def all_keys(holdings: Iterable[Holding], at: At) -> list[set[str]]:
