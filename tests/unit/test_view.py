@@ -2,6 +2,7 @@
 
 from berth.documents import Domain, Left, domain_key, encode
 from berth.view import View
+from tests.contract.properties.bugs import each_update_of_a_document_makes_one_time_more
 
 KEY = domain_key("ip", "n1")
 
@@ -10,11 +11,22 @@ def resting(count: int, first: float) -> tuple[Left, ...]:
     return tuple(Left(1, (f"u{number}",), rest=first + number) for number in range(count))
 
 
-def test_a_domain_with_units_that_rest_is_noted_once_however_often_it_changes() -> None:
+def changed_often() -> View:
+    """A View of a domain whose units rest, and that has changed 3,000 times."""
     view, units = View(), tuple(f"u{number}" for number in range(100))
     for number in range(3000):
         left = resting(50, 1000.0 + number / 100)
         view.update({KEY: encode(Domain(100, units=units, left=left))}, number / 100)
+    return view
+
+
+def test_that_it_notes_each_change_is_seen() -> None:
+    with each_update_of_a_document_makes_one_time_more():
+        assert len(changed_often()._due) == 3000
+
+
+def test_a_domain_with_units_that_rest_is_noted_once_however_often_it_changes() -> None:
+    view = changed_often()
     assert len(view._due) <= 10
     view.refresh(31.0)
     assert view.free["ip"]["n1"] == (50, 100)

@@ -1,6 +1,7 @@
 """Bugs as other projects had them (docs/kubernetes.md#what-went-wrong-elsewhere), for tests to switch on.
 Each replaces a small part of the product while its block lasts; none is in the product."""
 
+import heapq
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from unittest import mock
@@ -12,13 +13,15 @@ from berth.cluster import Cluster
 from berth.decisions import Domains
 from berth.documents import NAMESPACE as NAMESPACE_LIMIT
 from berth.documents import ORDINARY, POOL_CLAIM, Claim, Domain, Holding, Left
+from berth.due import Due
 from berth.errors import BerthError, RefusedError, StoreUnavailableError
 from berth.events import Event
 from berth.keeper import Keeper
 from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.policy import fit
-from berth.steps import keeping, stock
+from berth.steps import adopt as adoption
+from berth.steps import keeping, native, stock
 from berth.steps.adopt import Adopted, adopt
 from berth.steps.claims import Settled
 from berth.steps.judgement import Judgement
@@ -26,6 +29,7 @@ from berth.steps.wants import Wanted
 from berth.steps.writes import PodWrites
 from berth.verbs import reconcile, release
 from berth.verbs.bind import Bind
+from berth.view import View
 from tests.contract.properties.memory import MemoryStore
 from tests.contract.properties.pools import LONG, Kind
 
@@ -261,6 +265,41 @@ def units_kept_on_another_node_keep_nobody_from_the_one_that_is_offered() -> Any
     return mock.patch.object(Wanted, "kept_elsewhere", return_value=False)
 
 
+def what_runs_on_a_node_that_is_gone_is_not_the_clusters() -> Any:
+    """A licence that such a pod uses is given to another one."""
+    return mock.patch.object(adoption, "_everywhere", lambda claim, _: claim)
+
+
+def a_pod_with_two_claims_that_are_bound_is_taken_for_well() -> Any:
+    """By the one of them that is looked at, whatever stands in other stripes. Chance lets two binds seldom
+    choose two stripes: tests/contract/test_lagging_view.py shows it."""
+
+    def stands(claim: Claim, view: View) -> bool:
+        there = next(iter(view.claims_of(claim.uid)), None)
+        same = there is not None and (there.node, there.logical()) == (claim.node, claim.logical())
+        return there is not None and same and there.state == "bound" and claim.units <= there.units
+
+    return mock.patch.object(adoption, "_stands", stands)
+
+
+def a_node_shows_its_capacity_though_its_pods_hold_more() -> Any:
+    """A kubelet that starts again ends running pods then. The worlds have none, and Pools of another group of
+    resources: tests/unit/test_native.py shows it."""
+    return mock.patch.object(native, "_held", return_value=0)
+
+
+def each_update_of_a_document_makes_one_time_more() -> Any:
+    """And a process that lives long has millions of them in memory. It is a cost, and breaks no promise:
+    tests/unit/test_view.py shows it."""
+
+    def pushed(self: Due, key: tuple[str, str], time: float | None) -> None:
+        if time is not None:
+            self._times[key] = time
+            heapq.heappush(self._queue, (time, key))
+
+    return mock.patch.object(Due, "set", pushed)
+
+
 PLAIN, SHARED = Kind(0, {}), Kind(2, {})
 RESTS = Kind(3, {"reuseAfterSeconds": LONG})
 """So that a bug is found soon: most need no more than units on nodes; some need a pool for the cluster."""
@@ -291,5 +330,6 @@ BUGS: list[tuple[int, Callable[[], Any], Kind | None]] = [
     (6, a_rack_is_taken_for_the_node_of_the_same_name, Kind(1, {})),
     (1, an_older_look_at_pools_undoes_a_newer_one, SHARED),
     (3, a_pod_that_nobody_can_write_to_stops_reconcile, SHARED),
+    (3, what_runs_on_a_node_that_is_gone_is_not_the_clusters, SHARED),
     (9, a_store_that_does_not_answer_is_taken_for_a_yes, PLAIN),
 ]

@@ -165,9 +165,9 @@ def place(spec: Spec, name: str, node: NodeIs | None) -> str:
     scope = spec.get("scope", "Node")
     if scope == "Node":
         return name
-    if node is None:
-        return NOWHERE
-    return EVERYWHERE if scope == "Cluster" else node.zone or NOWHERE
+    if scope == "Cluster":  # a seat in use is in use, whatever became of the node
+        return EVERYWHERE
+    return NOWHERE if node is None else node.zone or NOWHERE
 
 
 def capacities(pools: Mapping[str, Spec], nodes: Mapping[str, NodeIs]) -> dict[Domain, int]:
