@@ -92,7 +92,7 @@ def subscriber(name: str, handle: Handle, *, health: Callable[[], None], body_li
     """
 
     def answer(headers: Mapping[str, str], body: bytes) -> Reply:
-        if not is_event(headers):
+        if not _is_event(headers):
             return Reply(200, wire.encode(handle(headers, body)))
         about = _read(headers, body)
         if about.knativeerrordest:
@@ -106,15 +106,6 @@ def subscriber(name: str, handle: Handle, *, health: Callable[[], None], body_li
         return Reply(204, b"")
 
     return Endpoint(name=name, answer=answer, failed=failed, health=health, body_limit=body_limit)
-
-
-def is_event(headers: Mapping[str, str]) -> bool:
-    """Whether a request is sent as a CloudEvent, in whichever mode; it need not be a good one."""
-    return any(
-        name.lower().startswith("ce-")
-        or (name.lower() == "content-type" and value.strip().lower().startswith(_EVENTS))
-        for name, value in headers.items()
-    )
 
 
 def failed(message: str, retryable: bool) -> Reply:
@@ -149,12 +140,22 @@ class _About(msgspec.Struct, frozen=True):
         return _line(f"{self} was not taken by {self.knativeerrordest} ({self.knativeerrorcode}): {why}")
 
 
+def _is_event(headers: Mapping[str, str]) -> bool:
+    """Whether a request is sent as a CloudEvent, in whichever mode; it need not be a good one."""
+    return _in_body(headers) or any(name.startswith("ce-") for name in headers)
+
+
+def _in_body(headers: Mapping[str, str]) -> bool:
+    """Whether the attributes of an event stand in the body."""
+    return headers.get("content-type", "").strip().lower().startswith(_EVENTS)
+
+
 def _read(headers: Mapping[str, str], body: bytes) -> _About:
     """What can be told of an event, also of one that can't be decoded."""
-    named = {name.lower().removeprefix("ce-"): value for name, value in headers.items()}
     try:
-        if named.get("content-type", "").strip().lower().startswith(_EVENTS):
+        if _in_body(headers):
             return msgspec.json.decode(body, type=_About)
+        named = {name.removeprefix("ce-"): value for name, value in headers.items()}
         return msgspec.convert(named, _About)
     except (msgspec.DecodeError, RecursionError):
         return _About()
