@@ -264,6 +264,11 @@ def domain_of(key: str) -> tuple[str, str]:
     return pool, name
 
 
+def in_order(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
+    """Return a claim's holdings in the order that all claims have them in, so that they can be compared."""
+    return tuple(sorted(holdings, key=lambda each: (each.pool, each.domain, each.claim)))
+
+
 def stripe(domain: str, number: int) -> str:
     return f"{domain}#{number}"
 

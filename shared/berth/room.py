@@ -16,6 +16,7 @@ from berth.documents import (
     Holding,
     Wants,
     domain_key,
+    in_order,
     stripe,
     stripe_keys,
 )
@@ -171,7 +172,7 @@ def taken(holdings: Iterable[Holding], at: At, asker: Asker) -> tuple[tuple[Hold
             short.append(Short(each, room if room < each.count else 0, domain.capacity, these))
         else:
             found.append(replace(each, units=units))
-    return tuple(sorted(found, key=lambda each: (each.pool, each.domain, each.claim))), short
+    return in_order(found), short
 
 
 def names(holding: Holding, domain: Domain, at: At, asker: Asker) -> tuple[str, ...] | None:

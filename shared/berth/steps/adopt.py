@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from berth.cluster import Cluster
-from berth.documents import NAMESPACE, NOWHERE, POOL_CLAIM, Claim, Holding
+from berth.documents import NAMESPACE, NOWHERE, POOL_CLAIM, Claim, in_order
 from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.policy.demand import might_ask
@@ -75,7 +75,7 @@ def agreed(pod: Pod, standing: Sequence[Claim], terms: Terms, *, told: bool = Tr
         if not terms.handed_on(each.pool)
         and (each.pool not in pools or (each.domain.startswith(POOL_CLAIM) and each.key not in bounds))
     ]
-    return replace(now, state="bound", holdings=_sorted((*now.holdings, *gone)))
+    return replace(now, state="bound", holdings=in_order((*now.holdings, *gone)))
 
 
 def held_by(pod: Pod, terms: Terms, now: float, attempt: str = "") -> Claim | None:
@@ -107,7 +107,7 @@ def _everywhere(claim: Claim, terms: Terms) -> Claim:
         else each
         for each in claim.holdings
     )
-    return replace(claim, holdings=_sorted(holdings))
+    return replace(claim, holdings=in_order(holdings))
 
 
 def _wanted(pod: Pod, standing: Sequence[Claim], terms: Terms, now: float) -> Claim | None:
@@ -185,11 +185,7 @@ def _placed(asked: Claim, had: Claim, terms: Terms) -> Claim:
         else each
         for each in asked.holdings
     )
-    return replace(asked, holdings=_sorted(holdings))
-
-
-def _sorted(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
-    return tuple(sorted(holdings, key=lambda each: (each.pool, each.domain, each.claim)))
+    return replace(asked, holdings=in_order(holdings))
 
 
 def _large_limits(claims: Collection[Claim], terms: Terms) -> dict[tuple[str, str], int]:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from berth.cluster import Cluster
-from berth.documents import ORDINARY, Claim, Holding
+from berth.documents import ORDINARY, Claim, Holding, in_order
 from berth.errors import BerthError
 from berth.ledger import Ledger
 from berth.objects import Meta, Pod
@@ -118,8 +118,7 @@ def moved(claim: Claim, node: str, terms: Terms) -> Claim:
         return claim
     found = claim.logical()
     holdings = (replace(each, domain=_moved(each.domain, each.pool, claim, node, terms)) for each in found)
-    ordered = sorted(holdings, key=lambda each: (each.pool, each.domain, each.claim))
-    return replace(claim, node=node, holdings=tuple(ordered))
+    return replace(claim, node=node, holdings=in_order(holdings))
 
 
 def _moved(domain: str, pool: str, claim: Claim, node: str, terms: Terms) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from berth.documents import ORDINARY, Claim, Holding
+from berth.documents import ORDINARY, Claim, Holding, in_order
 from berth.objects import Pod
 from berth.policy.pools import Pool
 from berth.policy.units import Units, normal
@@ -80,7 +80,7 @@ def _beside(claim: Claim, holdings: tuple[Holding, ...]) -> tuple[Holding, ...]:
         for before, after in zip(claim.holdings, holdings, strict=True)
     }
     found = (replace(each, domain=moved.get((each.pool, each.domain), each.domain)) for each in holdings)
-    return tuple(sorted(found, key=lambda each: (each.pool, each.domain, each.claim)))
+    return in_order(found)
 
 
 def _units(pod: Pod, pool: Pool, asked: Collection[str], claim: str, known: Collection[str]) -> list[str]:

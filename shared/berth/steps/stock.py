@@ -13,7 +13,7 @@ from berth import sizes
 from berth.cluster import Cluster
 from berth.commits import OutdatedError
 from berth.decisions import Capacity, CapacityChange
-from berth.documents import NAMESPACE, ORDINARY, POOL_CLAIM, Claim, Places
+from berth.documents import NAMESPACE, ORDINARY, POOL_CLAIM, Claim, Places, in_order
 from berth.errors import BadInputError, SettingsError
 from berth.keeper import Which
 from berth.ledger import Ledger
@@ -191,8 +191,7 @@ def _moved(
                 each = replace(each, domain=f"{new}{bound}")
                 break
         holdings.append(each)
-    ordered = sorted(holdings, key=lambda each: (each.pool, each.domain, each.claim))
-    return replace(claim, holdings=tuple(ordered))
+    return replace(claim, holdings=in_order(holdings))
 
 
 def _add_node(found: Stock, pool: Pool, node: Node) -> None:

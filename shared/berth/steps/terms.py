@@ -7,7 +7,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from berth.documents import NAMESPACE, NOWHERE, ORDINARY, POOL_CLAIM, Claim, Holding, Wants, domain_key
+from berth.documents import (
+    NAMESPACE,
+    NOWHERE,
+    ORDINARY,
+    POOL_CLAIM,
+    Claim,
+    Holding,
+    Wants,
+    domain_key,
+    in_order,
+)
 from berth.objects import Pod
 from berth.policy import fit
 from berth.policy.demand import demand
@@ -74,7 +84,7 @@ class Terms(NamedTuple):
             rest = count - sum(units for _, units in given)
             found += [Holding(pool, domain, rest)] if rest > 0 else []
             found += [Holding(pool, bound, count) for bound in self.bounds(pool, domain, pod)]
-        return tuple(sorted(found, key=lambda each: (each.pool, each.domain, each.claim)))
+        return in_order(found)
 
     def bounds(self, pool: str, domain: str, pod: Pod) -> list[str]:
         """What bounds how much of the pool the pod may have: its namespace's limit, its priority."""
