@@ -168,7 +168,7 @@ class View:
         more: dict[str, dict[str, int]] = {pool: {} for pool in pools}
         for each in (each for claim in self.claims_of(uid) for each in claim.holdings):
             self._more(more, each.key, each.count, (), now)
-        for key in {key for owner in owners for key in self._kept.of(owner)}:
+        for key in self._keys_kept(owners):
             self._more(more, key, 0, owners, now)
         return Shares(self, more)
 
@@ -185,13 +185,32 @@ class View:
     def kept_for(self, owners: Collection[str], now: float) -> list[tuple[str, str]]:
         """Where units are kept for these owners that they may have now, as (pool, domain)."""
         found = []
-        for key in sorted({key for owner in owners for key in self._kept.of(owner)}):
+        for key in sorted(self._keys_kept(owners)):
             domain = self.at(key)
             there = domain.waiting if domain.capacity is not None else ()
             if any(each.owner in owners and each.rest <= now < each.kept for each in there):
                 pool, name = domain_of(key)
                 found.append((pool, name.partition("#")[0]))
         return found
+
+    def kept(self, pool: str, now: float) -> int:
+        """Units of the pool that some owners' pods may have now, and nobody else."""
+        found = 0
+        for name, domain in self.domains.get(pool, {}).items():
+            owners = {left.owner for left in domain.left if left.rest <= now < left.kept}
+            if owners and not self._closed(pool, name):
+                free = domain.room(pool, name, (), now)
+                found += sum(domain.room(pool, name, (owner,), now) - free for owner in owners)
+        return found
+
+    def _keys_kept(self, owners: Iterable[str]) -> set[str]:
+        """Where units are kept for these owners, and anything is given."""
+        keys = {key for owner in owners for key in self._kept.of(owner)}
+        return {key for key in keys if not self._closed(*domain_of(key))}
+
+    def _closed(self, pool: str, name: str) -> bool:
+        """Whether more is used of the domain than there is: then nothing of it is given, kept or not."""
+        return self.domains.get(pool, {}).get(name.partition("#")[0], _EMPTY).closed
 
     # Keeping up
 

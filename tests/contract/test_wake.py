@@ -203,6 +203,26 @@ def test_a_unit_that_rests_is_no_room_until_it_has_rested_and_one_that_is_kept_i
     assert pools.woken() == {again.name}
 
 
+def test_what_is_kept_where_more_is_used_than_there_is_is_nobodys(pools: PoolsStage) -> None:
+    """Bind gives nothing there, so filter offers nothing, and nobody is woken, until less is used."""
+    licences = {"scope": "Cluster", **KEPT}
+    pools.pools(licence={**licences, "capacity": {"domains": {"*": 6}}})
+    for _ in range(5):
+        pools.bound_pod(licence=1)
+    pools.gone(pools.bound_pod("had", licence=1))
+    again = pools.pod("had", licence=1)
+    assert pools.passes(again, "n1") == {"n1"}
+    pools.pools(licence={**licences, "capacity": {"domains": {"*": 4}}})
+    assert pools.why(again, "n1") == {"n1": pools.bind(again)} == {"n1": "licence: 0 of 4 free, 1 asked"}
+    assert pools.reconcile().woken == 0
+    with mock.patch.object(pools.objects._cluster, "unbound_pods") as listed:
+        assert _wake(pools, {"licence": 1}) == 0
+    assert not listed.called
+    pools.pools(licence={**licences, "capacity": {"domains": {"*": 6}}})
+    assert again.name in pools.woken()
+    assert pools.bind(again) == ""
+
+
 def test_a_unit_freed_on_a_node_that_takes_no_pods_wakes_nobody_until_it_does(pools: PoolsStage) -> None:
     for node in ("n2", "n3"):
         pools.bound_pod(on=node, ip=1)

@@ -39,19 +39,8 @@ def free_in(view: View, pools: Iterable[str], now: float) -> dict[str, int]:
     found = {}
     for pool in pools:
         free = sum(units for units, _ in view.free.get(pool, {}).values())
-        found[pool] = free + _kept(view, pool, now)
+        found[pool] = free + view.kept(pool, now)
     return {pool: units for pool, units in found.items() if units}
-
-
-def _kept(view: View, pool: str, now: float) -> int:
-    """Units that only their owners' next pods may have. What rests, or is listed no more, nobody may have."""
-    found = 0
-    for name, domain in view.domains.get(pool, {}).items():
-        if domain.left:
-            owners = {left.owner for left in domain.left if left.rest <= now < left.kept}
-            free = domain.room(pool, name, (), now)
-            found += sum(domain.room(pool, name, (owner,), now) - free for owner in owners)
-    return found
 
 
 def wake(
