@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from berth import retained
 from berth.documents import ORDINARY, POOL_CLAIM, Claim, Domain, Holding, Left, domain_key
 from berth.errors import BerthError, OtherClusterError, RefusedError
+from berth.policy.pools import Pool
 from berth.policy.units import MOST, Units
 from berth.room import CrowdedError, Short, require_whole
 from berth.told import Unit
@@ -225,18 +226,19 @@ def all_adopted(
 
 
 def known_of(
-    standing: Iterable[Claim], claim: Claim, named: Collection[str]
+    standing: Iterable[Claim], claim: Claim, pools: Mapping[str, Pool], recut: Collection[str]
 ) -> dict[str, tuple[Holding, ...]]:
-    """What the pod holds already, by pool, where it is what `claim` says that it holds there.
+    """What the pod holds already, by pool, where it is what `claim` says that it holds there, and its Pool is
+    not cut otherwise now.
 
     Of units with names all are to be known, and then it does not matter which ones the claim names: they are
     those that the pod got, wherever they are listed now, and users can write its annotation.
     """
     found: dict[str, tuple[Holding, ...]] = {}
     for mine in (each for each in standing if each.node == claim.node):
-        for pool in {each.pool for each in claim.holdings}:
+        for pool in {each.pool for each in claim.holdings} - {*recut}:
             held, asked = _of(mine, pool), _of(claim, pool)
-            by_name = pool in named or any(each.units for each in asked)
+            by_name = pools[pool].named if pool in pools else any(each.units for each in asked)
             known = not by_name or all(len(each.units) == each.count for each in held if not each.bound)
             if known and _amounts(held, by_name) == _amounts(asked, by_name):
                 found[pool] = held

@@ -166,19 +166,20 @@ class Ledger(Keeper):
         *,
         anew: bool = True,
         also: Iterable[Holding] = (),
+        pools: Mapping[str, Pool] | None = None,
         unlisted: Collection[Unit] = (),
     ) -> tuple[Holding, ...] | None:
         """Make `claim` the pod's only one, room or not: the pod runs there. None if nothing had to change,
         else what was freed elsewhere. `also` as for `release`.
 
         With `anew` False only in place of a claim that stands: if there is none any more, the pod has gone
-        and was released since the caller looked. `unlisted` are units that may be believed to be the pod's
-        though their domain does not list them.
+        and was released since the caller looked. `pools` as for `adopt_all`; `unlisted` are units that may be
+        believed to be the pod's though their domain does not list them.
         """
         view, until = self.view(), self._patience()
         at: At = view.at
         while True:
-            bound = self._bound(claim, view, at)
+            bound = self._bound(claim, view, at, pools)
             places = _places(bound, view) | _stripes_too(also, view)
             try:
                 freed = self._adopted(bound, anew, places, unlisted)
@@ -242,18 +243,19 @@ class Ledger(Keeper):
     def adopt_all(self, claims: Collection[Claim], pools: Mapping[str, Pool] | None = None) -> set[str]:
         """Adopt these claims, one a pod, in few commits; the UIDs of those for which something changed.
 
-        `pools` are the Pools by which they were made, where a look has read others than the ledger has: units
-        that these list are believed to be the pods' before any document lists them.
+        `pools` are the Pools by which they were made, where a look has read others than the ledger has. What
+        is held of those that are cut otherwise is placed anew; units that they list are believed to be the
+        pods' before any document lists them.
         """
         claims, unlisted = self._told(claims, pools)
         view = self.view()
-        claims = [self._bound(claim, view, view.at) for claim in claims]
+        claims = [self._bound(claim, view, view.at, pools) for claim in claims]
         places = {claim.uid: _places(claim, view) for claim in claims}
         near, far = self._together(claims, places)
-        changed = {uid for group in near for uid in self._all_adopted(group, places, unlisted)}
+        changed = {uid for group in near for uid in self._all_adopted(group, places, pools, unlisted)}
         moved: list[Holding] = []
         for group in _packed(far, places, self._commits.most_keys):
-            freed = self._all_adopted(group, places, unlisted)
+            freed = self._all_adopted(group, places, pools, unlisted)
             moved += (each for claim in group if claim.uid in freed for each in claim.holdings)
             moved += (each for found in freed.values() for each in found)
             changed |= freed.keys()
@@ -277,7 +279,11 @@ class Ledger(Keeper):
         return list(near.values()), far
 
     def _all_adopted(
-        self, group: Sequence[Claim], places: Mapping[str, Collection[str]], unlisted: Collection[Unit]
+        self,
+        group: Sequence[Claim],
+        places: Mapping[str, Collection[str]],
+        pools: Mapping[str, Pool] | None,
+        unlisted: Collection[Unit],
     ) -> dict[str, tuple[Holding, ...]]:
         """Adopt these in one commit, or one by one if that can't be; what was freed elsewhere, by UID, of
         those for which something changed."""
@@ -287,7 +293,8 @@ class Ledger(Keeper):
                 return self._commits.run(keys, partial(decisions.all_adopted, group, unlisted=unlisted))
         except (CrowdedError, BusyError):
             pass  # a document of theirs is in stripes now, or in many hands
-        freed = {claim.uid: self.adopt(_whole(claim), unlisted=unlisted) for claim in group}
+        wholes = map(_whole, group)
+        freed = {each.uid: self.adopt(each, pools=pools, unlisted=unlisted) for each in wholes}
         return {uid: found for uid, found in freed.items() if found is not None}
 
     def _told(self, claims: Collection[Claim], pools: Mapping[str, Pool] | None) -> Told:
@@ -300,11 +307,12 @@ class Ledger(Keeper):
             found = told(claims, view.pools if pools is None else pools, view.pools, view.domains)
         return found
 
-    def _bound(self, claim: Claim, view: View, at: At) -> Claim:
+    def _bound(self, claim: Claim, view: View, at: At, pools: Mapping[str, Pool] | None) -> Claim:
         """The claim of a pod that runs, by documents: of each pool as it stands, or where there is room."""
         state = "bound" if claim.state == "reserved" else claim.state
-        named = {pool.name for pool in view.pools.values() if pool.named}
-        known = decisions.known_of(view.claims_of(claim.uid), claim, named)
+        now = view.pools if pools is None else pools
+        recut = {name for name, pool in view.pools.items() if name in now and now[name].cut != pool.cut}
+        known = decisions.known_of(view.claims_of(claim.uid), claim, now, recut)
         rest = replace(claim, holdings=tuple(each for each in claim.holdings if each.pool not in known))
         found = [
             *room.anyhow(rest, at, self._asker(claim)),

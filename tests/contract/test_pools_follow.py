@@ -111,3 +111,63 @@ def test_a_unit_that_two_pods_say_they_use_is_one_s(
         stage.reconcile()
     take(stage)
     assert sorted(stage.of(each, "ip")[2] for each in calls) == [(), (), (), (), ("a",)]
+
+
+# A Pool that keeps its name and is cut otherwise, or whose units come to have names
+
+
+COUNTED = {"capacity": {"perDomain": 2}}
+CUT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "named by node to cluster": (LISTS["node"], LISTS["cluster"]),
+    "named by node to zone": (LISTS["node"], LISTS["zone"]),
+    "named by zone to node": (LISTS["zone"], LISTS["node"]),
+    "named by cluster to node": (LISTS["cluster"], LISTS["node"]),
+    "named to counted": (LISTS["node"], COUNTED),
+    "named by cluster to counted by node": (LISTS["cluster"], COUNTED),
+    "counted by node to named by cluster": (COUNTED, LISTS["cluster"]),
+    "counted by node to cluster": (COUNTED, {"scope": "Cluster", "capacity": {"domains": {"*": 2}}}),
+}
+
+
+@CHEAP
+@VERBS
+@pytest.mark.parametrize("cut", CUT)
+def test_what_pods_hold_of_a_pool_that_is_cut_otherwise_is_counted_there_at_once(
+    stage: PoolsStage, take: Take, cut: str
+) -> None:
+    before, after = CUT[cut]
+    stage.pools(ip=before)
+    holder = stage.bound_pod(ip=1)
+    units = stage.of(holder, "ip")[2]
+    stage.write_pools(ip=after)
+    take(stage)
+    place = {"Node": "n1", "Topology": "x", "Cluster": "*"}[after.get("scope", "Node")]
+    assert stage.of(holder, "ip")[:2] == (place, 1)
+    assert not ("units" in before and "units" in after) or stage.of(holder, "ip")[2] == units
+    stage.check_well() if "units" in before or "units" not in after else stage.reconcile()
+    other = stage.bound_pod(ip=1)
+    assert not set(stage.of(other, "ip")[2]) & set(stage.of(holder, "ip")[2])
+    assert stage.bind(stage.pod(ip=1)) == "ip: 0 of 2 free, 1 asked"
+
+
+@CHEAP
+@VERBS
+def test_units_that_have_no_names_for_a_while_are_their_holder_s_when_they_have_them_again(
+    stage: PoolsStage, take: Take
+) -> None:
+    lists = {"units": {"n1": ["x", "b"], "n2": ["c"]}}
+    stage.pools(ip={"units": {"n1": ["a", "b"], "n2": ["c"]}})
+    holder = stage.bound_pod(ip=1)
+    stage.pools(ip={"units": {"n1": ["x", "b"], "n2": ["a", "c"]}})  # the unit's place is another now
+    stage.write_pools(ip=COUNTED)
+    take(stage)
+    assert stage.of(holder, "ip")[:2] == ("n1", 1)
+    assert stage.bind(stage.pod("n2-1", ip=1), "n2") == ""
+    assert stage.bind(stage.pod("n2-2", ip=1), "n2") == ""
+    stage.check_well()
+    stage.gone(stage.bound_pod(ip=1))
+    stage.note(holder.name, {"berth.dev/allocated": "[]"})
+    stage.write_pools(ip={**lists, "units": {"n1": ["a", "b"], "n2": ["c", "d", "e"]}})
+    take(stage)
+    assert stage.of(holder, "ip") == ("n1", 1, ("a",))
+    assert stage.of(stage.bound_pod(ip=1), "ip")[2] == ("b",)

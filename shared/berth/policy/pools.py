@@ -43,6 +43,11 @@ class Pool(msgspec.Struct, frozen=True):
         return self.resource, self.spec.scope, self.spec.topology_key
 
     @property
+    def cut(self) -> tuple[str, str, str | None, bool]:
+        """The same, and whether its units have names: where that changes, what is held is counted anew."""
+        return *self.counts, self.named
+
+    @property
     def holds_lost(self) -> bool:
         """Whether units of pods on a lost node stay held (onLostNode); so they do if they have names."""
         return (self.spec.on_lost_node or ("Hold" if self.named else "Release")) == "Hold"

@@ -45,7 +45,7 @@ def adopt(ledger: Ledger, cluster: Cluster, pods: Iterable[Pod], terms: Terms, n
         if _had_names(standing.get(pod.metadata.uid, ()), terms)
     ]
     changed = _adopt_all(ledger, mine, view, terms)
-    wanted = (_wanted(pod, standing.get(pod.metadata.uid, ()), terms, now) for pod in running)
+    wanted = (wanted_by(pod, standing.get(pod.metadata.uid, ()), terms, now) for pod in running)
     claims = [claim for claim in wanted if claim is not None]
     changed |= _adopt_all(ledger, claims, ledger.view() if changed else view, terms)
     if changed:
@@ -78,6 +78,18 @@ def agreed(pod: Pod, standing: Sequence[Claim], terms: Terms, *, told: bool = Tr
     return replace(now, state="bound", holdings=in_order((*now.holdings, *gone)))
 
 
+def wanted_by(pod: Pod, standing: Sequence[Claim], terms: Terms, now: float) -> Claim | None:
+    """What a bound pod is to hold, whoever bound it; None if nothing.
+
+    A pod that has finished and still has a claim has what `releaseOn` and `onLostNode` left it.
+    """
+    if not standing:
+        return held_by(pod, terms, now)
+    if pod.finished and _asked(pod, terms, now, "") is None:
+        return None
+    return agreed(pod, standing, terms)
+
+
 def held_by(pod: Pod, terms: Terms, now: float, attempt: str = "") -> Claim | None:
     """What a pod holds that runs, or whose units stay held until it is deleted; None if nothing."""
     claim = _asked(pod, terms, now, attempt)
@@ -108,15 +120,6 @@ def _everywhere(claim: Claim, terms: Terms) -> Claim:
         for each in claim.holdings
     )
     return replace(claim, holdings=in_order(holdings))
-
-
-def _wanted(pod: Pod, standing: Sequence[Claim], terms: Terms, now: float) -> Claim | None:
-    """A pod that has finished and still has a claim has what `releaseOn` and `onLostNode` left it."""
-    if not standing:
-        return held_by(pod, terms, now)
-    if pod.finished and _asked(pod, terms, now, "") is None:
-        return None
-    return agreed(pod, standing, terms)
 
 
 def _adopt_all(ledger: Ledger, claims: Iterable[Claim], view: View, terms: Terms) -> set[str]:
@@ -169,10 +172,9 @@ def _first(standing: Sequence[Claim], node: str) -> Claim:
 
 
 def _had_names(standing: Sequence[Claim], terms: Terms) -> bool:
-    """Whether a claim names units of a Pool that is gone, or counts something else now: another may count
-    them."""
+    """Whether a claim names units of a Pool that is gone, or is counted anew: they may stand elsewhere."""
     held = {each.pool for claim in standing for each in claim.holdings if each.units}
-    return any(pool not in terms.pools or terms.recounted(pool) for pool in held)
+    return any(pool not in terms.pools or terms.recut(pool) for pool in held)
 
 
 def _placed(asked: Claim, had: Claim, terms: Terms) -> Claim:

@@ -36,7 +36,10 @@ def with_notes(claim: Claim, pod: Pod, pools: Mapping[str, Pool]) -> Claim:
 def with_own(claim: Claim, had: Claim, terms: Terms) -> Claim:
     """The claim with the names of units that the pod's claim until now holds: of the same Pool, where it
     holds them, or of one that is gone, or counts something else, and whose resource this one counts now,
-    where this one lists them."""
+    where this one lists them.
+
+    Of a Pool whose units have no names now they are kept in mind: it may list them again.
+    """
     if had.node != claim.node:
         return claim
     known, asked = {each.claim for each in claim.holdings}, {each.pool for each in claim.holdings}
@@ -47,17 +50,26 @@ def with_own(claim: Claim, had: Claim, terms: Terms) -> Claim:
         return [each for each in mine if _given_by(each.claim, known) == holding.claim]
 
     def kept(holding: Holding) -> Holding:
-        mine = [] if holding.bound or not terms.same(holding.pool) else of((holding.pool,), holding)
+        mine = [] if holding.bound or terms.recut(holding.pool) else of((holding.pool,), holding)
         units = [unit for each in mine for unit in each.units][: holding.count]
-        return replace(holding, domain=mine[0].place, units=tuple(units)) if mine else holding
+        named = bool(mine) and terms.pools[holding.pool].named
+        return replace(holding, domain=mine[0].place if named else holding.domain, units=tuple(units))
 
     def taken_over(pool: Pool, holding: Holding) -> list[str]:
         before = {each for each in others if terms.resource_of(each, asked) in (None, pool.resource)}
         own = set() if terms.recounted(pool.name) else {pool.name}
         return [unit for each in of(own | before, holding) for unit in each.units]
 
+    def in_mind(holding: Holding) -> Holding:
+        if holding.bound or not terms.recut(holding.pool) or terms.recounted(holding.pool):
+            return holding
+        mine = (unit for each in of((holding.pool,), holding) for unit in each.units)
+        more = [unit for unit in mine if unit not in holding.units]
+        return replace(holding, units=(*holding.units, *more)[: holding.count])
+
     here = _beside(claim, tuple(map(kept, claim.holdings)))
-    return _with(replace(claim, holdings=here), terms.pools, taken_over)
+    placed = _with(replace(claim, holdings=here), terms.pools, taken_over)
+    return replace(placed, holdings=tuple(map(in_mind, placed.holdings)))
 
 
 def _with(claim: Claim, pools: Mapping[str, Pool], units_of: Callable[[Pool, Holding], list[str]]) -> Claim:

@@ -86,14 +86,15 @@ def stock_of(pools: Mapping[str, Pool], nodes: Iterable[Node]) -> Stock:
 
 
 def withdraw(ledger: Ledger, pools: Mapping[str, Pool]) -> list[CapacityChange]:
-    """Take away the capacity of Pools that are gone, and of those whose domains, or resource, are others now.
+    """Take away the capacity of Pools that are gone, and of those whose domains, or resource, are others now,
+    or whose units have names now, or none any more.
 
     It is the first thing to do in a look: what their pods hold is counted elsewhere then, and must not be
     given to whom is bound by the Pools of before meanwhile.
     """
     view = ledger.view()
     known, before = view.capacities(), view.pools
-    gone = {name for name in before if name not in pools or pools[name].counts != before[name].counts}
+    gone = {name for name in before if name not in pools or pools[name].cut != before[name].cut}
     wanted: dict[Which, Capacity] = {which: None for which in known if which[0] in gone and _gives(which[1])}
     changes = ledger.set_capacities(wanted, known)
     if gone:

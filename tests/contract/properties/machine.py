@@ -86,7 +86,6 @@ class Machine(RuleBasedStateMachine):
         if file and not self.plain:
             self.world.keep_pools_in_a_file()
         self.names = {resource: resource for resource in RESOURCES}
-        self.shapes: dict[str, bool] = {}  # whether units have names, by the Pool's name
         self.kinds = dict(zip(RESOURCES, kinds if self.kind is None else (self.kind, self.kind), strict=True))
         for resource in RESOURCES:
             self.set_pool(resource, 0)
@@ -226,16 +225,12 @@ class Machine(RuleBasedStateMachine):
     def a_pool_is_renamed_rewritten_or_removed(
         self, resource: str, name: str, kind: Kind | None, told: bool
     ) -> None:
-        """A Pool whose units come to have names, or lose them, comes under another name as well: else what
-        pods hold of it follows a tick later."""
         kind = kind if self.kind is None or kind is None else self.kind
         if kind is None and self.world.may_go(resource):
             self.world.set_pool(self.names[resource], None)
             return
         self.kinds[resource] = kind or self.kinds[resource]
-        has_names = self.kinds[resource].named
-        names = [f"{resource}{end}" for end in (name, "", "-b", "-c")]
-        self.names[resource] = next(each for each in names if self.shapes.get(each, has_names) == has_names)
+        self.names[resource] = f"{resource}{name}"
         self.set_pool(resource, 0)
         self.tell(told)
 
@@ -324,7 +319,6 @@ class Machine(RuleBasedStateMachine):
                 self.world.deliver(self.world.newest)
 
     def set_pool(self, resource: str, which: int, suspended: bool | None = False) -> None:
-        self.shapes[self.names[resource]] = self.kinds[resource].named
         self.world.set_pool(self.names[resource], self.kinds[resource].spec(resource, which, suspended))
 
     def set_claim(self, claim: Spec | None) -> None:
