@@ -171,3 +171,34 @@ def test_units_that_have_no_names_for_a_while_are_their_holder_s_when_they_have_
     take(stage)
     assert stage.of(holder, "ip") == ("n1", 1, ("a",))
     assert stage.of(stage.bound_pod(ip=1), "ip")[2] == ("b",)
+
+
+# A bind that is repeated for a pod that is bound already
+
+
+@CHEAP
+def test_a_bind_that_is_repeated_keeps_what_the_pod_has_of_a_pool_that_is_gone(stage: PoolsStage) -> None:
+    stage.pools(seat={**COUNTED, "resource": "example.com/seat"})
+    holder = stage.add_pod(other="example.com/seat")
+    assert stage.bind(holder) == ""
+    stage.pools(seat=None)
+    held = stage.held()[holder.name]
+    assert set(held) == {("ip", "n1"), ("seat", "n1")}
+    assert stage.bind(holder) == ""
+    assert stage.held()[holder.name] == held
+    stage.check_well()
+
+
+@CHEAP
+def test_a_bind_that_is_repeated_keeps_the_poolclaim_s_units_though_that_is_gone(stage: PoolsStage) -> None:
+    stage.claim_object("erc", "ip")
+    holder = stage.bound_pod(claims="erc", ip=1)
+    held = stage.held()[holder.name]
+    stage.objects.documents.clear()
+    stage.inventory_of_claim("erc")
+    stage.reconcile()
+    assert stage.held()[holder.name] == held
+    claims = stage._ledger(stage.store).view().claims_of(holder.uid)
+    assert stage.bind(holder) == ""
+    assert stage._ledger(stage.store).view().claims_of(holder.uid) == claims
+    stage.check_well()

@@ -27,6 +27,7 @@ from berth.ledger import Ledger
 from berth.objects import Node, Pod
 from berth.policy.demand import might_ask
 from berth.settings import Settings
+from berth.steps.adopt import wanted_by
 from berth.steps.claims import BIND_SECONDS, allocated, claim_of, settle
 from berth.steps.keeping import release_ended
 from berth.steps.ours import ledger_and_cluster
@@ -167,10 +168,12 @@ class Bind:
             )
 
     def _adopt(self, pod: Pod, held: Iterable[Holding], until: float) -> None:
-        """The pod is bound: its claim belongs on its node, whoever bound it."""
+        """The pod is bound: its claim belongs on its node, whoever bound it, as reconcile would have it."""
         node = pod.spec.node_name or ""
         try:
-            claim = None if pod.finished else self._claim(pod, node)
+            view = self._ledger.view()
+            standing = view.claims_of(pod.metadata.uid)
+            claim = None if pod.finished else wanted_by(pod, standing, terms_of(view), self._clock())
             if claim is None:
                 return
             freed = self._ledger.adopt(claim, also=held)
