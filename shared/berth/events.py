@@ -27,6 +27,7 @@ _RESOURCE = "dev.knative.apiserver.resource."
 _REFERENCE = "dev.knative.apiserver.ref."
 _BATCH = "application/cloudevents-batch"
 _EVENTS = "application/cloudevents"  # structured mode, and batches
+_NEEDED = ("ce-id", "ce-source", "ce-specversion", "ce-type")
 _LONGEST = 300  # characters of a text from outside, in a line of the log
 
 
@@ -74,13 +75,20 @@ def decode(headers: Mapping[str, str], body: bytes) -> Event:
     try:
         event = from_http(dict(headers), body)
     except (GenericException, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        said = " ".join(str(error).split()) or type(error).__name__
+        said = _missing(headers) or " ".join(str(error).split()) or type(error).__name__
         raise BadInputError(f"not a CloudEvent: {said[:300]}") from error
     if event is None:
         raise BadInputError("not a CloudEvent: the body is null")
     if not isinstance(event["type"], str):
         raise BadInputError("not a CloudEvent: its type is no string")
     return Event(event["type"], event.data)
+
+
+def _missing(headers: Mapping[str, str]) -> str:
+    """What an event in binary mode lacks: the SDK takes it for structured mode then, and misses another."""
+    given = {name.lower() for name in headers}
+    absent = [name for name in _NEEDED if name not in given]
+    return f"it has no header {', '.join(absent)}" if 0 < len(absent) < len(_NEEDED) else ""
 
 
 def subscriber(name: str, handle: Handle, *, health: Callable[[], None], body_limit: int) -> Endpoint:
