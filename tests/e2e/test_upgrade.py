@@ -14,14 +14,13 @@ import pytest
 
 from tests.controlplane.plane import ControlPlane
 from tests.support.cluster import UNDERLAY_IP, Cluster, Object, Reply, pod_document, wait
-from tests.support.earlier import documented_step, earlier
+from tests.support.earlier import TRIGGERS, documented_step, earlier, garbage_collected
 from tests.support.earlier import triggers as eleven
 from tests.support.kubectl import Kubectl
 from tests.support.kubernetes import OVERLAY, has
 from tests.support.manifests import INFRA, NAMESPACE, rendered, token_of
 
 PODS = "/api/v1/namespaces/default/pods"
-TRIGGERS = f"/apis/eventing.knative.dev/v1/namespaces/{NAMESPACE}/triggers"
 SETTINGS = f"/api/v1/namespaces/{NAMESPACE}/configmaps/berth-settings"
 ONE = {UNDERLAY_IP: 1}
 LABEL = "berth.dev/scheduled"
@@ -175,5 +174,7 @@ def test_the_documented_step_deletes_all_that_an_upgrade_leaves_over(
     left = {(each["kind"], each["metadata"]["name"]) for each in earlier(OVERLAY)} - today
     assert left == {("Trigger", name) for name in names_of(eleven())}
     assert names_of(cluster.get(TRIGGERS)["items"]) == names_of(rendered(OVERLAY, "Trigger") + eleven())
-    kubectl(*documented_step())
+    with garbage_collected(cluster):
+        for command in documented_step():
+            kubectl(*command)
     assert names_of(cluster.get(TRIGGERS)["items"]) == names_of(rendered(OVERLAY, "Trigger"))
