@@ -13,15 +13,15 @@ import pytest
 from berth.documents import LOOK
 from berth.ledger import Ledger
 from berth.policy.units import Units
-from berth.steps import wake
 from berth.verbs import inventory
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, pools_staged
 from tests.support.races import in_threads, persistently
+from tests.support.steps import each_step
 
 Take = Callable[[PoolsStage], object]
 VERBS = pytest.mark.parametrize("take", [PoolsStage.reconcile, PoolsStage.inventory_of_pool])
-IN_MIND = pytest.mark.parametrize("place", ["sqlite"], indirect=True)  # the steps are the verbs' own
+ONE_STORE = pytest.mark.parametrize("place", ["sqlite"], indirect=True)  # the steps are the verbs' own
 SEAT: dict[str, Any] = {"scope": "Cluster", "capacity": {"domains": {"*": 5}}}
 CALLERS = 6
 
@@ -32,28 +32,16 @@ def stage(tmp_path: Path, place: Place) -> Iterator[PoolsStage]:
         yield found
 
 
-def steps_of(place: Place) -> Callable[[int], range]:
-    """Every second call of the look in the fast store, and a few in the others."""
-    return lambda most: range(1, most, 4 if place.name == "sqlite" else 36)
-
-
 def overtaken(stage: PoolsStage, place: Place, take: Take, before: Any, after: Any) -> Iterator[int]:
-    """For each step of a look that takes over `before`: `after` is written then, and taken over at once."""
-    for at in steps_of(place)(400):
+    """At each of these steps of a look that takes over `before`, `after` is written, and taken over at once.
+    In the slow stores they are few: the steps are the verbs' own."""
+    for step in each_step(every=4 if place.name == "sqlite" else 36):
         stage.write_pools(ip=None)
         stage.clear_pods()
         stage.write_pools(**before)
-        steps = count(1)
-
-        def meanwhile() -> None:
-            if next(steps) == at:  # noqa: B023 - it runs within this turn of the loop
-                stage.pools(**after)
-
-        stage.stepping(take, meanwhile)
-        if next(steps) <= at:
-            return
-        yield at
-    pytest.fail("there are more steps than were tried")
+        stage.stepping(take, step.doing(partial(stage.pools, **after)))
+        if step.reached:
+            yield step.number
 
 
 @VERBS
@@ -93,152 +81,77 @@ def test_a_capacity_is_what_the_pool_said_last(
         assert (stage.free("ip", "n1"), stage.free("ip", "n2")) == ((units, units),) * 2, f"step {at}"
 
 
-@IN_MIND
+@ONE_STORE
 def test_a_look_that_begins_in_the_middle_of_a_node_s_event_keeps_no_pods_where_the_node_was(
     stage: PoolsStage,
 ) -> None:
     """The event begins again, and must not take the node's place, which it has written, for the pods' own."""
     stage.pools(ip={"scope": "Topology", "topologyKey": "rack", "capacity": {"perDomain": 2}})
-    for at in range(1, 100):
+    for step in each_step():
         stage.write_node("n1", rack="a")
         stage.inventory("n1")
         stage.clear_pods()
         stage.bound_pod(ip=2)
         stage.write_node("n1", rack="b")
-        steps = count(1)
-
-        def looks() -> None:
-            if next(steps) == at:  # noqa: B023
-                stage._ledger(stage.store).look()
-
-        stage.stepping(lambda staged: staged.inventory("n1"), looks)
-        if next(steps) <= at:
-            return
-        assert stage.free("ip", "b") == (0, 2), f"step {at}"
-    pytest.fail("there are more steps than were tried")
+        stage.stepping(lambda staged: staged.inventory("n1"), step.doing(stage._ledger(stage.store).look))
+        assert stage.free("ip", "b") == (0, 2), f"step {step.number}"
 
 
-@IN_MIND
-def test_a_node_s_event_in_the_middle_of_a_look_gives_by_the_new_pool(stage: PoolsStage) -> None:
-    """At whatever step of either the other begins."""
-    for at in range(1, 400, 4):
+@ONE_STORE
+def test_a_node_that_comes_in_the_middle_of_a_look_gives_by_the_new_pool(stage: PoolsStage) -> None:
+    def joins() -> None:
+        stage.add_node("n3")
+        stage.inventory("n3")
+
+    for step in each_step(every=4):
         stage.pools(ip={"capacity": {"perDomain": 3}})
         stage.write_pools(ip={"capacity": {"perDomain": 1}})
-        steps = count(1)
+        stage.stepping(PoolsStage.inventory_of_pool, step.doing(joins))
+        if step.reached:
+            assert stage.free("ip", "n3") == (1, 1), f"step {step.number}"
+            remove_node(stage, "n3")
 
-        def joins() -> None:
-            if next(steps) == at:  # noqa: B023
-                stage.add_node("n3")
-                stage.inventory("n3")
 
-        stage.stepping(PoolsStage.inventory_of_pool, joins)
-        if next(steps) <= at:
-            break
-        assert stage.free("ip", "n3") == (1, 1), f"step {at}"
-        stage.cluster.delete("/api/v1/nodes/n3")
-        stage.inventory("n3")
-    for at in range(1, 400, 4):
+@ONE_STORE
+def test_a_look_in_the_middle_of_a_new_node_s_event_has_it_give_by_the_new_pool(stage: PoolsStage) -> None:
+    changes = partial(stage.pools, ip={"capacity": {"perDomain": 1}})
+    for step in each_step(every=4):
         stage.pools(ip={"capacity": {"perDomain": 3}})
         stage.add_node("n3")
-        steps = count(1)
-
-        def changes() -> None:
-            if next(steps) == at:  # noqa: B023
-                stage.pools(ip={"capacity": {"perDomain": 1}})
-
-        stage.stepping(lambda staged: staged.inventory("n3"), changes)
-        if next(steps) <= at:
-            return
-        assert stage.free("ip", "n3") == (1, 1), f"step {at}"
-        stage.cluster.delete("/api/v1/nodes/n3")
-        stage.inventory("n3")
-    pytest.fail("there are more steps than were tried")
+        stage.stepping(lambda staged: staged.inventory("n3"), step.doing(changes))
+        if step.reached:
+            assert stage.free("ip", "n3") == (1, 1), f"step {step.number}"
+            remove_node(stage, "n3")
 
 
-@IN_MIND
+def remove_node(stage: PoolsStage, name: str) -> None:
+    stage.cluster.delete(f"/api/v1/nodes/{name}")
+    stage.inventory(name)
+
+
+@ONE_STORE
 def test_a_poolclaim_that_came_while_reconcile_looked_is_there(stage: PoolsStage) -> None:
-    for at in range(1, 400, 4):
-        steps = count(1)
-
-        def comes() -> None:
-            if next(steps) == at:  # noqa: B023
-                stage.claim_object("erc", "seat")
-
-        stage.stepping(PoolsStage.reconcile, comes)
-        if next(steps) <= at:
-            return
-        assert stage._ledger(stage.store).view().domains["seat"]["!default/erc"].wants, f"step {at}"
-        del stage.objects.documents[("default", "erc")]
-        stage.inventory_of_claim("erc")
-    pytest.fail("there are more steps than were tried")
+    for step in each_step(every=4):
+        stage.stepping(PoolsStage.reconcile, step.doing(lambda: stage.claim_object("erc", "seat")))
+        if step.reached:
+            claims = stage._ledger(stage.store).view().domains["seat"]
+            assert claims["!default/erc"].wants, f"step {step.number}"
+            del stage.objects.documents[("default", "erc")]
+            stage.inventory_of_claim("erc")
 
 
-@IN_MIND
+@ONE_STORE
 def test_who_was_overtaken_wakes_those_for_whom_it_made_room(stage: PoolsStage) -> None:
-    for at in range(1, 400, 4):
+    for step in each_step(every=4):
         stage.clear_pods()
         stage.pools(ip={"capacity": {"perDomain": 0}})
         waiter = stage.pod(ip=1)
         stage.write_pools(ip={"capacity": {"perDomain": 1}})
-        steps = count(1)
-
-        def again() -> None:
-            if next(steps) == at:  # noqa: B023
-                stage.inventory_of_pool()
-
-        stage.stepping(PoolsStage.inventory_of_pool, again)
-        if next(steps) <= at:
-            return
-        assert stage.woken() == {waiter.name}, f"step {at}"
-    pytest.fail("there are more steps than were tried")
+        stage.stepping(PoolsStage.inventory_of_pool, step.doing(stage.inventory_of_pool))
+        assert stage.woken() == {waiter.name}, f"step {step.number}"
 
 
-@IN_MIND
-def test_who_was_overtaken_wakes_no_more_pods_than_reconcile_does(
-    stage: PoolsStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It can't tell for whom it made room; all that is free may be thousands of units."""
-    monkeypatch.setattr(wake, "FIRST_IN_LINE", 2)
-    monkeypatch.setattr(wake, "IN_TURN", 3)
-    stage.pools(ip={"capacity": {"perDomain": 20}})
-    for _ in range(20):
-        stage.pod(ip=1)
-    steps = count(1)
-
-    def looks() -> None:
-        if next(steps) == 10:
-            stage._ledger(stage.store).look()
-
-    told: Any = stage.stepping(PoolsStage.inventory_of_pool, looks)
-    assert told["woken"] == len(stage.woken()) == 5
-
-
-@IN_MIND
-def test_a_node_s_event_that_begins_again_wakes_those_for_whom_it_made_room_before(stage: PoolsStage) -> None:
-    stage.pools(
-        ip={"nodeSelector": {"matchLabels": {"rack": "z"}}, "capacity": {"perDomain": 1}},
-        k80={"units": {"n3": ["k80-0"]}},
-    )
-    for at in range(1, 100):
-        stage.clear_pods()
-        waiter = stage.pod(ip=1)
-        stage.add_node("n3", rack="z")
-        steps = count(1)
-
-        def looks() -> None:
-            if next(steps) == at:  # noqa: B023
-                stage._ledger(stage.store).look()
-
-        stage.stepping(lambda staged: staged.inventory("n3"), looks)
-        if next(steps) <= at:
-            return
-        assert stage.woken() == {waiter.name}, f"step {at}"
-        stage.cluster.delete("/api/v1/nodes/n3")
-        stage.inventory("n3")
-    pytest.fail("there are more steps than were tried")
-
-
-@IN_MIND
+@ONE_STORE
 def test_a_reconcile_that_is_overtaken_again_and_again_ends_and_says_so(stage: PoolsStage) -> None:
     """And mends what has nothing to do with Pools."""
     call = stage.bound_pod(seat=1)

@@ -3,7 +3,6 @@ they are before these give anything, and what it holds of Pools and PoolClaims t
 
 import json
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,14 @@ import pytest
 from berth import wire
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, pools_staged
+from tests.support.steps import each_step
 
 IP = "berth.dev/ip"
 TWO: dict[str, Any] = {"resource": IP, "capacity": {"perDomain": 2}}
 NODES = {"n1": {"rack": "r1", "zone": "z"}, "n2": {"rack": "r2", "zone": "z"}, "n3": {"rack": "r3"}}
 NAMES: dict[str, Any] = {"resource": IP, "units": {"n1": ["a", "b", "c"]}}
 CHEAP = pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)  # the steps are the verbs' own
-IN_MIND = pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+ONE_STORE = pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 
 Take = Callable[[PoolsStage], object]
 VERBS = pytest.mark.parametrize("take", [PoolsStage.reconcile, PoolsStage.inventory_of_pool])
@@ -271,7 +271,7 @@ def test_a_ledger_that_is_lost_when_a_pool_is_renamed_believes_names_that_are_li
     stage.check_well()
 
 
-@IN_MIND
+@ONE_STORE
 @VERBS
 @pytest.mark.parametrize(
     "after",
@@ -286,54 +286,44 @@ def test_a_bind_at_any_step_of_a_change_of_pools_gets_no_more_than_there_is(
     stage: PoolsStage, take: Take, after: dict[str, Any]
 ) -> None:
     """And after it the rest is had: nothing is held twice."""
-    for at in range(1, 200):
+
+    def bind() -> None:
+        for name in ("w0", "w1"):
+            stage.bind(stage.pod(name, ip=1))
+
+    full = f"{'new' if 'new' in after else 'old'}: 0 of 2 free, 1 asked"
+    for step in each_step():
         stage.clear_pods()
         stage.pools(old=TWO, new=None)
         stage.bound_pod("holder", ip=1)
         stage.write_pools(**after)
-        steps, names = count(1), count()
-
-        def bind() -> None:
-            if next(steps) == at:  # noqa: B023 - it runs within this turn of the loop
-                for _ in range(2):
-                    stage.bind(stage.pod(f"w{next(names)}", ip=1))  # noqa: B023
-
-        stage.stepping(take, bind)
+        stage.stepping(take, step.doing(bind))
         bound = [name for name, node in stage.bound().items() if node == "n1"]
-        assert len(bound) <= 2, f"step {at}: {bound}"
+        assert len(bound) <= 2, f"step {step.number}: {bound}"
         stage.check_counts()
         if len(bound) < 2:
-            assert stage.bind(stage.pod("last", ip=1)) == "", f"step {at}"
-        full = f"{'new' if 'new' in after else 'old'}: 0 of 2 free, 1 asked"
-        assert stage.bind(stage.pod("over", ip=1)) == full, f"step {at}"
-        if next(steps) <= at:
-            return
-    pytest.fail("there are more steps than were tried")
+            assert stage.bind(stage.pod("last", ip=1)) == "", f"step {step.number}"
+        assert stage.bind(stage.pod("over", ip=1)) == full, f"step {step.number}"
 
 
-@IN_MIND
+@ONE_STORE
 @VERBS
 def test_a_change_of_pools_at_any_step_of_a_bind_counts_the_pod(stage: PoolsStage, take: Take) -> None:
-    for at in range(1, 100):
+    def rename() -> None:
+        stage.write_pools(old=None, new=TWO)
+        take(stage)
+        for name in ("other0", "other1"):
+            stage.bind(stage.pod(name, ip=1))
+
+    for step in each_step():
         stage.clear_pods()
         stage.pools(old=TWO, new=None)
         stage.bound_pod("holder", ip=1)
         call = stage.pod("w0", ip=1)
-        steps = count(1)
-
-        def rename() -> None:
-            if next(steps) == at:  # noqa: B023
-                stage.write_pools(old=None, new=TWO)
-                take(stage)
-                for each in range(2):
-                    stage.bind(stage.pod(f"other{each}", ip=1))
-
-        said = stage.bind(call, step=rename)
-        if next(steps) <= at:
-            return
-        if said and len(stage.bound()) < 2:
-            assert stage.bind(call) == "", f"step {at}: {said}"
-        assert len(stage.bound()) == 2, f"step {at}: {said} {stage.bound()}"
-        stage.check_counts()
-        assert stage.bind(stage.pod("over", ip=1)) == "new: 0 of 2 free, 1 asked"
-    pytest.fail("there are more steps than were tried")
+        said = stage.bind(call, step=step.doing(rename))
+        if step.reached:
+            if said and len(stage.bound()) < 2:
+                assert stage.bind(call) == "", f"step {step.number}: {said}"
+            assert len(stage.bound()) == 2, f"step {step.number}: {said} {stage.bound()}"
+            stage.check_counts()
+            assert stage.bind(stage.pod("over", ip=1)) == "new: 0 of 2 free, 1 asked"

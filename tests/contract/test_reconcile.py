@@ -2,6 +2,7 @@
 On the stand-in API server; with crashes in between in test_bind_interleavings.py."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -13,6 +14,7 @@ from berth.wire import BindingCall
 from tests.support.ledgers import ledger_on
 from tests.support.places import Place
 from tests.support.stage import DOWN, KilledError, Stage, staged
+from tests.support.steps import each_step
 
 
 @pytest.fixture
@@ -159,7 +161,7 @@ def test_a_ledger_that_is_lost_again_while_it_is_rebuilt_stays_closed(stage: Sta
 def test_a_pod_that_goes_with_its_event_at_any_step_of_reconcile_leaves_no_claim(
     stage: Stage, reserved: bool
 ) -> None:
-    for at in range(1, 100):
+    for step in each_step():
         stage.clear()
         call = stage.add_pod()
         pod = stage.cluster.pod("default", call.name)
@@ -167,20 +169,9 @@ def test_a_pod_that_goes_with_its_event_at_any_step_of_reconcile_leaves_no_claim
         if reserved:
             ledger_on(stage.store, time=stage.time).reserve(stage.claim(pod, "n2"))
         stage.cluster.bind(pod, "n1", {}, 5.0)
-        steps = 0
-
-        def step() -> None:
-            nonlocal steps
-            steps += 1
-            if steps == at:  # noqa: B023 - it runs within this turn of the loop
-                stage.delete_with_event(call)  # noqa: B023
-
-        stage.reconcile(step=step)
+        stage.reconcile(step=step.doing(partial(stage.delete_with_event, call)))
         left = {name: (node, "bound") for name, node in stage.bound().items()}
-        assert stage.claims() == left, f"step {at}"
-        if steps < at:
-            return
-    pytest.fail("a reconcile makes more calls than were tried")
+        assert stage.claims() == left, f"step {step.number}"
 
 
 def test_a_confirmed_claim_of_a_living_pod_that_is_unbound_again_is_settled(stage: Stage) -> None:
