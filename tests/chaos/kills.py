@@ -8,7 +8,6 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
-from pathlib import Path
 
 from tests.chaos.background import PATIENCE
 from tests.chaos.churn import Churn
@@ -17,6 +16,7 @@ from tests.chaos.inside import BINDING, CHANGED, CUT, DECIDED, LOST, UNDECIDED
 from tests.chaos.stores import STORES
 from tests.chaos.world import Step, World
 from tests.support.cluster import Object, wait
+from tests.support.processes import is_running
 
 WAYS = {"": "confirm: commit", CUT: "cancel: commit", LOST: "PATCH status", CHANGED: f"again: {BINDING}"}
 """How a Binding can go: it is made; it never arrives; it is made and its answer is lost; the pod was written
@@ -47,7 +47,8 @@ def others_killed(world: World, _: Churn) -> str:
     with evicting or nullcontext():
         for number, function in enumerate(chosen):
             if function == "preempt":
-                killed[function] += preempt_killed(world, DECIDED if killed[function] % 2 else UNDECIDED)
+                kill_preempt(world, DECIDED if killed[function] % 2 else UNDECIDED)
+                killed[function] += 1
             else:
                 killed[function] += carry_out(world, steps[number % len(steps)], [one_of(world, function)])
     spared = {function for function in chosen if not killed[function]}
@@ -56,22 +57,13 @@ def others_killed(world: World, _: Churn) -> str:
     return f"{killed.total()} of {count} steps"
 
 
-def preempt_killed(world: World, when: str) -> bool:
+def kill_preempt(world: World, when: str) -> None:
     """While it has a call to answer: some pod waits for that."""
     world.faults.set("preempt", when)
     wait(lambda: world.faults.is_set("preempt-killed"), PATIENCE, f"preempt is called, and dies {when}")
     pid = int(world.faults.text("preempt-killed"))
     world.faults.unset("preempt-killed")
-    wait(lambda: gone(pid), PATIENCE, f"process {pid} of preempt is gone")
-    return True
-
-
-def gone(pid: int) -> bool:
-    """Whether the process has ended, though its parent may not have looked yet."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
+    wait(lambda: not is_running(pid), PATIENCE, f"process {pid} of preempt is gone")
 
 
 def one_of(world: World, function: str) -> int:
@@ -119,7 +111,7 @@ def carry_out(world: World, step: Step, victims: Sequence[int]) -> bool:
     told = ordered(world, order)
     if told["reached"]:
         assert not victims or told["killed"] == list(victims), f"{victims} were to die, {told['killed']} did"
-        wait(lambda: all(map(gone, told["killed"])), PATIENCE, f"{told['killed']} are gone")
+        wait(lambda: not any(map(is_running, told["killed"])), PATIENCE, f"{told['killed']} are gone")
     return bool(told["reached"])
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import wait
+from tests.support.processes import is_running
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 90.0
@@ -75,20 +76,12 @@ def test_a_run_that_is_ended_leaves_no_process(tmp_path: Path, how: signal.Signa
         wait((tmp_path / "pids").exists, SECONDS, "that berth up is ready")
         pids = json.loads((tmp_path / "pids").read_text())
         assert len(pids) == 6
-        assert all(map(_is_there, pids))
+        assert all(map(is_running, pids))
         run.send_signal(how)
         run.wait(SECONDS)
-        wait(lambda: not any(map(_is_there, pids)), SECONDS, "that all processes have ended")
+        wait(lambda: not any(map(is_running, pids)), SECONDS, "that all processes have ended")
     finally:
         run.kill()
         run.wait()
-        for pid in filter(_is_there, pids):
+        for pid in filter(is_running, pids):
             os.kill(pid, signal.SIGKILL)
-
-
-def _is_there(pid: int) -> bool:
-    """A zombie is none."""
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
