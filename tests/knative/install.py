@@ -35,7 +35,6 @@ _DATA = {
     "broker-filter": ("mt-broker-filter", "FILTER_PORT"),
     "imc-dispatcher": ("imc-dispatcher", "HTTP_PORT"),
 }
-_NOT_RUN = ("job-sink", "pingsource-mt-adapter", "request-reply")
 _SECONDS = 120.0
 
 

@@ -24,6 +24,7 @@ from tests.knative.programs import DOMAIN, Call, Program, is_ready, wait_port
 from tests.support.cluster import Object, wait
 from tests.support.framework import ROOT
 from tests.support.manifests import INFRA, NAMESPACE, rendered, serve_pools, token_of
+from tests.support.objects import pool_document
 
 VERBS = ("filter", "prioritize", "preempt", "bind")
 EVENT_FUNCTIONS = ("release", "inventory", "reconcile")
@@ -32,11 +33,6 @@ SOURCES = "/apis/sources.knative.dev/v1/namespaces/berth/apiserversources"
 _SECONDS = 180.0
 _JSON = {"Content-Type": "application/json"}
 _http = urllib3.PoolManager(maxsize=8, retries=False)
-
-
-def pool(units: int, name: str = "underlay-ip") -> Object:
-    spec = {"capacity": {"perDomain": units}}
-    return {"apiVersion": "berth.dev/v1alpha1", "kind": "Pool", "metadata": {"name": name}, "spec": spec}
 
 
 class Overlay:
@@ -62,8 +58,7 @@ class Overlay:
         self.units = sum(units.values())
         for node in units:
             self.cluster.create_node(node)
-        document = pool(max(units.values()))
-        document["spec"]["capacity"]["domains"] = dict(units)
+        document = pool_document(capacity={"domains": dict(units)})
         self.cluster.call("POST", "/apis/berth.dev/v1alpha1/pools", document)
         self.tick()
         self.start_adapters()

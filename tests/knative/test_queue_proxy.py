@@ -35,8 +35,8 @@ def service(name: str) -> Object:
 def queue_proxy(binaries: Path, folder: Path, name: str, port: int) -> Iterator[str]:
     """Before the function at this port, as Serving's controller sets it up for infra's Service; its URL."""
     spec = service(name)
-    probe = json.loads(json.dumps(spec["containers"][0]["readinessProbe"]))
-    probe["httpGet"] |= {"host": "127.0.0.1", "port": port, "scheme": "HTTP"}
+    probe = spec["containers"][0]["readinessProbe"]
+    here = {**probe["httpGet"], "host": "127.0.0.1", "port": port, "scheme": "HTTP"}
     own, tls, admin, metrics = free_ports(4)
     environment = {
         "CONTAINER_CONCURRENCY": str(spec["containerConcurrency"]),
@@ -46,7 +46,7 @@ def queue_proxy(binaries: Path, folder: Path, name: str, port: int) -> Iterator[
         "PROFILING_PORT": str(metrics),
         "USER_PORT": str(port),
         "REVISION_TIMEOUT_SECONDS": str(spec["timeoutSeconds"]),
-        "SERVING_READINESS_PROBE": json.dumps(probe),
+        "SERVING_READINESS_PROBE": json.dumps({**probe, "httpGet": here}),
         "SERVING_LOGGING_CONFIG": "",
         "SERVING_LOGGING_LEVEL": "",
         "SERVING_NAMESPACE": "berth",
