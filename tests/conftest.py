@@ -20,7 +20,6 @@ def pytest_configure() -> None:
 
 
 def _end(number: int, _: object) -> None:
-    signal.signal(
-        signal.SIGTERM, lambda *_: None
-    )  # `timeout` sends it twice: what is ended is ended in order
+    # `timeout` sends it twice: the second one must not disturb what ends in order.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     pytest.exit("SIGTERM", returncode=128 + number)

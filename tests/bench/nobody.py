@@ -3,6 +3,7 @@ It has no pods, nodes or objects, and knows nobody: it answers whoever asks."""
 
 import threading
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -17,7 +18,7 @@ class Nobody:
         self._guard = threading.Lock()
         self._loopback = Loopback(self._answer)
 
-    def __enter__(self) -> "Nobody":
+    def __enter__(self) -> Self:
         self._loopback.start()
         return self
 

@@ -111,8 +111,9 @@ def test_a_pod_gets_its_units_when_its_namespace_s_limit_goes_at_any_moment_befo
     stage: PoolsStage, pool: str, units: int, times: int
 ) -> None:
     """Between two calls of reserve to the store, or at each two of them."""
-    stage.gone(stage.bound_pod(namespace="team-a", priority=10, **{pool: units}))  # type: ignore[arg-type]
-    steps, asked, done = 0, {pool: units}, 0
+    asked: Any = {pool: units}
+    stage.gone(stage.bound_pod(namespace="team-a", priority=10, **asked))
+    steps, done = 0, 0
 
     def drop() -> None:
         nonlocal steps
@@ -121,7 +122,7 @@ def test_a_pod_gets_its_units_when_its_namespace_s_limit_goes_at_any_moment_befo
         steps += 1
 
     while steps >= done:
-        call, steps = stage.pod(namespace="team-a", priority=10, **asked), 0  # type: ignore[arg-type]
+        call, steps = stage.pod(namespace="team-a", priority=10, **asked), 0
         assert stage.bind(call, step=drop) == ""
         stage.gone(call)
         done += 1

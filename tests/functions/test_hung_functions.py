@@ -54,12 +54,12 @@ class Stage:
     def pids(self) -> dict[tuple[str, int | None], int | None]:
         return {(each.name, each.replica): each.pid for each in self.functions.all}
 
-    def wait_said(self, seconds: float = SECONDS, **fields: object) -> Mapping[str, object]:
+    def wait_said(self, **fields: object) -> Mapping[str, object]:
         def found() -> Mapping[str, object] | None:
             said = (each for each in list(self.said) if {key: each.get(key) for key in fields} == fields)
             return next(said, None)
 
-        line = wait(found, seconds, f"that {fields} is said")
+        line = wait(found, SECONDS, f"that {fields} is said")
         assert line is not None
         return line
 

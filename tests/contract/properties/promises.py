@@ -153,14 +153,9 @@ class Promises:
             kind = kinds((each.pool, each.place), each.count)
             found[kind[0]] = found.get(kind[0], 0) + kind[1]
         asked = self._model.units(uid, lambda _: "")
-        for name in self._model.pools:
-            if self._model.steady(resource_of(name)):
-                of_it = (
-                    {at: n for at, n in some.items() if at[0] == name and at != CLAIMED}
-                    for some in (found, asked)
-                )
-                if next(of_it) != next(of_it):
-                    return False
+        steady = {name for name in self._model.pools if self._model.steady(resource_of(name))}
+        if _of_pools(found, steady) != _of_pools(asked, steady):
+            return False
         for resource, count in self._model.wishes[uid].units.items():
             amounts = {n for (name, at), n in found.items() if resource_of(name) == resource and not at}
             if self._model.always(resource, lambda _: True) and count not in amounts:
@@ -354,6 +349,11 @@ class Promises:
         return uid not in self._api.refused and any(
             not self._model.refusal(uid, node, seen) for node in usable
         )
+
+
+def _of_pools(units: Mapping[Domain, int], names: Collection[str]) -> dict[Domain, int]:
+    """What of it is of these Pools, but for the PoolClaim's."""
+    return {where: count for where, count in units.items() if where[0] in names and where != CLAIMED}
 
 
 def _sort(pool: str, domain: str, count: int) -> tuple[Domain, int]:
