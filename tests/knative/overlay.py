@@ -2,8 +2,9 @@
 Services say, a kube-scheduler places pods.
 
 Played here: Serving's controllers (they say where a Service is; its function is a plain functions-framework
-process without a queue-proxy), PingSource's clock (`tick`). The ledger is a SQLite file in place of the
-overlay's store, so that times are Knative's.
+process without a queue-proxy) and PingSource's clock (`tick`), so that ticks come when a test wants them; its
+own is in test_pingsource.py. The ledger is a SQLite file in place of the overlay's store, so that times are
+Knative's.
 """
 
 import json
