@@ -210,3 +210,9 @@ def test_each_unit_of_a_named_pool_is_listed_in_every_form(
     assert held["units"] == [found["units"][2]]
     out, why = said(capsys, "claims", "--units", "--pool", "ip")
     assert (out, why.startswith("berth: no units with names in sqlite:")) == ("", True)
+
+
+def test_suspend_without_a_pool_asks_for_no_domain(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["suspend"])
+    assert "the following arguments are required: POOL\n" in capsys.readouterr().err

@@ -20,7 +20,9 @@ def run(options: argparse.Namespace) -> int:
 
 def suspend(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pool", metavar="POOL")
-    parser.add_argument("domains", metavar="DOMAIN", nargs="*", help="only these (default: the whole pool)")
+    parser.add_argument(
+        "domains", metavar="DOMAIN", nargs="*", default=[], help="only these (default: the whole pool)"
+    )
     parser.add_argument("--resume", action="store_true", help="give units there again")
     # argparse takes no domain after --resume: it believes that there are none once it has the pool.
     parser.set_defaults(words_to="domains")
