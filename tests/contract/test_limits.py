@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from berth.documents import DOMAIN
+from berth.wire import BindingCall
 from tests.support.ledgers import ledger_on
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, mended, pools_staged
+from tests.support.stage import Tap
 
 POOLS: dict[str, Any] = {
     "ip": {"capacity": {"perDomain": 4}, "limits": {"team-a": 3, "*": 5}},
@@ -120,6 +122,7 @@ def test_a_pod_gets_its_units_when_its_namespace_s_limit_goes_at_any_moment_befo
         if steps in range(done, done + times):
             ledger_on(stage.store, time=stage.time).drop_limits(())
         steps += 1
+        assert steps < 1000, "it makes no limit any more, and looks for one for ever"
 
     while steps >= done:
         call, steps = stage.pod(namespace="team-a", priority=10, **asked), 0
@@ -127,6 +130,36 @@ def test_a_pod_gets_its_units_when_its_namespace_s_limit_goes_at_any_moment_befo
         stage.gone(call)
         done += 1
     assert done > 5
+
+
+@CHEAP
+@pytest.mark.parametrize(("pool", "units", "limit"), [("ip", 1, 3), ("seat", 150, 300)])
+def test_a_limit_that_is_drawn_from_while_it_is_dropped_tells_what_is_left_of_it(
+    stage: PoolsStage, pool: str, units: int, limit: int
+) -> None:
+    """A pod is bound before the first call of drop_limits to the store, after the last, or between two."""
+    how: dict[str, Any] = {"namespace": "team-a", "priority": 10, pool: units}
+    left, asked = limit - units, limit - units + 1
+    over = stage.pod(**{**how, pool: asked})
+    text = f"{pool}: {left} of the {limit} that namespace team-a may hold are free, {asked} asked"
+    stage.gone(stage.bound_pod(**how))
+    steps = at = 0
+
+    def comes() -> None:
+        nonlocal steps
+        if steps == at:
+            bound.append(stage.bound_pod(**how))
+        steps += 1
+
+    while steps >= at:
+        bound, steps = list[BindingCall](), 0
+        tapped: Any = Tap(stage.store, comes)
+        ledger_on(tapped, time=stage.time).drop_limits(())
+        for each in bound:
+            assert stage.why(over, "n1") == {"n1": text}
+            stage.gone(each)
+        at += 1
+    assert at > 5
 
 
 def test_reserved_units_are_had_by_important_pods_only(stage: PoolsStage) -> None:
