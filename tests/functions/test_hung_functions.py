@@ -34,6 +34,8 @@ def {name}(request):
     if request.method == "GET":
         with (folder / "asked").open("a") as asked:
             asked.write(".")
+        if (folder / "stuck").exists():
+            (folder / "done").open().close()
     elif request.path == "/work":
         (folder / "began").touch()
         (folder / "done").open().close()  # a pipe: until the test opens it, too
@@ -95,6 +97,11 @@ def _stop(pid: int | None) -> None:
     os.killpg(pid, signal.SIGSTOP)
 
 
+def _kill(pid: int | None) -> None:
+    assert pid is not None
+    os.killpg(pid, signal.SIGKILL)
+
+
 def test_one_that_is_stopped_is_replaced_and_answers_again_on_its_port(start: Start) -> None:
     stage = start(silence=3.0)
     before = stage.pids()
@@ -122,6 +129,28 @@ def test_a_replica_that_is_stopped_is_replaced_alone(start: Start) -> None:
     assert answers == {str(pid) for (name, _), pid in stage.pids().items() if name == "extender"}
 
 
+def test_one_that_hangs_while_it_starts_keeps_nobody_from_being_started_again(
+    start: Start, tmp_path: Path
+) -> None:
+    stage = start(silence=4 * SECONDS)  # a look that waited for its answer would wait for a third of that
+    before = stage.pids()
+    (tmp_path / "release" / "stuck").touch()
+    _kill(before["release", None])
+    stage.wait_said(function="release", state="died")
+    seen = _asked(tmp_path, "release")
+    wait(lambda: _asked(tmp_path, "release") > seen, SECONDS, "that the new one is asked for its health")
+    _kill(before["reconcile", None])
+    stage.wait_said(function="reconcile", state="died")
+    wait(lambda: stage.said[-1].get("state") == "ready", SECONDS, "that it is ready")
+    assert stage.answer("reconcile") == str(stage.pids()["reconcile", None])
+    assert "ready" not in [
+        line["state"] for line in stage.said if line.get("pid") == stage.pids()["release", None]
+    ]
+    (tmp_path / "release" / "stuck").unlink()
+    (tmp_path / "release" / "done").open("w").close()
+    stage.wait_said(function="release", state="ready", pid=stage.pids()["release", None])
+
+
 def test_a_worker_that_hangs_behind_a_process_that_died_gives_the_port_back(start: Start) -> None:
     stage = start()
     pid = stage.pids()["extender", None]
@@ -147,8 +176,8 @@ def test_one_that_works_for_long_is_left_to_it(start: Start, tmp_path: Path) -> 
     assert stage.pids() == before
 
 
-def _asked(folder: Path) -> int:
-    return (folder / "reconcile" / "asked").stat().st_size
+def _asked(folder: Path, name: str = "reconcile") -> int:
+    return (folder / name / "asked").stat().st_size
 
 
 def test_one_whose_store_is_away_is_no_hung_one(start: Start, tmp_path: Path) -> None:
@@ -164,7 +193,7 @@ def test_an_event_that_is_never_answered_ends_the_processes_that_had_it(start: S
     stage = start(replicas=2)
     before = stage.pids()
     stage.functions.end("reconcile", "an event got no answer within 600 s", 0.0)
-    assert stage.pids() == before  # all began later
+    assert "hung" not in [line.get("state") for line in stage.said]  # all began later
     stage.functions.end("reconcile", "an event got no answer within 600 s", float("inf"))
     for replica in (1, 2):
         stage.wait_said(function="reconcile", replica=replica, state="died", exit=-signal.SIGKILL)
