@@ -33,9 +33,8 @@ class Judgement(NamedTuple):
         """Whether any node that the ledger knows can take the pod; none of those that are `shut`."""
         if self.wanted is None:
             return False
-        able = frozenset.intersection(*(want.nodes() for want in self.wants)).difference(shut)
-        kept = self.wanted.keeps_to(able)
-        return bool(able) if kept is None else not able.isdisjoint(kept)
+        # Where units are kept for the pod, it keeps to some of these: that takes the last one from nobody.
+        return bool(frozenset.intersection(*(want.nodes() for want in self.wants)).difference(shut))
 
 
 def judge(pod: Pod, asked: Asked, view: View, now: float) -> Judgement:
