@@ -308,3 +308,15 @@ def test_a_poolclaims_own_unit_is_not_given_to_what_else_its_pod_asks_for(stripe
     assert not short
     assert not still_short
     assert {each.claim: each.units for each in found} == {"": ("u2",), "erc": ("u1",)}
+
+
+def test_a_look_that_lags_takes_away_nothing_that_a_newer_look_gave(world: World) -> None:
+    """Both Pools have as many units that are not reserved; the late one knows only the Pool of before."""
+    reserved = {"reserved": {"priorityAtLeast": 5, "units": 1}}
+    pools(world, {**PLAIN, **reserved, "capacity": {"perDomain": 2}})
+    world.set_pool("ip", {**reserved, "units": {"n1": ["a1", "a2"]}})
+    assert world.newest is not None
+    world.deliver(world.newest)
+    world.reconcile([Order("lag", "before changes")])
+    world.rest(kill=False)
+    assert world.bind(pod(world, "p1"), "n1").answer == ""

@@ -92,14 +92,20 @@ def withdraw(ledger: Ledger, pools: Mapping[str, Pool]) -> list[CapacityChange]:
     It is the first thing to do in a look: what their pods hold is counted elsewhere then, and must not be
     given to whom is bound by the Pools of before meanwhile.
     """
+    if _gone(ledger.view().pools, pools):
+        # By a View that lags behind, what a look before this one gave would be taken away.
+        ledger.snapshot()
     view = ledger.view()
-    known, before = view.capacities(), view.pools
-    gone = {name for name in before if name not in pools or pools[name].cut != before[name].cut}
+    known, gone = view.capacities(), _gone(view.pools, pools)
     wanted: dict[Which, Capacity] = {which: None for which in known if which[0] in gone and _gives(which[1])}
     changes = ledger.set_capacities(wanted, known)
     if gone:
         ledger.snapshot()  # with all claims that were made by the Pools of before
     return changes
+
+
+def _gone(before: Mapping[str, Pool], pools: Mapping[str, Pool]) -> set[str]:
+    return {name for name in before if name not in pools or pools[name].cut != before[name].cut}
 
 
 def take_stock(

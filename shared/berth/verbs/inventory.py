@@ -147,8 +147,8 @@ def _pools(ledger: Ledger, cluster: Cluster, settings: Settings, now: float) -> 
 
 def _take_over(ledger: Ledger, cluster: Cluster, pools: Mapping[str, Pool], now: float) -> Done:
     """What is held is counted before anything is given: running pods first, then Pools, then capacities."""
-    before = ledger.view().pools
     changes = withdraw(ledger, pools)
+    before = ledger.view().pools
     nodes = cluster.nodes()
     stock = stock_of(pools, nodes)
     ledger.prepare({which: stock.capacities[which] for which in stock.stripes})

@@ -100,12 +100,13 @@ class Reconcile:
     def _look(self, report: Report, writes: PodWrites) -> tuple[Sequence[PoolClaim], Sequence[Node]]:
         """Take over what there is as it is now; the PoolClaims and the nodes. Raises OutdatedError."""
         looking, claiming = self._ledger.look(), self._ledger.look(CLAIMS_LOOK)
-        pools, before = self._read_pools(report), looking.view().pools
+        pools = self._read_pools(report)
         named = read_claims(self._cluster, report.problems)
         mark, back = self._begin()
         unfenced = self._fence(writes, None if mark is not None else back.uids)
         try:
             withdrawn = withdraw(looking, pools)
+            before = looking.view().pools
             terms = self._terms(looking, Terms(pools, {}, poolclaims.named(named), before), mark is not None)
             pods = self._count(report, looking, terms, writes)
             take_claims(claiming, named)
