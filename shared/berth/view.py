@@ -117,9 +117,10 @@ class View:
         domains = [domain for found in self.domains.values() for domain in found.values()]
         return _unique(claim for domain in domains for claim in domain.claims.values())
 
-    def lost(self, node: str) -> list[Claim]:
-        """Claims of pods that are gone, whose units the node may still use."""
-        return [claim for uid in self._claims.lost for claim in self.claims_of(uid) if claim.node == node]
+    def lost(self, node: str | None = None) -> list[Claim]:
+        """Claims of pods that are gone, whose units the node (None: any) may still use."""
+        claims = (claim for uid in self._claims.lost for claim in self.claims_of(uid))
+        return [claim for claim in claims if node in (None, claim.node)]
 
     def named(self, label: str, pool: str) -> list[Claim]:
         """Claims on the pool of pods of this namespace and name; there are several while one leaves."""

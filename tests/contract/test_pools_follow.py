@@ -202,3 +202,52 @@ def test_a_bind_that_is_repeated_keeps_the_poolclaim_s_units_though_that_is_gone
     assert stage.bind(holder) == ""
     assert stage._ledger(stage.store).view().claims_of(holder.uid) == claims
     stage.check_well()
+
+
+# A pod that has finished while its Pool comes under another name
+
+
+@CHEAP
+@VERBS
+@pytest.mark.parametrize("named", [True, False])
+def test_what_is_held_until_its_pod_is_deleted_is_never_free_while_its_pool_is_renamed(
+    stage: PoolsStage, take: Take, named: bool
+) -> None:
+    spec = {**(LISTS["node"] if named else COUNTED), "resource": "berth.dev/ip", "releaseOn": "Deleted"}
+    stage.pools(ip=spec)
+    holder = stage.bound_pod(ip=1)
+    units = stage.of(holder, "ip")[2]
+    stage.finished(holder)
+    stage.note(holder.name, {"berth.dev/allocated": "[]"})
+    stage.write_pools(ip=None, new=spec)
+    unheld: list[int] = []
+
+    def step() -> None:
+        if holder.name not in stage.held():
+            unheld.append(1)
+
+    stage.stepping(take, step)
+    assert not unheld
+    assert stage.of(holder, "new") == ("n1", 1, units)
+    stage.check_well()
+    other = stage.bound_pod(ip=1)
+    assert not set(stage.of(other, "new")[2]) & set(units)
+    assert stage.bind(stage.pod(ip=1)) == "new: 0 of 2 free, 1 asked"
+    stage.gone(holder)
+    assert stage.bind(stage.pod(ip=1)) == ""
+
+
+@CHEAP
+@VERBS
+def test_what_a_lost_node_may_use_stays_held_while_its_pool_is_renamed(stage: PoolsStage, take: Take) -> None:
+    spec = {**LISTS["node"], "resource": "berth.dev/ip"}
+    stage.pools(ip=spec)
+    holder = stage.bound_pod(ip=1)
+    stage.write_node("n1", ready=False)
+    assert stage.gone(holder)["held"] == ["ip"]
+    stage.write_pools(ip=None, new=spec)
+    take(stage)
+    assert stage.of(holder, "new") == ("n1", 1, ("a",))
+    assert stage.states() == {holder.name: "lost"}
+    assert stage.of(stage.bound_pod(ip=1), "new")[2] == ("b",)
+    stage.check_well()

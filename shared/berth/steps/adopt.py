@@ -8,11 +8,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from berth.cluster import Cluster
-from berth.documents import NAMESPACE, NOWHERE, POOL_CLAIM, Claim, in_order
+from berth.documents import NAMESPACE, NOWHERE, POOL_CLAIM, Claim, Holding, in_order
 from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.policy.demand import might_ask
-from berth.policy.pools import EVERYWHERE
+from berth.policy.pools import EVERYWHERE, Pool
+from berth.policy.units import Units
 from berth.room import STRIPE
 from berth.steps.claims import claim_of, moved
 from berth.steps.keeping import release_ended
@@ -48,6 +49,9 @@ def adopt(ledger: Ledger, cluster: Cluster, pods: Iterable[Pod], terms: Terms, n
     wanted = (wanted_by(pod, standing.get(pod.metadata.uid, ()), terms, now) for pod in running)
     claims = [claim for claim in wanted if claim is not None]
     changed |= _adopt_all(ledger, claims, ledger.view() if changed else view, terms)
+    if terms.before != terms.pools:
+        lost = {claim: _handed_on(claim, terms) for claim in ledger.view().lost()}
+        ledger.adopt_all([now for before, now in lost.items() if now != before], terms.pools)
     if changed:
         _look_again(ledger, cluster, [claim for claim in claims if claim.uid in changed], terms, now)
     return Adopted(len(changed & standing.keys()), len(changed - standing.keys()))
@@ -62,6 +66,7 @@ def agreed(pod: Pod, standing: Sequence[Claim], terms: Terms, *, told: bool = Tr
     """
     node = pod.spec.node_name or ""
     had = moved(_first(standing, node), node, terms)
+    had = _handed_on(had, terms) if pod.finished else had
     asked = _asked(pod, terms, had.since, had.attempt)
     if asked is None:
         return replace(had, state="bound")
@@ -86,7 +91,9 @@ def wanted_by(pod: Pod, standing: Sequence[Claim], terms: Terms, now: float) -> 
     if not standing:
         return held_by(pod, terms, now)
     if pod.finished and _asked(pod, terms, now, "") is None:
-        return None
+        had = _first(standing, pod.spec.node_name or "")
+        there = _handed_on(had, terms)
+        return None if there == had else there
     return agreed(pod, standing, terms)
 
 
@@ -94,6 +101,41 @@ def held_by(pod: Pod, terms: Terms, now: float, attempt: str = "") -> Claim | No
     """What a pod holds that runs, or whose units stay held until it is deleted; None if nothing."""
     claim = _asked(pod, terms, now, attempt)
     return None if claim is None else with_notes(claim, pod, terms.pools)
+
+
+def _handed_on(claim: Claim, terms: Terms) -> Claim:
+    """The claim of a pod that has ended, whose units stay held, by the Pools that count them now."""
+    stays: list[Holding] = []
+    found: dict[tuple[str, str], Holding] = {}
+    for each in claim.holdings:
+        pool = terms.heir(each.pool)
+        if pool is None or (pool.name == each.pool and not terms.recut(each.pool)):
+            stays.append(each)
+        elif not each.bound or (
+            each.domain.startswith(NAMESPACE) and pool.limit(claim.namespace) is not None
+        ):
+            place = each.place if each.bound else _place_of(each, pool, claim.node, terms)
+            had = found.get((pool.name, place), Holding(pool.name, place, 0))
+            found[(pool.name, place)] = replace(
+                had, count=had.count + each.count, units=had.units + each.units
+            )
+    return replace(claim, holdings=in_order((*stays, *found.values()))) if found else claim
+
+
+def _place_of(holding: Holding, pool: Pool, node: str, terms: Terms) -> str:
+    """Where the units of a Pool that is gone, or cut otherwise, are counted now."""
+    listed = [
+        domain
+        for domain, units in pool.spec.units.items()
+        if holding.units and holding.units[0] in Units.parse(units)
+    ]
+    if listed:
+        return listed[0]
+    before = terms.before.get(holding.pool)
+    if before is not None and before.counts[1:] == pool.counts[1:]:
+        return holding.place
+    place = terms.place(pool.name, node)
+    return EVERYWHERE if place == NOWHERE and pool.spec.scope == "Cluster" else place
 
 
 def _asked(pod: Pod, terms: Terms, now: float, attempt: str) -> Claim | None:
@@ -148,7 +190,8 @@ def _look_again(ledger: Ledger, cluster: Cluster, claims: Iterable[Claim], terms
     for claim in claims:
         pod = there.get(claim.uid)
         if pod is None or (pod.finished and held_by(pod, terms, now) is None):
-            release_ended(ledger, cluster.node, [claim], claim.uid, pod, now, also=claim.holdings)
+            ended = ledger, cluster.node, [claim], claim.uid, pod, now
+            release_ended(*ended, also=claim.holdings, pools=terms.judged_by())
 
 
 def _about_to_run(

@@ -72,11 +72,14 @@ def release_ended(
     now: float,
     label: str | None = None,
     also: Iterable[Holding] = (),
+    pools: Mapping[str, Pool] | None = None,
 ) -> tuple[Holding, ...]:
     """Release what the pod holds, but for what stays held; what was freed. `claims` are those known of it,
-    `node` as in `kept`, the rest as in Ledger.release."""
+    `node` as in `kept`, `pools` by which it is judged if not by the ledger's, the rest as in Ledger.release.
+    """
     view = ledger.view()
-    keep = kept([*claims, *view.claims_of(uid)], pod, view.pools, node, now)
+    judges = view.pools if pools is None else pools
+    keep = kept([*claims, *view.claims_of(uid)], pod, judges, node, now)
     return ledger.release(uid, label, also, keep.pools, keep.state)
 
 

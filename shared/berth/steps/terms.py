@@ -113,6 +113,19 @@ class Terms(NamedTuple):
         """The same, and another Pool counts the resource of before."""
         return self.recounted(pool) and self.before[pool].resource in by_resource(self.pools)
 
+    def heir(self, pool: str) -> Pool | None:
+        """The Pool that counts now what this one counted: as a rule itself, else the one that has its
+        resource; None if no Pool has."""
+        before = self.before.get(pool)
+        if before is not None and (pool not in self.pools or self.handed_on(pool)):
+            return by_resource(self.pools).get(before.resource)
+        return self.pools.get(pool)
+
+    def judged_by(self) -> dict[str, Pool]:
+        """By which Pool it is to be judged what is held of each, also of those that are gone."""
+        found = {name: self.heir(name) for name in {*self.before, *self.pools}}
+        return {name: pool for name, pool in found.items() if pool is not None}
+
     def resource_of(self, pool: str, asked: Collection[str]) -> str | None:
         """Of what resource a claim on the pool is, of a pod that asks for these Pools; None: nobody knows.
 

@@ -250,7 +250,7 @@ class Reconcile:
         writes: PodWrites,
     ) -> None:
         if pod is None or pod.finished:
-            keep = kept([claim], pod, terms.pools, node, self._clock())
+            keep = kept([claim], pod, terms.judged_by(), node, self._clock())
             freed = self._ledger.release(claim.uid, keep=keep.pools, keep_as=keep.state)
             report.released += bool(freed)
         elif pod.spec.node_name:
