@@ -38,6 +38,7 @@ from berth.documents import (
     node_key,
     pool_key,
     stripe_keys,
+    turn_key,
 )
 from berth.errors import ContentionError, MovedError, RebuildingError
 from berth.follow import Follower
@@ -199,6 +200,8 @@ class Keeper:
         known = self.view().pools
         changed = sorted(name for name in {*known, *pools} if known.get(name) != pools.get(name))
         writes = {pool_key(name): encode(pools[name]) if name in pools else None for name in changed}
+        # Whoever has the turn to list units of a Pool that goes lists no more; nothing of it stays.
+        writes |= {turn_key(name): None for name in changed if name not in pools}
         for batch in self._store.batches(writes):
             mine = self._new_id().encode()
             turn = {self._turn: mine} if self._turn else {}

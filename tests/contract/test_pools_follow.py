@@ -251,3 +251,50 @@ def test_what_a_lost_node_may_use_stays_held_while_its_pool_is_renamed(stage: Po
     assert stage.states() == {holder.name: "lost"}
     assert stage.of(stage.bound_pod(ip=1), "new")[2] == ("b",)
     stage.check_well()
+
+
+# What stays of a Pool that is gone
+
+
+@CHEAP
+@VERBS
+@pytest.mark.parametrize("striped", [True, False])
+@pytest.mark.parametrize("held", [True, False])
+def test_of_a_pool_that_is_gone_and_that_nobody_holds_the_store_keeps_nothing(
+    stage: PoolsStage, take: Take, striped: bool, held: bool
+) -> None:
+    spec: dict[str, Any] = {"limits": {"*": 300}, "reserved": {"priorityAtLeast": 5, "units": 10}}
+    spec |= {"scope": "Topology", "topologyKey": "zone"} if striped else {}
+    stage.pools(ip=None, seat={**spec, "capacity": {"perDomain": 400}}, other=COUNTED)
+    stage.claim_object("erc", "seat")
+    calls = [stage.bound_pod(on=node, seat=1, claims="erc" if node == "n1" else "") for node in ("n1", "n2")]
+    named = {**spec, "units": {"x" if striped else "n1": [f"u{number}" for number in range(300)]}}
+    stage.pools(seat=named)
+    if not held:
+        for each in calls:
+            stage.gone(each)
+    stage.write_pools(seat=None)
+    take(stage)
+    stage.objects.documents.clear()
+    stage.inventory_of_claim("erc")
+    if held:
+        for each in calls:
+            stage.gone(each)
+    stage.reconcile()
+    assert {key for key in stage.store.changes(None).documents if "seat" in key} == set()
+
+
+@CHEAP
+def test_of_a_node_that_is_gone_and_whose_units_nobody_holds_the_store_keeps_nothing(
+    stage: PoolsStage,
+) -> None:
+    spec = {"scope": "Topology", "topologyKey": "zone", "capacity": {"perDomain": 400}}
+    stage.pools(seat={**spec, "reserved": {"priorityAtLeast": 5, "units": 10}})
+    call = stage.bound_pod(on="n2", seat=1, ip=0)
+    stage.cluster.delete("/api/v1/nodes/n2")
+    stage.node_event("n2")
+    stage.reconcile()
+    stage.gone(call)
+    stage.reconcile()
+    kept = stage.store.changes(None).documents
+    assert {key for key in kept if key.startswith("node/n2") or "/y" in key or "/n2" in key} == set()
