@@ -226,17 +226,17 @@ def all_adopted(
 
 
 def known_of(
-    standing: Iterable[Claim], claim: Claim, pools: Mapping[str, Pool], recut: Collection[str]
+    standing: Iterable[Claim], claim: Claim, pools: Mapping[str, Pool], reshaped: Collection[str]
 ) -> dict[str, tuple[Holding, ...]]:
-    """What the pod holds already, by pool, where it is what `claim` says that it holds there, and its Pool is
-    not cut otherwise now.
+    """What the pod holds already, by pool, where it is what `claim` says that it holds there, and its Pool
+    has no other shape now.
 
     Of units with names all are to be known, and then it does not matter which ones the claim names: they are
     those that the pod got, wherever they are listed now, and users can write its annotation.
     """
     found: dict[str, tuple[Holding, ...]] = {}
     for mine in (each for each in standing if each.node == claim.node):
-        for pool in {each.pool for each in claim.holdings} - {*recut}:
+        for pool in {each.pool for each in claim.holdings} - {*reshaped}:
             held, asked = _of(mine, pool), _of(claim, pool)
             by_name = pools[pool].named if pool in pools else any(each.units for each in asked)
             known = not by_name or all(len(each.units) == each.count for each in held if not each.bound)

@@ -244,7 +244,7 @@ class Ledger(Keeper):
         """Adopt these claims, one a pod, in few commits; the UIDs of those for which something changed.
 
         `pools` are the Pools by which they were made, where a look has read others than the ledger has. What
-        is held of those that are cut otherwise is placed anew; units that they list are believed to be the
+        is held of those that have another shape is placed anew; units that they list are believed to be the
         pods' before any document lists them.
         """
         claims, unlisted = self._told(claims, pools)
@@ -311,8 +311,10 @@ class Ledger(Keeper):
         """The claim of a pod that runs, by documents: of each pool as it stands, or where there is room."""
         state = "bound" if claim.state == "reserved" else claim.state
         now = view.pools if pools is None else pools
-        recut = {name for name, pool in view.pools.items() if name in now and now[name].cut != pool.cut}
-        known = decisions.known_of(view.claims_of(claim.uid), claim, now, recut)
+        reshaped = {
+            name for name, pool in view.pools.items() if name in now and now[name].shape != pool.shape
+        }
+        known = decisions.known_of(view.claims_of(claim.uid), claim, now, reshaped)
         rest = replace(claim, holdings=tuple(each for each in claim.holdings if each.pool not in known))
         found = [
             *room.anyhow(rest, at, self._asker(claim)),

@@ -113,7 +113,7 @@ def test_a_unit_that_two_pods_say_they_use_is_one_s(
     assert sorted(stage.of(each, "ip")[2] for each in calls) == [(), (), (), (), ("a",)]
 
 
-# A Pool that keeps its name and is cut otherwise, or whose units come to have names
+# A Pool that keeps its name and comes to have another shape: other domains, or units with names
 
 
 COUNTED = {"capacity": {"perDomain": 2}}
@@ -132,7 +132,7 @@ CUT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @CHEAP
 @VERBS
 @pytest.mark.parametrize("cut", CUT)
-def test_what_pods_hold_of_a_pool_that_is_cut_otherwise_is_counted_there_at_once(
+def test_what_pods_hold_of_a_pool_that_has_another_shape_is_counted_there_at_once(
     stage: PoolsStage, take: Take, cut: str
 ) -> None:
     before, after = CUT[cut]

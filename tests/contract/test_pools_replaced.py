@@ -1,4 +1,4 @@
-"""Pools that are renamed, replaced or cut otherwise while pods run: what runs is counted by the Pools as
+"""Pools that are renamed, replaced or reshaped while pods run: what runs is counted by the Pools as
 they are before these give anything, and what it holds of Pools and PoolClaims that are gone it keeps."""
 
 import json

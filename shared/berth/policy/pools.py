@@ -43,7 +43,7 @@ class Pool(msgspec.Struct, frozen=True):
         return self.resource, self.spec.scope, self.spec.topology_key
 
     @property
-    def cut(self) -> tuple[str, str, str | None, bool]:
+    def shape(self) -> tuple[str, str, str | None, bool]:
         """The same, and whether its units have names: where that changes, what is held is counted anew."""
         return *self.counts, self.named
 

@@ -109,7 +109,7 @@ def _handed_on(claim: Claim, terms: Terms) -> Claim:
     found: dict[tuple[str, str], Holding] = {}
     for each in claim.holdings:
         pool = terms.heir(each.pool)
-        if pool is None or (pool.name == each.pool and not terms.recut(each.pool)):
+        if pool is None or (pool.name == each.pool and not terms.reshaped(each.pool)):
             stays.append(each)
         elif not each.bound or (
             each.domain.startswith(NAMESPACE) and pool.limit(claim.namespace) is not None
@@ -123,7 +123,7 @@ def _handed_on(claim: Claim, terms: Terms) -> Claim:
 
 
 def _place_of(holding: Holding, pool: Pool, node: str, terms: Terms) -> str:
-    """Where the units of a Pool that is gone, or cut otherwise, are counted now."""
+    """Where the units of a Pool that is gone, or of another shape, are counted now."""
     listed = [
         domain
         for domain, units in pool.spec.units.items()
@@ -217,7 +217,7 @@ def _first(standing: Sequence[Claim], node: str) -> Claim:
 def _had_names(standing: Sequence[Claim], terms: Terms) -> bool:
     """Whether a claim names units of a Pool that is gone, or is counted anew: they may stand elsewhere."""
     held = {each.pool for claim in standing for each in claim.holdings if each.units}
-    return any(pool not in terms.pools or terms.recut(pool) for pool in held)
+    return any(pool not in terms.pools or terms.reshaped(pool) for pool in held)
 
 
 def _placed(asked: Claim, had: Claim, terms: Terms) -> Claim:

@@ -50,7 +50,7 @@ def with_own(claim: Claim, had: Claim, terms: Terms) -> Claim:
         return [each for each in mine if _given_by(each.claim, known) == holding.claim]
 
     def kept(holding: Holding) -> Holding:
-        mine = [] if holding.bound or terms.recut(holding.pool) else of((holding.pool,), holding)
+        mine = [] if holding.bound or terms.reshaped(holding.pool) else of((holding.pool,), holding)
         units = [unit for each in mine for unit in each.units][: holding.count]
         named = bool(mine) and terms.pools[holding.pool].named
         return replace(holding, domain=mine[0].place if named else holding.domain, units=tuple(units))
@@ -61,7 +61,7 @@ def with_own(claim: Claim, had: Claim, terms: Terms) -> Claim:
         return [unit for each in of(own | before, holding) for unit in each.units]
 
     def in_mind(holding: Holding) -> Holding:
-        if holding.bound or not terms.recut(holding.pool) or terms.recounted(holding.pool):
+        if holding.bound or not terms.reshaped(holding.pool) or terms.recounted(holding.pool):
             return holding
         mine = (unit for each in of((holding.pool,), holding) for unit in each.units)
         more = [unit for unit in mine if unit not in holding.units]

@@ -105,7 +105,7 @@ def withdraw(ledger: Ledger, pools: Mapping[str, Pool]) -> list[CapacityChange]:
 
 
 def _gone(before: Mapping[str, Pool], pools: Mapping[str, Pool]) -> set[str]:
-    return {name for name in before if name not in pools or pools[name].cut != before[name].cut}
+    return {name for name in before if name not in pools or pools[name].shape != before[name].shape}
 
 
 def take_stock(

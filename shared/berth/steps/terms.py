@@ -98,11 +98,11 @@ class Terms(NamedTuple):
         before, now = self.before.get(pool), self.pools.get(pool)
         return before is None or now is None or before.counts == now.counts
 
-    def recut(self, pool: str) -> bool:
+    def reshaped(self, pool: str) -> bool:
         """Whether what pods hold of it is to be counted anew: it counts something else now, or in other
         domains, or its units have come to have names, or have none any more."""
         before, now = self.before.get(pool), self.pools.get(pool)
-        return before is not None and now is not None and before.cut != now.cut
+        return before is not None and now is not None and before.shape != now.shape
 
     def recounted(self, pool: str) -> bool:
         """Whether the Pool counts another resource now: what pods hold of it is of the one before."""
