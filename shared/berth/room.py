@@ -92,9 +92,15 @@ def plan(claim: Claim, at: At, asker: Asker) -> tuple[tuple[Holding, ...], list[
 
 
 def anyhow(claim: Claim, at: At, asker: Asker) -> tuple[Holding, ...]:
-    """The same for a pod that runs already, room or not."""
+    """The same for a pod that runs already, room or not.
+
+    Its holdings share no room while there is enough for all: a stripe in which more is used than there is
+    closes the domain until it is shared out anew, and who asks meanwhile is refused, and woken by nobody.
+    """
     found: list[Holding] = []
-    for holding in claim.holdings:
+    at = _besides(at, found)
+    # Units with names stand where they are listed; the others go where those leave room.
+    for holding in sorted(_picky_first(claim.holdings, at, asker), key=lambda each: not each.units):
         head = at(holding.key)
         if holding.units and head.stripes:
             found += _noted(holding, head.stripes, at, asker)
@@ -104,7 +110,7 @@ def anyhow(claim: Claim, at: At, asker: Asker) -> tuple[Holding, ...]:
             # A domain without a capacity (yet) has room nowhere: its stripes need no look, and may be many.
             parts = None if head.capacity is None else _parts(holding, head.stripes, at, asker)
             found += parts or [_in(holding, _first(asker.uid, head.stripes))]
-    return tuple(found)
+    return in_order(found)
 
 
 def gathered(holdings: Iterable[Holding], uid: str, at: At) -> tuple[Holding, ...]:

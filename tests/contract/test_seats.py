@@ -5,14 +5,16 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from unittest import mock
 
 import pytest
 
 from berth import room, sizes
-from berth.documents import Claim, Domain, Holding, Wants
+from berth.documents import Claim, Domain, Holding, Wants, decode_domain
 from berth.ledger import Ledger
 from berth.policy.units import Units
 from berth.stores import open_store
+from berth.stores.base import Version
 from tests.contract.test_lagging_view import Lagging
 from tests.support.ledgers import ledger_on, opened
 from tests.support.places import Place
@@ -121,6 +123,24 @@ def test_a_limit_a_reserve_and_a_poolclaim_are_never_passed(place: Place) -> Non
             one = (Holding("seat", "!d/erc", 1), Holding("seat", "*", 1, (), "erc"))
             assert winners(place, 1, *one, kind="claims-") == 1
             assert (used(ledger, "!d/erc"), used(ledger)) == (1, most + 1)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)
+def test_no_domain_is_closed_by_a_pod_that_runs_while_there_is_room_for_all_it_has(place: Place) -> None:
+    """Who asks while it is closed is refused, and nobody would wake him: no units are freed."""
+    mine = (Holding("seat", "*", 5), Holding("seat", "*", 5, (), "erc"), Holding("seat", "!d/erc", 1))
+    with pool_of(place, {"*": 16}) as ledger, closing(open_store(place.url)) as store:
+        commit, closed = store.commit, list[str]()
+
+        def committed(writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]) -> bool:
+            closed.extend(key for key, body in writes.items() if body and decode_domain(body).closed)
+            return commit(writes, expected)
+
+        with mock.patch.object(store, "commit", committed):
+            assert ledger_on(store).adopt(asking("runs", *mine)) == ()
+        assert closed == []
+        assert used(ledger) == 10
 
 
 @pytest.mark.usefixtures("small")

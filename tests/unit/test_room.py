@@ -93,6 +93,22 @@ def test_a_running_pod_s_units_stand_somewhere_room_or_not(
     assert all(each.key in documents and "#" in each.domain for each in found)
 
 
+@given(st.integers(1, 20), WISHES, st.lists(st.integers(1, 4), min_size=1, max_size=3))
+def test_a_running_pod_s_holdings_share_no_room_where_there_is_enough_for_all(
+    capacity: int, wishes: list[list[int]], counts: list[int]
+) -> None:
+    documents = documents_of(capacity, named=False)
+    for number, asked in enumerate(wishes):
+        take(documents, asking(f"u{number}", Holding("p", "d", sum(asked))))
+    claim = asking("runs", *(Holding("p", "d", count, (), f"c{each}") for each, count in enumerate(counts)))
+    _, short = room.plan(claim, at(documents), Asker("runs"))
+    found = room.anyhow(claim, at(documents), Asker("runs"))
+    assert sum(each.count for each in found) == sum(counts)
+    for each in found:
+        domain, there = documents[each.key], sum(other.count for other in found if other.key == each.key)
+        assert short or domain.used("p", each.domain) + there <= (domain.capacity or 0)
+
+
 def test_a_running_pod_s_names_stand_in_the_stripes_that_list_them() -> None:
     documents = documents_of(9, named=True)
     claim = asking("runs", Holding("p", "d", 3, ("u8", "u0")))
