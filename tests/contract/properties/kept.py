@@ -9,6 +9,7 @@ from berth.documents import (
     Claim,
     Domain,
     Holding,
+    Left,
     decode_domain,
     decode_epoch,
     decode_places,
@@ -106,6 +107,11 @@ class Kept:
     def used(self, where: Where, but: str = "") -> int:
         held = self.holdings.get(where, {})
         return sum(each.count for uid, found in held.items() if uid != but for each in found)
+
+    def left(self, pool: str) -> dict[str, tuple[Left, ...]]:
+        """By the names of the pool's documents."""
+        parts = (found for where, found in self.wholes.items() if where[0] == pool)
+        return {name: part.left for found in parts for name, part in found.items() if part.left}
 
     def units(self, where: Where, but: str = "") -> set[str]:
         """Names of units that are held there, but for those of one pod."""

@@ -28,15 +28,23 @@ class Left:
     def bars(self, owner: str, now: float) -> bool:
         return now < self.rest or (now < self.kept and self.owner != owner)
 
+    def lasts_as(self, spec: Spec, now: float) -> bool:
+        """Whether it lasts no longer from now than the Pool says."""
+        kept = spec["sticky"]["forSeconds"] if "sticky" in spec else 0
+        return self.rest - now <= spec.get("reuseAfterSeconds", 0) and self.kept <= max(0, now + kept)
+
 
 @dataclass
 class Lefts:
     who: Who
     found: dict[Domain, list[Left]] = field(default_factory=dict)
 
-    def follow(self, before: Kept, after: Kept, alive: Collection[str], now: float, *, sure: bool) -> None:
+    def follow(
+        self, before: Kept, after: Kept, alive: Collection[str], now: float, *, sure: bool, bounds: bool
+    ) -> None:
         """What one commit drops is left, and what an owner's pod takes is so no more. Not `sure`: the ledger
-        may have gone by older Pools or a wrong clock."""
+        may have gone by older Pools or a wrong clock. `bounds`: it may have looked at how long is left."""
+        self._rewritten(before, after, now, bounds=bounds)
         for where in before.holdings.keys() | after.holdings.keys():
             spec = before.pools.get(where[0], {})
             if not terms_of(spec) or where[1][0] in "@!" or where[1][-1] == "<":
@@ -74,6 +82,20 @@ class Lefts:
                 units |= {unit for each in bars for unit in each.units}
         units &= ledger.listed(where) if named else set()
         return count + len(units - ledger.units(where)), units
+
+    def _rewritten(self, before: Kept, after: Kept, now: float, *, bounds: bool) -> None:
+        """What a commit writes of, it may drop if it is over by its clock; and one that `bounds` cuts short
+        what lasts longer from then than the Pool says. By a wrong clock that is too early, and nobody can
+        tell (decision 0029)."""
+        for (pool, domain), found in self.found.items():
+            had, has = before.left(pool), after.left(pool)
+            written = [name for name in had if had[name] != has.get(name)]
+            units = {unit for name in written for each in had[name] for unit in each.units}
+            here = domain in {name.partition("#")[0] for name in written}
+            for left in found:
+                if left.units & units or (here and left.count > len(left.units)):
+                    stays = not bounds or left.lasts_as(after.pools.get(pool, {}), now)
+                    left.sure &= stays and now < max(left.rest, left.kept)
 
     def _take_unasked(self, where: Domain) -> None:
         """It asks for no room, and may use what rests; of units without names nobody can tell which."""
