@@ -23,7 +23,7 @@ from tests.contract.properties.calls import KILL, Order
 from tests.contract.properties.machine import HOUR, YEAR
 from tests.contract.properties.memory import MemoryStore
 from tests.contract.properties.model import Wish
-from tests.contract.properties.pools import NODES, NodeIs, Spec, small_stripes
+from tests.contract.properties.pools import LONG, NODES, NodeIs, Spec, small_stripes
 from tests.contract.properties.promises import ALL
 from tests.contract.properties.world import World
 
@@ -135,6 +135,20 @@ def free_under_a_wrong_clock(world: World) -> str:
 
 def test_a_unit_that_was_freed_under_a_wrong_clock_rests_no_longer_than_its_pool_says(world: World) -> None:
     assert free_under_a_wrong_clock(world) == ""
+
+
+def test_whom_inventory_wakes_when_its_clock_is_behind_can_have_the_unit(world: World) -> None:
+    """The rest of the unit is over: a pod that waits for it is not written to for nothing."""
+    rests = {**seats(1), "reuseAfterSeconds": LONG}
+    pools(world, rests)
+    ends(world, bound(world, "p1"))
+    uid = pod(world, "p2")
+    world.ahead = -HOUR
+    world.set_pool("ip", rests)
+    world.deliver(world.events[-1])
+    world.rest(kill=True)
+    world.nothing_is_left_to_mend()
+    assert world.bind(uid, "n1").answer == ""
 
 
 def lose_the_ledger_of_a_pod_that_terminates(world: World) -> bool:
@@ -316,7 +330,7 @@ def test_a_look_that_lags_takes_away_nothing_that_a_newer_look_gave(world: World
     pools(world, {**PLAIN, **reserved, "capacity": {"perDomain": 2}})
     world.set_pool("ip", {**reserved, "units": {"n1": ["a1", "a2"]}})
     assert world.newest is not None
-    world.deliver(world.newest)
+    world.deliver(world.events[-1])
     world.reconcile([Order("lag", "before changes")])
     world.rest(kill=False)
     assert world.bind(pod(world, "p1"), "n1").answer == ""
