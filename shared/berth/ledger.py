@@ -170,7 +170,8 @@ class Ledger(Keeper):
         unlisted: Collection[Unit] = (),
     ) -> tuple[Holding, ...] | None:
         """Make `claim` the pod's only one, room or not: the pod runs there. None if nothing had to change,
-        else what was freed elsewhere. `also` as for `release`.
+        else what was freed elsewhere, and what stands in a domain that was closed and is open again: who was
+        refused there is to be woken. `also` as for `release`.
 
         With `anew` False only in place of a claim that stands: if there is none any more, the pod has gone
         and was released since the caller looked. `pools` as for `adopt_all`; `unlisted` are units that may be
@@ -189,9 +190,11 @@ class Ledger(Keeper):
                 view = self.view()
                 at = self._look(claim, view)
                 continue
-            if freed is not None:
-                self._reopen([*freed, *bound.holdings])
-            return freed
+            if freed is None:
+                return None
+            self.view()  # the commit may have closed a domain
+            opened = self._reopen([*freed, *bound.holdings])
+            return (*freed, *(each for each in bound.holdings if each in opened))
 
     def _adopted(
         self, bound: Claim, anew: bool, places: Collection[str], unlisted: Collection[Unit]
@@ -360,7 +363,8 @@ class Ledger(Keeper):
         kept = now + sticky.for_seconds if owner else 0.0
         return Left(holding.count, holding.units, owner, rest if rest > now else 0.0, kept)
 
-    def _reopen(self, freed: Iterable[Holding]) -> None:
+    def _reopen(self, freed: Iterable[Holding]) -> set[Holding]:
+        """Open the closed domains of these again where there is room; those that are of one."""
         view, parts = self._follower.last, [each for each in freed if each.place != each.domain]
         heads = {each: view.at(domain_key(each.pool, each.place)) for each in parts}
         # A head that is closed, or that has no share any more and goes with its last claim.
@@ -371,6 +375,7 @@ class Ledger(Keeper):
         more = {each for each in parts if sizes.beside(view.at(each.key), each)}
         for which in sorted({(each.pool, each.place) for each in over | more}):
             self.reopen(which)
+        return {each for each in over if heads[each].closed}
 
 
 def _drawn(claim: Claim, view: View) -> Drawn:

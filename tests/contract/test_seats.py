@@ -144,6 +144,20 @@ def test_no_domain_is_closed_by_a_pod_that_runs_while_there_is_room_for_all_it_h
 
 
 @pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)
+def test_a_domain_that_an_adoption_closed_is_open_after_it_where_there_is_room(place: Place) -> None:
+    """A unit's name says in which stripe the pod stands, however full that is. Who was refused meanwhile is
+    to be woken: so what stands there is told as room that was made."""
+    names = tuple(f"s{number}" for number in range(16))
+    with pool_of(place, {"*": names}) as ledger:
+        ledger.adopt(asking("full", Holding("seat", "*", 8)))
+        assert [each.used("seat", name) for name, each in sorted(parts(ledger).items())] == [8, 0]
+        made = ledger.adopt(asking("runs", Holding("seat", "*", 1, ("s3",))))
+        assert ledger.view().free["seat"]["*"] == (7, 16)
+        assert made == (Holding("seat", "*#0", 1, ("s3",)),)
+
+
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 def test_a_view_that_lags_refuses_nobody_and_no_claim_is_made_where_it_is_not_counted(place: Place) -> None:
     """It does not tell of seats freed a moment before, nor that the domain has stripes by now."""
