@@ -57,9 +57,11 @@ def faulty(name: str) -> Answer:
 
 
 class _Here(threading.local):
-    """What this thread's request was ordered to do, the calls it has made, and what it is at."""
+    """What this thread's request was ordered to do, whether it has done so, the calls it has made, and what
+    it is at."""
 
     order: dict[str, Any] | None = None
+    through: bool
     calls: list[str]
     phases: list[str]
 
@@ -71,12 +73,13 @@ def _ordered(_: str, answer: Answer, request: Any) -> Response:
     order = _take() if request.method == "POST" else None
     if order is None:
         return answer(request)
-    _here.order, _here.calls, _here.phases = order, [], []
+    _here.order, _here.through, _here.calls, _here.phases = order, False, [], []
     try:
         return answer(request)
     finally:
         _here.order = None
-        _leave(order, _here.calls)
+        if not _here.through:
+            _leave(order, _here.calls)
 
 
 def _take() -> dict[str, Any] | None:
@@ -91,8 +94,6 @@ def _take() -> dict[str, Any] | None:
 
 def _leave(order: dict[str, Any], calls: list[str]) -> None:
     """The request came to its end without the step; the next one is to follow the order, if it may."""
-    if not (FAULTS / "taken").exists():
-        return  # it was carried out, on others
     if order["tries"] > 1:
         _write("taken", json.dumps({**order, "tries": order["tries"] - 1}))
         (FAULTS / "taken").rename(FAULTS / "order")
@@ -115,6 +116,7 @@ def _step(call: str) -> None:
         return
     _here.calls.append(step)
     if step == order["step"]:
+        _here.through = True  # before the next order is given, which another request may take at once
         victims = order["victims"]
         killed = [each for each in victims if _killed(each)] if victims else [os.getpid()]
         _done(_here.calls, reached=True, killed=killed)
