@@ -8,9 +8,9 @@ from tests.knative.answering import Answering, answering
 from tests.knative.overlay import SOURCES, Overlay
 from tests.knative.programs import DOMAIN, Call
 from tests.support.cluster import Object, wait
+from tests.support.earlier import TRIGGERS, garbage_collected
 from tests.support.manifests import NAMESPACE
 
-TRIGGERS = f"/apis/eventing.knative.dev/v1/namespaces/{NAMESPACE}/triggers"
 RELEASE: Object = {"ref": {"apiVersion": "serving.knative.dev/v1", "kind": "Service", "name": "release"}}
 SLOW_SECONDS = 2.0
 UNITS = 500
@@ -46,7 +46,8 @@ def subscribed(overlay: Overlay, name: str, body: bytes) -> Iterator[Answering]:
             yield function
         finally:
             function.go.set()
-            overlay.cluster.call("DELETE", f"{TRIGGERS}/{name}")
+            with garbage_collected(overlay.cluster):
+                overlay.knative.kubectl("-n", NAMESPACE, "delete", "trigger", name, "--cascade=foreground")
             overlay.wait_quiet()
 
 

@@ -122,6 +122,7 @@ def eleven_beside(overlay: Overlay, folder: Path) -> Iterator[None]:
 
 def test_an_event_costs_one_call_of_the_filter_for_each_of_two_triggers(overlay: Overlay) -> None:
     assert len(rendered("per-verb", "Trigger")) == len(overlay.cluster.get(TRIGGERS)["items"]) == 2
+    wait_triggers(overlay, 2)
     cost(overlay, triggers=2, told=1)
 
 
