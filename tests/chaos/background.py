@@ -1,13 +1,14 @@
 """What goes on in a thread of its own all through a fault. What that is, its subclasses say."""
 
 import threading
+from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
 PATIENCE = 240.0  # of a machine that is busy
 
 
-class Background:
+class Background(ABC):
     """`_run` goes on from the block's begin until its end sets `_stop`. The block fails if it failed."""
 
     def __init__(self) -> None:
@@ -26,5 +27,6 @@ class Background:
         finally:
             self._thread.shutdown(wait=kind is None)
 
+    @abstractmethod
     def _run(self) -> None:
-        raise NotImplementedError
+        """Go on until `_stop` is set."""

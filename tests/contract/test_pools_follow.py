@@ -11,16 +11,19 @@ import pytest
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, pools_staged
 
+Take = Callable[[PoolsStage], object]
+Pool = dict[str, Any]
+"""A Pool's spec."""
+
 NODES = {"n1": {"zone": "x"}, "n2": {"zone": "y"}}
-LISTS: dict[str, Any] = {
+LISTS: dict[str, Pool] = {
     "node": {"units": {"n1": ["a", "b"]}},
     "zone": {"scope": "Topology", "topologyKey": "zone", "units": {"x": ["a", "b"]}},
     "cluster": {"scope": "Cluster", "units": {"*": ["a", "b"]}},
 }
-CHEAP = pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)  # the steps are the verbs' own
 
-Take = Callable[[PoolsStage], object]
-VERBS = pytest.mark.parametrize("take", [PoolsStage.reconcile, PoolsStage.inventory_of_pool])
+# The steps are the verbs' own, so two stores do.
+pytestmark = pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)
 
 
 @pytest.fixture
@@ -29,7 +32,20 @@ def stage(tmp_path: Path, place: Place) -> Iterator[PoolsStage]:
         yield found
 
 
-def only(spec: dict[str, Any], *units: str) -> dict[str, Any]:
+@pytest.fixture(params=[PoolsStage.reconcile, PoolsStage.inventory_of_pool], ids=["reconcile", "inventory"])
+def take(request: pytest.FixtureRequest) -> Take:
+    """What takes the Pools over."""
+    found: Take = request.param
+    return found
+
+
+@pytest.fixture(params=LISTS)
+def lists(request: pytest.FixtureRequest) -> Pool:
+    """A Pool whose units are listed by node, by zone or for the whole cluster."""
+    return LISTS[request.param]
+
+
+def only(spec: Pool, *units: str) -> Pool:
     """The same Pool with these units."""
     (domain,) = spec["units"]
     return {**spec, "units": {domain: list(units)}}
@@ -38,19 +54,16 @@ def only(spec: dict[str, Any], *units: str) -> dict[str, Any]:
 # A unit that is taken off its list while the ledger is lost
 
 
-@CHEAP
-@VERBS
-@pytest.mark.parametrize("scope", LISTS)
 def test_a_unit_that_is_listed_again_is_the_pod_s_that_uses_it(
-    stage: PoolsStage, take: Take, scope: str
+    stage: PoolsStage, take: Take, lists: Pool
 ) -> None:
-    stage.pools(ip=LISTS[scope])
+    stage.pools(ip=lists)
     holder = stage.bound_pod(ip=1)
     assert stage.of(holder, "ip")[2] == ("a",)
-    stage.write_pools(ip=only(LISTS[scope], "b", "c"))
+    stage.write_pools(ip=only(lists, "b", "c"))
     stage.lose_ledger()
     stage.reconcile()
-    stage.write_pools(ip=only(LISTS[scope], "a", "b", "c"))
+    stage.write_pools(ip=only(lists, "a", "b", "c"))
     take(stage)
     assert stage.of(holder, "ip")[2] == ("a",)
     assert {stage.of(stage.bound_pod(ip=1), "ip")[2] for _ in range(2)} == {("b",), ("c",)}
@@ -58,8 +71,6 @@ def test_a_unit_that_is_listed_again_is_the_pod_s_that_uses_it(
     stage.check_well()
 
 
-@CHEAP
-@VERBS
 def test_a_unit_that_is_listed_again_in_another_place_is_the_pod_s_that_uses_it(
     stage: PoolsStage, take: Take
 ) -> None:
@@ -74,38 +85,32 @@ def test_a_unit_that_is_listed_again_in_another_place_is_the_pod_s_that_uses_it(
     assert stage.bind(stage.pod(ip=1), "n2") == "ip: 0 of 2 free, 1 asked"
 
 
-@CHEAP
-@VERBS
-@pytest.mark.parametrize("scope", LISTS)
 def test_a_unit_that_is_listed_again_is_not_another_s_who_says_so(
-    stage: PoolsStage, take: Take, scope: str
+    stage: PoolsStage, take: Take, lists: Pool
 ) -> None:
     """Its holder got it while it was listed, and the ledger was not lost."""
-    stage.pools(ip=LISTS[scope])
+    stage.pools(ip=lists)
     holder = stage.bound_pod("w-holder", ip=1)
     note = {"berth.dev/allocated": json.dumps([{"pool": "ip", "units": ["a"]}])}
     thieves = [stage.pod(name, node="n1", annotations=note, ip=1) for name in ("a-thief", "z-thief")]
-    stage.write_pools(ip=only(LISTS[scope], "b", "c", "d", "e"))
+    stage.write_pools(ip=only(lists, "b", "c", "d", "e"))
     stage.reconcile()
-    stage.write_pools(ip=only(LISTS[scope], "a", "b", "c", "d", "e"))
+    stage.write_pools(ip=only(lists, "a", "b", "c", "d", "e"))
     take(stage)
     assert [stage.of(each, "ip")[2] for each in (holder, *thieves)] == [("a",), (), ()]
 
 
-@CHEAP
-@VERBS
 @pytest.mark.parametrize("lost", [True, False])
-@pytest.mark.parametrize("scope", LISTS)
 def test_a_unit_that_two_pods_say_they_use_is_one_s(
-    stage: PoolsStage, take: Take, scope: str, lost: bool
+    stage: PoolsStage, take: Take, lists: Pool, lost: bool
 ) -> None:
     many = [f"u{number}" for number in range(400)]
-    stage.pools(ip=only(LISTS[scope], *many))
+    stage.pools(ip=only(lists, *many))
     note = {"berth.dev/allocated": json.dumps([{"pool": "ip", "units": ["a"]}])}
     calls = [stage.pod(node="n1", annotations=note, ip=1) for _ in range(5)]
     if not lost:
         stage.reconcile()
-    stage.write_pools(ip=only(LISTS[scope], *many, "a"))
+    stage.write_pools(ip=only(lists, *many, "a"))
     if lost:
         stage.lose_ledger()
         stage.reconcile()
@@ -117,7 +122,7 @@ def test_a_unit_that_two_pods_say_they_use_is_one_s(
 
 
 COUNTED = {"capacity": {"perDomain": 2}}
-CUT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+SHAPES: dict[str, tuple[Pool, Pool]] = {
     "named by node to cluster": (LISTS["node"], LISTS["cluster"]),
     "named by node to zone": (LISTS["node"], LISTS["zone"]),
     "named by zone to node": (LISTS["zone"], LISTS["node"]),
@@ -129,13 +134,11 @@ CUT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@CHEAP
-@VERBS
-@pytest.mark.parametrize("cut", CUT)
+@pytest.mark.parametrize("shapes", SHAPES)
 def test_what_pods_hold_of_a_pool_that_has_another_shape_is_counted_there_at_once(
-    stage: PoolsStage, take: Take, cut: str
+    stage: PoolsStage, take: Take, shapes: str
 ) -> None:
-    before, after = CUT[cut]
+    before, after = SHAPES[shapes]
     stage.pools(ip=before)
     holder = stage.bound_pod(ip=1)
     units = stage.of(holder, "ip")[2]
@@ -150,8 +153,6 @@ def test_what_pods_hold_of_a_pool_that_has_another_shape_is_counted_there_at_onc
     assert stage.bind(stage.pod(ip=1)) == "ip: 0 of 2 free, 1 asked"
 
 
-@CHEAP
-@VERBS
 def test_units_that_have_no_names_for_a_while_are_their_holder_s_when_they_have_them_again(
     stage: PoolsStage, take: Take
 ) -> None:
@@ -176,7 +177,6 @@ def test_units_that_have_no_names_for_a_while_are_their_holder_s_when_they_have_
 # A bind that is repeated for a pod that is bound already
 
 
-@CHEAP
 def test_a_bind_that_is_repeated_keeps_what_the_pod_has_of_a_pool_that_is_gone(stage: PoolsStage) -> None:
     stage.pools(seat={**COUNTED, "resource": "example.com/seat"})
     holder = stage.add_pod(other="example.com/seat")
@@ -189,7 +189,6 @@ def test_a_bind_that_is_repeated_keeps_what_the_pod_has_of_a_pool_that_is_gone(s
     stage.check_well()
 
 
-@CHEAP
 def test_a_bind_that_is_repeated_keeps_the_poolclaim_s_units_though_that_is_gone(stage: PoolsStage) -> None:
     stage.claim_object("erc", "ip")
     holder = stage.bound_pod(claims="erc", ip=1)
@@ -207,8 +206,6 @@ def test_a_bind_that_is_repeated_keeps_the_poolclaim_s_units_though_that_is_gone
 # A pod that has finished while its Pool comes under another name
 
 
-@CHEAP
-@VERBS
 @pytest.mark.parametrize("named", [True, False])
 def test_what_is_held_until_its_pod_is_deleted_is_never_free_while_its_pool_is_renamed(
     stage: PoolsStage, take: Take, named: bool
@@ -237,8 +234,6 @@ def test_what_is_held_until_its_pod_is_deleted_is_never_free_while_its_pool_is_r
     assert stage.bind(stage.pod(ip=1)) == ""
 
 
-@CHEAP
-@VERBS
 def test_what_a_lost_node_may_use_stays_held_while_its_pool_is_renamed(stage: PoolsStage, take: Take) -> None:
     spec = {**LISTS["node"], "resource": "berth.dev/ip"}
     stage.pools(ip=spec)
@@ -256,8 +251,6 @@ def test_what_a_lost_node_may_use_stays_held_while_its_pool_is_renamed(stage: Po
 # What stays of a Pool that is gone
 
 
-@CHEAP
-@VERBS
 @pytest.mark.parametrize("striped", [True, False])
 @pytest.mark.parametrize("held", [True, False])
 def test_of_a_pool_that_is_gone_and_that_nobody_holds_the_store_keeps_nothing(
@@ -284,7 +277,6 @@ def test_of_a_pool_that_is_gone_and_that_nobody_holds_the_store_keeps_nothing(
     assert {key for key in stage.store.changes(None).documents if "seat" in key} == set()
 
 
-@CHEAP
 def test_of_a_node_that_is_gone_and_whose_units_nobody_holds_the_store_keeps_nothing(
     stage: PoolsStage,
 ) -> None:

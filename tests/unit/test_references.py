@@ -19,7 +19,6 @@ HERE = "tests/unit/test_references.py"
 @pytest.mark.parametrize(
     "text",
     [
-        "(facts, 5)",
         "Facts 5 says",
         "so: facts, 4)",
         "(facts: 197 calls)",
