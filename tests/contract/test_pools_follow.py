@@ -248,6 +248,55 @@ def test_what_a_lost_node_may_use_stays_held_while_its_pool_is_renamed(stage: Po
     stage.check_well()
 
 
+def test_units_that_a_lost_node_may_use_are_held_each_in_the_place_that_lists_it_now(
+    stage: PoolsStage, take: Take
+) -> None:
+    stage.pools(ip=LISTS["cluster"])
+    holder = stage.bound_pod(ip=2)
+    stage.write_node("n1", ready=False)
+    assert stage.gone(holder)["held"] == ["ip"]
+    stage.write_pools(ip={**LISTS["zone"], "units": {"x": ["a"], "y": ["b"]}})
+    take(stage)
+    assert stage.held()[holder.name] == {("ip", "x"): (1, ("a",)), ("ip", "y"): (1, ("b",))}
+    assert stage.bind(stage.pod(ip=1), "n2") == "ip: 0 of 1 free, 1 asked"
+    stage.check_well()
+
+
+def test_what_a_lost_node_may_use_is_no_unit_for_important_pods_when_its_pool_is_cut_otherwise(
+    stage: PoolsStage, take: Take
+) -> None:
+    reserved = {"reserved": {"priorityAtLeast": 5, "units": 1}}
+    stage.pools(ip={"units": {"n1": ["a", "b", "c"]}, **reserved})
+    holder = stage.bound_pod(ip=2)
+    stage.write_node("n1", ready=False)
+    assert stage.gone(holder)["held"] == ["ip"]
+    stage.write_pools(ip={"scope": "Cluster", "units": {"*": ["a", "b", "c"]}, **reserved})
+    take(stage)
+    assert stage.of(holder, "ip") == ("*", 2, ("a", "b"))
+    assert stage.bind(stage.pod(ip=1), "n2") != ""
+    assert stage.bind(stage.pod(ip=1, priority=5), "n2") == ""
+    stage.check_well()
+
+
+def test_a_poolclaim_that_a_lost_node_may_use_is_nobody_else_s_when_its_pool_is_cut_otherwise(
+    stage: PoolsStage, take: Take
+) -> None:
+    stage.claim_object("erc", "ip")
+    holder = stage.bound_pod(claims="erc", ip=1)
+    stage.write_node("n1", ready=False)
+    assert stage.gone(holder)["held"] == ["ip"]
+    stage.write_pools(ip=LISTS["cluster"])
+    take(stage)
+    assert stage.of(holder, "ip") == ("*", 1, ("a",))
+    other = stage.pod(claims="erc", ip=1)
+    assert stage.bind(other, "n2") != ""
+    stage.check_well()
+    stage.write_node("n1")
+    stage.node_event("n1")
+    assert stage.bind(other, "n2") == ""
+    assert stage.of(other, "ip") == ("*", 1, ("a",))
+
+
 # What stays of a Pool that is gone
 
 

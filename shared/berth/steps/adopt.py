@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from berth.cluster import Cluster
-from berth.documents import NAMESPACE, NOWHERE, POOL_CLAIM, Claim, Holding, in_order
+from berth.documents import NAMESPACE, NOWHERE, ORDINARY, POOL_CLAIM, Claim, Holding, in_order
 from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.policy.demand import might_ask
@@ -50,8 +50,8 @@ def adopt(ledger: Ledger, cluster: Cluster, pods: Iterable[Pod], terms: Terms, n
     claims = [claim for claim in wanted if claim is not None]
     changed |= _adopt_all(ledger, claims, ledger.view() if changed else view, terms)
     if terms.before != terms.pools:
-        lost = {claim: _handed_on(claim, terms) for claim in ledger.view().lost()}
-        ledger.adopt_all([now for before, now in lost.items() if now != before], terms.pools)
+        view = ledger.view()
+        _adopt_all(ledger, (_handed_on(claim, terms) for claim in view.lost()), view, terms)
     if changed:
         _look_again(ledger, cluster, [claim for claim in claims if claim.uid in changed], terms, now)
     return Adopted(len(changed & standing.keys()), len(changed - standing.keys()))
@@ -105,32 +105,55 @@ def held_by(pod: Pod, terms: Terms, now: float, attempt: str = "") -> Claim | No
 
 def _handed_on(claim: Claim, terms: Terms) -> Claim:
     """The claim of a pod that has ended, whose units stay held, by the Pools that count them now."""
+    found: dict[tuple[str, str, str], Holding] = {}
     stays: list[Holding] = []
-    found: dict[tuple[str, str], Holding] = {}
     for each in claim.holdings:
         pool = terms.heir(each.pool)
         if pool is None or (pool.name == each.pool and not terms.reshaped(each.pool)):
             stays.append(each)
-        elif not each.bound or (
-            each.domain.startswith(NAMESPACE) and pool.limit(claim.namespace) is not None
-        ):
-            place = each.place if each.bound else _place_of(each, pool, claim.node, terms)
-            had = found.get((pool.name, place), Holding(pool.name, place, 0))
-            found[(pool.name, place)] = replace(
-                had, count=had.count + each.count, units=had.units + each.units
-            )
+            continue
+        for part in _inherited(each, claim, pool, terms):
+            where = part.pool, part.domain, part.claim
+            had = found.get(where, replace(part, count=0, units=()))
+            found[where] = replace(part, count=had.count + part.count, units=had.units + part.units)
     return replace(claim, holdings=in_order((*stays, *found.values()))) if found else claim
 
 
-def _place_of(holding: Holding, pool: Pool, node: str, terms: Terms) -> str:
-    """Where the units of a Pool that is gone, or of another shape, are counted now."""
-    listed = [
-        domain
-        for domain, units in pool.spec.units.items()
-        if holding.units and holding.units[0] in Units.parse(units)
-    ]
-    if listed:
-        return listed[0]
+def _inherited(holding: Holding, claim: Claim, pool: Pool, terms: Terms) -> Iterator[Holding]:
+    """What a claim holds of a Pool that is gone, or of another shape, by the Pool that counts it now."""
+    if holding.domain.startswith(NAMESPACE):
+        if pool.limit(claim.namespace) is not None:
+            yield Holding(pool.name, holding.place, holding.count)
+    elif holding.domain.startswith(POOL_CLAIM):
+        yield replace(holding, pool=pool.name)
+    elif not holding.bound:
+        # The ordinary pods' share is counted beside the units, in whichever domain those are now.
+        shares = {each.pool for each in claim.holdings if each.place.endswith(ORDINARY)}
+        for part in _by_place(holding, claim.node, pool, terms):
+            yield part
+            if holding.pool in shares and pool.spec.reserved is not None:
+                yield Holding(pool.name, f"{part.domain}{ORDINARY}", part.count)
+
+
+def _by_place(holding: Holding, node: str, pool: Pool, terms: Terms) -> Iterator[Holding]:
+    """The holding by the domains in which this Pool counts its units."""
+    listed = {
+        unit: domain
+        for domain, units in ((domain, Units.parse(units)) for domain, units in pool.spec.units.items())
+        for unit in holding.units
+        if unit in units
+    }
+    others = next(iter(listed.values()), None) or _place_of(holding, node, pool, terms)
+    units_of: dict[str, list[str]] = {others: []}
+    for unit in holding.units:
+        units_of.setdefault(listed.get(unit, others), []).append(unit)
+    for place, units in units_of.items():
+        count = len(units) + (holding.count - len(holding.units)) * (place == others)
+        yield Holding(pool.name, place, count, tuple(units), holding.claim)
+
+
+def _place_of(holding: Holding, node: str, pool: Pool, terms: Terms) -> str:
+    """Where this Pool counts units that it does not list."""
     before = terms.before.get(holding.pool)
     if before is not None and before.counts[1:] == pool.counts[1:]:
         return holding.place
@@ -180,7 +203,8 @@ def _stands(claim: Claim, view: View) -> bool:
     if len(found) != 1 or view.keys_of(claim.uid) != {each.key for each in found[0].holdings}:
         return False
     (there,) = found
-    same = (there.node, there.state, there.logical()) == (claim.node, "bound", claim.logical())
+    state = "lost" if claim.state == "lost" else "bound"
+    same = (there.node, there.state, there.logical()) == (claim.node, state, claim.logical())
     return same and claim.units <= there.units
 
 
