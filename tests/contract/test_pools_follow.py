@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from berth import wire
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, pools_staged
 
@@ -172,6 +173,181 @@ def test_units_that_have_no_names_for_a_while_are_their_holder_s_when_they_have_
     take(stage)
     assert stage.of(holder, "ip") == ("n1", 1, ("a",))
     assert stage.of(stage.bound_pod(ip=1), "ip")[2] == ("b",)
+
+
+# Units of one pod that come to stand in several lists
+
+
+ZONES: dict[str, Any] = {"scope": "Topology", "topologyKey": "zone"}
+SCOPES: dict[str, tuple[dict[str, Any], str, str]] = {"node": ({}, "n1", "n2"), "zone": (ZONES, "x", "y")}
+MOVES = pytest.mark.parametrize("scope", SCOPES)
+
+
+def listed(scope: str, first: list[str], second: list[str], **more: Any) -> dict[str, Any]:
+    """A Pool with these units in the domains of n1 and n2."""
+    spec, one, other = SCOPES[scope]
+    return {**spec, **more, "units": {one: first, other: second}}
+
+
+def over(scope: str, first: list[str], second: list[str], pool: str = "ip") -> dict[Any, Any]:
+    """What a pod holds that has these units in the domains of n1 and n2."""
+    _, one, other = SCOPES[scope]
+    parts = {(pool, one): (len(first), tuple(first)), (pool, other): (len(second), tuple(second))}
+    return {where: part for where, part in parts.items() if part[0]}
+
+
+def check_stays(stage: PoolsStage, holder: wire.BindingCall) -> None:
+    """Nothing that looks at the claim again changes it."""
+    claims = stage._ledger(stage.store).view().claims_of(holder.uid)
+    stage.check_well()
+    stage.inventory_of_pool()
+    assert stage.bind(holder, "n2") == ""
+    assert stage._ledger(stage.store).view().claims_of(holder.uid) == claims
+
+
+@MOVES
+def test_units_that_are_in_several_lists_after_a_loss_stay_their_holder_s(
+    stage: PoolsStage, scope: str
+) -> None:
+    stage.pools(ip=listed(scope, ["u1", "u2"], ["u3", "u4", "u5"]))
+    holder = stage.bound_pod(on="n2", ip=2)
+    stage.write_pools(ip=listed(scope, ["u1", "u2", "u3"], ["u4", "u5"]))
+    stage.lose_ledger()
+    stage.reconcile()
+    assert stage.held()[holder.name] == over(scope, ["u3"], ["u4"])
+    check_stays(stage, holder)
+    assert stage.of(stage.bound_pod(on="n1", ip=2), "ip")[2] == ("u1", "u2")
+    assert stage.bind(stage.pod(ip=1), "n1") == "ip: 0 of 3 free, 1 asked"
+    assert stage.of(stage.bound_pod(on="n2", ip=1), "ip")[2] == ("u5",)
+    assert stage.bind(stage.pod(ip=1), "n2") == "ip: 0 of 2 free, 1 asked"
+    stage.check_survives_a_loss()
+    stage.gone(holder)
+    assert stage.of(stage.bound_pod(on="n1", ip=1), "ip")[2] == ("u3",)
+    assert stage.of(stage.bound_pod(on="n2", ip=1), "ip")[2] == ("u4",)
+    stage.check_well()
+
+
+@MOVES
+def test_of_units_that_move_to_another_list_while_their_pod_runs_all_stay_until_it_is_gone(
+    stage: PoolsStage, take: Take, scope: str
+) -> None:
+    stage.pools(ip=listed(scope, ["u1", "u2"], ["u3", "u4", "u5"]))
+    holder = stage.bound_pod(on="n2", ip=2)
+    stage.write_pools(ip=listed(scope, ["u1", "u2", "u3"], ["u4", "u5"]))
+    take(stage)
+    assert stage.held()[holder.name] == over(scope, [], ["u3", "u4"])
+    check_stays(stage, holder)
+    assert stage.of(stage.bound_pod(on="n1", ip=2), "ip")[2] == ("u1", "u2")
+    assert stage.bind(stage.pod(ip=1), "n1") == "ip: 0 of 2 free, 1 asked"
+    stage.gone(holder)
+    stage.reconcile()
+    assert stage.of(stage.bound_pod(on="n1", ip=1), "ip")[2] == ("u3",)
+    assert stage.of(stage.bound_pod(on="n2", ip=2), "ip")[2] == ("u4", "u5")
+
+
+@MOVES
+def test_units_that_are_listed_again_one_by_one_are_the_pod_s_that_uses_them(
+    stage: PoolsStage, take: Take, scope: str
+) -> None:
+    stage.pools(ip=listed(scope, ["u1"], ["u3", "u4", "u5"]))
+    holder = stage.bound_pod(on="n2", ip=3)
+    stage.write_pools(ip=listed(scope, ["u1"], ["u6"]))
+    stage.lose_ledger()
+    stage.reconcile()
+    _, one, other = SCOPES[scope]
+    stage.write_pools(ip=listed(scope, ["u1", "u3"], ["u6"]))
+    take(stage)
+    assert stage.held()[holder.name] == {("ip", one): (1, ("u3",)), ("ip", other): (2, ())}
+    stage.write_pools(ip=listed(scope, ["u1", "u3"], ["u4", "u6"]))
+    take(stage)
+    assert stage.held()[holder.name] == {("ip", one): (1, ("u3",)), ("ip", other): (2, ("u4",))}
+    stage.write_pools(ip=listed(scope, ["u1", "u3", "u5"], ["u4", "u6"]))
+    take(stage)
+    assert stage.held()[holder.name] == over(scope, ["u3", "u5"], ["u4"])
+    check_stays(stage, holder)
+    assert stage.of(stage.bound_pod(on="n1", ip=1), "ip")[2] == ("u1",)
+    assert stage.bind(stage.pod(ip=1), "n1") == "ip: 0 of 3 free, 1 asked"
+    assert stage.of(stage.bound_pod(on="n2", ip=1), "ip")[2] == ("u6",)
+
+
+@MOVES
+def test_units_that_a_pool_of_another_name_has_in_several_lists_stay_their_holder_s(
+    stage: PoolsStage, take: Take, scope: str
+) -> None:
+    resource = "berth.dev/ip"
+    stage.pools(ip=listed(scope, ["u1", "u2"], ["u3", "u4", "u5"], resource=resource))
+    holder = stage.bound_pod(on="n2", ip=2)
+    stage.note(holder.name, {"berth.dev/allocated": "[]"})
+    stage.write_pools(ip=None, new=listed(scope, ["u1", "u2", "u3"], ["u4", "u5"], resource=resource))
+    take(stage)
+    held = stage.held()[holder.name].items()
+    assert {where: part for where, part in held if where[0] == "new"} == over(scope, ["u3"], ["u4"], "new")
+    check_stays(stage, holder)
+    assert stage.of(stage.bound_pod(on="n1", ip=2), "new")[2] == ("u1", "u2")
+    assert stage.bind(stage.pod(ip=1), "n1") == "new: 0 of 3 free, 1 asked"
+
+
+def test_units_that_a_pool_of_another_scope_has_in_several_lists_stay_their_holder_s(
+    stage: PoolsStage, take: Take
+) -> None:
+    stage.pools(ip=listed("zone", ["u1"], ["u3", "u4", "u5"]))
+    holder = stage.bound_pod(on="n2", ip=3)
+    stage.note(holder.name, {"berth.dev/allocated": "[]"})
+    stage.write_pools(ip=listed("node", ["u1", "u3"], ["u4", "u6"]))
+    take(stage)
+    assert stage.held()[holder.name] == {("ip", "n1"): (1, ("u3",)), ("ip", "n2"): (2, ("u4", "u5"))}
+    check_stays(stage, holder)
+    stage.write_pools(ip=listed("node", ["u1", "u3", "u5"], ["u4", "u6"]))
+    take(stage)
+    assert stage.of(stage.bound_pod(on="n1", ip=1), "ip")[2] == ("u1",)
+    assert stage.bind(stage.pod(ip=1), "n1") == "ip: 0 of 2 free, 1 asked"  # u5 is listed there later
+
+
+@MOVES
+def test_units_in_several_lists_count_against_what_each_has_for_pods_that_are_not_important(
+    stage: PoolsStage, scope: str
+) -> None:
+    more = {"limits": {"*": 3}, "reserved": {"priorityAtLeast": 5, "units": 1}}
+    stage.pools(ip=listed(scope, ["u1", "u2"], ["u3", "u4", "u5"], **more))
+    holder = stage.bound_pod(on="n2", ip=2)
+    stage.write_pools(ip=listed(scope, ["u1", "u2", "u3"], ["u4", "u5"], **more))
+    stage.lose_ledger()
+    stage.reconcile()
+    _, one, other = SCOPES[scope]
+    (claim,) = stage._ledger(stage.store).view().claims_of(holder.uid)
+    shares = {each.domain: each.count for each in claim.logical()}
+    assert shares == {one: 1, other: 1, f"{one}<": 1, f"{other}<": 1, "@default": 2}
+    check_stays(stage, holder)
+    why = "ip: 0 of 1 free that are not reserved for a higher priority, 1 asked"
+    assert stage.bind(stage.pod("late", ip=1), "n2") == why
+    assert stage.of(stage.bound_pod(on="n1", ip=1), "ip")[2] == ("u1",)
+    why = "ip: 0 of the 3 that namespace default may hold are free, 1 asked"
+    assert stage.bind(stage.pod(ip=1, priority=9), "n2") == why
+    stage.gone(holder)
+    assert stage.bind(stage.pod(ip=1, priority=9), "n2") == ""
+    stage.check_well()
+
+
+@MOVES
+def test_units_of_a_poolclaim_that_are_in_several_lists_after_a_loss_stay_its_pod_s(
+    stage: PoolsStage, scope: str
+) -> None:
+    stage.pools(ip=listed(scope, ["u1"], ["u3", "u4", "u5", "u6"]))
+    stage.claim_object("erc", "ip", count=2)
+    holder = stage.bound_pod(on="n2", claims="erc", ip=3)
+    stage.write_pools(ip=listed(scope, ["u1", "u3"], ["u4", "u5", "u6"]))
+    stage.lose_ledger()
+    stage.reconcile()
+    assert stage.held()[holder.name] == over(scope, ["u3"], ["u4", "u5"])
+    assert sorted(stage.status("erc")["units"]) == ["u3", "u4"]
+    check_stays(stage, holder)
+    assert stage.of(stage.bound_pod(on="n1", ip=1), "ip")[2] == ("u1",)
+    assert stage.bind(stage.pod(ip=1), "n1") == "ip: 0 of 2 free, 1 asked"
+    stage.gone(holder)
+    assert stage.status("erc")["phase"] == "Available"
+    again = stage.bound_pod(on="n2", claims="erc", ip=2)
+    assert stage.of(again, "ip")[1] == 2
+    stage.check_well()
 
 
 # A bind that is repeated for a pod that is bound already

@@ -246,7 +246,9 @@ def _had_names(standing: Sequence[Claim], terms: Terms) -> bool:
 
 def _placed(asked: Claim, had: Claim, terms: Terms) -> Claim:
     """Where the pod's node is away, or has lost its label, what it holds stays where it was."""
-    places = (each for each in had.holdings if not each.bound and terms.same(each.pool))
+    places = [each for each in had.holdings if not each.bound and terms.same(each.pool)]
+    # Of several places the last: units with names are where they are listed, what has none is where it ran.
+    places.sort(key=lambda each: len(each.units) < each.count)
     stays = {each.pool: each.place for each in places}
     holdings = (
         replace(each, domain=each.domain.replace(NOWHERE, stays[each.pool], 1))

@@ -1,7 +1,9 @@
 """Which units a running pod says that it uses: by our annotation, or by that of a Pool's `adoptFrom`.
 Users can write both: what is noted here is believed only where the unit is of the pool, and free."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
 
 import msgspec
 from msgspec.structs import replace
@@ -27,7 +29,8 @@ _noted = msgspec.json.Decoder(list[_Noted])
 
 
 def with_notes(claim: Claim, pod: Pod, pools: Mapping[str, Pool]) -> Claim:
-    """The claim with the names of units that the pod says it uses, each in the domain that lists it."""
+    """The claim with the names of units that the pod says it uses, each in the domain that lists it; what has
+    no name stays where it is."""
     known = {each.claim for each in claim.holdings}
     asked = {each.pool for each in claim.holdings}
     return _with(claim, pools, lambda pool, each: _units(pod, pool, asked, each.claim, known))
@@ -49,50 +52,91 @@ def with_own(claim: Claim, had: Claim, terms: Terms) -> Claim:
         mine = (each for each in had.holdings if each.pool in pools and each.units)
         return [each for each in mine if _given_by(each.claim, known) == holding.claim]
 
-    def kept(holding: Holding) -> Holding:
+    def kept(holding: Holding) -> list[Holding]:
         mine = [] if holding.bound or terms.reshaped(holding.pool) else of((holding.pool,), holding)
-        units = [unit for each in mine for unit in each.units][: holding.count]
         named = bool(mine) and terms.pools[holding.pool].named
-        return replace(holding, domain=mine[0].place if named else holding.domain, units=tuple(units))
+        found = ((each.place if named else holding.domain, unit) for each in mine for unit in each.units)
+        return _parts(holding, islice(found, holding.count))
 
     def taken_over(pool: Pool, holding: Holding) -> list[str]:
         before = {each for each in others if terms.resource_of(each, asked) in (None, pool.resource)}
         own = set() if terms.recounted(pool.name) else {pool.name}
         return [unit for each in of(own | before, holding) for unit in each.units]
 
-    def in_mind(holding: Holding) -> Holding:
-        if holding.bound or not terms.reshaped(holding.pool) or terms.recounted(holding.pool):
-            return holding
-        mine = (unit for each in of((holding.pool,), holding) for unit in each.units)
-        more = [unit for unit in mine if unit not in holding.units]
-        return replace(holding, units=(*holding.units, *more)[: holding.count])
+    def in_mind(pool: Pool, holding: Holding) -> list[str]:
+        stays = terms.reshaped(pool.name) and not terms.recounted(pool.name)
+        return [unit for each in of((pool.name,), holding) for unit in each.units] if stays else []
 
-    here = _beside(claim, tuple(map(kept, claim.holdings)))
+    here = _beside(each for holding in claim.holdings for each in kept(holding))
     placed = _with(replace(claim, holdings=here), terms.pools, taken_over)
-    return replace(placed, holdings=tuple(map(in_mind, placed.holdings)))
+    return _with(placed, terms.pools, in_mind, placed=False)
 
 
-def _with(claim: Claim, pools: Mapping[str, Pool], units_of: Callable[[Pool, Holding], list[str]]) -> Claim:
-    """The claim with more units' names."""
-    holdings = []
+def _with(
+    claim: Claim,
+    pools: Mapping[str, Pool],
+    units_of: Callable[[Pool, Holding], list[str]],
+    *,
+    placed: bool = True,
+) -> Claim:
+    """The claim with more units' names: of those that its Pools list, each where it is listed; with `placed`
+    False of any, where the holding is."""
+    known = {(each.pool, unit) for each in claim.holdings for unit in each.units}
+    holdings: list[Holding] = []
     for each in claim.holdings:
-        pool = pools.get(each.pool)
-        if pool is None or not pool.named or each.bound or len(each.units) == each.count:
+        pool, lacking = pools.get(each.pool), each.count - len(each.units)
+        if pool is None or each.bound or not lacking or (placed and not pool.named):
             holdings.append(each)
             continue
-        domain, units = _listed(pool, units_of(pool, each), each)
-        holdings.append(replace(each, domain=domain, units=units[: each.count]))
-    return replace(claim, holdings=_beside(claim, tuple(holdings)))
+        units = [unit for unit in dict.fromkeys(units_of(pool, each)) if (pool.name, unit) not in known]
+        found = _listed(pool, units, each.domain) if placed else ((each.domain, unit) for unit in units)
+        more = list(islice(found, lacking))
+        known.update((pool.name, unit) for _, unit in more)
+        holdings += _parts(each, more)
+    return claim if tuple(holdings) == claim.holdings else replace(claim, holdings=_beside(holdings))
 
 
-def _beside(claim: Claim, holdings: tuple[Holding, ...]) -> tuple[Holding, ...]:
-    """What is not reserved for important pods is a share of the domain where the units are."""
-    moved = {
-        (before.pool, f"{before.domain}{ORDINARY}"): f"{after.domain}{ORDINARY}"
-        for before, after in zip(claim.holdings, holdings, strict=True)
-    }
-    found = (replace(each, domain=moved.get((each.pool, each.domain), each.domain)) for each in holdings)
-    return in_order(found)
+def _parts(holding: Holding, units: Iterable[tuple[str, str]]) -> list[Holding]:
+    """The holding with more units, given with their domains: a part for each of these, and what has no name
+    where it was."""
+    found = {holding.domain: holding.units}
+    for domain, unit in units:
+        found[domain] = (*found.get(domain, ()), unit)
+    rest = holding.count - sum(map(len, found.values()))
+    parts = [
+        replace(holding, domain=domain, count=len(units) + rest * (domain == holding.domain), units=units)
+        for domain, units in found.items()
+    ]
+    return [each for each in parts if each.count]
+
+
+def _beside(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
+    """These holdings, one for each domain and PoolClaim. What is not reserved for important pods is a share
+    of the domains where the units are."""
+    found: dict[tuple[str, str, str], Holding] = {}
+    shares: dict[str, Holding] = {}
+    places: dict[str, Counter[str]] = {}
+    for each in holdings:
+        if each.bound and each.place.endswith(ORDINARY):
+            shares[each.pool] = _joined(shares.get(each.pool), each)
+            continue
+        where = (each.pool, each.domain, each.claim)
+        found[where] = _joined(found.get(where), each)
+        if not each.bound:
+            places.setdefault(each.pool, Counter())[each.domain] += each.count
+    ordinary = []
+    for pool, share in shares.items():
+        left = share.count
+        for domain, count in sorted(places[pool].items()):
+            ordinary.append(replace(share, domain=f"{domain}{ORDINARY}", count=min(count, left)))
+            left -= ordinary[-1].count
+    return in_order((*found.values(), *(each for each in ordinary if each.count)))
+
+
+def _joined(one: Holding | None, other: Holding) -> Holding:
+    if one is None:
+        return other
+    return replace(one, count=one.count + other.count, units=one.units + other.units)
 
 
 def _units(pod: Pod, pool: Pool, asked: Collection[str], claim: str, known: Collection[str]) -> list[str]:
@@ -119,13 +163,12 @@ def _read(text: str | None) -> list[_Noted]:
         return []
 
 
-def _listed(pool: Pool, units: list[str], holding: Holding) -> tuple[str, tuple[str, ...]]:
-    """The holding's units with those of these that one domain lists: the one where it has some, else the
-    node's own, else whichever has the first of them."""
-    lists = [holding.domain] if holding.units else pool.spec.units
-    for domain in sorted(lists, key=lambda name: name != holding.domain) if units else ():
-        there = Units.parse(pool.spec.units.get(domain, ()))
-        found = tuple(unit for unit in units if unit in there and unit not in holding.units)
-        if found:
-            return domain, holding.units + found
-    return holding.domain, holding.units
+def _listed(pool: Pool, units: Collection[str], own: str) -> Iterator[tuple[str, str]]:
+    """Those of these units that the Pool lists, with the domains that list them: this one's own first."""
+    left = [*units]
+    for domain in sorted(pool.spec.units, key=lambda name: name != own) if left else ():
+        there = Units.parse(pool.spec.units[domain])
+        yield from ((domain, unit) for unit in left if unit in there)
+        left = [unit for unit in left if unit not in there]
+        if not left:
+            return
