@@ -2,11 +2,13 @@
 whatever step it is overtaken, and no tick is needed to mend it."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
 from threading import Lock
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,6 +16,8 @@ from berth.documents import LOOK
 from berth.ledger import Ledger
 from berth.policy.units import Units
 from berth.verbs import inventory
+from tests.contract.properties.calls import KilledError
+from tests.contract.properties.pools import small_stripes
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, pools_staged
 from tests.support.races import in_threads, persistently
@@ -148,6 +152,46 @@ def test_who_was_overtaken_wakes_those_for_whom_it_made_room(stage: PoolsStage) 
         waiter = stage.pod(ip=1)
         stage.write_pools(ip={"capacity": {"perDomain": 1}})
         stage.stepping(PoolsStage.inventory_of_pool, step.doing(stage.inventory_of_pool))
+        assert stage.woken() == {waiter.name}, f"step {step.number}"
+
+
+def test_who_is_refused_while_a_look_counts_pods_of_others_is_woken(
+    stage: PoolsStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is put into the first stripe, which has room for one: the domain is closed for a moment."""
+    monkeypatch.setattr("berth.room._first", Mock(return_value=0))
+    with small_stripes():
+        stage.pools(seat={**SEAT, "capacity": {"domains": {"*": 6}}})
+        for _ in range(2):
+            stage.pod(node="n1", seat=2)
+        waiter = stage.pod(seat=1)
+        assert stage.inventory_of_pool()["woken"] == 1
+        assert stage.free("seat", "*") == (2, 6)
+    assert stage.woken() == {waiter.name}
+
+
+def test_who_may_use_a_node_that_a_look_finds_moved_is_woken(stage: PoolsStage) -> None:
+    """The node's own event comes after, and finds nothing new."""
+    stage.pools(ip={"scope": "Topology", "topologyKey": "rack", "capacity": {"domains": {"a": 1}}})
+    waiter = stage.pod(ip=1)
+    stage.write_node("n1", rack="a")
+    stage.inventory_of_pool()
+    assert stage.woken() == {waiter.name}
+
+
+@ONE_STORE
+def test_a_look_that_died_is_made_good_when_its_event_comes_again(stage: PoolsStage) -> None:
+    def dies() -> None:
+        raise KilledError
+
+    for step in each_step(every=4):
+        stage.clear_pods()
+        stage.pools(ip={"capacity": {"perDomain": 0}})
+        waiter = stage.pod(ip=1)
+        stage.write_pools(ip={"capacity": {"perDomain": 1}})
+        with suppress(KilledError):
+            stage.stepping(PoolsStage.inventory_of_pool, step.doing(dies))
+        stage.inventory_of_pool()
         assert stage.woken() == {waiter.name}, f"step {step.number}"
 
 

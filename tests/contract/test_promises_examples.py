@@ -151,6 +151,17 @@ def test_whom_inventory_wakes_when_its_clock_is_behind_can_have_the_unit(world: 
     assert world.bind(uid, "n1").answer == ""
 
 
+def test_whom_inventory_makes_room_for_while_it_counts_running_pods_is_woken(world: World) -> None:
+    """Two of them are put where one stripe has room for one: for a moment, nothing is given."""
+    pools(world, seats(6))
+    runs = [pod(world, name, Wish({"ip": units})) for name, units in (("p1", 2), ("p2", 1), ("p3", 2))]
+    pod(world, "p4")
+    for uid in runs:
+        world.interfere(uid, "n1")
+    world.set_pool("ip", seats(6))
+    world.deliver(world.events[-1])
+
+
 def lose_the_ledger_of_a_pod_that_terminates(world: World) -> bool:
     """Whether it is counted in the ledger that is built anew."""
     pools(world, seats(1))

@@ -25,13 +25,12 @@ def only_cluster(units: int, pool: Pool) -> dict[str, int]:
     return {"external": units}
 
 
-def take_external(ledger: Ledger, pools: Mapping[str, Pool], now: float) -> tuple[Holding, ...]:
-    """Make the claims for external use what these Pools say; what was freed by that."""
-    freed: list[Holding] = []
-    before = {claim.uid: claim for claim in ledger.view().claims() if is_external(claim)}
+def take_external(ledger: Ledger, pools: Mapping[str, Pool], now: float) -> None:
+    """Make the claims for external use what these Pools say."""
+    before = {claim.uid for claim in ledger.view().claims() if is_external(claim)}
     wanted = {f"{_UID}{pool.name}": pool for pool in pools.values() if pool.spec.external}
-    for uid in before.keys() - wanted.keys():
-        freed += ledger.release(uid)
+    for uid in before - wanted.keys():
+        ledger.release(uid)
     for uid, pool in wanted.items():
         claim = Claim(
             uid=uid,
@@ -42,12 +41,4 @@ def take_external(ledger: Ledger, pools: Mapping[str, Pool], now: float) -> tupl
             state="bound",
             since=now,
         )
-        freed += _made_room(before.get(uid), claim, ledger.adopt(claim))
-    return tuple(freed)
-
-
-def _made_room(before: Claim | None, after: Claim, freed: tuple[Holding, ...] | None) -> list[Holding]:
-    """What fewer units than before leave to others."""
-    had = 0 if before is None else sum(each.count for each in before.holdings)
-    less = had - after.holdings[0].count
-    return [] if freed is None or less <= 0 else [Holding(after.holdings[0].pool, EVERYWHERE, less)]
+        ledger.adopt(claim)

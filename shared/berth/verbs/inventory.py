@@ -135,18 +135,25 @@ def _node(ledger: Ledger, cluster: Cluster, event: Event, now: float) -> Done:
 
 
 def _pools(ledger: Ledger, cluster: Cluster, settings: Settings, now: float) -> Done:
-    """Overtaken by a later look, this one stops: that one does the rest, and may not find what was done here
-    new. So who fits is woken, as many as reconcile wakes at once."""
+    """Who fits is woken, not only whom the changes found here make room for. A domain that an adoption closed
+    for a moment was short meanwhile; and a look that died, or was overtaken, had made room already.
+
+    Overtaken by a later look, this one stops, and that one does the rest. As many are woken then as reconcile
+    wakes at once.
+    """
+    changed, overtaken = 0, False
     try:
         looking = ledger.look()
-        return _take_over(looking, cluster, read_pools(settings.pools, cluster), now)
+        changed = _take_over(looking, cluster, read_pools(settings.pools, cluster), now)
     except OutdatedError:
-        view = ledger.view()
-        return Done(0, free_in(view, view.pools, now), overtaken=True)
+        overtaken = True
+    view = ledger.view()
+    return Done(changed, free_in(view, view.pools, now), overtaken)
 
 
-def _take_over(ledger: Ledger, cluster: Cluster, pools: Mapping[str, Pool], now: float) -> Done:
-    """What is held is counted before anything is given: running pods first, then Pools, then capacities."""
+def _take_over(ledger: Ledger, cluster: Cluster, pools: Mapping[str, Pool], now: float) -> int:
+    """How many domains' capacity changed. What is held is counted before anything is given: running pods
+    first, then Pools, then capacities."""
     changes = withdraw(ledger, pools)
     before = ledger.view().pools
     nodes = cluster.nodes()
@@ -154,14 +161,12 @@ def _take_over(ledger: Ledger, cluster: Cluster, pools: Mapping[str, Pool], now:
     ledger.prepare({which: stock.capacities[which] for which in stock.stripes})
     terms = Terms(pools, stock.by_pool(), ledger.view(), before)
     adopt(ledger, cluster, cluster.pods(), terms, now)
-    freed = take_external(ledger, pools, now)
+    take_external(ledger, pools, now)
     ledger.apply_pools(pools)
     changes += take_stock(ledger, pools, cluster.nodes)
     ledger.bound_retention()
     _warn(publish_native(ledger, cluster, nodes))
-    news = [name for name in pools if before.get(name) != pools[name]]
-    changed = {each.which for each in changes}
-    return Done(len(changed), {**room_in([*changes, *freed]), **free_in(ledger.view(), news, now)})
+    return len({each.which for each in changes})
 
 
 def _claims(ledger: Ledger, cluster: Cluster) -> Done:
