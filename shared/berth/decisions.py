@@ -81,7 +81,10 @@ def _in_each(keys: Iterable[str], claim: Claim, domains: Domains) -> Domains:
 
 
 def _back(key: str, claim: Claim, domain: Domain, before: Domain) -> Domain:
-    """The domain, where units that were left wait no more once a pod that may have them is bound."""
+    """The domain, where units that were left wait no more once a pod that may have them is bound.
+
+    Which units without names it has, nobody can tell; none of those that rested when it was reserved.
+    """
     known = before.claims.get(claim.uid)
     if not domain.left or claim.state != "bound" or (known is not None and known.state == "bound"):
         return domain
@@ -92,7 +95,7 @@ def _back(key: str, claim: Claim, domain: Domain, before: Domain) -> Domain:
     for each in domain.left:
         units = tuple(unit for unit in each.units if unit not in names)
         had = len(each.units) - len(units)
-        if not each.units and each.owner in (claim.label, claim.owner):
+        if not each.units and each.may_be_of(claim):
             had = min(count, each.count)
             count -= had
         if had < each.count:

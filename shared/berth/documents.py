@@ -122,6 +122,11 @@ class Left(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     def bars(self, owners: Collection[str], now: float) -> bool:
         return now < self.rest or (now < self.kept and self.owner not in owners)
 
+    def may_be_of(self, claim: Claim) -> bool:
+        """Whether the claim may have units of these: they are kept for its pod, and their rest was over when
+        it was reserved."""
+        return bool(self.owner) and self.owner in (claim.label, claim.owner) and self.rest <= claim.since
+
 
 class Wants(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What a PoolClaim is for, and what its last holder had (`domain` and `had`)."""
@@ -191,25 +196,23 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         """Units that wait for others than these owners, and that no pod holds.
 
         Where units have no names, those that whom they are kept for has reserved are counted as used; once
-        it is bound, they are kept no more.
+        it is bound, they are kept no more. What was reserved while they rested is none of them.
         """
         barring = [left for left in self.waiting if left.bars(owners, now)]
         if not barring:
             return 0
         named = self.units is not None
-        waiting: dict[str, int] = {}
-        for left in barring:
-            owner = left.owner if left.rest <= now else ""
-            count = left.count - len(left.units) if named else left.count
-            waiting[owner] = waiting.get(owner, 0) + count
-        if waiting.keys() - {""}:
-            for claim, each in self._holdings(pool, domain):
-                for owner in {claim.label, claim.owner} & waiting.keys() - {""}:
-                    if claim.state == "reserved":
-                        count = each.count - len(each.units) if named else each.count
-                        waiting[owner] = max(0, waiting[owner] - count)
+        counts = [left.count - len(left.units) if named else left.count for left in barring]
+        kept = [number for number, left in enumerate(barring) if left.owner and left.rest <= now]
+        for claim, each in self._holdings(pool, domain) if kept else ():
+            if claim.state != "reserved":
+                continue
+            mine = each.count - len(each.units) if named else each.count
+            for number in (number for number in kept if barring[number].may_be_of(claim)):
+                had = min(mine, counts[number])
+                counts[number], mine = counts[number] - had, mine - had
         names = {unit for left in barring for unit in left.units} if named else set()
-        return sum(waiting.values()) + (len(names - self.held(pool, domain)) if names else 0)
+        return sum(counts) + (len(names - self.held(pool, domain)) if names else 0)
 
     def _holdings(self, pool: str, domain: str) -> Iterator[tuple[Claim, Holding]]:
         for claim in self.claims.values():

@@ -106,3 +106,19 @@ def test_a_unit_that_rests_and_is_kept_is_its_pod_s_only_after_the_rest(stage: P
     stage.time.now += 0.001
     assert (stage.bind(other), stage.bind(again)) == (full, "")
     stage.check_well()
+
+
+@CHEAP
+@pytest.mark.parametrize("sticky", [{"sticky": {"by": "Owner", "forSeconds": 60}}, {}], ids=["kept", "plain"])
+@pytest.mark.parametrize("owner", ["web", ""], ids=["owned", "bare"])
+def test_a_unit_rests_to_its_end_though_the_owner_s_next_pod_gets_another(
+    stage: PoolsStage, sticky: dict[str, object], owner: str
+) -> None:
+    """Units have no names here: which one the next pod has can only be told by what was free."""
+    stage.pools(port={"capacity": {"perDomain": 2}, "reuseAfterSeconds": 5, **sticky})
+    stage.gone(stage.bound_pod("web-0", port=1, owner=owner))
+    stage.bound_pod("web-1", port=1, owner=owner)
+    other, full = stage.pod("other", port=1), "port: 0 of 2 free, 1 asked"
+    stage.time.now += 5 - 0.001
+    assert (stage.why(other, "n1"), stage.bind(other)) == ({"n1": full}, full)
+    stage.check_well()
