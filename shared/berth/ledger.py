@@ -4,7 +4,7 @@ It never asks the API server: whether a pod is gone is the caller's to know."""
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from typing import Literal
 
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from berth import decisions, room, sizes
 from berth.commits import MOST_KEYS, PATIENCE_SECONDS, BusyError, Drawn, Writes
 from berth.decisions import Domains, ElsewhereError, Freeing, MissingClaimError, SupersededError
-from berth.documents import NAMESPACE, Claim, Holding, Left, domain_key, stripe_keys
+from berth.documents import NAMESPACE, Claim, Holding, Left, domain_key, in_order, stripe_keys
 from berth.errors import RefusedError
 from berth.keeper import Keeper
 from berth.policy import fit
@@ -192,8 +192,7 @@ class Ledger(Keeper):
                 continue
             if freed is None:
                 return None
-            self.view()  # the commit may have closed a domain
-            opened = self._reopen([*freed, *bound.holdings])
+            opened = self._reopen_closed([*freed, *bound.holdings])
             return (*freed, *(each for each in bound.holdings if each in opened))
 
     def _adopted(
@@ -254,23 +253,18 @@ class Ledger(Keeper):
         view = self.view()
         claims = [self._bound(claim, view, view.at, pools) for claim in claims]
         places = {claim.uid: _places(claim, view) for claim in claims}
-        near, far = self._together(claims, places)
-        changed = {uid for group in near for uid in self._all_adopted(group, places, pools, unlisted)}
-        moved: list[Holding] = []
-        for group in _packed(far, places, self._commits.most_keys):
-            freed = self._all_adopted(group, places, pools, unlisted)
-            moved += (each for claim in group if claim.uid in freed for each in claim.holdings)
-            moved += (each for found in freed.values() for each in found)
-            changed |= freed.keys()
-        if moved:
-            self.view()
-            self._reopen(moved)
-        return changed
+        freed: dict[str, tuple[Holding, ...]] = {}
+        for group in self._groups(claims, places):
+            freed |= self._all_adopted(group, places, pools, unlisted)
+        bound = (each for claim in claims if claim.uid in freed for each in claim.holdings)
+        self._reopen_closed([*bound, *chain.from_iterable(freed.values())])
+        return {*freed}
 
-    def _together(
+    def _groups(
         self, claims: Iterable[Claim], places: Mapping[str, Collection[str]]
-    ) -> tuple[list[list[Claim]], list[Claim]]:
-        """Claims whose documents lie together in the store, by where they lie; and the others."""
+    ) -> Iterator[Sequence[Claim]]:
+        """These claims in groups that are adopted together: those first whose documents lie together in the
+        store."""
         batches = self._store.batches({key for keys in places.values() for key in keys})
         batch_of = {key: number for number, batch in enumerate(batches) for key in batch}
         near: dict[int, list[Claim]] = {}
@@ -279,7 +273,8 @@ class Ledger(Keeper):
             numbers = {batch_of[key] for key in places[claim.uid]}
             group = near.setdefault(numbers.pop(), []) if len(numbers) == 1 else far
             group.append(claim)
-        return list(near.values()), far
+        yield from near.values()
+        yield from _packed(far, places, self._commits.most_keys)
 
     def _all_adopted(
         self,
@@ -325,7 +320,7 @@ class Ledger(Keeper):
         ]
         if len(room.keys(found)) > self._commits.most_keys:
             found = [*room.gathered(found, claim.uid, at)]
-        return replace(claim, state=state, holdings=tuple(sorted(found, key=lambda each: each.pool)))
+        return replace(claim, state=state, holdings=in_order(found))
 
     def _asker(self, claim: Claim) -> Asker:
         owners = tuple(filter(None, (claim.label, claim.owner)))
@@ -362,6 +357,13 @@ class Ledger(Keeper):
         owner = claim.label if sticky.by == "Pod" else claim.owner
         kept = now + sticky.for_seconds if owner else 0.0
         return Left(holding.count, holding.units, owner, rest if rest > now else 0.0, kept)
+
+    def _reopen_closed(self, changed: Collection[Holding]) -> set[Holding]:
+        """What `_reopen` does, after a commit that may itself have closed a domain in stripes: the View does
+        not know of that yet."""
+        if any(each.place != each.domain for each in changed):
+            self.view()
+        return self._reopen(changed)
 
     def _reopen(self, freed: Iterable[Holding]) -> set[Holding]:
         """Open the closed domains of these again where there is room; those that are of one."""

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from berth.documents import Claim, Holding, domain_key
 from berth.errors import RefusedError, StoreUnavailableError
 from berth.ledger import Ledger
-from berth.stores.base import LIMIT, Store, Version
+from berth.stores.base import LIMIT, Changes, Cursor, Store, Version
 from tests.contract.properties.pools import small_stripes
 from tests.support.ledgers import FaultyStore, claim, held, ledger_on, opened
 from tests.support.places import Place
@@ -19,11 +19,15 @@ NODES = [f"n{number}" for number in range(12)]
 
 
 class CountingStore(FaultyStore):
-    """Counts the commits that went through."""
+    """Counts the commits that went through, and the calls that ask what has changed."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self.commits = 0
+        self.commits = self.looks = 0
+
+    def changes(self, since: Cursor | None) -> Changes:
+        self.looks += 1
+        return super().changes(since)
 
     def commit(self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]) -> bool:
         self.commits += 1
@@ -132,6 +136,25 @@ def test_a_limit_in_stripes_that_more_is_used_of_than_there_is_gives_nothing_unt
         ledger.release("u10")
         ledger.reserve(_limited("more", "n0"))
         assert ledger.view().bounds["ip"]["@d"] == (0, 100)
+
+
+def test_a_domain_in_stripes_gives_what_it_has_right_after_an_adoption(place: Place) -> None:
+    """Each pod is placed by itself, so several come to a stripe that has room for one."""
+    with small_stripes(), closing(opened(place.url, {})) as store:
+        ledger = ledger_on(store)
+        ledger.set_capacities({("seat", "*"): 40}, {}, {("seat", "*")})
+        ledger.adopt_all([claim(f"u{number}", "*", seat=2) for number in range(10)])
+        assert ledger.view().free["seat"]["*"] == (20, 40)
+
+
+def test_a_pod_that_is_adopted_alone_costs_one_commit_and_one_look(
+    ledger: Ledger, store: CountingStore
+) -> None:
+    """Only a domain in stripes can be closed by it, which a second look is for."""
+    ledger.view()
+    store.commits = store.looks = 0
+    ledger.adopt(claim("u0", "n0"))
+    assert (store.commits, store.looks) == (1, 1)
 
 
 @pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)
