@@ -2,7 +2,8 @@
 It decides nothing: what an answer means for a claim is the caller's."""
 
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from berth.paths import POOL_CLAIMS, POOLS, node_path, pod_path, pool_claim_path
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT = 10.0  # seconds, for calls with no deadline above them
+LEAST_SECONDS = 0.1  # for a call that must be tried though its deadline is over
 _PAGE = 500
 _WATCH_SECONDS = 240
 _KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
@@ -51,8 +53,8 @@ class Cluster:
     ClusterRefusedError (4xx: it was not done). `timeout` is in seconds. Safe to use from many threads.
     """
 
-    def __init__(self, api: Client) -> None:
-        self._server = ApiServer(api)
+    def __init__(self, api: Client, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._server, self._monotonic = ApiServer(api), monotonic
         self.host = self._server.host
         self._identity = ""
 
@@ -116,7 +118,9 @@ class Cluster:
         """Set one condition in the pod's status; the pod as it is after the write, None if it is gone.
 
         It is a write like any other: a Binding that carries an older resourceVersion can't land after it.
+        `timeout` is for the write and for a look at the pod after a refusal, together.
         """
+        until = self._monotonic() + timeout
         meta = pod.metadata
         body = {"metadata": {"uid": meta.uid}, "status": {"conditions": [dict(condition)]}}
         path = f"{pod_path(meta.namespace or '', meta.name)}/status"
@@ -124,7 +128,8 @@ class Cluster:
             return _decode(_pod, self._server.call("PATCH", path, timeout, body))
         except ClusterRefusedError:
             # 404, or 409 or 422 for a UID that is another pod's: gone, unless it is there after all.
-            found = self.pod(meta.namespace or "", meta.name, timeout)
+            left = max(LEAST_SECONDS, until - self._monotonic())
+            found = self.pod(meta.namespace or "", meta.name, left)
             if found is not None and found.metadata.uid == meta.uid:
                 raise
             return None
@@ -249,9 +254,9 @@ class Cluster:
                 return items
 
 
-def connect() -> Cluster:
+def connect(monotonic: Callable[[], float] = time.monotonic) -> Cluster:
     """The cluster that KUBECONFIG or the pod's own account names. Raises SettingsError."""
-    return Cluster(configured())
+    return Cluster(configured(), monotonic)
 
 
 def _decode(decoder: msgspec.json.Decoder[T], content: bytes) -> T:

@@ -162,6 +162,21 @@ def test_whom_inventory_makes_room_for_while_it_counts_running_pods_is_woken(wor
     world.deliver(world.events[-1])
 
 
+@pytest.mark.parametrize("fence", ["refused", "lost"])
+def test_a_binding_whose_answer_is_lost_is_a_success_though_its_pod_can_not_be_fenced(
+    world: World, fence: str
+) -> None:
+    pools(world, seats(6))
+    uid = pod(world, "p1")
+    lost = [Order("lose", "after POST")]
+    if fence == "refused":
+        world.api.refused.add(uid)
+    else:
+        lost.append(Order("lose", "before PATCH"))
+    assert world.bind(uid, "n1", lost).answer == ""
+    assert world.kept.state(uid) == "bound"
+
+
 def lose_the_ledger_of_a_pod_that_terminates(world: World) -> bool:
     """Whether it is counted in the ledger that is built anew."""
     pools(world, seats(1))

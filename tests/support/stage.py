@@ -76,9 +76,9 @@ class Stage:
 
     def __init__(self, api: StandIn, folder: Path, place: Place, *, fresh: bool = True) -> None:
         with mock.patch.dict(os.environ, {"KUBECONFIG": str(api.kubeconfig(folder / "kubeconfig"))}):
-            self.cluster = connect()
+            self.time = Time()
+            self.cluster = connect(self.time)
         self.raw = Cluster(api.url, "")
-        self.time = Time()
         self._place = place
         self.store: Store = open_store(place.url)
         self._numbers = count()

@@ -5,17 +5,16 @@ import logging
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from berth.cluster import Cluster
+from berth.cluster import LEAST_SECONDS, Cluster
 from berth.documents import ORDINARY, Claim, Holding, in_order
-from berth.errors import BerthError
+from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError
 from berth.ledger import Ledger
-from berth.objects import Meta, Pod
+from berth.objects import Meta, Node, Pod
 from berth.steps.keeping import release_ended
 from berth.steps.notes import ALLOCATED
 from berth.steps.terms import Asked, Terms, owner_of, terms_of
@@ -26,6 +25,10 @@ CONDITION = "berth.dev/Waiting"
 _DEFAULT_GRACE = 30  # Kubernetes' own, where a pod says nothing
 BIND_SECONDS = 4.0
 """Bind's deadline over all it does; below 5 s, the least kube-scheduler waits for a bind by default."""
+
+# What settling keeps back of its time for the requests that come after the fence.
+_LOOK_SECONDS = 0.5
+_NODE_SECONDS = 0.2
 
 
 class Settled(NamedTuple):
@@ -90,15 +93,19 @@ def fence(cluster: Cluster, claim_or_pod: Claim | Pod, now: float, timeout: floa
     return cluster.set_condition(pod, condition("Fenced", "an unfinished bind was stopped", now), timeout)
 
 
-def settle(ledger: Ledger, cluster: Cluster, claim: Claim, now: float, timeout: float) -> Settled:
+def settle(ledger: Ledger, cluster: Cluster, claim: Claim, now: float, left: Callable[[], float]) -> Settled:
     """End a reservation whose bind is in doubt: by the pod as it is after a fence, confirm, move or cancel.
 
-    Each request to the API server may take `timeout` seconds. Raises ClusterUnavailableError when the pod
-    can't be fenced: then the claim stands, and reconcile or the next bind settles it.
+    `left` is asked before each request for the seconds that it and all later ones may take together. Raises
+    the fence's error when a pod that waits can't be fenced: then the claim stands, and reconcile or the next
+    bind settles it.
     """
-    pod = fence(cluster, claim, now, timeout)
+
+    def look(node: str) -> Node | None:
+        return cluster.node(node, max(LEAST_SECONDS, left()))
+
+    pod = _fenced(cluster, claim, now, left)
     if pod is None or pod.finished:
-        look = partial(cluster.node, timeout=timeout)
         return Settled(pod, release_ended(ledger, look, [claim], claim.uid, pod, now, also=claim.holdings))
     node = pod.spec.node_name
     if not node:
@@ -110,6 +117,24 @@ def settle(ledger: Ledger, cluster: Cluster, claim: Claim, now: float, timeout: 
         # The pod is bound: that is the answer, and the ledger follows.
         log.warning("pod %s is on %s, and its claim waits for reconcile: %s", claim.label, node, error)
         return Settled(pod)
+
+
+def _fenced(cluster: Cluster, claim: Claim, now: float, left: Callable[[], float]) -> Pod | None:
+    """The pod after a fence, None if it is gone. One that can't be written to needs none if it is bound, has
+    finished or is gone: no Binding can land on it any more."""
+    try:
+        return fence(cluster, claim, now, max(LEAST_SECONDS, left() - _LOOK_SECONDS))
+    except (ClusterRefusedError, ClusterUnavailableError) as error:
+        # No webhook stands in the way of a look.
+        try:
+            pod = cluster.pod(claim.namespace, claim.name, max(LEAST_SECONDS, left() - _NODE_SECONDS))
+        except (ClusterRefusedError, ClusterUnavailableError):
+            raise error from None
+        if pod is None or pod.metadata.uid != claim.uid:
+            return None
+        if pod.finished or pod.spec.node_name:
+            return pod
+        raise
 
 
 def moved(claim: Claim, node: str, terms: Terms) -> Claim:

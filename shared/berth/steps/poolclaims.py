@@ -2,7 +2,7 @@
 The status is for people: nothing is decided by it, and what could not be written reconcile writes."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -51,16 +51,19 @@ def take_claims(ledger: Ledger, claims: Iterable[PoolClaim]) -> list[tuple[str, 
     return [which for which in changed if wanted[which] is not None]
 
 
-def tell(cluster: Cluster, claim: Claim, seconds: float) -> None:
-    """Write the status of the PoolClaims that a claim holds, if there are any and there is time."""
+def tell(cluster: Cluster, claim: Claim, left: Callable[[], float]) -> None:
+    """Write the status of the PoolClaims that a claim holds, if there are any and there is time: `left` is
+    asked before each request for the seconds that it may take."""
     for namespace, name in _held(claim.holdings):
-        _write(cluster, namespace, name, _status(claim, name), seconds)
+        _write(cluster, namespace, name, _status(claim, name), left)
 
 
-def told_free(cluster: Cluster, freed: Iterable[Holding], seconds: float = _SECONDS) -> None:
-    """Write into the status of PoolClaims that they are free again."""
+def told_free(
+    cluster: Cluster, freed: Iterable[Holding], left: Callable[[], float] = lambda: _SECONDS
+) -> None:
+    """Write into the status of PoolClaims that they are free again; `left` as in `tell`."""
     for namespace, name in _held(freed):
-        _write(cluster, namespace, name, _AVAILABLE, seconds)
+        _write(cluster, namespace, name, _AVAILABLE, left)
 
 
 def publish_claims(ledger: Ledger, cluster: Cluster) -> list[str]:
@@ -104,12 +107,14 @@ def _status(claim: Claim, name: str) -> Mapping[str, Any]:
     return status_of(phase, claim.node, held[0].place if held else "", units, claim.name, claim.uid)
 
 
-def _write(cluster: Cluster, namespace: str, name: str, status: Mapping[str, Any], seconds: float) -> None:
-    if seconds <= 0:
+def _write(
+    cluster: Cluster, namespace: str, name: str, status: Mapping[str, Any], left: Callable[[], float]
+) -> None:
+    if (seconds := left()) <= 0:
         return
     try:
         document = cluster.pool_claim(namespace, name, seconds)
-        if document is not None:
+        if document is not None and (seconds := left()) > 0:
             _set(cluster, document, status, seconds)
     except BerthError as error:
         log.warning("the status of PoolClaim %s/%s waits for reconcile: %s", namespace, name, error)

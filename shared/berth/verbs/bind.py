@@ -4,7 +4,7 @@ When it can't tell how a Binding ended, it fences the pod, looks, and only then 
     GET pod ─► reserve ─► POST Binding ─┬─ 201 ─► confirm ─► success
        ▲          ▲                     ├─ 409 ─► GET pod again, the reservation must still be ours
        └──────────┴─────────────────────┤
-                                        └─ else ─► fence: PATCH the pod, look at its node
+                                        └─ else ─► fence: PATCH the pod (else GET it), look at its node
                                                      ├─ on this node ─► confirm ─► success
                                                      └─ not ─► cancel, wake ─► Error
 """
@@ -13,12 +13,11 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 
 from msgspec.structs import replace
 
 from berth import wire
-from berth.cluster import Cluster
+from berth.cluster import LEAST_SECONDS, Cluster
 from berth.decisions import ElsewhereError, MissingClaimError, SupersededError
 from berth.documents import Claim, Holding
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError, RefusedError
@@ -38,8 +37,8 @@ from berth.steps.wake import room_in, wake
 log = logging.getLogger("berth.bind")
 
 _WAKE_SECONDS = 0.8  # on top of BIND_SECONDS, and still below what kube-scheduler waits
-_TELL_SECONDS = 0.5  # for a PoolClaim's status, which is for people
-_SETTLE_SECONDS = 1.5  # kept back from the Binding's time, so that its outcome can be settled
+_TELL_SECONDS = 0.5  # for PoolClaims' status, which is for people
+_SETTLE_SECONDS = 1.8  # kept back from the Binding's time, so that its outcome can be settled
 
 
 class Bind:
@@ -70,7 +69,8 @@ class Bind:
             try:
                 claim = self._reserve(pod, call.node, claim, until)
             except ElsewhereError as error:
-                left = self._left(until, call)
+                self._left(until, call)
+                left = self._before(until)
                 settled = settle(self._ledger, self._cluster, error.claim, self._clock(), left)
                 self._free(settled.freed, until)
                 continue
@@ -120,14 +120,17 @@ class Bind:
                 # Its Binding was refused, or we would not try again.
                 self._free(self._ledger.cancel(mine), until)
             raise
-        tell(self._cluster, claim, until - self._monotonic() - _SETTLE_SECONDS)
+        told_by = min(until - _SETTLE_SECONDS, self._monotonic() + _TELL_SECONDS)
+        tell(self._cluster, claim, self._before(told_by))
         return claim
 
     def _bound(self, call: wire.BindingCall, pod: Pod, claim: Claim | None, until: float) -> bool:
         """Make the Binding. True: done; False: the pod has changed, look again; raises if it was refused."""
         notes = {} if claim is None else allocated(claim)
         try:
-            self._cluster.bind(pod, call.node, notes, max(0.1, self._left(until, call) - _SETTLE_SECONDS))
+            self._cluster.bind(
+                pod, call.node, notes, max(LEAST_SECONDS, self._left(until, call) - _SETTLE_SECONDS)
+            )
         except ClusterRefusedError as error:
             if error.status == 409 and self._changed(call, pod, until):
                 return False
@@ -135,7 +138,7 @@ class Bind:
         except ClusterUnavailableError as error:
             return self._settled(call, claim, until, error)
         if claim is not None:
-            self._confirm(claim)
+            self._confirm(claim, until)
         return True
 
     def _changed(self, call: wire.BindingCall, pod: Pod, until: float) -> bool:
@@ -144,11 +147,13 @@ class Bind:
         return now is None or now.metadata.resource_version != pod.metadata.resource_version
 
     def _settled(self, call: wire.BindingCall, claim: Claim | None, until: float, error: BerthError) -> bool:
-        """After a Binding with an unknown or bad outcome: True if the pod is on the node after all."""
+        """After a Binding with an unknown or bad outcome: True if the pod is on the node after all. That is
+        looked at even if no time is left."""
+        left = self._before(until)
         if claim is None:
-            pod = self._cluster.pod(call.namespace, call.name, self._left(until, call))
+            pod = self._cluster.pod(call.namespace, call.name, max(LEAST_SECONDS, left()))
         else:
-            pod, freed = settle(self._ledger, self._cluster, claim, self._clock(), self._left(until, call))
+            pod, freed = settle(self._ledger, self._cluster, claim, self._clock(), left)
             self._free(freed, until)
         if pod is not None and pod.metadata.uid == call.uid and pod.spec.node_name == call.node:
             return True
@@ -156,10 +161,11 @@ class Bind:
             f"pod {call.namespace}/{call.name} was not bound to {call.node}: {error}"
         ) from error
 
-    def _confirm(self, claim: Claim) -> None:
+    def _confirm(self, claim: Claim, until: float) -> None:
         try:
             self._ledger.confirm(claim)
-            tell(self._cluster, replace(claim, state="bound"), _TELL_SECONDS)
+            told_by = min(until, self._monotonic() + _TELL_SECONDS)
+            tell(self._cluster, replace(claim, state="bound"), self._before(told_by))
         except MissingClaimError as error:
             log.warning("%s", error)
         except BerthError as error:
@@ -188,7 +194,8 @@ class Bind:
     def _look_again(self, pod: Pod, claim: Claim, until: float) -> None:
         """The pod may have gone, with its event, between the look and the adoption."""
         meta = pod.metadata
-        now = self._cluster.pod(meta.namespace or "default", meta.name, _WAKE_SECONDS)
+        left = min(_WAKE_SECONDS, until + _WAKE_SECONDS - self._monotonic())
+        now = self._cluster.pod(meta.namespace or "default", meta.name, max(LEAST_SECONDS, left))
         there = None if now is None or now.metadata.uid != meta.uid else now
         if there is None or there.finished:
             ended = self._ledger, self._look_at_node(until), [claim], meta.uid, there, self._clock()
@@ -206,22 +213,20 @@ class Bind:
 
     def _free(self, freed: tuple[Holding, ...], until: float) -> None:
         """Wake who could use what was freed, for a while beyond bind's deadline at most."""
+        left = self._before(until + _WAKE_SECONDS)
         try:
-            told_free(self._cluster, freed, until + _WAKE_SECONDS - self._monotonic())
-            wake(
-                self._ledger,
-                self._cluster,
-                self._schedulers,
-                room_in(freed),
-                self._clock(),
-                left=lambda: until + _WAKE_SECONDS - self._monotonic(),
-            )
+            told_free(self._cluster, freed, left)
+            wake(self._ledger, self._cluster, self._schedulers, room_in(freed), self._clock(), left=left)
         except BerthError as error:
             log.warning("waiting pods were not woken, reconcile will: %s", error)
 
     def _look_at_node(self, until: float) -> Callable[[str], Node | None]:
         """What looks at a node, within bind's deadline."""
-        return partial(self._cluster.node, timeout=max(0.1, until - self._monotonic()))
+        return lambda name: self._cluster.node(name, max(LEAST_SECONDS, until - self._monotonic()))
+
+    def _before(self, until: float) -> Callable[[], float]:
+        """What tells the seconds that are left until then."""
+        return lambda: until - self._monotonic()
 
     def _left(self, until: float, call: wire.BindingCall) -> float:
         left = until - self._monotonic()

@@ -256,7 +256,8 @@ class Reconcile:
         elif pod.spec.node_name:
             return  # adoption brings its claim to what it is to be
         elif self._in_doubt(claim) and not writes.spent():
-            settle(self._ledger, self._cluster, claim, self._clock(), FENCE_SECONDS)
+            until = self._monotonic() + FENCE_SECONDS
+            settle(self._ledger, self._cluster, claim, self._clock(), lambda: until - self._monotonic())
             report.settled += 1
 
     def _in_doubt(self, claim: Claim) -> bool:

@@ -256,7 +256,9 @@ class Promises:
         if not call.answer:
             self.keep(5, self.went_to.get(call.uid) == call.node, f"{what} is a success, and it is not there")
         elif call.landed:
-            there = call.uid in self._api.pods() and not call.paused and call.lost_since_landing == 1
+            # Its answer may get lost, and the fence too, if it is not refused: then bind looks at the pod.
+            borne = 1 if call.uid in self._api.refused else 2
+            there = call.uid in self._api.pods() and not call.paused and call.lost_since_landing <= borne
             self.keep(5, not (call.heard or there), f"{what} landed, and the answer is {call.answer!r}")
 
     def _filter_told(self, call: Call, ledger: Kept) -> None:

@@ -15,10 +15,13 @@ from tests.e2e.faults.checks import (
     assert_on,
     caught,
 )
+from tests.e2e.faults.webhooks import STUCK, webhook_down
 from tests.e2e.faults.world import World
 from tests.e2e.harness import settled
 from tests.support.cluster import Object
 from tests.support.proxy import ANSWER_LOST, CUT, Fault, answering, answering_after, held
+
+HANGS = Fault(before=HOLD_SECONDS, forward=False, drop=True)
 
 
 def bind_by_hand(world: World, node: str) -> None:
@@ -211,12 +214,35 @@ def test_connections_cut_from_the_binding_on_leave_nothing_after_a_reconcile(
     assert_nowhere(world, pod)
 
 
-def test_a_binding_made_whose_answer_and_fence_are_lost_has_its_claim_after_a_reconcile(
+@pytest.mark.parametrize("answer", [ANSWER_LOST, Fault(after=HOLD_SECONDS)], ids=["lost", "late"])
+@pytest.mark.parametrize("fence", [CUT, HANGS], ids=["cut", "hangs"])
+def test_a_binding_that_was_made_is_a_success_whatever_became_of_its_fence(
+    world: World, pod: Object, answer: Fault, fence: Fault
+) -> None:
+    world.proxy.on("POST", BINDING, answer)
+    world.proxy.on("PATCH", "/pods/pod/status", fence)
+    assert world.bind(pod, A) == ""
+    assert_on(world, pod, A)
+
+
+def test_a_binding_that_was_made_is_a_success_though_a_webhook_keeps_its_pod_from_being_fenced(
+    world: World,
+) -> None:
+    pod = world.cluster.create_pod("pod", labels=STUCK)
+    world.proxy.on("POST", BINDING, ANSWER_LOST)
+    with webhook_down(world.cluster, "pod"):
+        assert world.bind(pod, A) == ""
+        assert_on(world, pod, A)
+
+
+def test_a_binding_made_whose_answer_fence_and_look_are_lost_has_its_claim_after_a_reconcile(
     world: World, pod: Object
 ) -> None:
     world.proxy.on("POST", BINDING, ANSWER_LOST)
     world.proxy.on("PATCH", "/pods/pod/status", CUT)
-    world.bind(pod, A)
+    world.proxy.on("GET", "/pods/pod$", CUT, skip=1)
+    assert world.bind(pod, A)
+    assert world.claims_of(pod) == [(A, "reserved")]
     world.proxy.clear()
     settled(world)
     assert_on(world, pod, A)
