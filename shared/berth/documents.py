@@ -193,26 +193,32 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return min(times, default=None)
 
     def _barred(self, pool: str, domain: str, owners: Collection[str], now: float) -> int:
-        """Units that wait for others than these owners, and that no pod holds.
-
-        Where units have no names, those that whom they are kept for has reserved are counted as used; once
-        it is bound, they are kept no more. What was reserved while they rested is none of them.
-        """
-        barring = [left for left in self.waiting if left.bars(owners, now)]
-        if not barring:
+        """Units that wait for others than these owners, and that no pod holds."""
+        if not self.left:
             return 0
+        nameless = sum(self.nameless(pool, domain, owners, now))
+        barring = [left for left in self.waiting if left.bars(owners, now)] if self.units is not None else []
+        names = {unit for left in barring for unit in left.units}
+        return nameless + (len(names - self.held(pool, domain)) if names else 0)
+
+    def nameless(self, pool: str, domain: str, owners: Collection[str], now: float) -> list[int]:
+        """Units without names that wait for others than these owners, of each in `left`.
+
+        Those that whom they are kept for has reserved are counted as used; once it is bound, they are kept
+        no more. What was reserved while they rested is none of them.
+        """
         named = self.units is not None
-        counts = [left.count - len(left.units) if named else left.count for left in barring]
-        kept = [number for number, left in enumerate(barring) if left.owner and left.rest <= now]
-        for claim, each in self._holdings(pool, domain) if kept else ():
+        counts = [left.count - len(left.units) if named else left.count for left in self.left]
+        counts = [n if left.bars(owners, now) else 0 for n, left in zip(counts, self.left, strict=True)]
+        kept = [number for number, left in enumerate(self.left) if left.owner and left.rest <= now]
+        for claim, each in self._holdings(pool, domain) if any(counts[number] for number in kept) else ():
             if claim.state != "reserved":
                 continue
             mine = each.count - len(each.units) if named else each.count
-            for number in (number for number in kept if barring[number].may_be_of(claim)):
+            for number in (number for number in kept if self.left[number].may_be_of(claim)):
                 had = min(mine, counts[number])
                 counts[number], mine = counts[number] - had, mine - had
-        names = {unit for left in barring for unit in left.units} if named else set()
-        return sum(counts) + (len(names - self.held(pool, domain)) if names else 0)
+        return counts
 
     def _holdings(self, pool: str, domain: str) -> Iterator[tuple[Claim, Holding]]:
         for claim in self.claims.values():

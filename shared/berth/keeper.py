@@ -416,7 +416,8 @@ class Keeper:
             if head.claims:  # from when it was small, or of another scope: it stays whole until they are gone
                 return True, {key: retained.carried(sizes.plain(head, change.after), head, moving)}
             stripes = [domains[each] for each in keys[: head.stripes]]
-            changed = sizes.cut(change.pool, change.domain, head, stripes, change.after, moving)
+            now = self._clock()
+            changed = sizes.cut(change.pool, change.domain, head, stripes, change.after, moving, now)
             return True, {domain_key(change.pool, name): domain for name, domain in changed.items()}
 
         return self._commits.run([key, *keys], decide, fence)

@@ -1,7 +1,8 @@
 """How large a domain's documents are: a plain one's capacity, and how a domain is cut into stripes; pure.
 Capacities never move claims: what pods hold stays in the document where it is."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -23,11 +24,6 @@ class Part(NamedTuple):
     used: int
     held: Units
     units: Units | None = None
-
-    @property
-    def resting(self) -> int:
-        """Units that pods have left here and that may still wait for somebody."""
-        return sum(left.count for left in self.domain.waiting)
 
     @property
     def most(self) -> int | None:
@@ -112,6 +108,7 @@ def cut(
     stripes: Sequence[Domain],
     capacity: Capacity,
     elsewhere: Mapping[str, Left] = _NOTHING,
+    now: float = 0.0,
 ) -> dict[str, Domain]:
     """The head and stripes, by their names, that change when the domain gets this capacity.
 
@@ -123,21 +120,59 @@ def cut(
     count = stripes_for(capacity, len(stripes))
     before = [*stripes, *[Domain()] * (count - len(stripes))]
     parts = [_part(pool, stripe(name, number), each) for number, each in enumerate(before)]
-    named = isinstance(capacity, tuple)
     if isinstance(capacity, tuple):
         parts = _listed(parts, Units.of(capacity))
     total, used = amount(capacity), sum(part.used for part in parts)
     closed = used > total
-    sizes = [part.domain.capacity or 0 for part in parts] if closed else _shared_out(parts, total - used)
     new = {name: replace(plain(head, capacity), stripes=count, closed=closed)}
-    for number, (part, size) in enumerate(zip(parts, sizes, strict=True)):
-        units = part.units.entries() if named and part.units is not None else None
-        new[stripe(name, number)] = replace(part.domain, capacity=size, units=units)
-    moving = retained.unlisted(new.values(), elsewhere)
-    for number, each in enumerate(before):
-        new[stripe(name, number)] = retained.carried(new[stripe(name, number)], each, moving)
+    listed = [
+        replace(each.domain, units=None if each.units is None else each.units.entries()) for each in parts
+    ]
+    moving = retained.unlisted([*new.values(), *listed], elsewhere)
+    pairs = zip(parts, listed, strict=True)
+    parts = [part._replace(domain=retained.carried(each, part.domain, moving)) for part, each in pairs]
+    sized = _with_rooms(pool, name, parts, total - used, now)
+    new |= {stripe(name, number): each for number, each in enumerate(sized)}
     old = {name: head, **{stripe(name, number): each for number, each in enumerate(stripes)}}
     return {each: domain for each, domain in new.items() if old.get(each) != domain}
+
+
+def _with_rooms(pool: str, name: str, parts: Sequence[Part], free: int, now: float) -> list[Domain]:
+    """The stripes with their parts of what is free, and with what rests without a name where there is room.
+
+    Where more rests than is free, those units have room that rest longest: the others' rest is over first.
+    """
+    if free < 0:
+        return [replace(part.domain, capacity=part.domain.capacity or 0) for part in parts]
+    lots = sorted(_lots(pool, name, parts, now), key=lambda lot: -lot[0])[:free]
+    resting = Counter(number for _, number, _ in lots)
+    sizes = _shared_out(parts, free, [resting[number] for number in range(len(parts))])
+    spare = [sizes[number] - part.used - resting[number] for number, part in enumerate(parts)]
+    moves: Counter[tuple[int, int, int]] = Counter()
+    for _, number, place in lots:
+        if place is not None and spare[number] < 0:
+            there = max(range(len(spare)), key=spare.__getitem__)
+            spare[number], spare[there] = spare[number] + 1, spare[there] - 1
+            moves[number, place, there] += 1
+    lefts = [[*part.domain.left] for part in parts]
+    for (number, place, there), count in moves.items():
+        left = lefts[number][place]
+        units = left.units[:count] if parts[number].units is None else ()
+        lefts[number][place] = replace(left, count=left.count - count, units=left.units[len(units) :])
+        lefts[there].append(replace(left, count=count, units=units))
+    found = [tuple(left for left in each if left.count) for each in lefts]
+    sized = zip(parts, sizes, found, strict=True)
+    return [replace(part.domain, capacity=size, left=left) for part, size, left in sized]
+
+
+def _lots(pool: str, name: str, parts: Sequence[Part], now: float) -> Iterator[tuple[float, int, int | None]]:
+    """Each unit that rests: until when, in which stripe, and in which of what was left if it has no name."""
+    for number, part in enumerate(parts):
+        for place, count in enumerate(part.domain.nameless(pool, stripe(name, number), (), now)):
+            yield from [(part.domain.left[place].until, number, place)] * count
+        for left in part.domain.waiting if part.units is not None else ():
+            if left.stands(now):
+                yield from ((left.until, number, None) for unit in left.units if unit not in part.held)
 
 
 def _withdrawn(name: str, head: Domain, stripes: Sequence[Domain]) -> dict[str, Domain]:
@@ -171,13 +206,12 @@ def _listed(parts: Sequence[Part], whole: Units) -> list[Part]:
     return found
 
 
-def _shared_out(parts: Sequence[Part], free: int) -> list[int]:
+def _shared_out(parts: Sequence[Part], free: int, resting: Sequence[int]) -> list[int]:
     """Each stripe's capacity: what is used there, and its part of what is free; few of them change."""
     size = max(STRIPE, -(-(free + sum(part.used for part in parts)) // len(parts)))
     most = [max(0, size - part.used) if part.most is None else part.most for part in parts]
     had = [max(0, (part.domain.capacity or 0) - part.used) for part in parts]
     now = [min(pair) for pair in zip(most, had, strict=True)]
-    resting = [part.resting for part in parts]
     while True:
         # Units that rest are taken last: they would rest no more where their stripe has no room for them.
         # Where it has none already, it gets some of what others have to spare.

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from berth import room, sizes
 from berth.documents import DOMAIN, decode_domain
 from berth.stores.base import Version
+from berth.wire import BindingCall
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, pools_staged
 
@@ -246,6 +248,49 @@ def test_a_unit_rests_on_when_its_name_goes_and_comes_back_in_another_stripe(sta
     assert stage.bind(stage.pod(seat=1)) == "seat: 0 of 600 free, 1 asked"
     stage.time.now += HOUR
     assert stage.bind(stage.pod(seat=3)) == ""
+    stage.check_well()
+
+
+@pytest.fixture
+def unnamed(stage: PoolsStage, monkeypatch: pytest.MonkeyPatch) -> BindingCall:
+    """A pod whose 8 units have no names, though all of the pool's 9 have some by now; its stripe lists one,
+    and the other stripe, which lists 8, has given one of them."""
+    for module in (room, sizes):
+        monkeypatch.setattr(module, "STRIPE", 8)
+    waits = {"reuseAfterSeconds": HOUR, "sticky": {"by": "Pod", "forSeconds": 2 * HOUR}}
+    stage.pools(slot={"scope": "Cluster", "capacity": {"perDomain": 9}, **waits})
+    before = stage.bound_pod("web-0", slot=8)
+    stage.pools(slot={"scope": "Cluster", "units": {"*": [f"s{number}" for number in range(9)]}, **waits})
+    stage.bound_pod(slot=1)
+    return before
+
+
+@CHEAP
+def test_units_without_names_rest_on_where_the_room_for_them_goes(
+    stage: PoolsStage, unnamed: BindingCall
+) -> None:
+    """The names that may be given for them are another stripe's."""
+    stage.gone(unnamed)
+    assert stage.free("slot", "*") == (0, 9)
+    waiter = stage.pod(slot=1)
+    assert stage.bind(waiter) == "slot: 0 of 9 free, 1 asked"
+    stage.time.now += HOUR
+    assert stage.bind(waiter) == "slot: 0 of 9 free, 1 asked"  # kept for web-0
+    stage.time.now += HOUR
+    assert stage.bind(waiter) == ""
+    assert stage.bind(stage.pod(slot=7)) == ""
+    stage.check_well()
+
+
+@CHEAP
+def test_units_without_names_are_kept_where_the_room_for_them_goes(
+    stage: PoolsStage, unnamed: BindingCall
+) -> None:
+    stage.gone(unnamed)
+    stage.time.now += HOUR
+    again = stage.pod("web-0", slot=8)
+    assert stage.bind(again) == ""
+    assert len(stage.of(again, "slot")[2]) == 8
     stage.check_well()
 
 

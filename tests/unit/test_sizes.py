@@ -1,16 +1,16 @@
 """How a domain is cut into stripes, whatever it was before: nothing is lost, or written for nothing."""
 
 from collections.abc import Iterator, Mapping
-from itertools import count
+from itertools import chain, count, repeat
 from unittest import mock
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from berth import sizes
-from berth.decisions import Capacity, CapacityChange
+from berth import retained, sizes
+from berth.decisions import Capacity, CapacityChange, amount
 from berth.documents import Claim, Domain, Holding, Left, stripe
 from berth.policy.units import Units
 
@@ -28,14 +28,14 @@ def small() -> Iterator[None]:
 
 def a_claim(uid: str, number: int, count: int, units: tuple[str, ...] = ()) -> Claim:
     held = (Holding("p", stripe("d", number), count, units),)
-    return Claim(uid=uid, namespace="n", name=uid, node="n1", holdings=held, state="bound")
+    return Claim(uid=uid, namespace="n", name=uid, node="n1", holdings=held, owner="me")
 
 
-def cut(documents: Documents, capacity: Capacity) -> dict[str, Domain]:
+def cut(documents: Documents, capacity: Capacity, now: int = 0) -> dict[str, Domain]:
     """All documents after the domain got this capacity; what was written is checked to have changed."""
     stripe_count = documents["d"].stripes
     stripes = [documents[stripe("d", number)] for number in range(stripe_count)]
-    changed = sizes.cut("p", "d", documents["d"], stripes, capacity)
+    changed = sizes.cut("p", "d", documents["d"], stripes, capacity, now=now)
     assert all(documents.get(name) != domain for name, domain in changed.items())
     return {**documents, **changed}
 
@@ -69,9 +69,10 @@ def filled(documents: Documents, wishes: list[int]) -> dict[str, Domain]:
         which = wish % found["d"].stripes
         name = stripe("d", which)
         domain = found[name]
-        if not domain.room("p", name) or found["d"].closed:
+        if not domain.room("p", name, ["me"]) or found["d"].closed:
             continue
-        free = Units.of(domain.units or ()).free(1, domain.held("p", name))
+        resting = {unit for left in domain.left if left.bars(["me"], 0) for unit in left.units}
+        free = Units.of(domain.units or ()).free(1, domain.held("p", name) | resting)
         assert domain.units is None or free
         uid = next(uid for uid in map(str, count()) if uid not in domain.claims)
         found[name] = Domain(
@@ -96,6 +97,9 @@ STEPS = st.lists(st.tuples(st.integers(0, 40), WISHES, st.integers(1, 4)), min_s
 LISTS = st.lists(
     st.tuples(st.sets(st.sampled_from(NAMES)), WISHES, st.integers(1, 4)), min_size=1, max_size=5
 )
+EITHER = st.integers(0, 12) | st.sets(st.sampled_from(NAMES)).map(lambda found: Units.parse(found).entries())
+SOME = st.lists(st.tuples(EITHER, WISHES, st.integers(1, 4)), min_size=1, max_size=5)
+TIMES = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)))
 
 
 @given(STEPS)
@@ -142,6 +146,48 @@ def at_rest(documents: Documents, left: list[tuple[int, int]]) -> tuple[Document
             found[name] = replace(found[name], left=(*found[name].left, Left(units, rest=9.0)))
             resting += units
     return found, resting
+
+
+@given(WISHES, SOME, TIMES)
+@settings(max_examples=500)  # names and units without are seldom in each other's way
+def test_what_rests_or_is_kept_is_given_neither_early_nor_late_whatever_the_units_names_became(
+    unnamed: list[int], steps: list[tuple[Capacity, list[int], int]], times: list[tuple[int, int]]
+) -> None:
+    """Units had no names when pods got them, or have some by now: so many of all stripes are nobody's."""
+    documents: Documents = filled(cut({"d": Domain()}, len(NAMES)), unnamed)
+    until = chain(times, repeat((9, 0)))
+    for start, (capacity, wishes, gone) in enumerate(steps):
+        documents = cut(documents, capacity, start)
+        free = amount(capacity) - used(documents)
+        enough = waiting(documents, [], start) <= free
+        assert cut(documents, capacity, start) == documents or not enough
+        for now in range(start, 10) if free >= 0 else ():
+            assert room(documents, [], now) == max(0, free - waiting(documents, [], now))
+            assert room(documents, ["me"], now) == free - waiting(documents, ["me"], now) or not enough
+        documents = rested(filled(documents, wishes), gone, until)
+        assert len(held(documents)) == len(set(held(documents)))
+
+
+def room(documents: Documents, owners: list[str], now: int) -> int:
+    return sum(each.room("p", name, owners, now) for name, each in of(documents).items())
+
+
+def waiting(documents: Documents, owners: list[str], now: int) -> int:
+    """What would be given to nobody else if there were room for all."""
+    large = {name: replace(each, capacity=99 + each.used("p", name)) for name, each in of(documents).items()}
+    return sum(99 - each.room("p", name, owners, now) for name, each in large.items())
+
+
+def rested(documents: Documents, gone: int, until: Iterator[tuple[int, int]]) -> dict[str, Domain]:
+    """Without every so-manieth claim, whose units rest, and are kept for me."""
+    found = dict(documents)
+    for name, domain in emptied(documents, gone).items():
+        if ended := documents[name].claims.keys() - domain.claims:
+            units = tuple(sorted(documents[name].held("p", name) - domain.held("p", name)))
+            left = Left(len(ended), units, "me", *next(until))
+            domain = replace(domain, left=(*retained.without(domain.left, units), left))
+        found[name] = domain
+    return found
 
 
 @given(LISTS)
