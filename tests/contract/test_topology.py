@@ -78,6 +78,25 @@ def test_a_node_s_changed_label_moves_what_its_pods_hold(stage: PoolsStage) -> N
     stage.check_well()
 
 
+@CHEAP
+@pytest.mark.parametrize("told", [True, False], ids=["by its event", "by one reconcile"])
+def test_units_without_a_known_name_are_counted_where_their_node_is_as_soon_as_that_is_known(
+    stage: PoolsStage, told: bool
+) -> None:
+    """Of a node that is registered anew, and of one that moves."""
+    units, reserved = {"a": ["a0", "a1"], "b": ["b0", "b1"]}, {"priorityAtLeast": 9, "units": 1}
+    stage.pools(mac={"scope": "Topology", "topologyKey": "zone", "units": units, "reserved": reserved})
+    runs = stage.pod(node="n5", ip=1, mac=1)
+    stage.reconcile()
+    stage.add_node("n5", zone="b")
+    for zone in ("b", "a"):
+        stage.write_node("n5", zone=zone)
+        stage.inventory("n5") if told else stage.reconcile()
+        assert stage.of(runs, "ip") == (zone, 1, ())
+        assert stage.of(runs, "mac") == (zone, 1, ())
+        assert mended(stage.reconcile()).keys() == {"problems"}
+
+
 def test_a_domain_in_stripes_grows_shrinks_and_goes_under_its_holders(stage: PoolsStage) -> None:
     big = stage.bound_pod(seat=250)
     assert stage.free("seat", "*") == (50, 300)

@@ -21,6 +21,8 @@ from berth.objects import Node
 from berth.policy import pools as policy
 from berth.policy.pools import Pool
 from berth.policy.units import Units
+from berth.steps.notes import with_own
+from berth.steps.terms import Terms, terms_of
 from berth.view import View
 
 _TRIES = 5
@@ -120,7 +122,7 @@ def take_stock(
     wanted: dict[Which, Capacity] = {which: None for which in known if not which[1].startswith(POOL_CLAIM)}
     wanted |= {which: pools[which[0]].limit(which[1][1:]) for which in known if _is_limit(which, pools)}
     changes = ledger.set_capacities({**wanted, **found.capacities}, known, found.stripes)
-    _follow(ledger, {node: (before.get(node, {}), found.places.get(node, {})) for node in moved})
+    _follow(ledger, {node: found.places.get(node, {}) for node in moved})
     for which in closed(ledger.view()):
         ledger.reopen(which)
     return changes
@@ -155,7 +157,7 @@ def _stock_of_node(
     moved = ledger.set_places({name: now}, {name: places})
     changes = ledger.set_capacities({**dict.fromkeys(own), **stock.capacities}, known, stock.stripes)
     if now != was and (moved or now == places):
-        _follow(ledger, {name: (was, now)})
+        _follow(ledger, {name: now})
     return changes
 
 
@@ -171,34 +173,36 @@ def closed(view: View) -> list[Which]:
     return sorted(found)
 
 
-def _follow(ledger: Ledger, moves: Mapping[str, tuple[Places, Places]]) -> None:
-    """Let what pods use move with these nodes, which are given with their places before and after.
-
-    A unit with a name stays where that is listed.
-    """
+def _follow(ledger: Ledger, moves: Mapping[str, Places]) -> None:
+    """Let what pods use move with these nodes, which are given with their places now."""
     if not moves:
         return
     view = ledger.view()
+    terms = terms_of(view)
     for claim in view.claims():
         if claim.node in moves and claim.state == "bound":
-            there = _moved(claim, *moves[claim.node], view.pools)
-            if there.holdings != claim.logical():
+            there = _moved(claim, moves[claim.node], terms)
+            if there.logical() != claim.logical():
                 ledger.adopt(there, anew=False)
 
 
-def _moved(
-    claim: Claim, before: Mapping[str, str], after: Mapping[str, str], pools: Mapping[str, Pool]
-) -> Claim:
-    holdings = []
-    for each in claim.logical():
-        old, new = before.get(each.pool), after.get(each.pool)
-        counted = each.pool in pools and not pools[each.pool].named
-        for bound in ("", ORDINARY):
-            if old and new and counted and each.domain == f"{old}{bound}":
-                each = replace(each, domain=f"{new}{bound}")
-                break
-        holdings.append(each)
-    return replace(claim, holdings=in_order(holdings))
+def _moved(claim: Claim, places: Places, terms: Terms) -> Claim:
+    """The claim as adoption would have it now that its node is in these places: a unit whose name is known
+    stays where that is listed, whatever else it holds of these Pools comes along."""
+    pools = {pool for pool, place in places.items() if place and pool in terms.pools}
+    mine = replace(claim, holdings=tuple(each for each in claim.holdings if each.pool in pools))
+    here = (replace(each, domain=_at(each.domain, places[each.pool])) for each in mine.holdings)
+    moved = replace(mine, holdings=replace(mine, holdings=tuple(here)).logical())
+    if moved.holdings == mine.logical():
+        return claim
+    others = (each for each in claim.holdings if each.pool not in pools)
+    return replace(claim, holdings=in_order((*with_own(moved, mine, terms).holdings, *others)))
+
+
+def _at(domain: str, place: str) -> str:
+    if not _gives(domain):
+        return domain
+    return f"{place}{ORDINARY}" if domain.partition("#")[0].endswith(ORDINARY) else place
 
 
 def _add_node(found: Stock, pool: Pool, node: Node) -> None:
