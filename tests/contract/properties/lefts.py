@@ -62,6 +62,11 @@ class Lefts:
             ):
                 self._take_unasked(where)
 
+    @property
+    def units(self) -> int:
+        """How many there may be in all."""
+        return sum(left.count for found in self.found.values() for left in found)
+
     def barred(
         self, where: Domain, uid: str, now: float, ledger: Kept, *, sure: bool
     ) -> tuple[int, set[str]]:

@@ -3,6 +3,7 @@ the end of every call, and at rest (nothing under way, one reconcile later). A t
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -288,9 +289,14 @@ class Promises:
             )
 
     def _refusals(self, uid: str, node: str, ledger: Kept, *, filters: bool) -> tuple[set[str], set[str]]:
-        """Why the pod can't be had there; by all units that may be left, and by those that surely are."""
+        """Why the pod can't be had there: all that may be said, however many of the units that may be left
+        are; and what is said by those that surely are."""
         every, sure = (self.seen(ledger, uid, sure=sure, filters=filters) for sure in (False, True))
-        return self._model.refusal(uid, node, every), self._model.refusal(uid, node, sure)
+        first, last = self._model.refusal(uid, node, every), self._model.refusal(uid, node, sure)
+        if first == last:
+            return first, last
+        between = (replace(every, over=number) for number in range(1, self._lefts.units))
+        return first.union(*(self._model.refusal(uid, node, each) for each in between)), last
 
     def _undisturbed(self, call: Call, ledger: Kept) -> None:
         left = {uid for uid in call.owed & self._waiting(ledger) if self._could_run(uid, ledger)}

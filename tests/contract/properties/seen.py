@@ -20,6 +20,8 @@ class Seen:
     name: str
     sure: bool = True
     filters: bool = True
+    over: int = 0
+    """So many of the units that may be left are free again all the same."""
 
     @property
     def held_back(self) -> Collection[str]:
@@ -30,7 +32,11 @@ class Seen:
         return self.ledger.pools
 
     def share(self, where: Domain) -> tuple[int, int] | None:
-        barred, _ = self.lefts.barred(where, self.uid, self.now, self.ledger, sure=self.sure)
+        barred, surely = (
+            self.lefts.barred(where, self.uid, self.now, self.ledger, sure=sure)[0]
+            for sure in (self.sure, True)
+        )
+        barred = max(surely, barred - self.over)
         found = self.ledger.share(where, self.uid, barred, filters=self.filters)
         if found is None and where[1].startswith(LIMIT):
             most = pools.limit(self.pools[where[0]]) or 0

@@ -82,3 +82,26 @@ def test_what_right_clocks_write_stays_expected(world: World) -> None:
     assert len(resting(world)) == 2
     assert not given(world)
     assert world.promises.broken == ""
+
+
+def test_filter_may_tell_any_number_between_what_is_left_for_sure_and_what_may_be() -> None:
+    """p1 left two units and has one of them again; whether what is used outside is the other one, nobody can
+    tell."""
+    store = MemoryStore()
+    world = World(store, store.lose, api_client(), ALL)
+    spec = {"scope": "Cluster", "capacity": {"perDomain": 4}, "sticky": {"by": "Pod", "forSeconds": LONG}}
+    world.set_pool("ip", spec)
+    world.set_node("n1", NodeIs({}, "a"))
+    world.reconcile()
+    world.create_pod("p1", Wish({"ip": 2}))
+    world.bind(uid(world, "p1"), "n1")
+    end(world, "p1")
+    world.create_pod("p1", Wish({"ip": 1}))
+    world.bind(next(reversed(world.names)), "n1")
+    world.set_pool("ip", {**spec, "external": 1})
+    world.reconcile()
+    world.create_pod("p2", Wish({"ip": 2}))
+    said = world.filter(uid(world, "p2")).result
+    assert isinstance(said, dict)
+    assert said["n1"] == "ip: 1 of 4 free, 2 asked"
+    assert world.promises.broken == ""
