@@ -1,7 +1,6 @@
 """How large a domain's documents are: a plain one's capacity, and how a domain is cut into stripes; pure.
 Capacities never move claims: what pods hold stays in the document where it is."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -15,6 +14,15 @@ from berth.policy.units import Units
 from berth.room import MOST_STRIPES, STRIPE
 
 _NOTHING: Mapping[str, Left] = MappingProxyType({})
+
+
+class Lot(NamedTuple):
+    """Units that rest in a stripe `until` then: of what was left there in this place, or with names (-1)."""
+
+    until: float
+    stripe: int
+    place: int
+    units: int
 
 
 class Part(NamedTuple):
@@ -144,35 +152,49 @@ def _with_rooms(pool: str, name: str, parts: Sequence[Part], free: int, now: flo
     """
     if free < 0:
         return [replace(part.domain, capacity=part.domain.capacity or 0) for part in parts]
-    lots = sorted(_lots(pool, name, parts, now), key=lambda lot: -lot[0])[:free]
-    resting = Counter(number for _, number, _ in lots)
-    sizes = _shared_out(parts, free, [resting[number] for number in range(len(parts))])
+    lots = [*_first(free, sorted(_lots(pool, name, parts, now), key=lambda lot: -lot.until))]
+    resting = [sum(lot.units for lot in lots if lot.stripe == number) for number in range(len(parts))]
+    sizes = _shared_out(parts, free, resting)
     spare = [sizes[number] - part.used - resting[number] for number, part in enumerate(parts)]
-    moves: Counter[tuple[int, int, int]] = Counter()
-    for _, number, place in lots:
-        if place is not None and spare[number] < 0:
-            there = max(range(len(spare)), key=spare.__getitem__)
-            spare[number], spare[there] = spare[number] + 1, spare[there] - 1
-            moves[number, place, there] += 1
     lefts = [[*part.domain.left] for part in parts]
-    for (number, place, there), count in moves.items():
-        left = lefts[number][place]
-        units = left.units[:count] if parts[number].units is None else ()
-        lefts[number][place] = replace(left, count=left.count - count, units=left.units[len(units) :])
-        lefts[there].append(replace(left, count=count, units=units))
+    for lot in (lot for lot in lots if lot.place >= 0):
+        count = lot.units
+        while count and spare[lot.stripe] < 0:
+            there = max(range(len(spare)), key=spare.__getitem__)
+            more = min(count, -spare[lot.stripe], spare[there])
+            lefts[there].append(_taken(lefts[lot.stripe], lot.place, more, parts[lot.stripe].units is None))
+            spare[lot.stripe], spare[there] = spare[lot.stripe] + more, spare[there] - more
+            count -= more
     found = [tuple(left for left in each if left.count) for each in lefts]
     sized = zip(parts, sizes, found, strict=True)
     return [replace(part.domain, capacity=size, left=left) for part, size, left in sized]
 
 
-def _lots(pool: str, name: str, parts: Sequence[Part], now: float) -> Iterator[tuple[float, int, int | None]]:
-    """Each unit that rests: until when, in which stripe, and in which of what was left if it has no name."""
+def _lots(pool: str, name: str, parts: Sequence[Part], now: float) -> Iterator[Lot]:
+    """What rests, or is kept, in each stripe and is in no pod's use."""
     for number, part in enumerate(parts):
         for place, count in enumerate(part.domain.nameless(pool, stripe(name, number), (), now)):
-            yield from [(part.domain.left[place].until, number, place)] * count
+            yield Lot(part.domain.left[place].until, number, place, count)
         for left in part.domain.waiting if part.units is not None else ():
             if left.stands(now):
-                yield from ((left.until, number, None) for unit in left.units if unit not in part.held)
+                yield Lot(left.until, number, -1, sum(unit not in part.held for unit in left.units))
+
+
+def _first(units: int, lots: Iterable[Lot]) -> Iterator[Lot]:
+    """The first so many units of these."""
+    for lot in lots:
+        count = min(units, lot.units)
+        units -= count
+        if count:
+            yield lot._replace(units=count)
+
+
+def _taken(lefts: list[Left], place: int, count: int, unlisted: bool) -> Left:
+    """So many units of one of these, which it has no more; with `unlisted` their names count for nothing."""
+    left = lefts[place]
+    units = left.units[:count] if unlisted else ()
+    lefts[place] = replace(left, count=left.count - count, units=left.units[len(units) :])
+    return replace(left, count=count, units=units)
 
 
 def _withdrawn(name: str, head: Domain, stripes: Sequence[Domain]) -> dict[str, Domain]:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from berth import retained, sizes
 from berth.decisions import Capacity, CapacityChange, amount
 from berth.documents import Claim, Domain, Holding, Left, stripe
-from berth.policy.units import Units
+from berth.policy.units import MOST, Units
 
 NAMES = [f"u{number}" for number in range(12)]
 SIZE = 4  # units of a stripe, so that a handful is in several
@@ -166,6 +166,16 @@ def test_what_rests_or_is_kept_is_given_neither_early_nor_late_whatever_the_unit
             assert room(documents, ["me"], now) == free - waiting(documents, ["me"], now) or not enough
         documents = rested(filled(documents, wishes), gone, until)
         assert len(held(documents)) == len(set(held(documents)))
+
+
+def test_it_does_not_matter_how_many_units_rest() -> None:
+    """What is done is done with their counts: as many as can be are no more than a few."""
+    documents = cut({"d": Domain()}, MOST)
+    first = stripe("d", 0)
+    documents[first] = replace(documents[first], left=(Left(MOST, rest=9.0),))
+    documents = cut(documents, MOST - 1)
+    assert (room(documents, [], 8), room(documents, [], 9)) == (0, MOST - 1)
+    assert sum(left.count for each in of(documents).values() for left in each.left) == MOST
 
 
 def room(documents: Documents, owners: list[str], now: int) -> int:
