@@ -350,6 +350,32 @@ def test_units_of_a_poolclaim_that_are_in_several_lists_after_a_loss_stay_its_po
     stage.check_well()
 
 
+# A PoolClaim that changes while its pod runs
+
+
+@pytest.mark.parametrize("counts", [(1, None, 1), (1, 2), (2, 1), (1, None, 2, 1)])
+def test_units_stay_their_holder_s_while_the_poolclaim_that_gave_some_changes(
+    stage: PoolsStage, take: Take, lists: Pool, counts: tuple[int | None, ...]
+) -> None:
+    """None: it is gone for a while."""
+    stage.pools(ip=only(lists, "a", "b", "c"))
+    for count in counts:
+        stage.objects.documents.clear()
+        if count is None:
+            stage.inventory_of_claim("erc")
+        else:
+            stage.claim_object("erc", "ip", count=count)
+        if not stage.pods():
+            holder = stage.bound_pod(claims="erc", ip=2)
+            stage.note(holder.name, {"berth.dev/allocated": "[]"})
+        take(stage)
+        assert stage.of(holder, "ip")[1:] == (2, ("a", "b"))
+    stage.check_well()
+    assert len(stage.status("erc")["units"]) == counts[-1]
+    assert stage.of(stage.bound_pod(ip=1), "ip")[2] == ("c",)
+    assert stage.bind(stage.pod(ip=1)) == "ip: 0 of 3 free, 1 asked"
+
+
 # A bind that is repeated for a pod that is bound already
 
 

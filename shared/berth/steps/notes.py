@@ -33,7 +33,12 @@ def with_notes(claim: Claim, pod: Pod, pools: Mapping[str, Pool]) -> Claim:
     no name stays where it is."""
     known = {each.claim for each in claim.holdings}
     asked = {each.pool for each in claim.holdings}
-    return _with(claim, pools, lambda pool, each: _units(pod, pool, asked, each.claim, known))
+
+    def noted(pool: Pool, holding: Holding) -> Iterable[tuple[str, str]]:
+        units = _units(pod, pool, asked, holding.claim, known) if pool.named else []
+        return _listed(pool, units, holding.domain)
+
+    return _with(claim, pools, noted)
 
 
 def with_own(claim: Claim, had: Claim, terms: Terms) -> Claim:
@@ -41,59 +46,55 @@ def with_own(claim: Claim, had: Claim, terms: Terms) -> Claim:
     holds them, or of one that is gone, or counts something else, and whose resource this one counts now,
     where this one lists them.
 
-    Of a Pool whose units have no names now they are kept in mind: it may list them again.
+    Of a Pool whose units have no names now they are kept in mind: it may list them again. A PoolClaim's units
+    are those that it gave, as far as it is of so many still: the pod uses all that it has, whoever gave it.
     """
     if had.node != claim.node:
         return claim
     known, asked = {each.claim for each in claim.holdings}, {each.pool for each in claim.holdings}
     others = {each.pool for each in had.holdings if each.pool not in asked or terms.recounted(each.pool)}
 
-    def of(pools: Collection[str], holding: Holding) -> list[Holding]:
-        mine = (each for each in had.holdings if each.pool in pools and each.units)
-        return [each for each in mine if _given_by(each.claim, known) == holding.claim]
-
-    def kept(holding: Holding) -> list[Holding]:
-        mine = [] if holding.bound or terms.reshaped(holding.pool) else of((holding.pool,), holding)
-        named = bool(mine) and terms.pools[holding.pool].named
-        found = ((each.place if named else holding.domain, unit) for each in mine for unit in each.units)
-        return _parts(holding, islice(found, holding.count))
-
-    def taken_over(pool: Pool, holding: Holding) -> list[str]:
+    def own(pool: Pool, mine: Collection[Holding], domain: str) -> Iterator[tuple[str, str]]:
+        """The units of these holdings, for one in that domain."""
         before = {each for each in others if terms.resource_of(each, asked) in (None, pool.resource)}
-        own = set() if terms.recounted(pool.name) else {pool.name}
-        return [unit for each in of(own | before, holding) for unit in each.units]
+        same = [each for each in mine if each.pool == pool.name and not terms.recounted(pool.name)]
+        if not terms.reshaped(pool.name):
+            yield from ((each.place if pool.named else domain, unit) for each in same for unit in each.units)
+        moved = (each for each in mine if each in same or each.pool in before)
+        yield from _listed(pool, [unit for each in moved for unit in each.units], domain)
+        yield from ((domain, unit) for each in same for unit in each.units)
 
-    def in_mind(pool: Pool, holding: Holding) -> list[str]:
-        stays = terms.reshaped(pool.name) and not terms.recounted(pool.name)
-        return [unit for each in of((pool.name,), holding) for unit in each.units] if stays else []
+    def given(pool: Pool, holding: Holding) -> Iterator[tuple[str, str]]:
+        mine = [each for each in had.holdings if _given_by(each.claim, known) == holding.claim]
+        return own(pool, mine, holding.domain)
 
-    here = _beside(each for holding in claim.holdings for each in kept(holding))
-    placed = _with(replace(claim, holdings=here), terms.pools, taken_over)
-    return _with(placed, terms.pools, in_mind, placed=False)
+    placed = _with(claim, terms.pools, given)
+    return _with(placed, terms.pools, lambda pool, each: own(pool, had.holdings, each.domain))
 
 
 def _with(
-    claim: Claim,
-    pools: Mapping[str, Pool],
-    units_of: Callable[[Pool, Holding], list[str]],
-    *,
-    placed: bool = True,
+    claim: Claim, pools: Mapping[str, Pool], units_of: Callable[[Pool, Holding], Iterable[tuple[str, str]]]
 ) -> Claim:
-    """The claim with more units' names: of those that its Pools list, each where it is listed; with `placed`
-    False of any, where the holding is."""
+    """The claim with more units' names, given with the domains in which they are to be held."""
     known = {(each.pool, unit) for each in claim.holdings for unit in each.units}
     holdings: list[Holding] = []
     for each in claim.holdings:
         pool, lacking = pools.get(each.pool), each.count - len(each.units)
-        if pool is None or each.bound or not lacking or (placed and not pool.named):
+        if pool is None or each.bound or not lacking:
             holdings.append(each)
             continue
-        units = [unit for unit in dict.fromkeys(units_of(pool, each)) if (pool.name, unit) not in known]
-        found = _listed(pool, units, each.domain) if placed else ((each.domain, unit) for unit in units)
-        more = list(islice(found, lacking))
-        known.update((pool.name, unit) for _, unit in more)
-        holdings += _parts(each, more)
+        holdings += _parts(each, islice(_fresh(units_of(pool, each), pool.name, known), lacking))
     return claim if tuple(holdings) == claim.holdings else replace(claim, holdings=_beside(holdings))
+
+
+def _fresh(
+    units: Iterable[tuple[str, str]], pool: str, known: set[tuple[str, str]]
+) -> Iterator[tuple[str, str]]:
+    """Those of these units of the pool that are not known; they are then."""
+    for domain, unit in units:
+        if (pool, unit) not in known:
+            known.add((pool, unit))
+            yield domain, unit
 
 
 def _parts(holding: Holding, units: Iterable[tuple[str, str]]) -> list[Holding]:
