@@ -3,12 +3,17 @@ they are before these give anything, and what it holds of Pools and PoolClaims t
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from berth import wire
+from berth.cluster import Cluster
+from berth.errors import ClusterUnavailableError, StoreUnavailableError
+from berth.ledger import Ledger
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, pools_staged
 from tests.support.steps import each_step
@@ -327,3 +332,52 @@ def test_a_change_of_pools_at_any_step_of_a_bind_counts_the_pod(stage: PoolsStag
             assert len(stage.bound()) == 2, f"step {step.number}: {said} {stage.bound()}"
             stage.check_counts()
             assert stage.bind(stage.pod("over", ip=1)) == "new: 0 of 2 free, 1 asked"
+
+
+@CHEAP
+@VERBS
+@pytest.mark.parametrize("confirmed", [True, False], ids=["confirmed", "reserved"])
+def test_a_change_of_pools_at_any_step_of_a_late_bind_takes_nothing_from_its_pod(
+    stage: PoolsStage, take: Take, confirmed: bool
+) -> None:
+    """The pod runs already, and what the bind knows of it is by the Pools of before."""
+    away = mock.patch.object(Ledger, "confirm", side_effect=StoreUnavailableError("away"))
+
+    def rename() -> None:
+        stage.write_pools(old=None, new=TWO)
+        take(stage)
+
+    for step in each_step():
+        stage.clear_pods()
+        stage.pools(old=TWO, new=None)
+        with nullcontext() if confirmed else away:
+            runs = stage.bound_pod("runs", ip=2)
+        assert stage.bind(runs, step=step.doing(rename)) == ""
+        if step.reached:
+            assert stage.bind(stage.pod("over", ip=1)) == "new: 0 of 2 free, 1 asked", f"step {step.number}"
+            stage.check_well()
+
+
+@CHEAP
+@VERBS
+def test_a_change_of_pools_at_any_step_of_a_bind_whose_answer_is_lost_counts_the_pod(
+    stage: PoolsStage, take: Take
+) -> None:
+    bind = Cluster.bind
+
+    def unheard(*call: Any) -> None:
+        bind(*call)
+        raise ClusterUnavailableError("lost")
+
+    def rename() -> None:
+        stage.write_pools(old=None, new=TWO)
+        take(stage)
+
+    for step in each_step():
+        stage.clear_pods()
+        stage.pools(old=TWO, new=None)
+        with mock.patch.object(Cluster, "bind", unheard):
+            said = stage.bind(stage.pod("runs", ip=2), step=step.doing(rename))
+        if step.reached and not said:
+            assert stage.bind(stage.pod("over", ip=1)) == "new: 0 of 2 free, 1 asked", f"step {step.number}"
+            stage.check_counts()

@@ -189,12 +189,12 @@ def _everywhere(claim: Claim, terms: Terms) -> Claim:
 
 def _adopt_all(ledger: Ledger, claims: Iterable[Claim], view: View, terms: Terms) -> set[str]:
     """The UIDs of those for which something changed."""
-    different = [claim for claim in claims if not _stands(claim, view)]
+    different = [claim for claim in claims if not stands(claim, view)]
     ledger.prepare(_large_limits(different, terms))
     return ledger.adopt_all(different, terms.pools) if different else set()
 
 
-def _stands(claim: Claim, view: View) -> bool:
+def stands(claim: Claim, view: View) -> bool:
     """Whether it is the pod's one claim, in all its documents and no other.
 
     A pod may have two where the store's changes lag: two callers that did not see each other's.

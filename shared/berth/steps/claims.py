@@ -111,7 +111,11 @@ def settle(ledger: Ledger, cluster: Cluster, claim: Claim, now: float, left: Cal
     if not node:
         return Settled(pod, ledger.cancel(claim))
     try:
-        there = moved(claim, node, terms_of(ledger.view()))
+        ledger = ledger.beside_looks()
+        view = ledger.view()
+        # As it stands now: a look at the Pools may have brought it to others since it was made.
+        mine = min([*view.claims_of(claim.uid), claim], key=lambda each: each.node != node)
+        there = moved(mine, node, terms_of(view))
         return Settled(pod, ledger.adopt(there, anew=False, also=claim.holdings) or ())
     except BerthError as error:
         # The pod is bound: that is the answer, and the ledger follows.

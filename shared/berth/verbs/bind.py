@@ -26,7 +26,7 @@ from berth.ledger import Ledger
 from berth.objects import Node, Pod
 from berth.policy.demand import might_ask
 from berth.settings import Settings
-from berth.steps.adopt import wanted_by
+from berth.steps.adopt import stands, wanted_by
 from berth.steps.claims import BIND_SECONDS, allocated, claim_of, settle
 from berth.steps.keeping import release_ended
 from berth.steps.ours import ledger_and_cluster
@@ -177,12 +177,14 @@ class Bind:
         """The pod is bound: its claim belongs on its node, whoever bound it, as reconcile would have it."""
         node = pod.spec.node_name or ""
         try:
-            view = self._ledger.view()
+            ledger = self._ledger.beside_looks()
+            view = ledger.view()
             standing = view.claims_of(pod.metadata.uid)
             claim = None if pod.finished else wanted_by(pod, standing, terms_of(view), self._clock())
-            if claim is None:
+            # What stands is left alone: the View may lag behind a look that has brought it to other Pools.
+            if claim is None or stands(claim, view):
                 return
-            freed = self._ledger.adopt(claim, also=held)
+            freed = ledger.adopt(claim, also=held)
             if freed is not None:
                 self._look_again(pod, claim, until)
                 self._free(freed, until)

@@ -279,7 +279,7 @@ def a_pod_with_two_claims_that_are_bound_is_taken_for_well() -> Any:
         same = there is not None and (there.node, there.logical()) == (claim.node, claim.logical())
         return there is not None and same and there.state == "bound" and claim.units <= there.units
 
-    return mock.patch.object(adoption, "_stands", stands)
+    return mock.patch.object(adoption, "stands", stands)
 
 
 def a_node_shows_its_capacity_though_its_pods_hold_more() -> Any:
