@@ -42,8 +42,10 @@ def release(request: Request) -> Response:
     try:
         return faulty(request)
     finally:
-        change = request.headers.get("Ce-Type", "").rpartition(".")[2]
-        (FAULTS / "seen").write_text(f"{change} {request.headers.get('Ce-Name')}")
+        # Looks at its health come in between, and are no events.
+        if name := request.headers.get("Ce-Name"):
+            change = request.headers["Ce-Type"].rpartition(".")[2]
+            (FAULTS / "seen").write_text(f"{change} {name}")
 
 
 def faulty(request: Request) -> Response:
