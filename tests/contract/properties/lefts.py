@@ -53,7 +53,9 @@ class Lefts:
             for uid in had.keys() - has.keys():
                 ended = before.state(uid) in ("bound", "lost") and uid not in alive
                 self.found.setdefault(where, []).extend(
-                    self._left(spec, uid, each, now, sure and ended) for each in had[uid]
+                    self._left(spec, uid, each, now, sure and ended)
+                    for each in had[uid]
+                    if "reuseAfterSeconds" in spec or not each.claim  # a PoolClaim's are kept for nobody
                 )
             for uid in has.keys() - had.keys():
                 self._take(where, uid, has[uid], spec, now)

@@ -105,3 +105,19 @@ def test_filter_may_tell_any_number_between_what_is_left_for_sure_and_what_may_b
     assert isinstance(said, dict)
     assert said["n1"] == "ip: 1 of 4 free, 2 asked"
     assert world.promises.broken == ""
+
+
+def test_a_bind_whose_clock_is_behind_may_give_what_never_rested() -> None:
+    """A unit that a PoolClaim gave is kept for nobody, in a Pool whose units do not rest."""
+    store = MemoryStore()
+    world = World(store, store.lose, api_client(), ALL)
+    world.set_pool("ip", {"units": {"n1": ["a1"]}, "sticky": {"by": "Pod", "forSeconds": LONG}})
+    world.set_claim({"pool": "ip"})
+    world.set_node("n1", NodeIs({}, "a"))
+    world.reconcile()
+    for name in ("p1", "p2"):
+        world.create_pod(name, Wish({"ip": 1}, claim=True))
+        assert world.bind(uid(world, name), "n1").answer == ""
+        end(world, name)
+        world.ahead = -LONG
+    assert world.promises.broken == ""
