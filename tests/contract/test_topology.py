@@ -97,6 +97,28 @@ def test_units_without_a_known_name_are_counted_where_their_node_is_as_soon_as_t
         assert mended(stage.reconcile()).keys() == {"problems"}
 
 
+@CHEAP
+@pytest.mark.parametrize("told", [True, False], ids=["by its event", "by one reconcile"])
+@pytest.mark.parametrize("gone", [True, False])
+def test_units_that_stayed_while_their_node_had_no_place_go_where_it_comes_to_be(
+    stage: PoolsStage, gone: bool, told: bool
+) -> None:
+    holder = stage.bound_pod(on="n3", ip=1)
+    if gone:
+        stage.cluster.delete("/api/v1/nodes/n3")
+    else:
+        stage.write_node("n3", zone=None)
+    stage.reconcile()
+    assert stage.of(holder, "ip")[0] == "b"
+    if gone:
+        stage.add_node("n3")
+    stage.write_node("n3", zone="a")
+    stage.inventory("n3") if told else stage.reconcile()
+    assert stage.of(holder, "ip")[0] == "a"
+    assert stage.bind(stage.pod(ip=2), "n1") == "ip: 1 of 2 free, 2 asked"
+    stage.check_well()
+
+
 def test_a_domain_in_stripes_grows_shrinks_and_goes_under_its_holders(stage: PoolsStage) -> None:
     big = stage.bound_pod(seat=250)
     assert stage.free("seat", "*") == (50, 300)
