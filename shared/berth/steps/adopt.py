@@ -8,16 +8,15 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from berth.cluster import Cluster
-from berth.documents import NAMESPACE, NOWHERE, ORDINARY, POOL_CLAIM, Claim, Holding, in_order
+from berth.documents import NAMESPACE, NOWHERE, POOL_CLAIM, Claim, Holding, in_order
 from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.policy.demand import might_ask
 from berth.policy.pools import EVERYWHERE, Pool
-from berth.policy.units import Units
 from berth.room import STRIPE
 from berth.steps.claims import claim_of, moved
 from berth.steps.keeping import release_ended
-from berth.steps.notes import with_notes, with_own
+from berth.steps.notes import beside, listed, parts_of, with_notes, with_own
 from berth.steps.terms import Asked, Terms
 from berth.view import View
 
@@ -105,18 +104,15 @@ def held_by(pod: Pod, terms: Terms, now: float, attempt: str = "") -> Claim | No
 
 def _handed_on(claim: Claim, terms: Terms) -> Claim:
     """The claim of a pod that has ended, whose units stay held, by the Pools that count them now."""
-    found: dict[tuple[str, str, str], Holding] = {}
+    found: list[Holding] = []
     stays: list[Holding] = []
     for each in claim.holdings:
         pool = terms.heir(each.pool)
         if pool is None or (pool.name == each.pool and not terms.reshaped(each.pool)):
             stays.append(each)
-            continue
-        for part in _inherited(each, claim, pool, terms):
-            where = part.pool, part.domain, part.claim
-            had = found.get(where, replace(part, count=0, units=()))
-            found[where] = replace(part, count=had.count + part.count, units=had.units + part.units)
-    return replace(claim, holdings=in_order((*stays, *found.values()))) if found else claim
+        else:
+            found += _inherited(each, claim, pool, terms)
+    return replace(claim, holdings=in_order((*stays, *beside(found)))) if found else claim
 
 
 def _inherited(holding: Holding, claim: Claim, pool: Pool, terms: Terms) -> Iterator[Holding]:
@@ -127,29 +123,17 @@ def _inherited(holding: Holding, claim: Claim, pool: Pool, terms: Terms) -> Iter
     elif holding.domain.startswith(POOL_CLAIM):
         yield replace(holding, pool=pool.name)
     elif not holding.bound:
-        # The ordinary pods' share is counted beside the units, in whichever domain those are now.
-        shares = {each.pool for each in claim.holdings if each.place.endswith(ORDINARY)}
-        for part in _by_place(holding, claim.node, pool, terms):
-            yield part
-            if holding.pool in shares and pool.spec.reserved is not None:
-                yield Holding(pool.name, f"{part.domain}{ORDINARY}", part.count)
+        yield from _by_place(holding, claim.node, pool, terms)
+    elif pool.spec.reserved is not None:
+        yield replace(holding, pool=pool.name)
 
 
-def _by_place(holding: Holding, node: str, pool: Pool, terms: Terms) -> Iterator[Holding]:
+def _by_place(holding: Holding, node: str, pool: Pool, terms: Terms) -> list[Holding]:
     """The holding by the domains in which this Pool counts its units."""
-    listed = {
-        unit: domain
-        for domain, units in ((domain, Units.parse(units)) for domain, units in pool.spec.units.items())
-        for unit in holding.units
-        if unit in units
-    }
-    others = next(iter(listed.values()), None) or _place_of(holding, node, pool, terms)
-    units_of: dict[str, list[str]] = {others: []}
-    for unit in holding.units:
-        units_of.setdefault(listed.get(unit, others), []).append(unit)
-    for place, units in units_of.items():
-        count = len(units) + (holding.count - len(holding.units)) * (place == others)
-        yield Holding(pool.name, place, count, tuple(units), holding.claim)
+    places = {unit: domain for domain, unit in listed(pool, holding.units)}
+    others = next(iter(places.values()), None) or _place_of(holding, node, pool, terms)
+    there = replace(holding, pool=pool.name, domain=others, units=())
+    return parts_of(there, ((places.get(unit, others), unit) for unit in holding.units))
 
 
 def _place_of(holding: Holding, node: str, pool: Pool, terms: Terms) -> str:

@@ -1,7 +1,7 @@
 """Which units a running pod says that it uses: by our annotation, or by that of a Pool's `adoptFrom`.
 Users can write both: what is noted here is believed only where the unit is of the pool, and free."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 
@@ -36,7 +36,7 @@ def with_notes(claim: Claim, pod: Pod, pools: Mapping[str, Pool]) -> Claim:
 
     def noted(pool: Pool, holding: Holding) -> Iterable[tuple[str, str]]:
         units = _units(pod, pool, asked, holding.claim, known) if pool.named else []
-        return _listed(pool, units, holding.domain)
+        return listed(pool, units, holding.domain)
 
     return _with(claim, pools, noted)
 
@@ -61,7 +61,7 @@ def with_own(claim: Claim, had: Claim, terms: Terms) -> Claim:
         if not terms.reshaped(pool.name):
             yield from ((each.place if pool.named else domain, unit) for each in same for unit in each.units)
         moved = (each for each in mine if each in same or each.pool in before)
-        yield from _listed(pool, [unit for each in moved for unit in each.units], domain)
+        yield from listed(pool, [unit for each in moved for unit in each.units], domain)
         yield from ((domain, unit) for each in same for unit in each.units)
 
     def given(pool: Pool, holding: Holding) -> Iterator[tuple[str, str]]:
@@ -83,8 +83,8 @@ def _with(
         if pool is None or each.bound or not lacking:
             holdings.append(each)
             continue
-        holdings += _parts(each, islice(_fresh(units_of(pool, each), pool.name, known), lacking))
-    return claim if tuple(holdings) == claim.holdings else replace(claim, holdings=_beside(holdings))
+        holdings += parts_of(each, islice(_fresh(units_of(pool, each), pool.name, known), lacking))
+    return claim if tuple(holdings) == claim.holdings else replace(claim, holdings=beside(holdings))
 
 
 def _fresh(
@@ -97,7 +97,7 @@ def _fresh(
             yield domain, unit
 
 
-def _parts(holding: Holding, units: Iterable[tuple[str, str]]) -> list[Holding]:
+def parts_of(holding: Holding, units: Iterable[tuple[str, str]]) -> list[Holding]:
     """The holding with more units, given with their domains: a part for each of these, and what has no name
     where it was."""
     found = {holding.domain: holding.units}
@@ -111,12 +111,12 @@ def _parts(holding: Holding, units: Iterable[tuple[str, str]]) -> list[Holding]:
     return [each for each in parts if each.count]
 
 
-def _beside(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
+def beside(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
     """These holdings, one for each domain and PoolClaim. What is not reserved for important pods is a share
     of the domains where the units are."""
     found: dict[tuple[str, str, str], Holding] = {}
     shares: dict[str, Holding] = {}
-    places: dict[str, Counter[str]] = {}
+    places: dict[str, Counter[str]] = defaultdict(Counter)
     for each in holdings:
         if each.bound and each.place.endswith(ORDINARY):
             shares[each.pool] = _joined(shares.get(each.pool), each)
@@ -124,7 +124,7 @@ def _beside(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
         where = (each.pool, each.domain, each.claim)
         found[where] = _joined(found.get(where), each)
         if not each.bound:
-            places.setdefault(each.pool, Counter())[each.domain] += each.count
+            places[each.pool][each.domain] += each.count
     ordinary = []
     for pool, share in shares.items():
         left = share.count
@@ -164,7 +164,7 @@ def _read(text: str | None) -> list[_Noted]:
         return []
 
 
-def _listed(pool: Pool, units: Collection[str], own: str) -> Iterator[tuple[str, str]]:
+def listed(pool: Pool, units: Collection[str], own: str = "") -> Iterator[tuple[str, str]]:
     """Those of these units that the Pool lists, with the domains that list them: this one's own first."""
     left = [*units]
     for domain in sorted(pool.spec.units, key=lambda name: name != own) if left else ():
