@@ -185,6 +185,23 @@ def test_a_renamed_pool_gives_nobody_the_unit_that_a_pod_uses(stage: PoolsStage,
 
 @CHEAP
 @VERBS
+def test_a_renamed_pool_gives_nobody_the_unit_of_a_pod_that_went_unseen_with_its_node(
+    stage: PoolsStage, take: Take
+) -> None:
+    """Its event is not there yet, and its claim is still that of a pod that runs."""
+    stage.pools(old=NAMES)
+    gone = stage.bound_pod(ip=1)
+    stage.write_node("n1", ready=False)
+    stage.cluster.delete(f"/api/v1/namespaces/default/pods/{gone.name}")
+    stage.write_pools(old=None, new={**NAMES, "units": {"n2": ["a", "d"]}})
+    take(stage)
+    assert (stage.of(gone, "new"), stage.states()) == (("n2", 1, ("a",)), {gone.name: "lost"})
+    assert stage.of(stage.bound_pod(on="n2", ip=1), "new")[2] == ("d",)
+    stage.check_well()
+
+
+@CHEAP
+@VERBS
 def test_two_pools_renamed_at_once_take_over_each_its_own_units(stage: PoolsStage, take: Take) -> None:
     """Their units have the same names; which Pool followed which, the resource tells."""
     slots = {"units": {"n1": ["0", "1", "2"]}}

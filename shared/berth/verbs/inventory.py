@@ -12,17 +12,17 @@ import msgspec
 from berth import events
 from berth.cluster import Cluster
 from berth.commits import OutdatedError
-from berth.documents import CLAIMS_LOOK, Holding
+from berth.documents import CLAIMS_LOOK, Claim, Holding
 from berth.errors import BadInputError
 from berth.events import Event
 from berth.http import Endpoint, Router
 from berth.ledger import Ledger
-from berth.objects import Node
+from berth.objects import Node, Pod
 from berth.policy.pools import Pool
 from berth.settings import Settings
 from berth.steps.adopt import adopt
-from berth.steps.external import take_external
-from berth.steps.keeping import may_run
+from berth.steps.external import is_external, take_external
+from berth.steps.keeping import may_run, release_ended
 from berth.steps.native import publish_native
 from berth.steps.ours import ledger_and_cluster
 from berth.steps.poolclaims import publish_claims, read_claims, take_claims, told_free
@@ -160,13 +160,40 @@ def _take_over(ledger: Ledger, cluster: Cluster, pools: Mapping[str, Pool], now:
     stock = stock_of(pools, nodes)
     ledger.prepare({which: stock.capacities[which] for which in stock.stripes})
     terms = Terms(pools, stock.by_pool(), ledger.view(), before)
-    adopt(ledger, cluster, cluster.pods(), terms, now)
+    claims = [claim for claim in ledger.view().claims() if not is_external(claim)]
+    pods = cluster.pods()
+    if before != pools:
+        _end(ledger, cluster, claims, pods, terms, now)
+    adopt(ledger, cluster, pods, terms, now)
     take_external(ledger, pools, now)
     ledger.apply_pools(pools)
     changes += take_stock(ledger, pools, cluster.nodes)
     ledger.bound_retention()
     _warn(publish_native(ledger, cluster, nodes))
     return len({each.which for each in changes})
+
+
+def _end(
+    ledger: Ledger,
+    cluster: Cluster,
+    claims: Iterable[Claim],
+    pods: Iterable[Pod],
+    terms: Terms,
+    now: float,
+) -> None:
+    """Release what pods held that went unseen, of claims that were read before the pods were listed.
+
+    Later nobody knows by which Pool to judge what they held of one that is gone: it would be freed, though a
+    lost node may use it still. What stays held is handed on to the Pool that counts it now.
+    """
+    there = {pod.metadata.uid for pod in pods}
+    freed: list[Holding] = []
+    for claim in claims:
+        if claim.uid not in there and claim.state != "lost":
+            freed += release_ended(
+                ledger, cluster.node, [claim], claim.uid, None, now, pools=terms.judged_by()
+            )
+    told_free(cluster, freed)
 
 
 def _claims(ledger: Ledger, cluster: Cluster) -> Done:
