@@ -284,13 +284,13 @@ def _known(uid: str, holding: Holding, domains: Domains, unlisted: Collection[Un
         return replace(holding, units=() if mine is None else _own(mine, holding))
     there = None if domain.units is None else Units.of(domain.units)
     others = replace(domain, claims={other: each for other, each in domain.claims.items() if other != uid})
-    own = {unit for each in mine.holdings for unit in each.units} if mine is not None else set()
+    own = frozenset[Unit]() if mine is None else mine.units
     held = others.held(holding.pool, holding.domain)
     listed = Units.of(head.units or ())  # in another stripe, if not in this one
 
     def known(unit: str) -> bool:
         fresh = (holding.pool, unit) in unlisted and unit not in listed
-        return there is None or unit in there or unit in own or fresh
+        return there is None or unit in there or (holding.pool, unit) in own or fresh
 
     units = filter(known, holding.units)
     return replace(holding, units=tuple(unit for unit in units if unit not in held))

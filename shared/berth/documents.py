@@ -82,9 +82,9 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
         return f"{self.namespace}/{self.name}"
 
     @property
-    def units(self) -> frozenset[str]:
-        """The names of units that it holds, of whatever pool."""
-        return frozenset(unit for each in self.holdings for unit in each.units)
+    def units(self) -> frozenset[tuple[str, str]]:
+        """The names of units that it holds, each with its pool: units of two pools may have one name."""
+        return frozenset((each.pool, unit) for each in self.holdings for unit in each.units)
 
     def logical(self) -> tuple[Holding, ...]:
         """Its holdings by whole domains, without units' names: what was asked for it."""

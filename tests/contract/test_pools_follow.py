@@ -72,6 +72,36 @@ def test_a_unit_that_is_listed_again_is_the_pod_s_that_uses_it(
     stage.check_well()
 
 
+def test_a_unit_that_is_listed_again_is_the_pod_s_though_it_has_one_of_that_name_of_another_pool(
+    stage: PoolsStage, take: Take, lists: Pool
+) -> None:
+    stage.pools(ip=lists, seat=lists)
+    holder = stage.bound_pod(ip=1, seat=1)
+    stage.write_pools(ip=only(lists, "b", "c"))
+    stage.lose_ledger()
+    stage.reconcile()
+    stage.write_pools(ip=only(lists, "a", "b", "c"))
+    take(stage)
+    assert [stage.of(holder, pool)[2] for pool in ("ip", "seat")] == [("a",), ("a",)]
+    assert {stage.of(stage.bound_pod(ip=1), "ip")[2] for _ in range(2)} == {("b",), ("c",)}
+    stage.check_well()
+
+
+def test_a_unit_that_a_renamed_pool_lists_later_is_the_pod_s_that_has_it_of_the_pool_before(
+    stage: PoolsStage, take: Take, lists: Pool
+) -> None:
+    stage.pools(ip=lists)
+    holder = stage.bound_pod(ip=1)
+    renamed = {"resource": "berth.dev/ip"}
+    for units in (["b", "c"], ["a", "b", "c"]):
+        stage.write_pools(ip=None, new={**only(lists, *units), **renamed})
+        take(stage)
+    assert stage.of(holder, "new")[2] == ("a",)
+    assert {stage.of(stage.bound_pod(ip=1), "new")[2] for _ in range(2)} == {("b",), ("c",)}
+    assert stage.bind(stage.pod(ip=1)) == "new: 0 of 3 free, 1 asked"
+    stage.check_well()
+
+
 def test_a_unit_that_is_listed_again_in_another_place_is_the_pod_s_that_uses_it(
     stage: PoolsStage, take: Take
 ) -> None:

@@ -84,7 +84,7 @@ def ends(world: World, uid: str) -> Any:
 
 
 def units(world: World, uid: str) -> set[str]:
-    return {unit for claim in world.kept.claims[uid] for unit in claim.units}
+    return {unit for claim in world.kept.claims[uid] for _, unit in claim.units}
 
 
 def seats(number: int) -> Spec:

@@ -105,7 +105,7 @@ def test_names_in_stripes_are_given_once_each(place: Place) -> None:
     names = Units.parse(f"s{number}" for number in range(18)).entries()
     with pool_of(place, {"*": names}) as ledger:
         assert winners(place, 1, Holding("seat", "*", 2), callers=12) == 9
-        held = [unit for claim in ledger.view().claims() for unit in claim.units]
+        held = [unit for claim in ledger.view().claims() for _, unit in claim.units]
         assert sorted(held) == sorted(names)
         assert (used(ledger), len(parts(ledger))) == (18, 3)
 

@@ -168,7 +168,7 @@ def test_pods_that_run_already_are_counted_with_the_units_they_use_and_lose_none
     report = system.berth.reconcile()
     assert any("runs-1 holds 1 of host-ip in a-1, 0 of them by name" in each for each in report["problems"])
     held = {claim.name: claim.units for claim in system.berth.ledger().claims()}
-    assert held == {"runs-0": {"10.1.0.2"}, "runs-1": set(), "runs-2": {"10.1.0.1"}}
+    assert held == {"runs-0": {("host-ip", "10.1.0.2")}, "runs-1": set(), "runs-2": {("host-ip", "10.1.0.1")}}
     assert status(system, "host-ip")["overCommitted"] == 1
     ask(system, "next", host_ip=1)
     says(system, "next", "1 host-ip: 0 of 2 free, 1 asked")

@@ -22,4 +22,4 @@ def test_who_adopts_a_pod_without_knowing_its_units_leaves_it_those_that_it_has(
     domains = {key: Domain(3, {"u": there}, units=("u1", "u2", "u3"))}
     assert adopted(claim(Holding("ip", "n1", 2)), True, domains) == (None, {})
     _, changed = adopted(claim(Holding("ip", "n1", 1)), True, domains)
-    assert changed[key].claims["u"].units == {"u1"}
+    assert changed[key].claims["u"].units == {("ip", "u1")}

@@ -122,8 +122,8 @@ class Wanted:
     def _held(self, pool: str, name: str, part: Domain) -> set[str]:
         """The units of a document that the pod can't have."""
         mine = part.claims.get(self._pod.metadata.uid)
-        held = part.held(pool, name) - (mine.units if mine is not None else frozenset())
-        return held | {
+        own = frozenset[tuple[str, str]]() if mine is None else mine.units
+        return {unit for unit in part.held(pool, name) if (pool, unit) not in own} | {
             unit for left in part.left if left.bars(self._owners, self._now) for unit in left.units
         }
 
