@@ -3,9 +3,14 @@ Units that rest before anybody gets them are in test_named.py."""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from berth.objects import PodStatus
+from berth.verbs import filter as filter_verb
+from berth.wire import Candidates
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, pools_staged
 
@@ -94,6 +99,22 @@ def test_an_owner_s_next_pods_are_sent_where_its_units_are_kept(stage: PoolsStag
     assert stage.passes(another, "n1", "n2") == {"n1"}
     assert stage.passes(stage.pod("stranger", slot=1), "n1", "n2") == {"n2"}
     stage.check_well()
+
+
+@CHEAP
+@pytest.mark.parametrize("seat", ["a-seat", "z-seat"])
+def test_a_unit_that_is_kept_on_all_nodes_sends_no_pod_away_from_those_that_are_kept_on_one(
+    stage: PoolsStage, seat: str
+) -> None:
+    """Whichever Pool's name comes first, and when another node is nominated and offered alone."""
+    stage.pools(**{seat: {"scope": "Cluster", "capacity": {"perDomain": 1}, "sticky": POOLS["ip"]["sticky"]}})
+    asked: dict[str, Any] = {"ip": 1, seat: 1}
+    stage.gone(stage.bound_pod("web-0", **asked))
+    again = stage.pod("web-0", **asked)
+    pod = replace(stage.get("web-0"), status=PodStatus(nominated_node_name="n2"))
+    alone = filter_verb.run(stage._ledger(stage.store), Candidates(pod, ["n2"], True, None), stage.time)
+    kept = {"n2": "units are kept for this pod on other nodes"}
+    assert (stage.why(again, "n1", "n2"), dict(alone)) == (kept, kept)
 
 
 @CHEAP

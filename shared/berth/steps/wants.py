@@ -1,7 +1,7 @@
 """What a pod wants of its pools as it sees them, for filter and prioritize: from the ledger's View to policy.
 It reads no store and decides nothing; near the last unit bind's reservation does."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from berth.documents import NAMESPACE, POOL_CLAIM, Domain
 from berth.objects import Pod
@@ -63,20 +63,22 @@ class Wanted:
         ]
 
     def keeps_to(self, names: Iterable[str]) -> set[str] | None:
-        """Those of these nodes where units are that the pod, or its PoolClaim, had before and that are free;
-        None where there are none: then it may go anywhere."""
+        """Those of these nodes where units are that the pod, or its PoolClaim, had before and that are free,
+        of as many pools as can be; None where there are none: then it may go anywhere."""
         domains = [*self._had(), *self._kept()]
-        offered = list(names) if domains else []
-        for pool, domain in domains:
-            places = self._places(pool)
-            there = {name for name in offered if (name if places is None else places.get(name)) == domain}
-            if there:
-                return there
-        return None
+        there, found = set(names) if domains else set(), False
+        for domain in domains:
+            here = self._in(domain, there)
+            there, found = here or there, found or bool(here)
+        return there if found else None
 
-    def kept_elsewhere(self, names: Iterable[str]) -> bool:
-        """Whether there are such units, but on none of these nodes."""
-        return self.keeps_to(names) is None and bool([*self._had(), *self._kept()])
+    def kept_elsewhere(self, names: Collection[str]) -> bool:
+        """Whether there are such units that are on none of these nodes."""
+        return not all(self._in(domain, names) for domain in [*self._had(), *self._kept()])
+
+    def _in(self, domain: tuple[str, str], names: Iterable[str]) -> set[str]:
+        places = self._places(domain[0])
+        return {name for name in names if (name if places is None else places.get(name)) == domain[1]}
 
     def _places(self, pool: str) -> Mapping[str, str] | None:
         """Nodes' domains; None where each node is its own."""
