@@ -177,7 +177,7 @@ class Ledger(Keeper):
         and was released since the caller looked. `pools` as for `adopt_all`; `unlisted` are units that may be
         believed to be the pod's though their domain does not list them.
         """
-        view, until = self.view(), self._patience()
+        claim, view, until = _whole(claim), self.view(), self._patience()
         at: At = view.at
         while True:
             bound = self._bound(claim, view, at, pools)
@@ -291,8 +291,7 @@ class Ledger(Keeper):
                 return self._commits.run(keys, partial(decisions.all_adopted, group, unlisted=unlisted))
         except (CrowdedError, BusyError):
             pass  # a document of theirs is in stripes now, or in many hands
-        wholes = map(_whole, group)
-        freed = {each.uid: self.adopt(each, pools=pools, unlisted=unlisted) for each in wholes}
+        freed = {each.uid: self.adopt(each, pools=pools, unlisted=unlisted) for each in group}
         return {uid: found for uid, found in freed.items() if found is not None}
 
     def _told(self, claims: Collection[Claim], pools: Mapping[str, Pool] | None) -> Told:
@@ -313,6 +312,8 @@ class Ledger(Keeper):
             name for name, pool in view.pools.items() if name in now and now[name].shape != pool.shape
         }
         known = decisions.known_of(view.claims_of(claim.uid), claim, now, reshaped)
+        # The View may lag behind what `at` has read.
+        known = {pool: held for pool, held in known.items() if room.whole(held, at)}
         rest = replace(claim, holdings=tuple(each for each in claim.holdings if each.pool not in known))
         found = [
             *room.anyhow(rest, at, self._asker(claim)),

@@ -128,13 +128,19 @@ def gathered(holdings: Iterable[Holding], uid: str, at: At) -> tuple[Holding, ..
     return tuple(named)
 
 
+def whole(holdings: Iterable[Holding], at: At) -> bool:
+    """Whether none of these means a domain that has stripes now, since claims stand in those, or a stripe of
+    one that has none any more."""
+    return all(
+        bool(at(domain_key(each.pool, each.place)).stripes) == (each.place != each.domain)
+        for each in holdings
+    )
+
+
 def require_whole(holdings: Iterable[Holding], at: At) -> None:
-    """Raise CrowdedError where a domain is meant that has stripes now, since claims stand in those; and where
-    a stripe is meant of a domain that has none any more."""
-    for each in holdings:
-        stripes = at(domain_key(each.pool, each.place)).stripes
-        if bool(stripes) != (each.place != each.domain):
-            raise CrowdedError("a domain is in stripes now, or no more")
+    """Raise CrowdedError if these are not `whole`."""
+    if not whole(holdings, at):
+        raise CrowdedError("a domain is in stripes now, or no more")
 
 
 def keys(holdings: Iterable[Holding]) -> set[str]:

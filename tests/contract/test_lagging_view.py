@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from berth.documents import Claim
+from berth.documents import Claim, Holding
+from berth.ledger import Ledger
 from berth.stores.base import Changes, Cursor, Store
 from berth.verbs.reconcile import Report
 from berth.wire import BindingCall
 from tests.contract.properties.bugs import a_pod_with_two_claims_that_are_bound_is_taken_for_well
+from tests.support.ledgers import claim as a_claim
 from tests.support.ledgers import held, ledger_on
 from tests.support.objects import pool_document
 from tests.support.places import Place
@@ -179,3 +181,22 @@ def test_a_pod_that_two_callers_adopted_in_two_stripes_has_one_claim_after_a_rec
 def test_that_it_keeps_two_is_seen(seats: Stage) -> None:
     with a_pod_with_two_claims_that_are_bound_is_taken_for_well():
         assert reconciled_after_two_adoptions(seats) == (298, 300)
+
+
+def test_a_claim_that_went_with_its_domain_is_nobody_s(seats: Stage) -> None:
+    """The View has both still. The clock goes on with each look at it: adoption tries without a pause."""
+    ticks, store = count(), seats.store
+    ledger = ledger_on(store, time=seats.time)
+    wanted = replace(a_claim("u"), holdings=(Holding("ip", "*", 1),))
+    reserved = ledger.reserve(wanted)
+    ledger.confirm(reserved)
+    late = Ledger(Lagging(store), clock=seats.time, monotonic=lambda: next(ticks) / 10)
+    late.view()
+    ledger = ledger_on(store, time=seats.time)
+    ledger.release("u")
+    ledger.set_capacities({("ip", "*"): None}, {("ip", "*"): 300})
+    assert late.view().claims_of("u")
+    for known in (wanted, reserved):
+        assert late.adopt(known, anew=False) is None
+    assert late.adopt(reserved) == ()
+    assert held(ledger_on(store, time=seats.time)) == {"u": ("bound", "n1")}
