@@ -28,6 +28,7 @@ POOLS = [
     pool("rack-port", 1, **TOPOLOGY),
     pool("licence", 2, scope="Cluster"),
     named("subnet", {"zone-a": ["10.0.3.0/30"]}, reuseAfterSeconds=3600, **TOPOLOGY),
+    named("new-ip", {"a-1": ["n1", "n2"]}, reuseAfterSeconds=3600),
     named("web-ip", {"a-1": ["fd00::1", "fd00::2"], "b-1": ["fd00::3", "fd00::4"]}, **STICKY),
     pool("seat", 10, scope="Cluster", limits={"default": 2, "*": 10}),
     pool("line", 2, scope="Cluster", reserved={"priorityAtLeast": 1000, "units": 1}),

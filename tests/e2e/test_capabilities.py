@@ -2,7 +2,7 @@
 Races, time that passes and every store are for tests/contract; pages for people are in docs/scenarios.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -108,6 +108,45 @@ def test_a_pod_reads_its_address_in_its_annotation_and_a_freed_one_rests(system:
     assert units(system, "second") == ["10.0.3.2"]
     ask(system, "third", subnet=1)
     says(system, "third", "2 subnet: 0 of 2 free, 1 asked")
+
+
+def test_a_new_list_s_addresses_are_given_though_those_of_the_old_one_rest(system: System) -> None:
+    bound(system, "first", new_ip=2)
+    system.cluster.delete_pod("first")
+    wait(lambda: not system.berth.claims(), SOON, "the deleted pod's claim gone")
+    ask(system, "second", new_ip=2)
+    says(system, "second", "1 new-ip: 0 of 2 free, 2 asked")
+    change(system, "new-ip", units={"a-1": ["n3", "n4"]})
+    system.cluster.wait_bound("second", seconds=SOON)
+    assert units(system, "second") == ["n3", "n4"]
+    system.cluster.delete_pod("second")
+    wait(lambda: not system.berth.claims(), SOON, "the deleted pod's claim gone")
+    ask(system, "third", new_ip=2)
+    says(system, "third", "1 new-ip: 0 of 2 free, 2 asked")
+    change(system, "new-ip", reuseAfterSeconds=0)
+    system.cluster.wait_bound("third", seconds=SOON)
+    assert units(system, "third") == ["n3", "n4"]
+
+
+def test_a_node_that_is_called_like_a_zone_takes_nothing_from_the_zone(system: System) -> None:
+    """Neither when it comes, nor by a later event of it, nor when it goes."""
+
+    def nodes() -> Collection[str]:
+        return system.berth.ledger().nodes
+
+    system.cluster.create_node("zone-a", taints=[{"key": "example.com/nobody", "effect": "NoSchedule"}])
+    wait(lambda: "zone-a" in nodes(), SOON, "the node zone-a in the ledger")
+    bound(system, "first", "a-1", rack_port=1)
+    assert used(system, "zone-a") == 1
+    system.cluster.delete_pod("first")
+    zone(system, "zone-a", "zone-z")
+    wait(lambda: system.berth.ledger().places["rack-port"]["zone-a"] == "zone-z", SOON, "the node's own zone")
+    bound(system, "second", "a-2", rack_port=1)
+    system.cluster.delete_pod("second")
+    system.cluster.delete_node("zone-a")
+    wait(lambda: "zone-a" not in nodes(), SOON, "the node zone-a gone from the ledger")
+    bound(system, "third", "a-1", rack_port=1)
+    assert used(system, "zone-a") == 1
 
 
 def test_a_pod_of_the_same_name_gets_its_address_back_and_nobody_else_does(system: System) -> None:
