@@ -40,10 +40,19 @@ class Lefts:
     found: dict[Domain, list[Left]] = field(default_factory=dict)
 
     def follow(
-        self, before: Kept, after: Kept, alive: Collection[str], now: float, *, sure: bool, bounds: bool
+        self,
+        before: Kept,
+        after: Kept,
+        ended: Callable[[str], bool],
+        now: float,
+        *,
+        sure: bool,
+        bounds: bool,
     ) -> None:
         """What one commit drops is left, and what an owner's pod takes is so no more. Not `sure`: the ledger
-        may have gone by older Pools or a wrong clock. `bounds`: it may have looked at how long is left."""
+        may have gone by older Pools or a wrong clock. `bounds`: it may have looked at how long is left.
+        `ended` tells of a pod whether it was bound and is no more: the ledger holds as if bound, too, what a
+        bind under way reserves while Pools change."""
         self._rewritten(before, after, now, bounds=bounds)
         for where in before.holdings.keys() | after.holdings.keys():
             spec = before.pools.get(where[0], {})
@@ -51,9 +60,9 @@ class Lefts:
                 continue
             had, has = before.holdings.get(where, {}), after.holdings.get(where, {})
             for uid in had.keys() - has.keys():
-                ended = before.state(uid) in ("bound", "lost") and uid not in alive
+                was_bound = before.state(uid) in ("bound", "lost") and ended(uid)
                 self.found.setdefault(where, []).extend(
-                    self._left(spec, uid, each, now, sure and ended)
+                    self._left(spec, uid, each, now, sure and was_bound)
                     for each in had[uid]
                     if "reuseAfterSeconds" in spec or not each.claim  # a PoolClaim's are kept for nobody
                 )

@@ -110,7 +110,12 @@ class Promises:
                 self.keep(8, uid in after.claims, f"opened without the claim of {uid}")
         sure = not (call.paused or call.lags or call.ahead)
         bounds = call.kind in ("reconcile", "inventory")
-        self._lefts.follow(before, after, self._model.holders(pods), now, sure=sure, bounds=bounds)
+        alive = self._model.holders(pods)
+
+        def ended(uid: str) -> bool:
+            return uid in self.went_to and uid not in alive
+
+        self._lefts.follow(before, after, ended, now, sure=sure, bounds=bounds)
         if before.open and after.open:
             fits = {uid for uid in self._waiting(after) if self._fits(uid, after)}
             call.owed |= {uid for uid in fits if not self._fits(uid, before)}
