@@ -50,6 +50,8 @@ def admin(configmap_server: ConfigMapServer) -> Iterator[raw.Cluster]:
     for each in (k80, seat):
         api.call("POST", POOLS, each)
     yield api
+    for pod in api.list_pods():
+        api.delete_pod(pod["metadata"]["name"])
     api.call("DELETE", POOLS)
     api.delete_node("n1")
 
@@ -146,8 +148,7 @@ def _also_n2(found: Any) -> dict[str, object]:
 def test_a_call_with_the_token_sets_external_use_and_is_taken_over_at_once(
     admin: raw.Cluster, settings: Settings, ledger: Ledger
 ) -> None:
-    held = (Holding("seat", "*", 8),)
-    ledger.adopt(Claim(uid="a", namespace="d", name="a", node="n1", holdings=held, state="bound", since=1.0))
+    admin.create_pod("a", {"berth.dev/seat": 8}, node_name="n1")
     reply = call(settings, {"pool": "seat", "external": 1}, BEARER)
     assert (reply.status, json.loads(reply.body)) == (
         200,
