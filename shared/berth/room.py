@@ -188,15 +188,18 @@ def taken(holdings: Iterable[Holding], at: At, asker: Asker) -> tuple[tuple[Hold
 
 
 def names(holding: Holding, domain: Domain, at: At, asker: Asker) -> tuple[str, ...] | None:
-    """Names for the holding's units, None where there are not as many; () where units have none.
+    """Names for the holding's units, None where there are not as many, or not those that it is to have; ()
+    where units have none.
 
     A PoolClaim gets those it wants, or first those that it had; an owner's pod first those kept for it.
     """
-    if domain.units is None or holding.bound:
+    if holding.bound:
         return ()
+    wants = wants_of(holding, at, asker)
+    if domain.units is None:
+        return None if wants is not None and wants.units else ()
     there = Units.of(domain.units)
     held = _held(holding, domain, asker)
-    wants = wants_of(holding, at, asker)
     if wants is not None and wants.units:
         mine = tuple(unit for unit in wants.units if unit in there)
         return mine if len(mine) == holding.count and held.isdisjoint(mine) else None

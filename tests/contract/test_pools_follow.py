@@ -406,6 +406,20 @@ def test_units_stay_their_holder_s_while_the_poolclaim_that_gave_some_changes(
     assert stage.bind(stage.pod(ip=1)) == "ip: 0 of 3 free, 1 asked"
 
 
+@pytest.mark.parametrize("counted", [COUNTED, {"scope": "Cluster", "capacity": {"domains": {"*": 300}}}])
+def test_a_poolclaim_for_a_certain_unit_gets_none_without_a_name(stage: PoolsStage, counted: Pool) -> None:
+    """filter and bind say so alike."""
+    stage.claim_object("erc", "ip", units=["a"])
+    stage.pools(ip=counted)
+    call, why = stage.pod(claims="erc", ip=1), "ip: the units of PoolClaim erc are not here, or not free"
+    assert stage.why(call, "n1") == {"n1": why}
+    assert stage.bind(call) == why
+    assert stage.bind(stage.pod(ip=1)) == ""
+    stage.pools(ip=LISTS["node"])
+    assert stage.bind(call) == ""
+    assert stage.of(call, "ip")[2] == ("a",)
+
+
 # A bind that is repeated for a pod that is bound already
 
 
