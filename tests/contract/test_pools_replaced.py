@@ -16,7 +16,7 @@ from berth.errors import ClusterUnavailableError, StoreUnavailableError
 from berth.ledger import Ledger
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, pools_staged
-from tests.support.steps import each_step
+from tests.support.steps import Step, each_step
 
 IP = "berth.dev/ip"
 TWO: dict[str, Any] = {"resource": IP, "capacity": {"perDomain": 2}}
@@ -351,6 +351,19 @@ def test_a_change_of_pools_at_any_step_of_a_bind_counts_the_pod(stage: PoolsStag
             assert stage.bind(stage.pod("over", ip=1)) == "new: 0 of 2 free, 1 asked"
 
 
+def renamings(stage: PoolsStage, take: Take) -> Iterator[tuple[Step, Callable[[], None]]]:
+    """Begin anew for each step of a call, which is given what renames the Pool there, and takes that over."""
+
+    def rename() -> None:
+        stage.write_pools(old=None, new=TWO)
+        take(stage)
+
+    for step in each_step():
+        stage.clear_pods()
+        stage.pools(old=TWO, new=None)
+        yield step, step.doing(rename)
+
+
 @CHEAP
 @VERBS
 @pytest.mark.parametrize("confirmed", [True, False], ids=["confirmed", "reserved"])
@@ -360,16 +373,10 @@ def test_a_change_of_pools_at_any_step_of_a_late_bind_takes_nothing_from_its_pod
     """The pod runs already, and what the bind knows of it is by the Pools of before."""
     away = mock.patch.object(Ledger, "confirm", side_effect=StoreUnavailableError("away"))
 
-    def rename() -> None:
-        stage.write_pools(old=None, new=TWO)
-        take(stage)
-
-    for step in each_step():
-        stage.clear_pods()
-        stage.pools(old=TWO, new=None)
+    for step, renames in renamings(stage, take):
         with nullcontext() if confirmed else away:
             runs = stage.bound_pod("runs", ip=2)
-        assert stage.bind(runs, step=step.doing(rename)) == ""
+        assert stage.bind(runs, step=renames) == ""
         if step.reached:
             assert stage.bind(stage.pod("over", ip=1)) == "new: 0 of 2 free, 1 asked", f"step {step.number}"
             stage.check_well()
@@ -386,15 +393,9 @@ def test_a_change_of_pools_at_any_step_of_a_bind_whose_answer_is_lost_counts_the
         bind(*call)
         raise ClusterUnavailableError("lost")
 
-    def rename() -> None:
-        stage.write_pools(old=None, new=TWO)
-        take(stage)
-
-    for step in each_step():
-        stage.clear_pods()
-        stage.pools(old=TWO, new=None)
+    for step, renames in renamings(stage, take):
         with mock.patch.object(Cluster, "bind", unheard):
-            said = stage.bind(stage.pod("runs", ip=2), step=step.doing(rename))
+            said = stage.bind(stage.pod("runs", ip=2), step=renames)
         if step.reached and not said:
             assert stage.bind(stage.pod("over", ip=1)) == "new: 0 of 2 free, 1 asked", f"step {step.number}"
             stage.check_counts()
