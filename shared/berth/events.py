@@ -49,7 +49,12 @@ class Event(msgspec.Struct, frozen=True):
                 "the source sends mode Reference, which has no UID: set spec.mode: Resource in it"
             )
         kind = self.data.get("kind") if isinstance(self.data, dict) else None
-        if not self.event_type.startswith(_RESOURCE) or not isinstance(kind, str):
+        if self.event_type.startswith(_RESOURCE) and not isinstance(kind, str):
+            raise BadInputError(
+                f"event type {self.event_type}: its body is no JSON object with a kind; mode Resource sends "
+                "the whole object"
+            )
+        if not isinstance(kind, str) or not self.event_type.startswith(_RESOURCE):
             raise BadInputError(
                 f"event type {self.event_type} with no object: this takes {_RESOURCE}add, update and delete"
             )
@@ -85,10 +90,16 @@ def decode(headers: Mapping[str, str], body: bytes) -> Event:
 
 
 def _missing(headers: Mapping[str, str]) -> str:
-    """What an event in binary mode lacks: the SDK takes it for structured mode then, and misses another."""
-    given = {name.lower() for name in headers}
+    """What an event in binary mode lacks: the SDK takes it for structured mode then, and misses another.
+    It is empty for structured mode, where the SDK says what it misses."""
+    given = {name.lower(): value for name, value in headers.items()}
     absent = [name for name in _NEEDED if name not in given]
-    return f"it has no header {', '.join(absent)}" if 0 < len(absent) < len(_NEEDED) else ""
+    if len(absent) < len(_NEEDED):
+        return f"it has no header {', '.join(absent)}" if absent else ""
+    if _in_body(given):
+        return ""
+    needed = f"{', '.join(_NEEDED[:-1])} and {_NEEDED[-1]}"
+    return f"it has neither the headers {needed} nor the content type {_EVENTS}+json"
 
 
 def subscriber(name: str, handle: Handle, *, health: Callable[[], None], body_limit: int) -> Endpoint:

@@ -118,6 +118,15 @@ def test_a_ping_is_about_no_object() -> None:
         ping.kind()
 
 
+@pytest.mark.parametrize("body", [b"", b'{"kind": "Po', b"[1]", b"{}", b'{"kind": 5}', b"null"])
+def test_an_objects_event_that_carries_no_object_is_told_what_it_lacks(body: bytes) -> None:
+    headers = {f"ce-{name}": value for name, value in NEEDED.items()}
+    event = events.decode({**headers, "ce-type": "dev.knative.apiserver.resource.delete"}, body)
+    said = r"resource\.delete: its body is no JSON object with a kind; mode Resource sends the whole object$"
+    with pytest.raises(BadInputError, match=said):
+        event.kind()
+
+
 def test_headers_may_come_in_any_case() -> None:
     upper = {name.upper(): value for name, value in BINARY.items()}
     assert events.decode(upper, b'{"kind":"Pod"}').kind() == "Pod"
@@ -125,8 +134,13 @@ def test_headers_may_come_in_any_case() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"null", b"[]", b'"x"', b"{}", b"not JSON", b"\xff", b"[" * 100_000])
 def test_what_is_no_cloudevent_is_refused_in_one_line(body: bytes) -> None:
-    assert refusal(STRUCTURED, body).startswith("not a CloudEvent: ")
-    assert refusal({}, body).startswith("not a CloudEvent: ")
+    for mode in (STRUCTURED, {"Content-Type": STRUCTURED["content-type"]}):
+        told = refusal(mode, body)
+        assert told.startswith("not a CloudEvent: ")
+        assert "it has neither" not in told
+    for kind in ({}, {"Content-Type": "application/json"}):
+        said = "not a CloudEvent: it has neither the headers ce-id, ce-source, ce-specversion and ce-type"
+        assert refusal(kind, body) == f"{said} nor the content type application/cloudevents+json"
 
 
 @pytest.mark.parametrize("kind", ["", "; charset=utf-8"])
