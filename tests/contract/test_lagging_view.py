@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from berth.documents import Claim, Holding
+from berth.documents import Claim, Holding, domain_key
 from berth.ledger import Ledger
 from berth.stores.base import Changes, Cursor, Store
 from berth.verbs.reconcile import Report
@@ -32,6 +32,18 @@ class Lagging:
 
     def changes(self, since: Cursor | None) -> Changes:
         return self._store.changes(None) if since is None else Changes({}, since, snapshot=False)
+
+
+class Hiding(Lagging):
+    """Tells of all but one document: changes of two need not come in their order."""
+
+    def __init__(self, store: Lagging, key: str) -> None:
+        super().__init__(store._store)
+        self._key = key
+
+    def changes(self, since: Cursor | None) -> Changes:
+        found = self._store.changes(since)
+        return found._replace(documents={k: body for k, body in found.documents.items() if k != self._key})
 
 
 @pytest.fixture
@@ -97,6 +109,32 @@ def test_a_pod_that_is_bound_elsewhere_meanwhile_has_one_claim_on_its_node(stage
             assert found in (("bound", "n1"), None)
         stage.delete(call)
         stage.reconcile()
+
+
+def test_a_reservation_that_nobody_saw_goes_when_another_bind_has_bound_its_pod_elsewhere(
+    stage: Stage,
+) -> None:
+    """Not even the bind that made it: its View has the other bind's claim, and not yet its own."""
+    store, refused = stage.store, 0
+    assert isinstance(store, Lagging)
+    for step in steps_of(lambda each: stage.bind(stage.add_pod(), step=each)):
+        stage.clear()
+        call, other = stage.add_pod(), ledger_on(store, time=stage.time)
+        other.view()
+
+        def binds_elsewhere(call: BindingCall = call, other: Ledger = other) -> None:
+            pod = stage.cluster.pod("default", call.name)
+            if pod is not None and not pod.spec.node_name:
+                other.confirm(other.reserve(stage.claim(pod, "n1")))
+                stage.cluster.bind(pod, "n1", {}, 5.0)
+
+        stage.store = Hiding(store, domain_key("ip", "n2"))
+        answer = stage.bind(call, "n2", step=at(step, binds_elsewhere))
+        stage.store = store
+        if answer:
+            refused += 1
+            assert [(each.node, each.state) for each in left(stage)] == [("n1", "bound")], (step, answer)
+    assert refused
 
 
 def test_a_pod_that_goes_while_reconcile_adopts_it_leaves_no_claim(stage: Stage) -> None:

@@ -12,7 +12,7 @@ When it can't tell how a Binding ended, it fences the pod, looks, and only then 
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from msgspec.structs import replace
 
@@ -173,7 +173,7 @@ class Bind:
                 "pod %s is bound, and its claim stays reserved until reconcile: %s", claim.label, error
             )
 
-    def _adopt(self, pod: Pod, held: Iterable[Holding], until: float) -> None:
+    def _adopt(self, pod: Pod, held: Collection[Holding], until: float) -> None:
         """The pod is bound: its claim belongs on its node, whoever bound it, as reconcile would have it."""
         node = pod.spec.node_name or ""
         try:
@@ -181,8 +181,10 @@ class Bind:
             view = ledger.view()
             standing = view.claims_of(pod.metadata.uid)
             claim = None if pod.finished else wanted_by(pod, standing, terms_of(view), self._clock())
-            # What stands is left alone: the View may lag behind a look that has brought it to other Pools.
-            if claim is None or stands(claim, view):
+            # What stands is left alone: the View may lag behind a look that has brought it to other Pools. It
+            # does not stand alone where the View lags behind what this bind has reserved.
+            known = view.keys_of(pod.metadata.uid).issuperset(each.key for each in held)
+            if claim is None or (known and stands(claim, view)):
                 return
             freed = ledger.adopt(claim, also=held)
             if freed is not None:
