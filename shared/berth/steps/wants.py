@@ -66,19 +66,19 @@ class Wanted:
         """Those of these nodes where units are that the pod, or its PoolClaim, had before and that are free,
         of as many pools as can be; None where there are none: then it may go anywhere."""
         domains = [*self._had(), *self._kept()]
-        there, found = set(names) if domains else set(), False
+        there, offered = None, list(names) if domains else []
         for domain in domains:
-            here = self._in(domain, there)
-            there, found = here or there, found or bool(here)
-        return there if found else None
+            there = self._in(*domain, offered if there is None else there) or there
+        return there
 
     def kept_elsewhere(self, names: Collection[str]) -> bool:
         """Whether there are such units that are on none of these nodes."""
-        return not all(self._in(domain, names) for domain in [*self._had(), *self._kept()])
+        return not all(self._in(*domain, names) for domain in [*self._had(), *self._kept()])
 
-    def _in(self, domain: tuple[str, str], names: Iterable[str]) -> set[str]:
-        places = self._places(domain[0])
-        return {name for name in names if (name if places is None else places.get(name)) == domain[1]}
+    def _in(self, pool: str, domain: str, names: Collection[str]) -> set[str]:
+        """Those of these nodes that are in the domain."""
+        places = self._places(pool)
+        return {name for name in names if (name if places is None else places.get(name)) == domain}
 
     def _places(self, pool: str) -> Mapping[str, str] | None:
         """Nodes' domains; None where each node is its own."""
