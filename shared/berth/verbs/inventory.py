@@ -4,7 +4,7 @@ The event's own object is not believed; it only says where to look."""
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import msgspec
@@ -186,14 +186,10 @@ def _end(
     Later nobody knows by which Pool to judge what they held of one that is gone: it would be freed, though a
     lost node may use it still. What stays held is handed on to the Pool that counts it now.
     """
-    there = {pod.metadata.uid for pod in pods}
-    freed: list[Holding] = []
+    there, node, pools = {pod.metadata.uid for pod in pods}, cache(cluster.node), terms.judged_by()
     for claim in claims:
         if claim.uid not in there and claim.state != "lost":
-            freed += release_ended(
-                ledger, cluster.node, [claim], claim.uid, None, now, pools=terms.judged_by()
-            )
-    told_free(cluster, freed)
+            told_free(cluster, release_ended(ledger, node, [claim], claim.uid, None, now, pools=pools))
 
 
 def _claims(ledger: Ledger, cluster: Cluster) -> Done:

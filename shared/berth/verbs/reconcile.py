@@ -9,7 +9,7 @@ that reserved in the ledger that was lost can't land its Binding after it.
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 
 import msgspec
 from msgspec.structs import asdict
@@ -33,7 +33,7 @@ from berth.steps.adopt import adopt
 from berth.steps.claims import BIND_SECONDS, settle
 from berth.steps.external import is_external, take_external
 from berth.steps.fencing import FENCE_SECONDS, fence_waiting, to_hold
-from berth.steps.keeping import kept
+from berth.steps.keeping import release_ended
 from berth.steps.native import publish_native
 from berth.steps.ours import ledger_and_cluster
 from berth.steps.poolclaims import publish_claims, read_claims, take_claims
@@ -228,12 +228,7 @@ class Reconcile:
         writes: PodWrites,
     ) -> None:
         """Claims of pods that are gone, that run elsewhere, or whose bind died."""
-        by_uid = {pod.metadata.uid: pod for pod in pods}
-        nodes: dict[str, Node | None] = {}
-
-        def node(name: str) -> Node | None:
-            return nodes[name] if name in nodes else nodes.setdefault(name, self._cluster.node(name))
-
+        by_uid, node = {pod.metadata.uid: pod for pod in pods}, cache(self._cluster.node)
         for claim in claims:
             what = f"the claim of pod {claim.label} was not settled"
             pod = by_uid.get(claim.uid)
@@ -250,9 +245,8 @@ class Reconcile:
         writes: PodWrites,
     ) -> None:
         if pod is None or pod.finished:
-            keep = kept([claim], pod, terms.judged_by(), node, self._clock())
-            freed = self._ledger.release(claim.uid, keep=keep.pools, keep_as=keep.state)
-            report.released += bool(freed)
+            ended = self._ledger, node, [claim], claim.uid, pod, self._clock()
+            report.released += bool(release_ended(*ended, pools=terms.judged_by()))
         elif pod.spec.node_name:
             return  # adoption brings its claim to what it is to be
         elif self._in_doubt(claim) and not writes.spent():
