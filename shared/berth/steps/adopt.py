@@ -16,7 +16,7 @@ from berth.policy.pools import EVERYWHERE, Pool
 from berth.room import STRIPE
 from berth.steps.claims import claim_of, moved
 from berth.steps.keeping import release_ended
-from berth.steps.notes import beside, listed, parts_of, with_notes, with_own
+from berth.steps.notes import listed, merged, parts_of, with_notes, with_own
 from berth.steps.terms import Asked, Terms
 from berth.view import View
 
@@ -112,7 +112,7 @@ def _handed_on(claim: Claim, terms: Terms) -> Claim:
             stays.append(each)
         else:
             found += _inherited(each, claim, pool, terms)
-    return replace(claim, holdings=in_order((*stays, *beside(found)))) if found else claim
+    return replace(claim, holdings=in_order((*stays, *merged(found)))) if found else claim
 
 
 def _inherited(holding: Holding, claim: Claim, pool: Pool, terms: Terms) -> Iterator[Holding]:

@@ -16,7 +16,7 @@ from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableErro
 from berth.ledger import Ledger
 from berth.objects import Meta, Node, Pod
 from berth.steps.keeping import release_ended
-from berth.steps.notes import ALLOCATED
+from berth.steps.notes import ALLOCATED, merged
 from berth.steps.terms import Asked, Terms, owner_of, terms_of
 
 log = logging.getLogger("berth.claims")
@@ -56,13 +56,8 @@ def claim_of(pod: Pod, node: str, terms: Terms, asked: Asked, attempt: str = "",
 
 def allocated(claim: Claim) -> dict[str, str]:
     """The annotation by which a pod sees what it got, and a lost ledger is rebuilt (promise 8)."""
-    found: dict[tuple[str, str, str], Holding] = {}
-    for each in claim.holdings:
-        if not each.bound:
-            where = (each.pool, each.place, each.claim)
-            before = found.get(where, Holding(each.pool, each.place, 0, (), each.claim))
-            found[where] = replace(before, count=before.count + each.count, units=before.units + each.units)
-    return {ALLOCATED: msgspec.json.encode(list(found.values())).decode()}
+    found = merged(replace(each, domain=each.place) for each in claim.holdings if not each.bound)
+    return {ALLOCATED: msgspec.json.encode(found).decode()}
 
 
 def condition(

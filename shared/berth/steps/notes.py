@@ -84,7 +84,7 @@ def _with(
             holdings.append(each)
             continue
         holdings += parts_of(each, islice(_fresh(units_of(pool, each), pool.name, known), lacking))
-    return claim if tuple(holdings) == claim.holdings else replace(claim, holdings=beside(holdings))
+    return claim if tuple(holdings) == claim.holdings else replace(claim, holdings=merged(holdings))
 
 
 def _fresh(
@@ -111,7 +111,7 @@ def parts_of(holding: Holding, units: Iterable[tuple[str, str]]) -> list[Holding
     return [each for each in parts if each.count]
 
 
-def beside(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
+def merged(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
     """These holdings, one for each domain and PoolClaim. What is not reserved for important pods is a share
     of the domains where the units are."""
     found: dict[tuple[str, str, str], Holding] = {}
