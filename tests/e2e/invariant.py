@@ -3,6 +3,7 @@
 It looks at what it is handed, and asks nobody; who holds what at which moment is the pod watch's to say.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 
 from berth.view import View
@@ -13,10 +14,12 @@ def difference(view: View, listed: Iterable[Object]) -> Object:
     """(claim, pod) by UID, each as (node, state, units by pool) or None, of those that are not the same."""
     claims = {
         # Of a Pool that was taken away a claim may say what it likes.
-        claim.uid: (claim.node, claim.state, {each.pool: each.count for each in held})
+        # One Pool's units may stand in two domains: a unit stays its pod's when it moves to another list.
+        # What counts for a limit or a reservation is the same units once more.
+        claim.uid: (claim.node, claim.state, _summed((each.pool, each.count) for each in held))
         for claim in view.claims()
         if claim.namespace  # use outside the cluster has no pod
-        and (held := [each for each in claim.holdings if each.pool in view.pools])
+        and (held := [each for each in claim.holdings if each.pool in view.pools and not each.bound])
     }
     pods = {
         pod["metadata"]["uid"]: (pod["spec"]["nodeName"], "bound", units)
@@ -29,14 +32,20 @@ def difference(view: View, listed: Iterable[Object]) -> Object:
 
 def _asked(pod: Object, view: View) -> dict[str, int]:
     """For pods of plain containers and an overhead, as the tests make them; Berth's own rule is not asked."""
-    asked: dict[str, int] = {}
     limits = [container.get("resources", {}).get("limits", {}) for container in pod["spec"]["containers"]]
-    for amounts in (*limits, pod["spec"].get("overhead", {})):
-        for resource, amount in amounts.items():
-            if resource in view.resources and int(amount):
-                name = view.resources[resource].name
-                asked[name] = asked.get(name, 0) + int(amount)
-    return asked
+    return _summed(
+        (view.resources[resource].name, int(amount))
+        for amounts in (*limits, pod["spec"].get("overhead", {}))
+        for resource, amount in amounts.items()
+        if resource in view.resources and int(amount)
+    )
+
+
+def _summed(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for name, amount in amounts:
+        total[name] += amount
+    return dict(total)
 
 
 def more_than_there_is(view: View) -> list[tuple[str, str, int, int | None]]:

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from berth.documents import NAMESPACE, Claim, Holding
 from tests.chaos import kills
 from tests.chaos.evictions import NODES, URGENT, Evictions
 from tests.chaos.judge import check_binds
 from tests.chaos.world import Step
+from tests.e2e.invariant import difference
 
 
 @pytest.mark.parametrize(("killed", "struck"), [([], False), ([999_999_999], True)])
@@ -47,6 +49,18 @@ def test_each_pod_seen_bound_is_there_or_was_replaced(
         with pytest.raises(AssertionError) as error:
             check_binds(world, seen, churn)
         assert wrong in str(error.value)
+
+
+@pytest.mark.parametrize(("asked", "differs"), [(2, False), (1, True), (3, True)])
+def test_a_claims_units_of_one_pool_are_summed_over_their_domains(asked: int, differs: bool) -> None:
+    """A unit that moves to another list stays with its pod; a limit counts the same units once more."""
+    holdings = (Holding("nic", "n1", 1), Holding("nic", "n2", 1), Holding("nic", f"{NAMESPACE}d", 2))
+    claim = Claim(uid="u", namespace="d", name="a", node="n1", state="bound", since=0.0, holdings=holdings)
+    nic = SimpleNamespace(name="nic")
+    view: Any = SimpleNamespace(claims=lambda: [claim], pools={"nic"}, resources={"berth.dev/nic": nic})
+    containers = [{"resources": {"limits": {"berth.dev/nic": str(asked)}}}]
+    pod = {"metadata": {"uid": "u"}, "spec": {"nodeName": "n1", "containers": containers}, "status": {}}
+    assert bool(difference(view, [pod])) is differs
 
 
 class Evicting:
