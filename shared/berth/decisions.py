@@ -95,9 +95,9 @@ def _back(key: str, claim: Claim, domain: Domain, before: Domain) -> Domain:
     for each in domain.left:
         units = tuple(unit for unit in each.units if unit not in names)
         had = len(each.units) - len(units)
-        if not each.units and each.may_be_of(claim):
-            had = min(count, each.count)
-            count -= had
+        if (domain.units is None or not each.units) and each.may_be_of(claim):
+            more = min(count, each.count - had)
+            had, count, units = had + more, count - more, units[more:]
         if had < each.count:
             left.append(replace(each, count=each.count - had, units=units))
     return replace(domain, left=tuple(left))

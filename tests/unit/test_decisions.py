@@ -1,7 +1,9 @@
 """What a commit may go on with, decided on documents that a View which lags behind did not tell all of."""
 
-from berth.decisions import adopted, standing
-from berth.documents import Claim, Domain, Holding, domain_key
+from msgspec.structs import replace
+
+from berth.decisions import adopted, standing, with_claim
+from berth.documents import Claim, Domain, Holding, Left, domain_key
 
 
 def claim(*holdings: Holding) -> Claim:
@@ -23,3 +25,16 @@ def test_who_adopts_a_pod_without_knowing_its_units_leaves_it_those_that_it_has(
     assert adopted(claim(Holding("ip", "n1", 2)), True, domains) == (None, {})
     _, changed = adopted(claim(Holding("ip", "n1", 1)), True, domains)
     assert changed[key].claims["u"].units == {("ip", "u1")}
+
+
+def test_units_that_had_names_once_are_kept_no_more_when_the_pod_they_are_for_is_bound() -> None:
+    """Their Pool lists names no more: which of them the pod has, nobody can tell."""
+    key = domain_key("ip", "n1")
+    left = Left(2, ("u1", "u2"), owner="d/p", kept=60.0)
+    for units in (), ("u1",):
+        bound = claim(Holding("ip", "n1", 1, units))
+        reserved = replace(bound, state="reserved")
+        before = Domain(3, {"u": reserved}, left=(left,))
+        after = with_claim(bound, {key: before})[key]
+        assert before.room("ip", "n1", now=1.0) == after.room("ip", "n1", now=1.0) == 1
+        assert [(each.count, len(each.units)) for each in after.left] == [(1, 1)]
