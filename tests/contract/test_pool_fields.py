@@ -25,7 +25,7 @@ from berth.settings import Settings
 from berth.steps import source
 from berth.steps.publish import publish
 from berth.stores import open_store
-from berth.verbs import inventory
+from berth.verbs import external, inventory
 from berth.verbs.reconcile import Reconcile
 from tests.support import cluster as raw
 from tests.support.cluster import Object
@@ -165,6 +165,39 @@ def test_a_call_with_the_token_sets_external_use_and_is_taken_over_at_once(
     reply = call(settings, {"pool": "seat", "external": 5}, BEARER, "/any/where/external")
     assert json.loads(reply.body)["overCommitted"] == 3
     assert ledger.view().free["seat"]["*"] == (0, 10)
+
+
+def test_a_call_whose_own_event_was_faster_writes_the_status_all_the_same(
+    settings: Settings, admin: raw.Cluster, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its write of the Pool is an event too; who handles that may have come as far as the ledger."""
+    assert ledger.view().open
+    real = source.amend
+
+    def and_its_event(*args: Any) -> Any:
+        done = real(*args)
+        with mock.patch.object(inventory, "publish", return_value=[]):  # that is its next step
+            inventory.take_pools(ledger, connect(), settings)
+        return done
+
+    monkeypatch.setattr(external, "amend", and_its_event)
+    assert call(settings, {"pool": "seat", "external": 3}, BEARER).status == 200
+    assert pool(admin, "seat")["status"]["free"] == 7
+
+
+def test_a_call_that_a_later_look_overtakes_answers_by_what_it_told(
+    settings: Settings, admin: raw.Cluster, ledger: Ledger
+) -> None:
+    admin.create_pod("a", {"berth.dev/seat": 8}, node_name="n1")
+    assert ledger.view().open
+    real, looks = inventory.take_pools, iter(["overtaken"])
+
+    def take(*args: Any) -> object:
+        return next(looks, None) or real(*args)
+
+    with mock.patch.object(inventory, "take_pools", take):
+        reply = call(settings, {"pool": "seat", "external": 5}, BEARER)
+    assert json.loads(reply.body) == {"pool": "seat", "external": 5, "overCommitted": 3}
 
 
 def test_a_call_for_a_pool_that_a_later_look_takes_over_is_to_come_again(

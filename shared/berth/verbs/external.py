@@ -22,6 +22,7 @@ from berth.steps.summary import pool_rows
 _NO_TOKEN = (
     "inventory has no token: set BERTH_AUTH_TOKEN or BERTH_AUTH_TOKEN_FILE, and call /external with it"
 )
+_LOOKS = 3
 _IN_A_FILE = "the Pools are in a file (BERTH_POOLS): set spec.external there, or say berth external POOL N"
 
 
@@ -52,17 +53,22 @@ def endpoint(ledger: Ledger, cluster: Cluster, settings: Settings, take: Callabl
 
 def run(ledger: Ledger, cluster: Cluster, body: bytes, take: Callable[[], object]) -> dict[str, object]:
     """The pool, its external use, and the units over its capacity. Raises BadInputError, store and cluster
-    errors."""
+    errors; OutdatedError where later looks overtake this one again and again."""
     use = _read(body)
     ledger.require_ours()
-    _, pool = amend(None, lambda: cluster, use.pool, partial(only_cluster, use.external))
-    if ledger.view().pools.get(pool.name) != pool:
-        # Who calls each minute with the same number costs no look at all nodes and pods.
+    before, pool = amend(None, lambda: cluster, use.pool, partial(only_cluster, use.external))
+    if before != pool:
+        # Even if the event of that very write was faster: it may have the status to write yet. A call with
+        # the same number as before comes each minute, and costs no look at all nodes and pods.
         take()
-    rows = pool_rows(ledger.view(), None, pool.name)
-    if not rows:
-        raise OutdatedError  # the Pool is new, and a later look takes it over
-    return {"pool": pool.name, "external": use.external, "overCommitted": rows[0].over_committed}
+    looks = _LOOKS
+    while (view := ledger.view()).pools.get(pool.name) != pool:
+        if not looks:
+            raise OutdatedError
+        looks -= 1
+        take()  # a later look overtook the one before, and has not taken the Pool over yet
+    (row,) = pool_rows(view, None, pool.name)
+    return {"pool": pool.name, "external": use.external, "overCommitted": row.over_committed}
 
 
 def _failed(message: str, retryable: bool) -> Reply:
