@@ -18,10 +18,12 @@ _AT_ONCE_GONE = {"terminationGracePeriodSeconds": 0}  # there is no kubelet
 _TURN_SECONDS = 20.0
 """A pod that is not bound by then waits for what only a reconcile frees; the next one evicts elsewhere."""
 
+_MOST_WAITING = 2
+
 
 class Evictions(Background):
     """Every unit is held by a pod of no priority. One urgent pod comes after the other; once it is bound it
-    goes, and a new holder takes its place."""
+    goes, even if it was late, and a new holder takes its place."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()
@@ -49,13 +51,24 @@ class Evictions(Background):
             self._evict()
 
     def _evict(self) -> None:
+        # Where urgent pods hold every unit, or get each that is freed, nobody can evict any more: so few of
+        # them wait, and those of earlier turns go as well.
+        if len(waiting := self._waiting()) < _MOST_WAITING:
+            waiting.append(self._send())
+        self._comes(partial(self._is_bound, waiting[-1]))
+        bound = [each for each in self._cluster.bound(NAMESPACE) if each.startswith(URGENT)]
+        for each in bound:
+            self._cluster.delete_pod(each, NAMESPACE)
+            self._hold()
+        if bound:
+            self._comes(self._all_held)
+
+    def _send(self) -> str:
+        """The name of a new urgent pod."""
         name = f"{URGENT}-{self._urgent:04}"
         self._cluster.create_pod(name, {_RESOURCE: 1}, NAMESPACE, priority_class=URGENT, spec=_AT_ONCE_GONE)
         self._urgent += 1
-        if self._comes(partial(self._is_bound, name)):
-            self._cluster.delete_pod(name, NAMESPACE)
-            self._hold()
-            self._comes(self._all_held)
+        return name
 
     def _comes(self, reached: Callable[[], bool]) -> bool:
         """Whether it did, before it is late or all ends."""

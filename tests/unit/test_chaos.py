@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from berth.documents import NAMESPACE, Claim, Holding
-from tests.chaos import kills
+from tests.chaos import evictions, kills
 from tests.chaos.evictions import NODES, URGENT, Evictions
 from tests.chaos.judge import check_binds
 from tests.chaos.world import Step
 from tests.e2e.invariant import difference
+from tests.support.cluster import wait
 
 
 @pytest.mark.parametrize(("killed", "struck"), [([], False), ([999_999_999], True)])
@@ -87,17 +88,46 @@ class Evicting:
 
 def test_each_urgent_pod_costs_one_victim() -> None:
     cluster: Any = Evicting(1)
-    with Evictions(cluster) as evictions:
+    with Evictions(cluster) as evicting:
         pass
-    evictions.check()
-    assert evictions.victims >= 1
+    evicting.check()
+    assert evicting.victims >= 1
     assert len(cluster.pods) == NODES
 
 
 @pytest.mark.parametrize("victims", [0, 2])
 def test_a_pod_that_cost_two_victims_or_none_is_told(victims: int) -> None:
     cluster: Any = Evicting(victims)
-    with Evictions(cluster) as evictions:
+    with Evictions(cluster) as evicting:
         pass
     with pytest.raises(AssertionError, match="pods were evicted for 1"):
-        evictions.check()
+        evicting.check()
+
+
+class EvictingLate(Evicting):
+    """The same, but each urgent pod is bound only when the next one comes, and evicts nobody of its rank."""
+
+    def __init__(self) -> None:
+        super().__init__(victims=1)
+        self.newest, self.evicted = "", 0
+
+    def create_pod(self, name: str, *_: object, **__: object) -> None:
+        if name.startswith(URGENT):
+            victim = next((pod for pod in self.pods if not pod.startswith(URGENT)), None)
+            if victim is None:
+                return  # it waits for a unit that nobody of a lower rank holds
+            self.pods.remove(victim)
+            self.newest, self.evicted = name, self.evicted + 1
+        self.pods.append(name)
+
+    def bound(self, namespace: str) -> dict[str, str]:
+        return {name: node for name, node in super().bound(namespace).items() if name != self.newest}
+
+
+def test_urgent_pods_that_are_bound_late_go_as_well_so_that_others_can_evict(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evictions, "_TURN_SECONDS", 0.0)
+    cluster: Any = EvictingLate()
+    with Evictions(cluster):
+        wait(lambda: cluster.evicted > 2 * NODES, 10, "pods are evicted after the first of each node")
