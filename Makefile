@@ -42,8 +42,7 @@ lock: ## write the locks anew (LOCK_ARGS=--upgrade takes newer versions)
 	compile --universal --all-extras --group dev $(LOCK_ARGS) pyproject.toml --output-file requirements.lock; \
 	image() { compile --python-platform linux --constraints requirements.lock "$$@"; }; \
 	image --all-extras pyproject.toml --output-file requirements-image.lock; \
-	image --group build --output-file requirements-build.lock; \
-	compile --universal --group audit $(LOCK_ARGS) --output-file requirements-audit.lock
+	image --group build --output-file requirements-build.lock
 	@if grep -n '://' requirements*.lock; then echo "make: a lock names an address" >&2; exit 1; fi
 
 .PHONY: check
@@ -53,15 +52,6 @@ check: .venv ## lint, format, types, layers, the project's own rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/unit/test_project.py
-
-.venv-audit: requirements-audit.lock
-	$(PYTHON) -m venv --clear $@
-	$@/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-audit.lock
-	@touch $@
-
-.PHONY: audit
-audit: .venv .venv-audit ## known faults and licences of what is locked, and secrets in the checkout
-	.venv-audit/bin/python -m tests.audit
 
 .PHONY: format
 format: .venv ## let ruff format and mend what it can
@@ -79,24 +69,19 @@ redis: ## see that there is a redis-server for the tests, by apt-get where that 
 	@tests/support/install-redis || { [ "$${CI:-}" != true ] || exit 1; \
 	  echo "make: without redis-server the tests on Redis are skipped" >&2; }
 
-.PHONY: haproxy
-haproxy: ## see that there is an haproxy for the tests, by apt-get where that works
-	@tests/support/install-haproxy || { [ "$${CI:-}" != true ] || exit 1; \
-	  echo "make: without haproxy the tests on the proxy beside kube-scheduler are skipped" >&2; }
-
 .PHONY: test
-test: .venv redis haproxy controlplane ## all tests, those on a real kube-scheduler and a real Redis too (WORKERS=0: one by one)
+test: .venv redis controlplane ## all tests, those on a real kube-scheduler and a real Redis too (WORKERS=0: one by one)
 	$(BIN)/pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 .PHONY: test-long
-test-long: .venv ## Knative's own programs, DynamoDB Local, fuzzing (the first time minutes more, to build them)
+test-long: .venv ## pod events and manifests on Knative's own programs, DynamoDB Local (the first time minutes more, to build them)
 	@tests/controlplane/build --quiet --knative || { code=$$?; \
 	  if [ $$code -ne 3 ] || [ "$${CI:-}" = true ]; then exit $$code; fi; \
 	  echo "make: without Go the tests on Knative's programs are skipped" >&2; }
-	$(BIN)/pytest tests/knative tests/dynamodb_local tests/fuzz $(PYTEST_ARGS)
+	$(BIN)/pytest tests/knative tests/dynamodb_local $(PYTEST_ARGS)
 
 .PHONY: test-oldest
-test-oldest: .venv redis haproxy ## the tests on a real kube-scheduler once more, on the oldest Kubernetes Berth is for (nightly)
+test-oldest: .venv redis ## the tests on a real kube-scheduler once more, on the oldest Kubernetes Berth is for (nightly)
 	@tests/controlplane/build --oldest
 	BERTH_TEST_KUBERNETES=oldest $(BIN)/pytest tests/controlplane/test_plane.py tests/e2e $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
@@ -122,5 +107,5 @@ build: .venv ## the wheel, in dist/
 
 .PHONY: clean
 clean: ## remove .venv and everything made
-	rm -rf .venv .venv-audit build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -86,10 +86,6 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
         """The names of units that it holds, each with its pool: units of two pools may have one name."""
         return frozenset((each.pool, unit) for each in self.holdings for unit in each.units)
 
-    def at_places(self, pool: str) -> list[Holding]:
-        """Return what it holds of the pool, without bounds."""
-        return [each for each in self.holdings if each.pool == pool and not each.bound]
-
     def logical(self) -> tuple[Holding, ...]:
         """Its holdings by whole domains, without units' names: what was asked for it."""
         found: dict[tuple[str, str, str], int] = {}
@@ -100,11 +96,7 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
 
 
 class Left(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Units that a pod has left: until `rest` they are nobody's, and until `kept` only `owner`'s.
-
-    What bounds their holder, such as its namespace's limit, counts them as long, for others could have had
-    them: there `owner` is `kept_at`.
-    """
+    """Units that a pod has left: until `rest` they are nobody's, and until `kept` only `owner`'s."""
 
     count: int
     units: tuple[str, ...] = ()
@@ -133,30 +125,16 @@ class Left(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     def may_be_of(self, claim: Claim) -> bool:
         """Whether the claim may have units of these: they are kept for its pod, and their rest was over when
         it was reserved."""
-        if not self.owner or self.rest > claim.since:
-            return False
-        if self.owner in (claim.label, claim.owner):
-            return True
-        owner, _, where = self.owner.rpartition("@")
-        mine = bool(owner) and owner in (claim.label, claim.owner)
-        return mine and any(where == f"{each.pool}/{each.place}" for each in claim.holdings)
-
-
-Refusal = Literal["", "unlisted", "forbidden"]
+        return bool(self.owner) and self.owner in (claim.label, claim.owner) and self.rest <= claim.since
 
 
 class Wants(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a PoolClaim is for, and what its last holder had (`domain` and `had`).
-
-    One that is `refused` gives nobody anything: its Pool does not list all units that it names, or lets its
-    namespace not claim them. They are not kept here, since users choose these names.
-    """
+    """What a PoolClaim is for, and what its last holder had (`domain` and `had`)."""
 
     count: int
     units: tuple[str, ...] = ()
     domain: str = ""
     had: tuple[str, ...] = ()
-    refused: Refusal = ""
 
 
 class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -283,7 +261,6 @@ _pool = msgspec.json.Decoder(Pool)
 _places = msgspec.json.Decoder(dict[str, str])
 _uids = msgspec.json.Decoder(frozenset[str])
 _encoder = msgspec.json.Encoder()
-_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def domain_key(pool: str, domain: str) -> str:
@@ -299,14 +276,6 @@ def domain_of(key: str) -> tuple[str, str]:
 def in_order(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
     """Return a claim's holdings in the order that all claims have them in, so that they can be compared."""
     return tuple(sorted(holdings, key=lambda each: (each.pool, each.domain, each.claim)))
-
-
-def kept_at(owner: str, pool: str, place: str) -> str:
-    """Return the owner as a bound's document names it: for whom units are kept, and where they are.
-
-    Who takes those it had takes no more of the bound than before; who takes others does.
-    """
-    return f"{owner}@{pool}/{place}" if owner else ""
 
 
 def stripe(domain: str, number: int) -> str:
@@ -341,28 +310,28 @@ def encode(document: Domain | Pool | Epoch | Places) -> bytes:
 def decode_domain(body: bytes | None) -> Domain:
     try:
         return Domain() if body is None else _domain.decode(body)
-    except _UNDECODABLE as error:
+    except msgspec.DecodeError as error:
         raise _other_version("a domain", error) from error
 
 
 def decode_epoch(body: bytes | None) -> Epoch | None:
     try:
         return None if body is None else _epoch.decode(body)
-    except _UNDECODABLE as error:
+    except msgspec.DecodeError as error:
         raise _other_version("its epoch", error) from error
 
 
 def decode_pool(name: str, body: bytes) -> Pool:
     try:
         return _pool.decode(body)
-    except _UNDECODABLE as error:
+    except msgspec.ValidationError as error:
         raise _other_version(f"Pool {name}", error) from error
 
 
 def decode_places(body: bytes | None) -> Places:
     try:
         return {} if body is None else _places.decode(body)
-    except _UNDECODABLE as error:
+    except msgspec.DecodeError as error:
         raise _other_version("a node's place", error) from error
 
 
@@ -373,11 +342,11 @@ def encode_uids(uids: Iterable[str]) -> bytes:
 def decode_uids(body: bytes | None) -> frozenset[str]:
     try:
         return frozenset() if body is None else _uids.decode(body)
-    except _UNDECODABLE as error:
+    except msgspec.DecodeError as error:
         raise _other_version("UIDs of pods", error) from error
 
 
-def _other_version(what: str, error: Exception) -> StoreFailedError:
+def _other_version(what: str, error: msgspec.DecodeError) -> StoreFailedError:
     return StoreFailedError(
         f"berth's ledger holds {what} as another version wrote it: run one version ({error})"
     )

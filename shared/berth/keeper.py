@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 from msgspec.structs import replace
 
 from berth import retained, sizes
-from berth.commits import NO_FENCE, BusyError, Commits, Fence, OutdatedError, Writes
+from berth.commits import NO_FENCE, Commits, Fence, OutdatedError, Writes
 from berth.decisions import Capacity, CapacityChange, Domains
 from berth.documents import (
     CLUSTER,
@@ -40,7 +40,7 @@ from berth.documents import (
     stripe_keys,
     turn_key,
 )
-from berth.errors import BerthError, ContentionError, MovedError, RebuildingError, StoreFailedError
+from berth.errors import ContentionError, MovedError, RebuildingError
 from berth.follow import Follower
 from berth.policy.pools import Pool
 from berth.stores.base import EPOCH, Document, Store, Version
@@ -226,38 +226,14 @@ class Keeper:
             changed += self._commits.run_places(some, partial(_placed, some))
         return sorted(changed)
 
-    def set_wants(
-        self,
-        wanted: Mapping[Which, Wants | None],
-        failed: Callable[[Which, BerthError], object] = lambda *_: None,
-    ) -> list[Which]:
-        """Say what PoolClaims want, by pool and domain; None: there is none any more. Those that changed.
-
-        One that the store can't take is told to `failed`, and is nobody else's trouble: users make them.
-        """
+    def set_wants(self, wanted: Mapping[Which, Wants | None]) -> list[Which]:
+        """Say what PoolClaims want, by pool and domain; None: there is none any more. Those that changed."""
         changed: list[Which] = []
         by_key = {domain_key(*which): (which, wants) for which, wants in wanted.items()}
-        gone = {key for key, (_, wants) in by_key.items() if wants is None}
-        for keys in (gone, by_key.keys() - gone):  # what makes room comes first
-            for batch in self._store.batches(keys):
-                changed += self._want({key: by_key[key] for key in batch}, failed)
+        for batch in self._store.batches(by_key):
+            some = {key: by_key[key] for key in batch}
+            changed += self._commits.run(some, partial(_wanting, some))
         return changed
-
-    def _want(
-        self,
-        some: Mapping[str, tuple[Which, Wants | None]],
-        failed: Callable[[Which, BerthError], object],
-    ) -> list[Which]:
-        """These in one commit; if that can't be, in halves, down to those that fail by themselves."""
-        try:
-            return self._commits.run(some, partial(_wanting, some))
-        except (StoreFailedError, BusyError) as error:
-            if len(some) == 1:
-                failed(next(iter(some.values()))[0], error)
-                return []
-        ordered = sorted(some)
-        parts = ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]
-        return [which for part in parts for which in self._want({key: some[key] for key in part}, failed)]
 
     # Capacities
 
@@ -326,9 +302,9 @@ class Keeper:
             self.reopen((pool, domain))
 
     def drop_limits(self, namespaces: Collection[str]) -> None:
-        """Remove the limits of all namespaces but these, where nobody holds anything and nothing is counted
-        that pods left; reserve makes one anew when the namespace's next pod comes."""
-        view, now = self.view(), self._clock()
+        """Remove the limits of all namespaces but these, where nobody holds anything; reserve makes one anew
+        when the namespace's next pod comes."""
+        view = self.view()
         limits = [
             (pool, name)
             for pool, domains in view.domains.items()
@@ -339,15 +315,15 @@ class Keeper:
             (pool, name)
             for pool, name in limits
             if name.removeprefix(NAMESPACE) not in namespaces
-            and not any(_counts(part, now) for part in view.parts(pool, name).values())
+            and not any(part.claims for part in view.parts(pool, name).values())
         ]
         plain = [domain_key(*each) for each in unused if not view.at(domain_key(*each)).stripes]
         for batch in self._store.batches(plain):
-            self._commits.run(batch, partial(_unused, now))
+            self._commits.run(batch, _unused)
         for which in unused:
             if stripes := view.at(domain_key(*which)).stripes:
                 keys = [domain_key(*which), *stripe_keys(*which, stripes)]
-                self._commits.run(keys, partial(_unused_whole, which, keys, now))
+                self._commits.run(keys, partial(_unused_whole, which, keys))
 
     def prepare(self, wanted: Mapping[Which, Capacity]) -> None:
         """Make the stripes of domains that are to have these capacities, but give them none yet: so that
@@ -374,12 +350,6 @@ class Keeper:
         if found is None or found.body != rebuild_id.encode():
             raise ContentionError("another reconcile is rebuilding berth's ledger; leaving it to that one")
         return found.version
-
-    def is_rebuilding(self, mark: Version) -> bool:
-        """Whether the rebuild that has this mark goes on: since then nobody has opened the ledger or begun
-        another rebuild, and it was not lost again."""
-        found = self._store.read([REBUILD, EPOCH])
-        return EPOCH not in found and REBUILD in found and found[REBUILD].version == mark
 
     def open(self, epoch_id: str, mark: Version, back: HeldBack = NOTHING_BACK) -> None:
         """Let verbs use the ledger: what bound pods hold is in it, and what others may take is held `back`.
@@ -486,21 +456,16 @@ def _believed(pools: Mapping[str, Pool], now: float, domains: Domains) -> tuple[
     return {domain_of(key) for key, each in changed.items() if each.empty}, changed
 
 
-def _counts(limit: Domain, now: float) -> bool:
-    """Whether a namespace's limit, or a stripe of it, counts anything."""
-    return bool(limit.claims) or any(left.stands(now) for left in limit.left)
-
-
-def _unused(now: float, domains: Domains) -> tuple[None, Domains]:
-    """Those of the domains that count nothing have no capacity any more."""
-    unused = {key: each for key, each in domains.items() if not _counts(each, now) and not each.stripes}
+def _unused(domains: Domains) -> tuple[None, Domains]:
+    """Those of the domains that have no claims have no capacity any more."""
+    unused = {key: each for key, each in domains.items() if not each.claims and not each.stripes}
     return None, {key: sizes.plain(each, None) for key, each in unused.items()}
 
 
-def _unused_whole(which: Which, keys: Sequence[str], now: float, domains: Domains) -> tuple[None, Domains]:
+def _unused_whole(which: Which, keys: Sequence[str], domains: Domains) -> tuple[None, Domains]:
     """The same of one domain, whose documents are its head and stripes."""
     head, *stripes = (domains[key] for key in keys)
-    if head.stripes != len(stripes) or any(_counts(each, now) for each in stripes):
+    if head.stripes != len(stripes) or any(each.claims for each in stripes):
         return None, {}
     changed = sizes.cut(*which, head, stripes, None)
     return None, {domain_key(which[0], name): each for name, each in changed.items()}
@@ -528,6 +493,5 @@ def _wanting(
         now = domains[key].wants or Wants(0)
         new = None if wants is None else replace(wants, domain=now.domain, had=now.had)
         if new != domains[key].wants:
-            capacity = None if new is None else 0 if new.refused else 1
-            changed[key] = replace(domains[key], wants=new, capacity=capacity)
+            changed[key] = replace(domains[key], wants=new, capacity=None if new is None else 1)
     return [wanted[key][0] for key in changed], changed

@@ -2,7 +2,7 @@
 It never asks the API server: whether a pod is gone is the caller's to know."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, count
 from typing import Literal
@@ -37,7 +37,7 @@ class Ledger(Keeper):
         other = next((claim for claim in mine if claim.node != wanted.node), None)
         if other is not None:
             raise ElsewhereError(other) if after is None else SupersededError(wanted)
-        asker, until = self._asker(wanted, view.pools), self._patience()
+        asker, until = self._asker(wanted), self._patience()
         same = next((claim.holdings for claim in mine if claim.logical() == wanted.logical()), None)
         at: At = view.at
         for look in count():
@@ -242,15 +242,8 @@ class Ledger(Keeper):
             for start in range(0, len(ordered), self._commits.most_keys)
         ] or [[]]
 
-    def adopt_all(
-        self,
-        claims: Collection[Claim],
-        pools: Mapping[str, Pool] | None = None,
-        go_on: Callable[[], object] = lambda: None,
-    ) -> set[str]:
+    def adopt_all(self, claims: Collection[Claim], pools: Mapping[str, Pool] | None = None) -> set[str]:
         """Adopt these claims, one a pod, in few commits; the UIDs of those for which something changed.
-
-        `go_on` is called before each commit, and may raise: what is adopted by then stands.
 
         `pools` are the Pools by which they were made, where a look has read others than the ledger has. What
         is held of those that have another shape is placed anew; units that they list are believed to be the
@@ -262,7 +255,6 @@ class Ledger(Keeper):
         places = {claim.uid: _places(claim, view) for claim in claims}
         freed: dict[str, tuple[Holding, ...]] = {}
         for group in self._groups(claims, places):
-            go_on()
             freed |= self._all_adopted(group, places, pools, unlisted)
         bound = (each for claim in claims if claim.uid in freed for each in claim.holdings)
         self._reopen_closed([*bound, *chain.from_iterable(freed.values())])
@@ -324,18 +316,16 @@ class Ledger(Keeper):
         known = {pool: held for pool, held in known.items() if room.whole(held, at)}
         rest = replace(claim, holdings=tuple(each for each in claim.holdings if each.pool not in known))
         found = [
-            *room.anyhow(rest, at, self._asker(claim, now)),
+            *room.anyhow(rest, at, self._asker(claim)),
             *(each for held in known.values() for each in held),
         ]
         if len(room.keys(found)) > self._commits.most_keys:
             found = [*room.gathered(found, claim.uid, at)]
         return replace(claim, state=state, holdings=in_order(found))
 
-    def _asker(self, claim: Claim, pools: Mapping[str, Pool]) -> Asker:
+    def _asker(self, claim: Claim) -> Asker:
         owners = tuple(filter(None, (claim.label, claim.owner)))
-        places = room.places_of(claim)
-        retaining = {name for name in places if name in pools and pools[name].retains}
-        return Asker(claim.uid, claim.namespace, owners, self._clock(), places, retaining)
+        return Asker(claim.uid, claim.namespace, owners, self._clock())
 
     def _look(self, wanted: Claim, view: View) -> At:
         """The domains that the claim is to draw from, with their stripes, as the store has them now."""

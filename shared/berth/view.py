@@ -169,13 +169,8 @@ class View:
         more: dict[str, dict[str, int]] = {pool: {} for pool in pools}
         for each in (each for claim in self.claims_of(uid) for each in claim.holdings):
             self._more(more, each.key, each.count, (), now)
-        places = set()
         for key in self._keys_kept(owners):
             self._more(more, key, 0, owners, now)
-            places.add((domain_of(key)[0], domain_of(key)[1].partition("#")[0]))
-        for pool, place in places:
-            if pool in more and (seen := self.kept_of_bound(pool, f"{place}{ORDINARY}", owners, now)):
-                more[pool][f"{place}{ORDINARY}"] = more[pool].get(f"{place}{ORDINARY}", 0) + seen[place]
         return Shares(self, more)
 
     def _more(
@@ -199,26 +194,10 @@ class View:
                 found.append((pool, name.partition("#")[0]))
         return found
 
-    def kept_of_bound(self, pool: str, bound: str, owners: Collection[str], now: float) -> dict[str, int]:
-        """Units that a bound counts because they are kept for these owners, by where they are: there the
-        owners take no more of it when they take them."""
-        found: dict[str, int] = {}
-        if self._closed(pool, bound):
-            return found
-        for name, part in self.parts(pool, bound).items():
-            units = part.nameless(pool, name, (), now) if part.left else ()
-            for left, count in zip(part.left, units, strict=True):
-                owner, _, where = left.owner.rpartition("@")
-                if owner in owners and left.rest <= now:
-                    place = where.partition("/")[2]
-                    found[place] = found.get(place, 0) + count
-        return found
-
     def kept(self, pool: str, now: float) -> int:
         """Units of the pool that some owners' pods may have now, and nobody else."""
         found = 0
-        places = {name: each for name, each in self.domains.get(pool, {}).items() if not is_bound(name)}
-        for name, domain in places.items():
+        for name, domain in self.domains.get(pool, {}).items():
             owners = {left.owner for left in domain.left if left.rest <= now < left.kept}
             if owners and not self._closed(pool, name):
                 free = domain.room(pool, name, (), now)
@@ -328,7 +307,7 @@ def _left(domains: Mapping[str, Domain], pool: str) -> set[tuple[str, str]]:
         (left.owner, domain_key(pool, name))
         for name, domain in domains.items()
         for left in domain.left
-        if left.owner and not is_bound(name)
+        if left.owner
     }
 
 

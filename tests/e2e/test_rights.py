@@ -14,17 +14,13 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.harness import Berth, System, pool, settled
 from tests.support.accounts import Accounts
 from tests.support.cluster import Cluster, Object, wait
-from tests.support.manifests import RIGHTS, component, put, rendered, serve_pools, token_of
-from tests.support.objects import EVENTS
+from tests.support.manifests import put, rendered, serve_pools
 
 POOLS = "/apis/berth.dev/v1alpha1/pools"
 CLAIMS = "/apis/berth.dev/v1alpha1/namespaces/default/poolclaims"
 FENCES, LISTS = ("patch", "", "pods/status"), ("list", "", "pods")
-UPDATES = ("update", "", "configmaps")
-READERS = ("berth-filter", "berth-prioritize", "berth-preempt")
-WRITERS = ("berth-bind", "berth-release", "berth-inventory", "berth-reconcile")
 LEDGER = "configmap://berth-ledger/ledger"
-CALLER, POLLER = "berth/berth-scheduler", "berth/berth-events"  # any account may poll
+TOKEN = "s3cret"
 AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -69,7 +65,7 @@ class Audited:
         found: dict[str, set[tuple[str, str, str]]] = {}
         for event in self.events():
             what = event.get("objectRef", {})
-            if what.get("resource"):
+            if what.get("resource") and what["resource"] != "configmaps":
                 name = "/".join(filter(None, (what["resource"], what.get("subresource"))))
                 account = event["user"]["username"].rpartition(":")[2]
                 found.setdefault(account, set()).add((event["verb"], what.get("apiGroup", ""), name))
@@ -84,26 +80,17 @@ class Audited:
 
 
 def granted() -> dict[str, set[tuple[str, str, str]]]:
-    """What the roles that are bound to an account grant, by the account: in the cluster, in the ledger's
-    namespace, and by the component for preemption."""
-    there = [*rendered("per-verb", *RIGHTS), *component("native", *RIGHTS)]
-    roles = {(each["kind"], each["metadata"]["name"]): each for each in there if "Role" in each["kind"]}
-    found: dict[str, set[tuple[str, str, str]]] = {}
-    for binding in (each for each in there if each["kind"].endswith("RoleBinding")):
-        role = roles.get((binding["roleRef"]["kind"], binding["roleRef"]["name"]))  # None: Kubernetes' own
-        if role is not None:
-            for subject in binding["subjects"]:
-                found.setdefault(subject["name"], set()).update(_rights(role))
-    return found
-
-
-def _rights(role: Object) -> set[tuple[str, str, str]]:
+    """What the roles grant, by the name of the role, which is its account's."""
     return {
-        (verb, group, resource)
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
+        role["metadata"]["name"]: {
+            (verb, group, resource)
+            for rule in role["rules"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+        for role in rendered("per-verb", "ClusterRole")
+        if "labels" not in role["metadata"]  # those for people, that Kubernetes adds to its own
     }
 
 
@@ -123,11 +110,7 @@ def plane(binaries: Path, tmp_path: Path, audit: Path) -> Iterator[ControlPlane]
 
 @pytest.fixture
 def system(
-    plane: ControlPlane,
-    cluster: Cluster,
-    haproxy_program: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    plane: ControlPlane, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[System]:
     """Two nodes of one unit; every function as its own account, Pools and ledger in the cluster."""
     accounts = Accounts(plane, cluster, tmp_path)
@@ -144,17 +127,15 @@ def system(
         tmp_path / "berth",
         kubeconfig,
         None,
-        environment={"BERTH_AUTH_ACCOUNTS": CALLER, "BERTH_EXTERNAL_ACCOUNTS": POLLER},
-        proxy=True,
+        environment={"BERTH_AUTH_TOKEN": TOKEN},
         functions=accounts.functions(tmp_path),
         store=LEDGER,
     )
     try:
         berth.start()
         system = System(plane, cluster, berth, accounts)
-        with system.beside(haproxy_program):
-            system.start_scheduler()
-            yield system
+        system.start_scheduler()
+        yield system
     finally:
         berth.stop()
 
@@ -178,7 +159,6 @@ def test_with_its_own_rights_each_function_does_all_it_ever_does_and_needs_each_
     cluster.delete_node("refusing")
     cluster.patch(f"{POOLS}/underlay-ip", {"spec": {"capacity": {"perDomain": 2}}})
     cluster.wait_bound("next", seconds=30)  # inventory, by the Pool's
-    calls_as_the_scheduler_s_account(system)
     uses_outside(system)
     holds_a_claim_on_a_lost_node(system)
     cluster.create_pod("last")
@@ -187,45 +167,23 @@ def test_with_its_own_rights_each_function_does_all_it_ever_does_and_needs_each_
     system.refusal_of("waits")
     lose_the_ledger(system)
     settled(system)
-    asks_whom_to_evict(system)
     for name in ("inventory", "reconcile"):
         wait(lambda name=name: writes_status(system, log, name), 60, f"a Pool's status by {name}")  # type: ignore[misc]
         wait(lambda name=name: mends_a_node(system, log, name), 60, f"a node's status by {name}")  # type: ignore[misc]
     for name in ("bind", "release", "inventory", "reconcile"):
         writes_to_a_pod_that_is_gone(tmp_path / f"kubeconfig-of-{name}", monkeypatch)
     assert log.forbidden() == []
-    used, may = log.used(), granted()
-    for name in WRITERS:  # which of them finds the ledger lost first and makes its ConfigMaps anew is chance
-        made = {right for right in may[name] if right[2] == "configmaps"}
-        assert used[name] & made >= {("get", "", "configmaps"), ("list", "", "configmaps"), UPDATES}
-        used[name] |= made
-    assert {name: may[name] for name in (*READERS, *WRITERS)} == {
-        name: rights for name, rights in used.items() if name != "berth-scheduler"
-    }  # the scheduler has Kubernetes' own role; that it lacks nothing is seen above
+    used = log.used()
+    del used["berth-scheduler"]  # has Kubernetes' own role; that it lacks nothing is seen above
+    assert {name: rights for name, rights in granted().items() if name != "berth-events"} == used
 
 
 def uses_outside(system: System) -> None:
     """A licence poller's call: inventory writes the Pool object, and its status at once."""
-    body, headers = {"pool": "licence", "external": 3}, as_account(system, POLLER)
-    assert system.berth.post("inventory", body, as_account(system, CALLER), "/external").status == 401
-    assert system.berth.post("bind", {}, headers).status == 401
+    body, headers = {"pool": "licence", "external": 3}, {"Authorization": f"Bearer {TOKEN}"}
     reply = system.berth.post("inventory", body, headers, "/external")
     assert (reply.status, reply.body) == (200, {**body, "overCommitted": 0})
     assert system.cluster.get(f"{POOLS}/licence")["status"]["free"] == 1
-
-
-def calls_as_the_scheduler_s_account(system: System) -> None:
-    """Each verb asks whose token it is. kube-scheduler's own calls here have the shared one."""
-    for name in ("filter", "prioritize", "preempt", "bind"):
-        assert system.berth.post(name, {}, as_account(system, CALLER)).status == 400
-        assert system.berth.post(name, {}, as_account(system, POLLER)).status == 401
-
-
-def as_account(system: System, account: str) -> dict[str, str]:
-    """A caller with the account's token for Berth."""
-    namespace, _, name = account.partition("/")
-    token = token_of(system.cluster, name, namespace, audience="berth")
-    return {"Authorization": f"Bearer {token}"}
 
 
 def holds_a_claim_on_a_lost_node(system: System) -> None:
@@ -265,13 +223,6 @@ def phase(cluster: Cluster, wanted: str) -> None:
 def ready(cluster: Cluster, value: str) -> None:
     condition = {"type": "Ready", "status": value, "reason": "Test", "message": "by a test"}
     cluster.patch("/api/v1/nodes/node-1/status", {"status": {"conditions": [condition]}})
-
-
-def asks_whom_to_evict(system: System) -> None:
-    """kube-scheduler's recorded call, twice: the first look reads all, the second asks what is new."""
-    for _ in range(2):
-        body, headers = (EVENTS / "extender" / "preempt-names.json").read_bytes(), as_account(system, CALLER)
-        assert system.berth.post("preempt", body, headers).status == 200
 
 
 def lose_the_ledger(system: System) -> None:

@@ -2,9 +2,7 @@
 strictest field validation. Nothing is changed on the way."""
 
 import json
-import os
 import subprocess
-import tempfile
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -57,27 +55,6 @@ def _rendered(overlay: str) -> str:
     return json.dumps(kustomized(INFRA / "overlays" / overlay))
 
 
-def component(name: str, *kinds: str, overlay: str = "") -> list[Object]:
-    """A component that no overlay has, as a site's own kustomization names it: what it adds, or, with an
-    `overlay`, all that there is then; all of it, or the objects of some kinds."""
-    found: list[Object] = json.loads(_component(name, overlay))
-    return [each for each in found if not kinds or each["kind"] in kinds]
-
-
-@cache
-def _component(name: str, overlay: str) -> str:
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made).resolve()
-        there = {
-            "apiVersion": "kustomize.config.k8s.io/v1beta1",
-            "kind": "Kustomization",
-            "resources": [os.path.relpath(INFRA / "overlays" / overlay, folder)] if overlay else [],
-            "components": [os.path.relpath(INFRA / "components" / name, folder)],
-        }
-        (folder / "kustomization.yaml").write_text(json.dumps(there))
-        return json.dumps(kustomized(folder))
-
-
 def kustomized(folder: Path) -> list[Object]:
     """What `kubectl kustomize` makes of the folder."""
     command = [str(KUBECTL), "kustomize", str(folder)]
@@ -118,13 +95,6 @@ def definition(kind: str) -> Object:
     return next(each for each in found if each["spec"]["names"]["kind"] == kind)
 
 
-def status_policies() -> list[Object]:
-    """The policies on what functions' accounts may write into pods' and nodes' status, and into Pools."""
-    found = [*rendered("per-verb", *ADMISSION), *component("native", *ADMISSION)]
-    bounds = ("-status.berth.dev", "-external.berth.dev")
-    return [each for each in found if each["metadata"]["name"].endswith(bounds)]
-
-
 def serve_pools(cluster: Cluster) -> None:
     """Apply the CRDs of Pool and PoolClaim that are not there, and wait until the API server serves both by
     their schemas."""
@@ -141,12 +111,9 @@ def _serves(cluster: Cluster, kind: str, path: str) -> bool:
     return cluster.request("POST", f"/apis/berth.dev/v1alpha1/{path}?dryRun=All", wrong).status == 422
 
 
-def token_of(
-    cluster: Cluster, account: str, namespace: str = NAMESPACE, audience: str = "", seconds: int = 3600
-) -> str:
-    """A token of the service account, by TokenRequest; without an audience it is for the API server."""
+def token_of(cluster: Cluster, account: str, namespace: str = NAMESPACE) -> str:
+    """A token of the service account, by TokenRequest."""
     path = f"{_CORE}/namespaces/{namespace}/serviceaccounts/{account}/token"
-    spec = {"expirationSeconds": seconds, **({"audiences": [audience]} if audience else {})}
-    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     found: str = cluster.call("POST", path, asked)["status"]["token"]
     return found

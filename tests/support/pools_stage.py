@@ -63,9 +63,7 @@ class WithPoolClaims:
         self.put({**found, "status": dict(status)})
 
     def put(self, document: Mapping[str, Any]) -> None:
-        number = next(self._numbers)
-        made = {"creationTimestamp": f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"}
-        meta = {**made, **document["metadata"], "resourceVersion": str(number)}
+        meta = {**document["metadata"], "resourceVersion": str(next(self._numbers))}
         self.documents[(meta["namespace"], meta["name"])] = {**document, "metadata": meta}
 
 

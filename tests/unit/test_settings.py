@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from berth.errors import SettingsError
-from berth.settings import Admission, Settings, from_environment
+from berth.settings import Settings, from_environment
 
 
 def refusal(environment: dict[str, str]) -> str:
@@ -18,9 +18,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
     found = from_environment({})
     assert found == Settings()
     assert (found.store, found.scheduler_names) == ("sqlite:///.berth/ledger.db", ("berth",))
-    assert (found.pools, found.hosts, found.body_limit) == (None, None, 128 * 1024 * 1024)
-    for each in (found.admission, found.external):
-        assert (each.token, each.accounts, each.audience) == (None, (), "berth")
+    assert (found.pools, found.token, found.body_limit) == (None, None, 256 * 1024 * 1024)
 
 
 def test_every_variable_is_read() -> None:
@@ -29,64 +27,22 @@ def test_every_variable_is_read() -> None:
         "BERTH_POOLS": "pools.yaml",
         "BERTH_SCHEDULER_NAMES": "berth",
         "BERTH_AUTH_TOKEN": "s3cret",
-        "BERTH_AUTH_ACCOUNTS": "berth/berth-scheduler, other/a.b",
-        "BERTH_AUTH_AUDIENCE": "berth.example",
-        "BERTH_EXTERNAL_TOKEN": "another",
-        "BERTH_EXTERNAL_ACCOUNTS": "licences/poller",
-        "BERTH_HOSTS": "localhost,[::1]",
         "BERTH_BODY_LIMIT": "1000",
         "BERTH_LOG_LEVEL": "WARNING",
-        "BERTH_POOLCLAIMS_PER_NAMESPACE": "50",
     }
     assert from_environment(environment) == Settings(
         store="sqlite:////data/ledger.db",
         pools=Path("pools.yaml"),
         scheduler_names=("berth",),
-        admission=Admission(
-            token="s3cret", accounts=("berth/berth-scheduler", "other/a.b"), audience="berth.example"
-        ),
-        external=Admission(
-            prefix="BERTH_EXTERNAL",
-            token="another",
-            accounts=("licences/poller",),
-            audience="berth.example",
-        ),
-        hosts=("localhost", "[::1]"),
+        token="s3cret",
         body_limit=1000,
         log_level="WARNING",
-        poolclaims_per_namespace=50,
     )
 
 
 def test_variables_that_are_empty_count_as_not_set() -> None:
-    names = ("BERTH_STORE", "BERTH_POOLS", "BERTH_LOG_LEVEL")
+    names = ("BERTH_STORE", "BERTH_POOLS", "BERTH_AUTH_TOKEN", "BERTH_AUTH_TOKEN_FILE", "BERTH_LOG_LEVEL")
     assert from_environment(dict.fromkeys(names, "")) == Settings()
-
-
-@pytest.mark.parametrize("door", ["BERTH_AUTH", "BERTH_EXTERNAL"])
-@pytest.mark.parametrize(
-    ("name", "what"),
-    [
-        ("TOKEN", "the token"),
-        ("TOKEN_FILE", "the file's path"),
-        ("ACCOUNTS", "ServiceAccounts as NAMESPACE/NAME"),
-    ],
-)
-def test_what_is_to_close_a_door_and_is_empty_does_not_leave_it_open(door: str, name: str, what: str) -> None:
-    for text in ("", " \n") if name != "TOKEN_FILE" else ("",):
-        said = refusal({f"{door}_{name}": text})
-        assert said == f"{door}_{name} is empty: name {what}, or unset it"
-
-
-def test_an_empty_audience_is_refused() -> None:
-    said = "BERTH_AUTH_AUDIENCE is empty: name an audience, such as berth, or unset it"
-    assert refusal({"BERTH_AUTH_AUDIENCE": " "}) == said
-
-
-@pytest.mark.parametrize("text", ["berth-scheduler", "a/b/c", "/b", "a/", "system:serviceaccount:a:b", "A/b"])
-def test_an_account_that_is_none_is_refused(text: str) -> None:
-    said = refusal({"BERTH_AUTH_ACCOUNTS": f"berth/ok {text}"})
-    assert said == f"BERTH_AUTH_ACCOUNTS: {text!r} should be a ServiceAccount as NAMESPACE/NAME"
 
 
 @pytest.mark.parametrize("text", ["berth,other", "berth other", " berth , other ", "berth,,other\n"])
@@ -104,14 +60,7 @@ def test_no_scheduler_name_at_all_is_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "1Mi", "lots", " 7", "0x10", "1_000"])
 def test_a_body_limit_that_is_no_number_of_bytes_is_refused(text: str) -> None:
     assert refusal({"BERTH_BODY_LIMIT": text}) == (
-        f"BERTH_BODY_LIMIT is {text!r}: it should be a number of bytes above 0, such as 134217728"
-    )
-
-
-@pytest.mark.parametrize("text", ["", "0", "-1", "many"])
-def test_a_bound_of_poolclaims_that_is_no_number_is_refused(text: str) -> None:
-    assert refusal({"BERTH_POOLCLAIMS_PER_NAMESPACE": text}) == (
-        f"BERTH_POOLCLAIMS_PER_NAMESPACE is {text!r}: it should be a number above 0, such as 1024"
+        f"BERTH_BODY_LIMIT is {text!r}: it should be a number of bytes above 0, such as 268435456"
     )
 
 
@@ -124,7 +73,7 @@ def test_a_log_level_that_there_is_not_is_refused(text: str) -> None:
 def test_a_token_may_come_from_a_file_without_its_last_newline(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("s3cret\n")
-    assert from_environment({"BERTH_AUTH_TOKEN_FILE": str(file)}).admission.token == "s3cret"
+    assert from_environment({"BERTH_AUTH_TOKEN_FILE": str(file)}).token == "s3cret"
 
 
 @pytest.mark.parametrize("text", ["", "\n", " \t\n"])

@@ -12,12 +12,6 @@ _TEXTS = 4  # more kinds of refusal than this are told in general, to keep the p
 KEPT = "units are kept for this pod on other nodes"
 """Said of nodes that could take a pod which finds the units it had before elsewhere."""
 
-REFUSALS: Mapping[str, str] = {
-    "unlisted": "it names units that the Pool does not list",
-    "forbidden": "the Pool's claimableBy lets its namespace claim no such units",
-}
-"""Why a PoolClaim gives nobody anything, by documents' words for it."""
-
 _Has = Share | str | None
 """A node's share; None where it has none; or a text: why it can't be had there."""
 
@@ -107,11 +101,10 @@ def told(pool: str, share: Share | None, asked: int) -> str:
     return absent(pool) if share is None else exhausted(pool, *share, asked)
 
 
-def limited(pool: str, namespace: str, share: Share | None, asked: int, retained: bool = False) -> str:
-    """What is short of a namespace's limit; `retained`: of a pool where units rest, or are kept for pods."""
+def limited(pool: str, namespace: str, share: Share | None, asked: int) -> str:
+    """What is short of a namespace's limit."""
     free, limit = share or (0, 0)
-    left = " (what its pods left counts while it rests or is kept)" if retained else ""
-    return f"{pool}: {free} of the {limit} that namespace {namespace} may hold are free, {asked} asked{left}"
+    return f"{pool}: {free} of the {limit} that namespace {namespace} may hold are free, {asked} asked"
 
 
 def ordinary(pool: str, share: Share | None, asked: int) -> str:
@@ -121,10 +114,8 @@ def ordinary(pool: str, share: Share | None, asked: int) -> str:
     return f"{pool}: {share[0]} of {share[1]} free that are not reserved for a higher priority, {asked} asked"
 
 
-def claimed(pool: str, claim: str, share: Share | None, refused: str = "") -> str:
-    """Why a PoolClaim can't be had; `refused` says why nobody can have it."""
-    if refused:
-        return f"{pool}: PoolClaim {claim} is refused: {REFUSALS[refused]}"
+def claimed(pool: str, claim: str, share: Share | None) -> str:
+    """Why a PoolClaim can't be had."""
     return no_claim(claim) if share is None else f"{pool}: another pod holds PoolClaim {claim}"
 
 

@@ -2,7 +2,6 @@
 It says nothing of who holds what; how a document becomes a Pool is in `pool_documents`."""
 
 from collections.abc import Iterable, Mapping
-from itertools import chain
 from typing import Any
 
 import msgspec
@@ -52,11 +51,6 @@ class Pool(msgspec.Struct, frozen=True):
     def holds_lost(self) -> bool:
         """Whether units of pods on a lost node stay held (onLostNode); so they do if they have names."""
         return (self.spec.on_lost_node or ("Hold" if self.named else "Release")) == "Hold"
-
-    @property
-    def retains(self) -> bool:
-        """Whether units that a pod leaves rest, or are kept for a next one."""
-        return self.spec.reuse_after_seconds > 0 or self.spec.sticky is not None
 
     def place(self, node: Node) -> str | None:
         """The node's domain; None: it is not in this pool, empty: it lacks the label that would name one."""
@@ -112,17 +106,6 @@ class Pool(msgspec.Struct, frozen=True):
     def limit(self, namespace: str) -> int | None:
         """The most units that a namespace may hold; None: as many as there are."""
         return self.spec.limits.get(namespace, self.spec.limits.get("*"))
-
-    @property
-    def listed(self) -> Units:
-        """The units of all its domains."""
-        lists = (Units.parse(entries).entries() for entries in self.spec.units.values())
-        return Units().joined(Units.of(chain.from_iterable(lists)))
-
-    def claimable_by(self, namespace: str) -> Units | None:
-        """The units that PoolClaims of the namespace may name; None: all there are."""
-        by = self.spec.claimable_by
-        return None if by is msgspec.UNSET else Units.parse(by.get(namespace, by.get("*", ())))
 
     def suspends(self, domain: str) -> bool:
         """Whether the domain takes no new claims."""

@@ -2,7 +2,7 @@
 yet (first install, lost ledger, new Pool, bound by others).
 It makes no room and asks for none: a pod that runs holds what it requests, whatever the capacity."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -28,22 +28,13 @@ class Adopted(NamedTuple):
     adopted: int
 
 
-def adopt(
-    ledger: Ledger,
-    cluster: Cluster,
-    pods: Iterable[Pod],
-    terms: Terms,
-    now: float,
-    go_on: Callable[[], object] = lambda: None,
-) -> Adopted:
-    """Bring these pods' claims to what they are to be by these terms. `go_on` as in Ledger.adopt_all.
+def adopt(ledger: Ledger, cluster: Cluster, pods: Iterable[Pod], terms: Terms, now: float) -> Adopted:
+    """Bring these pods' claims to what they are to be by these terms.
 
     Call it before new Pools are applied: once the ledger has a Pool, any node event gives out its capacity.
     """
     view = ledger.view()
     asking = [pod for pod in pods if might_ask(pod)]
-    # The first that names a unit has it. Users may write that, but not when a pod was made.
-    asking.sort(key=lambda pod: pod.metadata.creation_timestamp or "")
     known = ((pod.metadata.uid, view.claims_of(pod.metadata.uid)) for pod in asking)
     standing = {uid: held for uid, held in known if held}
     running = [*(pod for pod in asking if pod.spec.node_name), *_about_to_run(asking, standing, terms)]
@@ -53,33 +44,16 @@ def adopt(
         for pod in running
         if _had_names(standing.get(pod.metadata.uid, ()), terms)
     ]
-    changed = _adopt_all(ledger, mine, view, terms, go_on)
+    changed = _adopt_all(ledger, mine, view, terms)
     wanted = (wanted_by(pod, standing.get(pod.metadata.uid, ()), terms, now) for pod in running)
-    claims = list(_one_holder_each((claim for claim in wanted if claim is not None), standing))
-    changed |= _adopt_all(ledger, claims, ledger.view() if changed else view, terms, go_on)
+    claims = [claim for claim in wanted if claim is not None]
+    changed |= _adopt_all(ledger, claims, ledger.view() if changed else view, terms)
     if terms.before != terms.pools:
         view = ledger.view()
-        _adopt_all(ledger, (_handed_on(claim, terms) for claim in view.lost()), view, terms, go_on)
+        _adopt_all(ledger, (_handed_on(claim, terms) for claim in view.lost()), view, terms)
     if changed:
         _look_again(ledger, cluster, [claim for claim in claims if claim.uid in changed], terms, now)
     return Adopted(len(changed & standing.keys()), len(changed - standing.keys()))
-
-
-def _one_holder_each(claims: Iterable[Claim], standing: Mapping[str, Sequence[Claim]]) -> Iterator[Claim]:
-    """The claims, where those of pods that have none yet name only units that no claim before them names.
-
-    The order in which they are adopted is the ledger's, by what lies together in the store."""
-    holders: dict[tuple[str, str], str] = {}
-    for claim in claims:
-        if claim.uid in standing:
-            yield claim
-            continue
-        holdings = []
-        for each in claim.holdings:
-            named = ((unit, holders.setdefault((each.pool, unit), claim.uid)) for unit in each.units)
-            mine = [unit for unit, holder in named if holder == claim.uid]
-            holdings.append(each if len(mine) == len(each.units) else replace(each, units=tuple(mine)))
-        yield replace(claim, holdings=tuple(holdings))
 
 
 def agreed(pod: Pod, standing: Sequence[Claim], terms: Terms, *, told: bool = True) -> Claim:
@@ -197,13 +171,11 @@ def _everywhere(claim: Claim, terms: Terms) -> Claim:
     return replace(claim, holdings=in_order(holdings))
 
 
-def _adopt_all(
-    ledger: Ledger, claims: Iterable[Claim], view: View, terms: Terms, go_on: Callable[[], object]
-) -> set[str]:
+def _adopt_all(ledger: Ledger, claims: Iterable[Claim], view: View, terms: Terms) -> set[str]:
     """The UIDs of those for which something changed."""
     different = [claim for claim in claims if not stands(claim, view)]
     ledger.prepare(_large_limits(different, terms))
-    return ledger.adopt_all(different, terms.pools, go_on) if different else set()
+    return ledger.adopt_all(different, terms.pools) if different else set()
 
 
 def stands(claim: Claim, view: View) -> bool:

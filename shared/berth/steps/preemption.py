@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cache, partial
 
 from berth import decisions, room
-from berth.documents import NAMESPACE, POOL_CLAIM, Claim, Domain, domain_of
+from berth.documents import NAMESPACE, Claim, Domain, domain_of, is_bound
 from berth.objects import Pod
 from berth.policy.fit import Want
 from berth.policy.pools import Pool
@@ -44,11 +44,10 @@ class Evictions:
         reservation looks; None where no eviction can help."""
         if any(self._view.pools[name].suspends(self._terms.place(name, node)) for name in self._asked.units):
             return None
-        at, wanted = cache(partial(self._without, frozenset(victims))), self._wanted(node)
-        asker = self._asker._replace(places=room.places_of(wanted))
-        holdings, short = room.plan(wanted, at, asker)
+        at = cache(partial(self._without, frozenset(victims)))
+        holdings, short = room.plan(self._wanted(node), at, self._asker)
         if not short:
-            _, short = room.taken(holdings, at, asker)
+            _, short = room.taken(holdings, at, self._asker)
         return None if any(each.capacity is None for each in short) else short
 
     def _wanted(self, node: str) -> Claim:
@@ -68,8 +67,7 @@ class Evictions:
             # Its document is made when the namespace's first pod is bound.
             return Domain(capacity=pool.limit(where[1:]))
         for uid in victims & domain.claims.keys():
-            # A PoolClaim counts what is held, all else what is kept as well.
-            if where.startswith(POOL_CLAIM) or not self._gets_them_back(domain.claims[uid], pool):
+            if is_bound(where) or not self._gets_them_back(domain.claims[uid], pool):
                 domain = decisions.without(uid, {key: domain})[key]
         return domain
 

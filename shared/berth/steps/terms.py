@@ -15,6 +15,7 @@ from berth.documents import (
     Claim,
     Holding,
     Wants,
+    domain_key,
     in_order,
 )
 from berth.objects import Pod
@@ -23,8 +24,6 @@ from berth.policy.demand import demand
 from berth.policy.poolclaims import named
 from berth.policy.pools import Pool, by_resource
 from berth.view import View
-
-_LONGEST_NAME, _LONGEST_KIND = 253, 63
 
 Named = Mapping[tuple[str, str], tuple[str, Wants]]
 """PoolClaims by namespace and name: their pool, and what they want of it."""
@@ -62,8 +61,6 @@ class Terms(NamedTuple):
             known = self._named(pod.metadata.namespace or "default", name)
             if known is None:
                 refusal = refusal or fit.no_claim(name)
-                if not pod.spec.node_name:
-                    break  # it gets nothing; one that runs holds those of its PoolClaims that are there
             else:
                 claims.append((name, *known))
         return Asked(found.units, tuple(claims), refusal or _too_few(found.units, claims))
@@ -141,11 +138,10 @@ class Terms(NamedTuple):
     def _named(self, namespace: str, name: str) -> tuple[str, Wants] | None:
         if not isinstance(self.named, View):
             return self.named.get((namespace, name))
-        domain = f"{POOL_CLAIM}{namespace}/{name}"
         for pool in self.pools:
-            found = self.named.domains.get(pool, {}).get(domain)
-            if found is not None and found.wants is not None:
-                return pool, found.wants
+            wants = self.named.at(domain_key(pool, f"{POOL_CLAIM}{namespace}/{name}")).wants
+            if wants is not None:
+                return pool, wants
         return None
 
 
@@ -161,14 +157,10 @@ def is_ordinary(pool: Pool, pod: Pod) -> bool:
 
 
 def owner_of(pod: Pod) -> str:
-    """Who made the pod: its controller, a Deployment rather than the ReplicaSet of one of its revisions.
-
-    A name or kind that is longer than any in Kubernetes is nobody's: users can write these, and the ledger
-    keeps them.
-    """
+    """Who made the pod: its controller, a Deployment rather than the ReplicaSet of one of its revisions."""
     meta = pod.metadata
     made = next((each for each in meta.owner_references or () if each.controller), None)
-    if made is None or len(made.name) > _LONGEST_NAME or len(made.kind) > _LONGEST_KIND:
+    if made is None:
         return ""
     revision = (meta.labels or {}).get("pod-template-hash", "")
     name = made.name.removesuffix(f"-{revision}") if made.kind == "ReplicaSet" and revision else made.name

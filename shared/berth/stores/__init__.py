@@ -11,18 +11,17 @@ _FILE = "sqlite:///"
 _LOGIN = re.compile(r"^([^:/@]*:/+)?([^:@/]*:)?.*@", re.DOTALL)
 
 
-def open_store(url: str, *, reads_only: bool = False) -> Store:
-    """The store that BERTH_STORE names; with `reads_only` opened for reading, as in Store. A SQLite file is
-    opened for both: who reads one must write its -shm. Raises SettingsError for a URL that names none."""
+def open_store(url: str) -> Store:
+    """The store that BERTH_STORE names. Raises SettingsError for a URL that names none."""
     scheme, separator, rest = url.partition("://")
     if separator and scheme == "sqlite":
         return _sqlite(url, rest)
     if separator and scheme in ("redis", "rediss"):
-        return _redis(url, reads_only)
+        return _redis(url)
     if separator and scheme == "configmap":
-        return _configmap(url, reads_only)
+        return _configmap(url)
     if separator and scheme == "dynamodb":
-        return _dynamodb(url, reads_only)
+        return _dynamodb(url)
     raise SettingsError(
         "BERTH_STORE should be a store's URL: sqlite:///PATH, redis://HOST, configmap://NAMESPACE/NAME or "
         "dynamodb://TABLE?region=REGION"
@@ -56,7 +55,7 @@ def _sqlite(url: str, rest: str) -> Store:
     return SqliteStore(Path(rest[1:]))
 
 
-def _redis(url: str, reads_only: bool) -> Store:
+def _redis(url: str) -> Store:
     try:
         from berth.stores.redis import RedisStore
     except ModuleNotFoundError as error:
@@ -67,18 +66,18 @@ def _redis(url: str, reads_only: bool) -> Store:
         ) from error
     from berth.stores.redis.location import parse
 
-    return RedisStore(parse(url), reads_only=reads_only)
+    return RedisStore(parse(url))
 
 
-def _configmap(url: str, reads_only: bool) -> Store:
+def _configmap(url: str) -> Store:
     from berth.apiserver import connect
     from berth.stores.configmap import ConfigMapStore
     from berth.stores.configmap.location import parse
 
-    return ConfigMapStore(parse(url), connect(), reads_only=reads_only)
+    return ConfigMapStore(parse(url), connect())
 
 
-def _dynamodb(url: str, reads_only: bool) -> Store:
+def _dynamodb(url: str) -> Store:
     try:
         from berth.stores.dynamodb import DynamoStore
     except ModuleNotFoundError as error:
@@ -89,4 +88,4 @@ def _dynamodb(url: str, reads_only: bool) -> Store:
         ) from error
     from berth.stores.dynamodb.location import parse
 
-    return DynamoStore(parse(url), reads_only=reads_only)
+    return DynamoStore(parse(url))

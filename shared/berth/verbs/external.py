@@ -1,5 +1,5 @@
 """inventory's path /external: somebody who may says how many units are in use outside the cluster.
-It writes that into the Pool object and takes it over at once. Its callers are its own: they may not bind."""
+It writes that into the Pool object and takes it over at once; it needs the token, whoever else may call."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from berth import callers, wire
+from berth import wire
 from berth.cluster import Cluster
 from berth.commits import OutdatedError
 from berth.errors import BadInputError
@@ -19,12 +19,10 @@ from berth.steps.external import only_cluster
 from berth.steps.source import amend
 from berth.steps.summary import pool_rows
 
-_CLOSED = (
-    "nobody may call /external: name the accounts that may in BERTH_EXTERNAL_ACCOUNTS, "
-    "or set a token of its own in BERTH_EXTERNAL_TOKEN or BERTH_EXTERNAL_TOKEN_FILE"
+_NO_TOKEN = (
+    "inventory has no token: set BERTH_AUTH_TOKEN or BERTH_AUTH_TOKEN_FILE, and call /external with it"
 )
 _LOOKS = 3
-_LARGEST = 64 * 1024  # bytes of a call
 _IN_A_FILE = "the Pools are in a file (BERTH_POOLS): set spec.external there, or say berth external POOL N"
 
 
@@ -36,11 +34,9 @@ class _Use(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def endpoint(ledger: Ledger, cluster: Cluster, settings: Settings, take: Callable[[], object]) -> Endpoint:
     """`take` takes Pools over into the ledger, from their source as it is now."""
 
-    door = callers.door(settings.external)
-
     def answer(_: Mapping[str, str], body: bytes) -> Reply:
-        if door is None:
-            return Reply(403, wire.error_answer(_CLOSED))
+        if settings.token is None:
+            return Reply(403, wire.error_answer(_NO_TOKEN))
         if settings.pools is not None:
             return Reply(409, wire.error_answer(_IN_A_FILE))
         return Reply(200, wire.encode(run(ledger, cluster, body, take)))
@@ -50,9 +46,8 @@ def endpoint(ledger: Ledger, cluster: Cluster, settings: Settings, take: Callabl
         answer=answer,
         failed=_failed,
         health=ledger.check,
-        body_limit=min(settings.body_limit, _LARGEST),
-        limited_by="it is a line of JSON",
-        door=door,
+        body_limit=settings.body_limit,
+        token=settings.token,
     )
 
 

@@ -4,7 +4,7 @@ It advises: near the last unit several pods are told yes, and bind's reservation
 import time
 from collections.abc import Callable, Mapping
 
-from berth import callers, wire
+from berth import wire
 from berth.http import Endpoint, Reply, for_the_event
 from berth.ledger import Ledger
 from berth.objects import Pod
@@ -75,7 +75,7 @@ def run(
 
 
 def endpoint(settings: Settings) -> Endpoint:
-    return on(Ledger(open_store(settings.store, reads_only=True)), settings)
+    return on(Ledger(open_store(settings.store)), settings)
 
 
 def on(ledger: Ledger, settings: Settings) -> Endpoint:
@@ -94,5 +94,5 @@ def on(ledger: Ledger, settings: Settings) -> Endpoint:
         failed=lambda *error: Reply(200, wire.filter_error(for_the_event(*error))),
         health=ledger.check,
         body_limit=settings.body_limit,
-        door=callers.door(settings.admission),
+        token=settings.token,
     )

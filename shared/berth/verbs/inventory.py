@@ -17,7 +17,6 @@ from berth.errors import BadInputError
 from berth.events import Event
 from berth.http import Endpoint, Router
 from berth.ledger import Ledger
-from berth.looks import SharedLook
 from berth.objects import Node, Pod
 from berth.policy.pools import Pool
 from berth.settings import Settings
@@ -26,7 +25,7 @@ from berth.steps.external import is_external, take_external
 from berth.steps.keeping import may_run, release_ended
 from berth.steps.native import publish_native
 from berth.steps.ours import ledger_and_cluster
-from berth.steps.poolclaims import Bounds, publish_claims, read_claims, take_claims, told_free
+from berth.steps.poolclaims import publish_claims, read_claims, take_claims, told_free
 from berth.steps.publish import publish
 from berth.steps.stock import read_pools, stock_of, take_stock, take_stock_of, withdraw
 from berth.steps.terms import Terms
@@ -67,34 +66,11 @@ class Done(NamedTuple):
     overtaken: bool = False
 
 
-class Looks:
-    """Looks at all Pools, nodes and pods, or at all PoolClaims: one at a time, shared by who asks meanwhile.
-
-    Anybody may send an event that asks for one, as many as they like.
-    """
-
-    def __init__(
-        self, ledger: Ledger, cluster: Cluster, settings: Settings, clock: Callable[[], float] = time.time
-    ) -> None:
-        def at_claims() -> dict[str, object]:
-            done = _claims(ledger, cluster, settings)
-            return _after(ledger, cluster, settings, done, clock(), tell=False)
-
-        self.at_pools = SharedLook(partial(take_pools, ledger, cluster, settings, clock))
-        self.at_claims = SharedLook(at_claims)
-
-
 def run(
-    ledger: Ledger,
-    cluster: Cluster,
-    settings: Settings,
-    event: Event,
-    clock: Callable[[], float] = time.time,
-    looks: Looks | None = None,
+    ledger: Ledger, cluster: Cluster, settings: Settings, event: Event, clock: Callable[[], float] = time.time
 ) -> dict[str, object]:
     """How many domains' capacity changed, and how many pods were woken by it."""
     kind = event.kind()
-    looks = looks or Looks(ledger, cluster, settings, clock)
     ledger.require_ours()
     if kind == "Node":
         done = _node(ledger, cluster, event, clock())
@@ -102,9 +78,9 @@ def run(
         if event.about(_Seen).known and not event.deletion:
             # Its status was written, by us, and a look at all nodes for that is dear.
             return {"changed": 0, "woken": 0}
-        return looks.at_pools()
+        return take_pools(ledger, cluster, settings, clock)
     elif kind == "PoolClaim":
-        return looks.at_claims()
+        done = _claims(ledger, cluster)
     else:
         raise BadInputError(
             f"inventory takes events of Nodes, Pools and PoolClaims, and this is about a {kind}"
@@ -168,10 +144,7 @@ def _pools(ledger: Ledger, cluster: Cluster, settings: Settings, now: float) -> 
     changed, overtaken = 0, False
     try:
         looking = ledger.look()
-        pools, before = read_pools(settings.pools, cluster), looking.view().pools
-        changed = _take_over(looking, cluster, pools, now)
-        if pools != before:
-            _claims(ledger, cluster, settings)  # whose units are listed, or are no more
+        changed = _take_over(looking, cluster, read_pools(settings.pools, cluster), now)
     except OutdatedError:
         overtaken = True
     view = ledger.view()
@@ -219,17 +192,13 @@ def _end(
             told_free(cluster, release_ended(ledger, node, [claim], claim.uid, None, now, pools=pools))
 
 
-def _claims(ledger: Ledger, cluster: Cluster, settings: Settings) -> Done:
+def _claims(ledger: Ledger, cluster: Cluster) -> Done:
     problems: list[str] = []
-    most = settings.poolclaims_per_namespace
     try:
-        looking = ledger.look(CLAIMS_LOOK)
-        # The Pools first: who takes over others later looks at PoolClaims after that.
-        bounds = Bounds(ledger.pools(), most)
-        changed = take_claims(looking, read_claims(cluster, problems), bounds, problems)
+        changed = take_claims(ledger.look(CLAIMS_LOOK), read_claims(cluster, problems))
     except OutdatedError:
         changed = []  # a later look takes them over
-    problems += publish_claims(ledger, cluster, most) if changed else []
+    problems += publish_claims(ledger, cluster) if changed else []
     _warn(problems)
     return Done(0, {pool: 1 for pool, _ in changed})
 
@@ -240,25 +209,23 @@ def _warn(problems: Iterable[str]) -> None:
 
 
 def endpoint(settings: Settings) -> Endpoint:
-    ledger, cluster = ledger_and_cluster(settings)
-    return _for_events(ledger, cluster, settings, Looks(ledger, cluster, settings))
+    return _for_events(*ledger_and_cluster(settings), settings)
 
 
 def router(settings: Settings) -> Router:
     """The path `external`, and events on any other."""
     ledger, cluster = ledger_and_cluster(settings)
-    looks = Looks(ledger, cluster, settings)
-    use = external.endpoint(ledger, cluster, settings, looks.at_pools)
+    use = external.endpoint(ledger, cluster, settings, partial(take_pools, ledger, cluster, settings))
     return Router(
         name="inventory",
         endpoints={"external": use},
         health=ledger.check,
-        default=_for_events(ledger, cluster, settings, looks),
+        default=_for_events(ledger, cluster, settings),
     )
 
 
-def _for_events(ledger: Ledger, cluster: Cluster, settings: Settings, looks: Looks) -> Endpoint:
+def _for_events(ledger: Ledger, cluster: Cluster, settings: Settings) -> Endpoint:
     def handle(headers: Mapping[str, str], body: bytes) -> Mapping[str, object]:
-        return run(ledger, cluster, settings, events.decode(headers, body), looks=looks)
+        return run(ledger, cluster, settings, events.decode(headers, body))
 
     return events.subscriber("inventory", handle, health=ledger.check, body_limit=settings.body_limit)

@@ -2,12 +2,12 @@
 Nothing here talks to the API server; content is never changed, only replaced."""
 
 import hashlib
+import zlib
 from collections.abc import Mapping
 
 import msgspec
 
 from berth.stores.base import Version
-from berth.stores.packing import pack, unpack
 
 Bodies = Mapping[str, bytes | None]
 Expected = Mapping[str, Version | None]
@@ -31,17 +31,12 @@ class Committed(msgspec.Struct, frozen=True):
 
 class Life(msgspec.Struct, frozen=True):
     """In the head: which shards belong to this life of the ledger. A ConfigMap that was deleted and made
-    again has another UID than is noted here; none are noted while the life is in the making.
-
-    `key` (hex) is that of the hash by which documents lie in shards: who chooses names, of PoolClaims, can't
-    choose a shard, and fill it. Lives that were begun before there was one have none, and stay as they are.
-    """
+    again has another UID than is noted here; none are noted while the life is in the making."""
 
     id: str
     shards: int
     head: str = ""
     uids: tuple[str, ...] = ()
-    key: str = ""
 
     def names(self, ledger: str) -> list[str]:
         return [self._name(ledger, index) for index in range(self.shards)]
@@ -57,8 +52,7 @@ class Life(msgspec.Struct, frozen=True):
         if "/" not in key:
             return ledger
         last = key.rpartition("/")[2].encode()
-        digest = hashlib.blake2b(last, digest_size=4, key=bytes.fromhex(self.key)).digest()
-        number = int.from_bytes(digest, "big")
+        number = int.from_bytes(hashlib.blake2b(last, digest_size=4).digest(), "big")
         return self._name(ledger, number % self.shards)
 
     def _name(self, ledger: str, index: int) -> str:
@@ -81,14 +75,14 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def encode(content: Content) -> bytes:
-    return pack(_encoder.encode(content))
+    return zlib.compress(_encoder.encode(content), 1)
 
 
 def decode(data: bytes) -> Content:
     """UNREADABLE for what can't be read."""
     try:
-        return _decoder.decode(unpack(data))
-    except (ValueError, msgspec.DecodeError, RecursionError):
+        return _decoder.decode(zlib.decompress(data))
+    except (zlib.error, msgspec.DecodeError):
         return UNREADABLE
 
 
