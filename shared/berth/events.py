@@ -49,14 +49,14 @@ class Event(msgspec.Struct, frozen=True):
                 "the source sends mode Reference, which has no UID: set spec.mode: Resource in it"
             )
         kind = self.data.get("kind") if isinstance(self.data, dict) else None
-        if self.event_type.startswith(_RESOURCE) and not isinstance(kind, str):
+        if not self.event_type.startswith(_RESOURCE):
+            raise BadInputError(
+                f"event type {self.event_type} with no object: this takes {_RESOURCE}add, update and delete"
+            )
+        if not isinstance(kind, str):
             raise BadInputError(
                 f"event type {self.event_type}: its body is no JSON object with a kind; mode Resource sends "
                 "the whole object"
-            )
-        if not isinstance(kind, str) or not self.event_type.startswith(_RESOURCE):
-            raise BadInputError(
-                f"event type {self.event_type} with no object: this takes {_RESOURCE}add, update and delete"
             )
         return kind
 

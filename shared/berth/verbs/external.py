@@ -22,8 +22,10 @@ from berth.steps.summary import pool_rows
 _NO_TOKEN = (
     "inventory has no token: set BERTH_AUTH_TOKEN or BERTH_AUTH_TOKEN_FILE, and call /external with it"
 )
-_LOOKS = 3
 _IN_A_FILE = "the Pools are in a file (BERTH_POOLS): set spec.external there, or say berth external POOL N"
+
+_LOOKS = 3
+"""So many more are begun where later ones overtake the first."""
 
 
 class _Use(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,7 +68,7 @@ def run(ledger: Ledger, cluster: Cluster, body: bytes, take: Callable[[], object
         if not looks:
             raise OutdatedError
         looks -= 1
-        take()  # a later look overtook the one before, and has not taken the Pool over yet
+        take()  # a later look overtook the first, and has not taken the Pool over yet
     (row,) = pool_rows(view, None, pool.name)
     return {"pool": pool.name, "external": use.external, "overCommitted": row.over_committed}
 
