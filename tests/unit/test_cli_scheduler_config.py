@@ -16,7 +16,8 @@ RESOURCE = ["--resource", "berth.dev/k80"]
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BERTH_AUTH_TOKEN", "BERTH_AUTH_TOKEN_FILE", "BERTH_SCHEDULER_NAMES"):
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")  # so that what a command sets is taken back, too
+        monkeypatch.delenv(name)
 
 
 def test_it_is_printed_for_a_scheduler_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:

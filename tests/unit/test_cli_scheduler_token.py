@@ -18,7 +18,8 @@ extenders:
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BERTH_AUTH_TOKEN", "BERTH_AUTH_TOKEN_FILE", "BERTH_SCHEDULER_NAMES"):
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")  # so that what a command sets is taken back, too
+        monkeypatch.delenv(name)
 
 
 def written(folder: Path, text: str, *more: str, token: str | None = "s3/cret") -> int:
