@@ -97,6 +97,15 @@ def said(cluster: Cluster, method: str, path: str, body: Any, token: str | None 
         (lambda: pod_document("p", ONE, node_name="n1"), "leave out spec.nodeName, and take nodeSelector"),
         (lambda: pod_document("p", ONE, annotations={ALLOCATED: "[]"}), "is written by berth's bind alone"),
         (lambda: pod_document("p", {}, annotations={CLAIMS: "a"}), "request those of the claims' pools too"),
+        (lambda: pod_document("p", ONE, annotations={CLAIMS: ",".join("abcdefghijklmnop")}), ""),
+        (
+            lambda: pod_document("p", ONE, annotations={CLAIMS: ",".join("abcdefghijklmnopq")}),
+            "berth.dev/claims names more than 16 PoolClaims: name fewer",
+        ),
+        (
+            lambda: pod_document("p", ONE, annotations={CLAIMS: "c," * 120_000}),
+            "berth.dev/claims names more than 16 PoolClaims: name fewer",
+        ),
     ],
 )
 def test_a_new_pod_is_taken_or_told_what_to_do(

@@ -18,6 +18,9 @@ CLAIMS = f"{GROUP}/claims"
 
 Phase = Literal["Available", "Reserved", "Bound"]
 
+MOST_CLAIMS = 16
+"""PoolClaims that a pod may name: each is looked for among all Pools, at each try to schedule the pod."""
+
 _MOST_UNITS = 1024
 _LONGEST_NAME = 253
 _LONGEST_POOL = 63
@@ -67,9 +70,12 @@ def parse(document: Any) -> PoolClaim:
 
 
 def named(pod: Pod) -> tuple[str, ...]:
-    """The PoolClaims that the pod names, in its order, each once. Raises ValueError for what is no name."""
-    text = (pod.metadata.annotations or {}).get(CLAIMS, "")
-    names = tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
+    """The PoolClaims that the pod names, in its order, each once. Raises ValueError for what is no name, and
+    for more than MOST_CLAIMS between commas, as infra's admission policy counts them."""
+    parts = (pod.metadata.annotations or {}).get(CLAIMS, "").split(",", MOST_CLAIMS)
+    if len(parts) > MOST_CLAIMS:
+        raise ValueError(f"annotation {CLAIMS} names more than {MOST_CLAIMS} PoolClaims: name fewer")
+    names = tuple(dict.fromkeys(name for part in parts if (name := part.strip())))
     for name in names:
         if not _is_name(name):
             raise ValueError(

@@ -15,7 +15,6 @@ from berth.documents import (
     Claim,
     Holding,
     Wants,
-    domain_key,
     in_order,
 )
 from berth.objects import Pod
@@ -61,6 +60,8 @@ class Terms(NamedTuple):
             known = self._named(pod.metadata.namespace or "default", name)
             if known is None:
                 refusal = refusal or fit.no_claim(name)
+                if not pod.spec.node_name:
+                    break  # it gets nothing; one that runs holds those of its PoolClaims that are there
             else:
                 claims.append((name, *known))
         return Asked(found.units, tuple(claims), refusal or _too_few(found.units, claims))
@@ -138,10 +139,11 @@ class Terms(NamedTuple):
     def _named(self, namespace: str, name: str) -> tuple[str, Wants] | None:
         if not isinstance(self.named, View):
             return self.named.get((namespace, name))
+        domain = f"{POOL_CLAIM}{namespace}/{name}"
         for pool in self.pools:
-            wants = self.named.at(domain_key(pool, f"{POOL_CLAIM}{namespace}/{name}")).wants
-            if wants is not None:
-                return pool, wants
+            found = self.named.domains.get(pool, {}).get(domain)
+            if found is not None and found.wants is not None:
+                return pool, found.wants
         return None
 
 
