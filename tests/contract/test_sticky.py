@@ -143,3 +143,24 @@ def test_a_unit_rests_to_its_end_though_the_owner_s_next_pod_gets_another(
     stage.time.now += 5 - 0.001
     assert (stage.why(other, "n1"), stage.bind(other)) == ({"n1": full}, full)
     stage.check_well()
+
+
+@CHEAP
+def test_pods_without_a_controller_can_t_use_up_what_rests_by_coming_one_after_the_other(
+    stage: PoolsStage,
+) -> None:
+    """Nobody made these pods, and what rests is kept for nobody: that does not make it theirs."""
+    stage.pools(port={"capacity": {"perDomain": 2}, "reuseAfterSeconds": 600})
+    for _ in range(2):
+        stage.time.now += 1
+        stage.gone(stage.bound_pod(port=1))
+    full = "port: 0 of 2 free, 1 asked"
+    for _ in range(4):
+        stage.time.now += 1
+        late = stage.pod(port=1)
+        assert (stage.why(late, "n1"), stage.bind(late)) == ({"n1": full}, full)
+    stage.time.now += 600 - 5 - 0.001
+    assert stage.bind(late) == full
+    stage.time.now += 0.001
+    assert stage.bind(late) == ""
+    stage.check_well()
