@@ -2,13 +2,25 @@
 Whether the decision still holds is the store's to say: it takes the commit or reports a conflict."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
 from berth import retained
-from berth.documents import ORDINARY, POOL_CLAIM, Claim, Domain, Holding, Left, domain_key
+from berth.documents import (
+    NAMESPACE,
+    ORDINARY,
+    POOL_CLAIM,
+    Claim,
+    Domain,
+    Holding,
+    Left,
+    domain_key,
+    domain_of,
+    is_bound,
+    kept_at,
+)
 from berth.errors import BerthError, OtherClusterError, RefusedError
 from berth.policy.pools import Pool
 from berth.policy.units import MOST, Units
@@ -91,6 +103,9 @@ def _back(key: str, claim: Claim, domain: Domain, before: Domain) -> Domain:
     held = [each for each in claim.holdings if each.key == key]
     names = {unit for each in held for unit in each.units}
     count = sum(each.count for each in held) - len(names)
+    pool, name = domain_of(key)
+    if is_bound(name):  # a PoolClaim's units are none that were kept
+        count = min(count, sum(each.count for each in claim.at_places(pool) if not each.claim))
     left: list[Left] = []
     for each in domain.left:
         units = tuple(unit for unit in each.units if unit not in names)
@@ -155,11 +170,30 @@ def _after(claim: Claim, holding: Holding, domain: Domain, how: Freeing) -> Doma
     standing = tuple(left for left in domain.left if left.stands(how.now))
     if holding.domain.startswith(POOL_CLAIM):
         return _remembering(claim, holding, domain)
-    left = None if how.leave is None or holding.bound else how.leave(claim, holding)
+    if holding.bound:
+        counted = () if how.leave is None else _counted(claim, holding, how.leave)
+        return replace(domain, left=(*standing, *counted))
+    left = None if how.leave is None else how.leave(claim, holding)
     if left is not None:
         # What an earlier pod left of the same unit is over: this one had it since.
         standing = (*retained.without(standing, left.units), left)
     return replace(domain, left=standing)
+
+
+def _counted(claim: Claim, holding: Holding, leave: Leave) -> Iterator[Left]:
+    """What the claim's units leave of a namespace's limit, in one of its stripes if it has some: as many as
+    nobody else may have. The claim's holdings at places, and the limit's, are as many units, in one order."""
+    if not holding.domain.startswith(NAMESPACE):
+        return
+    mine = [each for each in claim.holdings if (each.pool, each.place) == (holding.pool, holding.place)]
+    skip = sum(each.count for each in mine if each.domain < holding.domain)
+    first, last = skip, skip + holding.count
+    start = 0
+    for each in claim.at_places(holding.pool):
+        count = min(last, start + each.count) - max(first, start)
+        start += each.count
+        if count > 0 and (left := leave(claim, each)) is not None:
+            yield replace(left, count=count, units=(), owner=kept_at(left.owner, each.pool, each.place))
 
 
 def _remembering(claim: Claim, holding: Holding, domain: Domain) -> Domain:

@@ -86,6 +86,10 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
         """The names of units that it holds, each with its pool: units of two pools may have one name."""
         return frozenset((each.pool, unit) for each in self.holdings for unit in each.units)
 
+    def at_places(self, pool: str) -> list[Holding]:
+        """Return what it holds of the pool, without bounds."""
+        return [each for each in self.holdings if each.pool == pool and not each.bound]
+
     def logical(self) -> tuple[Holding, ...]:
         """Its holdings by whole domains, without units' names: what was asked for it."""
         found: dict[tuple[str, str, str], int] = {}
@@ -96,7 +100,10 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
 
 
 class Left(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Units that a pod has left: until `rest` they are nobody's, and until `kept` only `owner`'s."""
+    """Units that a pod has left: until `rest` they are nobody's, and until `kept` only `owner`'s.
+
+    A namespace's limit counts them as long, for others could have had them: there `owner` is `kept_at`.
+    """
 
     count: int
     units: tuple[str, ...] = ()
@@ -125,7 +132,10 @@ class Left(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     def may_be_of(self, claim: Claim) -> bool:
         """Whether the claim may have units of these: they are kept for its pod, and their rest was over when
         it was reserved."""
-        return bool(self.owner) and self.owner in (claim.label, claim.owner) and self.rest <= claim.since
+        owner, _, where = self.owner.partition("@")
+        if not owner or owner not in (claim.label, claim.owner) or self.rest > claim.since:
+            return False
+        return not where or any(where == f"{each.pool}/{each.place}" for each in claim.holdings)
 
 
 class Wants(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -276,6 +286,14 @@ def domain_of(key: str) -> tuple[str, str]:
 def in_order(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
     """Return a claim's holdings in the order that all claims have them in, so that they can be compared."""
     return tuple(sorted(holdings, key=lambda each: (each.pool, each.domain, each.claim)))
+
+
+def kept_at(owner: str, pool: str, place: str) -> str:
+    """Return the owner as a namespace's limit names it: for whom units are kept, and where they are.
+
+    Who takes those it had takes no more of the limit than before; who takes others does.
+    """
+    return f"{owner}@{pool}/{place}" if owner else ""
 
 
 def stripe(domain: str, number: int) -> str:

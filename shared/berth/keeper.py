@@ -302,9 +302,9 @@ class Keeper:
             self.reopen((pool, domain))
 
     def drop_limits(self, namespaces: Collection[str]) -> None:
-        """Remove the limits of all namespaces but these, where nobody holds anything; reserve makes one anew
-        when the namespace's next pod comes."""
-        view = self.view()
+        """Remove the limits of all namespaces but these, where nobody holds anything and nothing is counted
+        that pods left; reserve makes one anew when the namespace's next pod comes."""
+        view, now = self.view(), self._clock()
         limits = [
             (pool, name)
             for pool, domains in view.domains.items()
@@ -315,15 +315,15 @@ class Keeper:
             (pool, name)
             for pool, name in limits
             if name.removeprefix(NAMESPACE) not in namespaces
-            and not any(part.claims for part in view.parts(pool, name).values())
+            and not any(_counts(part, now) for part in view.parts(pool, name).values())
         ]
         plain = [domain_key(*each) for each in unused if not view.at(domain_key(*each)).stripes]
         for batch in self._store.batches(plain):
-            self._commits.run(batch, _unused)
+            self._commits.run(batch, partial(_unused, now))
         for which in unused:
             if stripes := view.at(domain_key(*which)).stripes:
                 keys = [domain_key(*which), *stripe_keys(*which, stripes)]
-                self._commits.run(keys, partial(_unused_whole, which, keys))
+                self._commits.run(keys, partial(_unused_whole, which, keys, now))
 
     def prepare(self, wanted: Mapping[Which, Capacity]) -> None:
         """Make the stripes of domains that are to have these capacities, but give them none yet: so that
@@ -456,16 +456,21 @@ def _believed(pools: Mapping[str, Pool], now: float, domains: Domains) -> tuple[
     return {domain_of(key) for key, each in changed.items() if each.empty}, changed
 
 
-def _unused(domains: Domains) -> tuple[None, Domains]:
-    """Those of the domains that have no claims have no capacity any more."""
-    unused = {key: each for key, each in domains.items() if not each.claims and not each.stripes}
+def _counts(limit: Domain, now: float) -> bool:
+    """Whether a namespace's limit, or a stripe of it, counts anything."""
+    return bool(limit.claims) or any(left.stands(now) for left in limit.left)
+
+
+def _unused(now: float, domains: Domains) -> tuple[None, Domains]:
+    """Those of the domains that count nothing have no capacity any more."""
+    unused = {key: each for key, each in domains.items() if not _counts(each, now) and not each.stripes}
     return None, {key: sizes.plain(each, None) for key, each in unused.items()}
 
 
-def _unused_whole(which: Which, keys: Sequence[str], domains: Domains) -> tuple[None, Domains]:
+def _unused_whole(which: Which, keys: Sequence[str], now: float, domains: Domains) -> tuple[None, Domains]:
     """The same of one domain, whose documents are its head and stripes."""
     head, *stripes = (domains[key] for key in keys)
-    if head.stripes != len(stripes) or any(each.claims for each in stripes):
+    if head.stripes != len(stripes) or any(_counts(each, now) for each in stripes):
         return None, {}
     changed = sizes.cut(*which, head, stripes, None)
     return None, {domain_key(which[0], name): each for name, each in changed.items()}

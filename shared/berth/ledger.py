@@ -37,7 +37,7 @@ class Ledger(Keeper):
         other = next((claim for claim in mine if claim.node != wanted.node), None)
         if other is not None:
             raise ElsewhereError(other) if after is None else SupersededError(wanted)
-        asker, until = self._asker(wanted), self._patience()
+        asker, until = self._asker(wanted, view.pools), self._patience()
         same = next((claim.holdings for claim in mine if claim.logical() == wanted.logical()), None)
         at: At = view.at
         for look in count():
@@ -316,16 +316,18 @@ class Ledger(Keeper):
         known = {pool: held for pool, held in known.items() if room.whole(held, at)}
         rest = replace(claim, holdings=tuple(each for each in claim.holdings if each.pool not in known))
         found = [
-            *room.anyhow(rest, at, self._asker(claim)),
+            *room.anyhow(rest, at, self._asker(claim, now)),
             *(each for held in known.values() for each in held),
         ]
         if len(room.keys(found)) > self._commits.most_keys:
             found = [*room.gathered(found, claim.uid, at)]
         return replace(claim, state=state, holdings=in_order(found))
 
-    def _asker(self, claim: Claim) -> Asker:
+    def _asker(self, claim: Claim, pools: Mapping[str, Pool]) -> Asker:
         owners = tuple(filter(None, (claim.label, claim.owner)))
-        return Asker(claim.uid, claim.namespace, owners, self._clock())
+        places = {each.pool: each.place for each in claim.holdings if not each.bound}
+        retaining = {name for name in places if name in pools and pools[name].retains}
+        return Asker(claim.uid, claim.namespace, owners, self._clock(), places, retaining)
 
     def _look(self, wanted: Claim, view: View) -> At:
         """The domains that the claim is to draw from, with their stripes, as the store has them now."""

@@ -3,6 +3,7 @@ A plan may be made by documents that are old; `taken` decides, on those that the
 
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from berth.documents import (
     Wants,
     domain_key,
     in_order,
+    kept_at,
     stripe,
     stripe_keys,
 )
@@ -41,20 +43,22 @@ class CrowdedError(BerthError):
 class Short(NamedTuple):
     """Why a holding can't be had: units free and the capacity of where it is asked; None: there is none.
 
-    `these`: it is for a PoolClaim of certain units, and one of them can't be had there.
+    `these`: it is for a PoolClaim of certain units, and one of them can't be had there. `retained`: what pods
+    left counts as well.
     """
 
     holding: Holding
     free: int
     capacity: int | None
     these: bool = False
+    retained: bool = False
 
     def text(self) -> str:
         """As a refusal says it."""
         pool, place = self.holding.pool, self.holding.place
         share = None if self.capacity is None else (self.free, self.capacity)
         if place.startswith(NAMESPACE):
-            return fit.limited(pool, place[1:], share, self.holding.count)
+            return fit.limited(pool, place[1:], share, self.holding.count, self.retained)
         if place.startswith(POOL_CLAIM):
             return fit.claimed(pool, place.rpartition("/")[2], share)
         if place.endswith(ORDINARY):
@@ -65,12 +69,24 @@ class Short(NamedTuple):
 
 
 class Asker(NamedTuple):
-    """For whom room is looked for: a pod, and the owners whose kept units it may have now."""
+    """For whom room is looked for: a pod, and the owners whose kept units it may have now.
+
+    `places` are its domains by pool, `retaining` the pools in which what pods left rests or is kept.
+    """
 
     uid: str
     namespace: str = ""
     owners: tuple[str, ...] = ()
     now: float = 0.0
+    places: Mapping[str, str] = MappingProxyType({})
+    retaining: Collection[str] = ()
+
+    def owners_at(self, holding: Holding) -> tuple[str, ...]:
+        """Return the owners as the holding's document names them."""
+        if not holding.bound:
+            return self.owners
+        place = self.places.get(holding.pool, "")
+        return tuple(kept_at(owner, holding.pool, place) for owner in self.owners)
 
 
 def plan(claim: Claim, at: At, asker: Asker) -> tuple[tuple[Holding, ...], list[Short]]:
@@ -86,7 +102,8 @@ def plan(claim: Claim, at: At, asker: Asker) -> tuple[tuple[Holding, ...], list[
         parts = None if head.closed or head.capacity is None else _parts(holding, head.stripes, at, asker)
         if parts is None:
             free, wants = 0 if head.closed else _free(holding, head, at, asker), wants_of(holding, at, asker)
-            short.append(Short(holding, free, head.capacity, wants is not None and bool(wants.units)))
+            these = wants is not None and bool(wants.units)
+            short.append(Short(holding, free, head.capacity, these, holding.pool in asker.retaining))
         found += parts or ()
     return tuple(found), short
 
@@ -181,7 +198,8 @@ def taken(holdings: Iterable[Holding], at: At, asker: Asker) -> tuple[tuple[Hold
         if units is None:
             certain = wants_of(each, at, asker)
             these = certain is not None and bool(certain.units)
-            short.append(Short(each, room if room < each.count else 0, domain.capacity, these))
+            free = room if room < each.count else 0
+            short.append(Short(each, free, domain.capacity, these, each.pool in asker.retaining))
         else:
             found.append(replace(each, units=units))
     return in_order(found), short
@@ -240,7 +258,7 @@ def _room(holding: Holding, at: At, asker: Asker) -> int:
     domain = at(holding.key)
     mine = domain.claims.get(asker.uid)
     own = 0 if mine is None else sum(each.count for each in mine.holdings if each.key == holding.key)
-    return domain.room(holding.pool, holding.domain, asker.owners, asker.now, own)
+    return domain.room(holding.pool, holding.domain, asker.owners_at(holding), asker.now, own)
 
 
 def _fits(holding: Holding, at: At, asker: Asker) -> int:
@@ -272,7 +290,8 @@ def _parts(holding: Holding, count: int, at: At, asker: Asker) -> list[Holding] 
     had = () if wants is None or len(wants.had) != holding.count else wants.had
     if had and (again := _with_units(had, stripes, at, asker)) is not None:
         return again
-    kept = [each for each in stripes if any(left.owner in asker.owners for left in at(each.key).left)]
+    owners = asker.owners_at(holding)
+    kept = [each for each in stripes if any(left.owner in owners for left in at(each.key).left)]
     rooms: dict[Holding, int] = {}
     for each in (*kept, *stripes):  # one look as a rule: with thousands of claims each is dear
         rooms[each] = _fits(each, at, asker)

@@ -194,10 +194,26 @@ class View:
                 found.append((pool, name.partition("#")[0]))
         return found
 
+    def kept_of_limit(self, pool: str, limit: str, owners: Collection[str], now: float) -> dict[str, int]:
+        """Units that a namespace's limit counts because they are kept for these owners, by where they are:
+        there the owners take no more of it when they take them."""
+        found: dict[str, int] = {}
+        if self._closed(pool, limit):
+            return found
+        for name, part in self.parts(pool, limit).items():
+            units = part.nameless(pool, name, (), now) if part.left else ()
+            for left, count in zip(part.left, units, strict=True):
+                owner, _, where = left.owner.partition("@")
+                if owner in owners and left.rest <= now:
+                    place = where.partition("/")[2]
+                    found[place] = found.get(place, 0) + count
+        return found
+
     def kept(self, pool: str, now: float) -> int:
         """Units of the pool that some owners' pods may have now, and nobody else."""
         found = 0
-        for name, domain in self.domains.get(pool, {}).items():
+        places = {name: each for name, each in self.domains.get(pool, {}).items() if not is_bound(name)}
+        for name, domain in places.items():
             owners = {left.owner for left in domain.left if left.rest <= now < left.kept}
             if owners and not self._closed(pool, name):
                 free = domain.room(pool, name, (), now)
@@ -307,7 +323,7 @@ def _left(domains: Mapping[str, Domain], pool: str) -> set[tuple[str, str]]:
         (left.owner, domain_key(pool, name))
         for name, domain in domains.items()
         for left in domain.left
-        if left.owner
+        if left.owner and not is_bound(name)
     }
 
 

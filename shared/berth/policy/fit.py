@@ -101,10 +101,11 @@ def told(pool: str, share: Share | None, asked: int) -> str:
     return absent(pool) if share is None else exhausted(pool, *share, asked)
 
 
-def limited(pool: str, namespace: str, share: Share | None, asked: int) -> str:
-    """What is short of a namespace's limit."""
+def limited(pool: str, namespace: str, share: Share | None, asked: int, retained: bool = False) -> str:
+    """What is short of a namespace's limit; `retained`: of a pool where units rest, or are kept for pods."""
     free, limit = share or (0, 0)
-    return f"{pool}: {free} of the {limit} that namespace {namespace} may hold are free, {asked} asked"
+    left = " (what its pods left counts while it rests or is kept)" if retained else ""
+    return f"{pool}: {free} of the {limit} that namespace {namespace} may hold are free, {asked} asked{left}"
 
 
 def ordinary(pool: str, share: Share | None, asked: int) -> str:

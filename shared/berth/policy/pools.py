@@ -52,6 +52,11 @@ class Pool(msgspec.Struct, frozen=True):
         """Whether units of pods on a lost node stay held (onLostNode); so they do if they have names."""
         return (self.spec.on_lost_node or ("Hold" if self.named else "Release")) == "Hold"
 
+    @property
+    def retains(self) -> bool:
+        """Whether units that a pod leaves rest, or are kept for a next one."""
+        return self.spec.reuse_after_seconds > 0 or self.spec.sticky is not None
+
     def place(self, node: Node) -> str | None:
         """The node's domain; None: it is not in this pool, empty: it lacks the label that would name one."""
         labels = node.metadata.labels or {}

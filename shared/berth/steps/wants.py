@@ -2,6 +2,7 @@
 It reads no store and decides nothing; near the last unit bind's reservation does."""
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from berth.documents import NAMESPACE, POOL_CLAIM, Domain
 from berth.objects import Pod
@@ -12,6 +13,13 @@ from berth.policy.score import Ask
 from berth.policy.units import Units
 from berth.steps.terms import Asked, is_ordinary, owners_of
 from berth.view import Shares, View
+
+
+class _Limited(NamedTuple):
+    """Why a namespace's limit gives a pod nothing, but for `there`: those units are kept for it."""
+
+    text: str
+    there: frozenset[str]
 
 
 class Wanted:
@@ -32,10 +40,9 @@ class Wanted:
                 texts.append(fit.suspended(pool))
             if found.resource in self._view.held:
                 texts.append(fit.held_back(pool))
-            limit = found.limit(self._namespace)
-            if limit is not None:
-                share = self._shares.bounds[pool].get(f"{NAMESPACE}{self._namespace}", (limit, limit))
-                texts += [fit.limited(pool, self._namespace, share, count)] if share[0] < count else []
+            limited = self._limited(found, count)
+            if limited is not None and not limited.there:
+                texts.append(limited.text)
             texts += [fit.leaving(pool)] if self._leaving(found) else []
         for name, pool, _ in self._asked.claims:
             share = self._shares.bounds[pool].get(f"{POOL_CLAIM}{self._namespace}/{name}", (0, 0))
@@ -93,9 +100,23 @@ class Wanted:
         found = self._view.named(self._pod.label, pool.name)
         return any(claim.uid != self._pod.metadata.uid and claim.state != "lost" for claim in found)
 
+    def _limited(self, pool: Pool, count: int) -> "_Limited | None":
+        """How the namespace's limit stands in the way of so many units; None if it does not."""
+        limit, domain = pool.limit(self._namespace), f"{NAMESPACE}{self._namespace}"
+        share = (count, count) if limit is None else (limit, limit)
+        share = share if limit is None else self._shares.bounds[pool.name].get(domain, share)
+        if share[0] >= count:
+            return None
+        kept = self._view.kept_of_limit(pool.name, domain, self._owners, self._now)
+        there = frozenset(place for place, units in kept.items() if share[0] + units >= count)
+        return _Limited(fit.limited(pool.name, self._namespace, share, count, pool.retains), there)
+
     def _not_here(self, pool: Pool) -> dict[str, str]:
         suspended = pool.spec.suspended
         found = {} if isinstance(suspended, bool) else dict.fromkeys(suspended, fit.suspended(pool.name))
+        limited = self._limited(pool, self._asked.units[pool.name])
+        if limited is not None:
+            found |= dict.fromkeys(self._shares.free[pool.name].keys() - limited.there, limited.text)
         for name, of, wants in self._asked.claims:
             if of == pool.name and wants.units:
                 here = {each for each in self._listing(of, wants.units) if self._has(of, each, wants.units)}
