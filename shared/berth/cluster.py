@@ -20,6 +20,7 @@ DEFAULT_TIMEOUT = 10.0  # seconds, for calls with no deadline above them
 LEAST_SECONDS = 0.1  # for a call that must be tried though its deadline is over
 _PAGE = 500
 _WATCH_SECONDS = 240
+_REVIEWS, _ACCOUNTS = "/apis/authentication.k8s.io/v1/tokenreviews", "system:serviceaccount:"
 _KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
 _IDENTITY_SECONDS = 1.0  # within bind's deadline
 _MERGE = "application/merge-patch+json"
@@ -41,6 +42,21 @@ class _Event(msgspec.Struct):
     object: dict[str, Any] = {}
 
 
+class _User(msgspec.Struct, frozen=True):
+    username: str = ""
+
+
+class _Review(msgspec.Struct, frozen=True):
+    authenticated: bool = False
+    user: _User = _User()
+    audiences: list[str] | None = None
+
+
+class _Reviewed(msgspec.Struct, frozen=True):
+    status: _Review = _Review()
+
+
+_reviewed = msgspec.json.Decoder(_Reviewed)
 _any = msgspec.json.Decoder(_Any)
 _whole = msgspec.json.Decoder(dict[str, Any])
 _event = msgspec.json.Decoder(_Event)
@@ -133,6 +149,20 @@ class Cluster:
             if found is not None and found.metadata.uid == meta.uid:
                 raise
             return None
+
+    def account_of(self, token: str, audience: str, timeout: float) -> str:
+        """The ServiceAccount, NAMESPACE/NAME, whose token for this audience it is; empty: no such token."""
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token, "audiences": [audience]},
+        }
+        found = _decode(_reviewed, self._server.call("POST", _REVIEWS, timeout, body, again=True)).status
+        if not found.authenticated or audience not in (found.audiences or ()):
+            return ""
+        if not found.user.username.startswith(_ACCOUNTS):
+            return ""
+        return found.user.username.removeprefix(_ACCOUNTS).replace(":", "/", 1)
 
     def pools(self, timeout: float = DEFAULT_TIMEOUT) -> list[dict[str, Any]] | None:
         """Pool objects as documents; None where the cluster serves no such resource."""

@@ -1,11 +1,8 @@
 """The HTTP edge of every function: (method, path, headers, body) to (status, body), always one line of JSON.
 It knows no web framework, and does not promise to notice a client that has gone away."""
 
-import base64
-import binascii
-import hmac
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 import msgspec
@@ -16,12 +13,20 @@ from berth.errors import BadInputError, BerthError, RefusedError, RetryableError
 log = logging.getLogger("berth")
 
 _CHUNK = 1024 * 1024
+_JSON = ("application/json", "application/cloudevents+json")
 
 
 class Stream(Protocol):
     """A request's body; read(n) gives at most n bytes, and none at its end."""
 
     def read(self, size: int, /) -> bytes: ...
+
+
+class Door(Protocol):
+    """Who may call an endpoint."""
+
+    def refusal(self, authorization: str) -> str:
+        """What a caller with this header lacks, in words; empty: it may call. May raise a BerthError."""
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -35,7 +40,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One function, ready to answer.
 
     `answer` takes the lower-case headers and the whole body; `failed` makes the reply for an error's text and
-    whether a retry may help; `health` raises when the store does not answer; `token` None asks for none.
+    whether a retry may help; `health` raises when the store does not answer; `door` None lets anyone in.
     """
 
     name: str
@@ -43,7 +48,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     failed: Callable[[str, bool], Reply]
     health: Callable[[], None]
     body_limit: int
-    token: str | None = None
+    door: Door | None = None
 
 
 class Router(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,10 +76,22 @@ def for_the_event(message: str, retryable: bool) -> str:
 
 
 def respond(
-    target: Endpoint | Router, method: str, path: str, headers: Mapping[str, str], body: Stream
+    target: Endpoint | Router,
+    method: str,
+    path: str,
+    headers: Mapping[str, str],
+    body: Stream,
+    hosts: Collection[str] | None = None,
 ) -> Reply:
     """Answer one request: an Endpoint on any path. Raises nothing: what goes wrong is in the reply and in
-    the log."""
+    the log.
+
+    With `hosts`, those of this machine, web pages are answered nothing: neither those that another site sent
+    here, nor those that are called by a name that leads here.
+    """
+    headers = {name.lower(): value for name, value in headers.items()}
+    if hosts is not None and (refused := _from_a_page(headers, hosts)) is not None:
+        return refused
     if path.rstrip("/") == "/healthz" and method in ("GET", "HEAD"):
         return _health(target)
     if method != "POST":
@@ -86,14 +103,17 @@ def respond(
                 404, f"{target.name} has no {path or '/'}: it takes POST {target.paths}, and GET /healthz"
             )
         target = found
-    return _take(target, {name.lower(): value for name, value in headers.items()}, body)
+    return _take(target, headers, body)
 
 
 def _take(endpoint: Endpoint, headers: Mapping[str, str], body: Stream) -> Reply:
-    if endpoint.token is not None and not _authorized(endpoint.token, headers.get("authorization", "")):
-        return _error(
-            401, f"{endpoint.name} needs the token of BERTH_AUTH_TOKEN, as Basic or Bearer authorization"
-        )
+    if endpoint.door is not None:
+        try:
+            refusal = endpoint.door.refusal(headers.get("authorization", ""))
+        except BerthError as error:
+            return _failed(endpoint, error)
+        if refusal:
+            return _error(401, f"{endpoint.name} {refusal}")
     try:
         content = _read(body, endpoint.body_limit)
     except Exception as error:  # noqa: BLE001 - every web framework has its own for a client that hangs up
@@ -109,20 +129,39 @@ def _call(endpoint: Endpoint, headers: Mapping[str, str], content: bytes) -> Rep
     except BadInputError as error:
         return _error(400, str(error))
     except BerthError as error:
-        # A refusal is an answer like any other, and the pod's event holds it; the rest is trouble.
-        log.log(
-            logging.DEBUG if isinstance(error, RefusedError) else logging.WARNING,
-            "%s: %s",
-            endpoint.name,
-            error,
-        )
-        return endpoint.failed(str(error), isinstance(error, RetryableError))
+        return _failed(endpoint, error)
     except Exception as error:
         log.exception("%s failed", endpoint.name)
         # The type alone: the text of a foreign error may hold a secret or a path.
         return endpoint.failed(
             f"internal error ({type(error).__name__}); see the log of {endpoint.name}", False
         )
+
+
+def _failed(endpoint: Endpoint, error: BerthError) -> Reply:
+    # A refusal is an answer like any other, and the pod's event holds it; the rest is trouble.
+    level = logging.DEBUG if isinstance(error, RefusedError) else logging.WARNING
+    log.log(level, "%s: %s", endpoint.name, error)
+    return endpoint.failed(str(error), isinstance(error, RetryableError))
+
+
+def _from_a_page(headers: Mapping[str, str], hosts: Collection[str]) -> Reply | None:
+    """The refusal of what a browser sends for a web page, if it is that, or may be.
+
+    To another site it sends JSON only if that allows it, and a body of other types without asking; and it
+    always says from where the page came.
+    """
+    host = headers.get("host", "").lower()
+    name = host if host.endswith("]") else host.rpartition(":")[0] or host
+    if host and name not in hosts:
+        return _error(421, f"this is none of {', '.join(sorted(hosts))} (BERTH_HOSTS)")
+    if "origin" in headers:
+        return _error(403, "web pages may not call berth's functions")
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    empty = headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
+    if kind not in _JSON and not empty:
+        return _error(415, f"a body should be {' or '.join(_JSON)}, and this is {kind or 'of no type'}")
+    return None
 
 
 def _health(target: Endpoint | Router) -> Reply:
@@ -134,22 +173,6 @@ def _health(target: Endpoint | Router) -> Reply:
         log.exception("%s is not healthy", target.name)
         return _error(503, f"internal error ({type(error).__name__}); see the log of {target.name}")
     return Reply(200, wire.encode({"status": "ok", "function": target.name}))
-
-
-def _authorized(token: str, header: str) -> bool:
-    """Tell whether the header has the token: Basic with any user name, or Bearer.
-
-    kube-scheduler can send it as Basic only (docs/kubernetes.md#credentials)."""
-    scheme, _, value = header.partition(" ")
-    offered = value.strip().encode()
-    if scheme.lower() == "basic":
-        try:
-            offered = base64.b64decode(offered, validate=True).partition(b":")[2]
-        except binascii.Error:
-            return False
-    elif scheme.lower() != "bearer":
-        return False
-    return hmac.compare_digest(offered, token.encode())
 
 
 def _read(body: Stream, limit: int) -> bytes | None:

@@ -33,12 +33,14 @@ def serve(endpoint: Callable[[Settings], Endpoint | Router]) -> Callable[["Reque
         sys.exit(f"berth can't start: {error}")
 
     def answer(request: "Request") -> Response:
-        reply = respond(built, request.method, request.path, dict(request.headers.items()), request.stream)
+        reply = respond(
+            built, request.method, request.path, dict(request.headers.items()), request.stream, found.hosts
+        )
         headers = {"Content-Type": "application/json"}
         if reply.status == 405:
             headers["Allow"] = "POST"
         if reply.status == 401:
-            headers["WWW-Authenticate"] = 'Basic realm="berth"'
+            headers["WWW-Authenticate"] = 'Bearer realm="berth"'
         return reply.body, reply.status, headers
 
     return answer

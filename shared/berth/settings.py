@@ -2,6 +2,7 @@
 It does not open anything they point to."""
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,17 +11,37 @@ import msgspec
 from berth.errors import SettingsError
 
 DEFAULT_STORE = "sqlite:///.berth/ledger.db"
+DEFAULT_AUDIENCE = "berth"
 DEFAULT_BODY_LIMIT = 256 * 1024 * 1024
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING")
+_ACCOUNT = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+
+
+class Admission(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may call: whoever has the token, and the accounts (NAMESPACE/NAME) that show one for the audience.
+
+    `prefix` begins the names of the variables that say so.
+    """
+
+    prefix: str = "BERTH_AUTH"
+    token: str | None = None
+    accounts: tuple[str, ...] = ()
+    audience: str = DEFAULT_AUDIENCE
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a function is told from outside. `token` None: calls need none; sizes are in bytes."""
+    """What a function is told from outside; sizes are in bytes.
+
+    `admission` is for filter, prioritize, preempt and bind: with neither token nor accounts anyone may call.
+    `external` is for inventory's path /external, where nobody may then. `hosts` None: calls may name any.
+    """
 
     store: str = DEFAULT_STORE
     pools: Path | None = None
     scheduler_names: tuple[str, ...] = ("berth",)
-    token: str | None = None
+    admission: Admission = Admission()
+    external: Admission = Admission(prefix="BERTH_EXTERNAL")
+    hosts: tuple[str, ...] | None = None
     body_limit: int = DEFAULT_BODY_LIMIT
     log_level: str = "INFO"
 
@@ -35,26 +56,66 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         store=environment.get("BERTH_STORE") or DEFAULT_STORE,
         pools=Path(pools) if pools else None,
         scheduler_names=names,
-        token=_token(environment),
+        admission=_admission(environment, "BERTH_AUTH"),
+        external=_admission(environment, "BERTH_EXTERNAL"),
+        hosts=_hosts(environment),
         body_limit=_bytes(environment, "BERTH_BODY_LIMIT", DEFAULT_BODY_LIMIT),
         log_level=_log_level(environment.get("BERTH_LOG_LEVEL") or "INFO"),
     )
 
 
-def _token(environment: Mapping[str, str]) -> str | None:
-    token, path = environment.get("BERTH_AUTH_TOKEN"), environment.get("BERTH_AUTH_TOKEN_FILE")
-    if token and path:
-        raise SettingsError("BERTH_AUTH_TOKEN and BERTH_AUTH_TOKEN_FILE are both set: keep one")
+def _admission(environment: Mapping[str, str], prefix: str) -> Admission:
+    audience = environment.get("BERTH_AUTH_AUDIENCE", DEFAULT_AUDIENCE).strip()
+    if not audience:
+        raise SettingsError(_empty("BERTH_AUTH_AUDIENCE", f"an audience, such as {DEFAULT_AUDIENCE}"))
+    return Admission(
+        prefix=prefix,
+        token=_token(environment, f"{prefix}_TOKEN"),
+        accounts=_accounts(environment, f"{prefix}_ACCOUNTS"),
+        audience=audience,
+    )
+
+
+def _token(environment: Mapping[str, str], name: str) -> str | None:
+    token, path = environment.get(name), environment.get(f"{name}_FILE")
+    if token is not None and path is not None:
+        raise SettingsError(f"{name} and {name}_FILE are both set: keep one")
+    # What is empty, as a script's variable that was not set, must not switch authentication off in silence.
+    if token is not None and not token.strip():
+        raise SettingsError(_empty(name, "the token"))
+    if path is None:
+        return None if token is None else token.strip()
     if not path:
-        return (token or "").strip() or None
+        raise SettingsError(_empty(f"{name}_FILE", "the file's path"))
     try:
         token = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeError) as error:
-        raise SettingsError(f"BERTH_AUTH_TOKEN_FILE: can't read {path}: {_reason(error)}") from error
+        raise SettingsError(f"{name}_FILE: can't read {path}: {_reason(error)}") from error
     if not token:
-        # An empty file must not switch authentication off in silence.
-        raise SettingsError(f"BERTH_AUTH_TOKEN_FILE: {path} is empty: put the token into it")
+        raise SettingsError(f"{name}_FILE: {path} is empty: put the token into it")
     return token
+
+
+def _accounts(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
+    text = environment.get(name)
+    if text is None:
+        return ()
+    found = tuple(text.replace(",", " ").split())
+    if not found:
+        raise SettingsError(_empty(name, "ServiceAccounts as NAMESPACE/NAME"))
+    for account in found:
+        if not _ACCOUNT.fullmatch(account):
+            raise SettingsError(f"{name}: {account!r} should be a ServiceAccount as NAMESPACE/NAME")
+    return found
+
+
+def _hosts(environment: Mapping[str, str]) -> tuple[str, ...] | None:
+    text = environment.get("BERTH_HOSTS")
+    return None if text is None else tuple(text.replace(",", " ").lower().split())
+
+
+def _empty(name: str, what: str) -> str:
+    return f"{name} is empty: name {what}, or unset it"
 
 
 def _bytes(environment: Mapping[str, str], name: str, default: int) -> int:

@@ -21,7 +21,7 @@ from berth.errors import ClusterRefusedError
 from berth.events import Event
 from berth.http import Reply, respond
 from berth.ledger import Ledger
-from berth.settings import Settings
+from berth.settings import Admission, Settings
 from berth.steps import source
 from berth.steps.publish import publish
 from berth.stores import open_store
@@ -67,7 +67,7 @@ def settings(
     store = f"sqlite:///{tmp_path}/ledger.db"
     for name, value in (("KUBECONFIG", str(configmap_server.kubeconfig)), ("BERTH_STORE", store)):
         monkeypatch.setenv(name, value)
-    return Settings(store=store, token=TOKEN)
+    return Settings(store=store, external=Admission(prefix="BERTH_EXTERNAL", token=TOKEN))
 
 
 @pytest.fixture

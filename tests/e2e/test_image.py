@@ -100,6 +100,7 @@ def settings_of(image: Image, stand_in: StandIn, server: MotoServer) -> dict[str
         "BERTH_STORE": server.url(table, seconds=3),
         "BERTH_POOLS": str(files["pools.yaml"]),
         "BERTH_AUTH_TOKEN_FILE": str(files["token"]),
+        "BERTH_EXTERNAL_TOKEN_FILE": str(files["token"]),
         "KUBECONFIG": str(files["kubeconfig"]),
     }
 

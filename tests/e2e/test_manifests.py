@@ -114,7 +114,7 @@ def test_every_service_runs_a_function_that_is_there_as_its_own_account_without_
         assert variables["FUNCTION_TARGET"] == name
         assert (INFRA.parent / variables["FUNCTION_SOURCE"]).is_file()
         assert int(variables["THREADS"]) == spec["containerConcurrency"]
-        assert ("BERTH_AUTH_TOKEN_FILE" in variables) == (name in {*verbs, "inventory"})
+        assert ("BERTH_AUTH_TOKEN_FILE" in variables) == (name in verbs)
         assert spec["serviceAccountName"] == f"berth-{name}" in accounts
         assert template["metadata"]["annotations"]["autoscaling.knative.dev/min-scale"] == str(
             int(name in {*verbs, "release"})

@@ -127,7 +127,7 @@ def system(
         tmp_path / "berth",
         kubeconfig,
         None,
-        environment={"BERTH_AUTH_TOKEN": TOKEN},
+        environment={"BERTH_EXTERNAL_TOKEN": TOKEN},
         functions=accounts.functions(tmp_path),
         store=LEDGER,
     )

@@ -23,8 +23,9 @@ spec: {capacity: {perDomain: 10}}
 _TAKEN = ""  # no body, not even JSON: a CloudEvent's sender takes it for a failure
 # The samples' pods name a PoolClaim, which no cluster of a test has.
 _NO_CLAIM = {f"n{number}": "there is no PoolClaim k80-erc in the pod's namespace" for number in range(3)}
-_NO_TOKEN = (
-    "inventory has no token: set BERTH_AUTH_TOKEN or BERTH_AUTH_TOKEN_FILE, and call /external with it"
+_CLOSED = (
+    "nobody may call /external: name the accounts that may in BERTH_EXTERNAL_ACCOUNTS, "
+    "or set a token of its own in BERTH_EXTERNAL_TOKEN or BERTH_EXTERNAL_TOKEN_FILE"
 )
 _PATHS = {"http/external.json": "/external"}  # of all others any will do
 
@@ -69,7 +70,7 @@ SAMPLES: dict[str, tuple[str, int, Any]] = {
     "cloudevents/pool-update.json": ("inventory", 204, _TAKEN),
     "cloudevents/poolclaim-add.json": ("inventory", 204, _TAKEN),
     "cloudevents/poolclaim-delete.json": ("inventory", 204, _TAKEN),
-    "http/external.json": ("inventory", 403, {"error": _NO_TOKEN}),
+    "http/external.json": ("inventory", 403, {"error": _CLOSED}),
     "cloudevents/ping.json": ("reconcile", 204, _TAKEN),
 }
 # the paths of functions/extender: the function that answers the same samples
@@ -147,14 +148,16 @@ def test_the_extender_wants_the_token_for_every_verb(environment: Mapping[str, s
         assert send(url, "GET", "/healthz", b"", {})[0] == 200
 
 
-def test_external_use_is_set_by_who_has_the_token_and_where_the_pools_are(
+def test_external_use_is_set_by_who_has_its_own_token_and_where_the_pools_are(
     environment: Mapping[str, str],
 ) -> None:
     """What it does to a Pool in the cluster: tests/contract/test_pool_fields.py."""
     body = (EVENTS / "http/external.json").read_bytes()
     tick = (EVENTS / "cloudevents/node-update.json").read_bytes()
-    with function("inventory", {**environment, "BERTH_AUTH_TOKEN": "s3cret"}) as url:
+    tokens = {"BERTH_EXTERNAL_TOKEN": "s3cret", "BERTH_AUTH_TOKEN": "the-verbs-own"}
+    with function("inventory", {**environment, **tokens}) as url:
         assert send(url, "POST", "/external", body, {})[0] == 401
+        assert send(url, "POST", "/external", body, {"Authorization": "Bearer the-verbs-own"})[0] == 401
         assert send(url, "POST", "/external", body, {"Authorization": "Bearer secret"})[0] == 401
         status, kind, answer = send(url, "POST", "/external", body, {"Authorization": "Bearer s3cret"})
         why = "the Pools are in a file (BERTH_POOLS): set spec.external there, or say berth external POOL N"

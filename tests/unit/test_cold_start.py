@@ -6,35 +6,47 @@ Seen in a process of its own; import-linter sees the same in the source, but not
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from tests.support.objects import EVENTS
+from tests.support.podsown import TOKEN, Pod
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = {"kubernetes", "boto3", "botocore", "redis", "rich"}
 
 _CALLED = """
-import runpy, sys
+import os, runpy, sys
 from pathlib import Path
 from flask import Request
 from werkzeug.test import EnvironBuilder
 
 main, sample = sys.argv[1:]
-call = EnvironBuilder(path="/", method="POST", data=Path(sample).read_bytes())
+HEADERS = {"Authorization": f"Bearer {os.environ['TOKEN']}"} if "TOKEN" in os.environ else {}
+call = EnvironBuilder(path="/", method="POST", data=Path(sample).read_bytes(), headers=HEADERS)
 body, _, _ = runpy.run_path(main)["answer"](Request(call.get_environ()))
 assert b"ledger is being rebuilt" in body, body  # so the store was asked
+"""
+_AS_A_POD = """
+import os
+from pathlib import Path
+import berth.apiserver
+berth.apiserver._ACCOUNT = Path(os.environ["ACCOUNT"])
 """
 _IMPORTED = "import importlib, sys; importlib.import_module(sys.argv[1])"
 
 
-def loaded(script: str, *arguments: str, store: str = "") -> set[str]:
+def loaded(
+    script: str, *arguments: str, store: str = "", environment: Mapping[str, str] = MappingProxyType({})
+) -> set[str]:
     """The top-level packages that the script had loaded at its end."""
     own = {key: value for key, value in os.environ.items() if not key.startswith("BERTH_")}
     done = subprocess.run(
         [sys.executable, "-c", f"{script}\nprint('loaded', *sys.modules)", *arguments],
-        env=own | {"BERTH_STORE": store},
+        env=own | {"BERTH_STORE": store, **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -55,10 +67,20 @@ def test_filter_prioritize_and_preempt_answer_without_any_heavy_library(name: st
     assert found & HEAVY == set()
 
 
+def test_filter_reviews_who_calls_by_its_pod_s_own_account_without_any_heavy_library(tmp_path: Path) -> None:
+    main, sample = ROOT / "functions/filter/main.py", EVENTS / "extender/filter-names.json"
+    store = f"sqlite:///{tmp_path}/ledger.db"
+    with Pod(tmp_path) as pod:
+        script = _AS_A_POD + _CALLED
+        found = loaded(script, str(main), str(sample), store=store, environment=pod.environment)
+    assert pod.reviewed == [TOKEN]
+    assert found & HEAVY == set()
+
+
 def test_serve_loads_no_heavy_library() -> None:
     assert loaded(_IMPORTED, "berth.serve") & HEAVY == set()
 
 
 @pytest.mark.parametrize("name", ["extender", "verbs.bind", "verbs.release", "verbs.reconcile"])
-def test_what_talks_to_the_cluster_loads_its_client_and_no_other_heavy_library(name: str) -> None:
-    assert loaded(_IMPORTED, f"berth.{name}") & HEAVY == {"kubernetes"}
+def test_what_talks_to_the_cluster_loads_no_heavy_library_before_it_knows_where_that_is(name: str) -> None:
+    assert loaded(_IMPORTED, f"berth.{name}") & HEAVY == set()

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from berth import extender
+from berth.callers import door
 from berth.errors import BerthError, ClusterUnavailableError, RefusedError, StoreUnavailableError
 from berth.http import Endpoint, Reply, Router, for_the_event, respond
 from berth.ledger import Ledger
-from berth.settings import Settings
+from berth.settings import Admission, Settings
 from berth.steps import ours
 from berth.stores.base import Changes, Cursor
 from berth.stores.sqlite import SqliteStore
@@ -49,7 +50,7 @@ def named(name: str, token: str | None = None) -> Endpoint:
         failed=lambda message, _: Reply(500, message.encode()),
         health=sound,
         body_limit=100,
-        token=token,
+        door=door(Admission(token=token)),
     )
 
 
@@ -201,8 +202,11 @@ def test_health_asks_the_store(tmp_path: Path) -> None:
 
 
 def test_the_settings_hold_for_every_verb(store: Recording) -> None:
-    found = extender.router(Settings(token="s3cret", body_limit=3))
-    assert {(each.token, each.body_limit) for each in found.endpoints.values()} == {("s3cret", 3)}
+    found = extender.router(Settings(admission=Admission(token="s3cret"), body_limit=3))
+    assert {each.body_limit for each in found.endpoints.values()} == {3}
+    (one,) = {each.door for each in found.endpoints.values()}  # so that what is reviewed is kept once
+    assert one is not None
+    assert (one.refusal("Bearer s3cret"), one.refusal("Bearer other") != "") == ("", True)
     assert sorted(f"/{name}" for name in found.endpoints) == sorted(PATHS)
     assert store.seen == []
 

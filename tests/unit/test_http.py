@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from werkzeug.test import EnvironBuilder
 
+from berth.callers import door
 from berth.errors import BadInputError, RefusedError, StoreUnavailableError
 from berth.http import Endpoint, Reply, Stream, respond
 from berth.serve import Response, serve
-from berth.settings import Settings
+from berth.settings import Admission, Settings
 
 TOKEN = "s3cret"
 LIMIT = 3 * 1024 * 1024
@@ -36,7 +37,8 @@ def endpoint(
     def failed(message: str, retryable: bool) -> Reply:
         return Reply(200, json.dumps({"Error": message, "retryable": retryable}).encode())
 
-    return Endpoint(name="filter", answer=answer, failed=failed, health=health, body_limit=limit, token=token)
+    found = door(Admission(token=token))
+    return Endpoint(name="filter", answer=answer, failed=failed, health=health, body_limit=limit, door=found)
 
 
 def ask(
@@ -260,6 +262,56 @@ def test_no_header_but_the_right_one_opens(header: str) -> None:
     assert ask(endpoint(token=TOKEN * 3), headers={"Authorization": header}).status == 401
 
 
+LOCAL = ("127.0.0.1", "localhost", "[::1]")
+"""What `berth up` says are this machine's names."""
+
+
+def ask_here(headers: Mapping[str, str], method: str = "POST") -> Reply:
+    return respond(endpoint(), method, "/bind", headers, io.BytesIO(b"{}"), LOCAL)
+
+
+JSON = {"Host": "127.0.0.1:8083", "Content-Type": "application/json", "Content-Length": "2"}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8083", "localhost:8083", "LOCALHOST", "[::1]:8083", "[::1]", ""])
+@pytest.mark.parametrize("kind", ["application/json", "application/cloudevents+json; charset=utf-8"])
+def test_kube_scheduler_and_event_sources_are_answered_on_this_machine(host: str, kind: str) -> None:
+    assert ask_here({**JSON, "Host": host, "Content-Type": kind}).status == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "GET", "OPTIONS"])
+@pytest.mark.parametrize("host", ["evil.example:8083", "evil.example", "127.0.0.1.evil.example:8083", "::1"])
+def test_a_name_that_somebody_lets_lead_here_is_none_of_this_machine_s(host: str, method: str) -> None:
+    reply = ask_here({**JSON, "Host": host}, method)
+    said = {"error": "this is none of 127.0.0.1, [::1], localhost (BERTH_HOSTS)"}
+    assert (reply.status, json.loads(reply.body)) == (421, said)
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "text/plain;charset=UTF-8", "multipart/form-data", "application/jsonp", ""]
+)
+def test_what_a_web_page_may_send_to_another_site_unasked_is_not_read(kind: str) -> None:
+    for more in ({}, {"Transfer-Encoding": "chunked", "Content-Length": "0"}):
+        assert ask_here({**JSON, "Content-Type": kind, **more}).status == 415
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:8083"])
+def test_whatever_comes_from_a_web_page_is_refused(origin: str) -> None:
+    reply = ask_here({**JSON, "Origin": origin})
+    said = {"error": "web pages may not call berth's functions"}
+    assert (reply.status, json.loads(reply.body)) == (403, said)
+
+
+def test_somebody_who_posts_nothing_needs_no_type() -> None:
+    """As `curl -X POST` does, to reconcile."""
+    assert ask_here({"Host": "127.0.0.1:8086"}).status == 200
+    assert ask_here({"Host": "127.0.0.1:8086", "Content-Length": "0"}).status == 200
+
+
+def test_elsewhere_calls_name_any_host_and_any_type() -> None:
+    assert ask(endpoint(), headers={"Host": "filter.berth", "Content-Type": "text/plain"}).status == 200
+
+
 def served(found: Endpoint, method: str, path: str, body: bytes = b"") -> Response:
     def built(_: Settings) -> Endpoint:
         return found
@@ -271,7 +323,7 @@ def served(found: Endpoint, method: str, path: str, body: bytes = b"") -> Respon
     ("method", "status", "header"),
     [
         ("GET", 405, ("Allow", "POST")),
-        ("POST", 401, ("WWW-Authenticate", 'Basic realm="berth"')),
+        ("POST", 401, ("WWW-Authenticate", 'Bearer realm="berth"')),
     ],
 )
 def test_served_to_the_web_a_refusal_is_json_with_the_header_that_belongs_to_it(

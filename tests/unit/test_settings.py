@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from berth.errors import SettingsError
-from berth.settings import Settings, from_environment
+from berth.settings import Admission, Settings, from_environment
 
 
 def refusal(environment: dict[str, str]) -> str:
@@ -18,7 +18,9 @@ def test_an_empty_environment_gives_the_defaults() -> None:
     found = from_environment({})
     assert found == Settings()
     assert (found.store, found.scheduler_names) == ("sqlite:///.berth/ledger.db", ("berth",))
-    assert (found.pools, found.token, found.body_limit) == (None, None, 256 * 1024 * 1024)
+    assert (found.pools, found.hosts, found.body_limit) == (None, None, 256 * 1024 * 1024)
+    for each in (found.admission, found.external):
+        assert (each.token, each.accounts, each.audience) == (None, (), "berth")
 
 
 def test_every_variable_is_read() -> None:
@@ -27,6 +29,11 @@ def test_every_variable_is_read() -> None:
         "BERTH_POOLS": "pools.yaml",
         "BERTH_SCHEDULER_NAMES": "berth",
         "BERTH_AUTH_TOKEN": "s3cret",
+        "BERTH_AUTH_ACCOUNTS": "berth/berth-scheduler, other/a.b",
+        "BERTH_AUTH_AUDIENCE": "berth.example",
+        "BERTH_EXTERNAL_TOKEN": "another",
+        "BERTH_EXTERNAL_ACCOUNTS": "licences/poller",
+        "BERTH_HOSTS": "localhost,[::1]",
         "BERTH_BODY_LIMIT": "1000",
         "BERTH_LOG_LEVEL": "WARNING",
     }
@@ -34,15 +41,50 @@ def test_every_variable_is_read() -> None:
         store="sqlite:////data/ledger.db",
         pools=Path("pools.yaml"),
         scheduler_names=("berth",),
-        token="s3cret",
+        admission=Admission(
+            token="s3cret", accounts=("berth/berth-scheduler", "other/a.b"), audience="berth.example"
+        ),
+        external=Admission(
+            prefix="BERTH_EXTERNAL",
+            token="another",
+            accounts=("licences/poller",),
+            audience="berth.example",
+        ),
+        hosts=("localhost", "[::1]"),
         body_limit=1000,
         log_level="WARNING",
     )
 
 
 def test_variables_that_are_empty_count_as_not_set() -> None:
-    names = ("BERTH_STORE", "BERTH_POOLS", "BERTH_AUTH_TOKEN", "BERTH_AUTH_TOKEN_FILE", "BERTH_LOG_LEVEL")
+    names = ("BERTH_STORE", "BERTH_POOLS", "BERTH_LOG_LEVEL")
     assert from_environment(dict.fromkeys(names, "")) == Settings()
+
+
+@pytest.mark.parametrize("door", ["BERTH_AUTH", "BERTH_EXTERNAL"])
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("TOKEN", "the token"),
+        ("TOKEN_FILE", "the file's path"),
+        ("ACCOUNTS", "ServiceAccounts as NAMESPACE/NAME"),
+    ],
+)
+def test_what_is_to_close_a_door_and_is_empty_does_not_leave_it_open(door: str, name: str, what: str) -> None:
+    for text in ("", " \n") if name != "TOKEN_FILE" else ("",):
+        said = refusal({f"{door}_{name}": text})
+        assert said == f"{door}_{name} is empty: name {what}, or unset it"
+
+
+def test_an_empty_audience_is_refused() -> None:
+    said = "BERTH_AUTH_AUDIENCE is empty: name an audience, such as berth, or unset it"
+    assert refusal({"BERTH_AUTH_AUDIENCE": " "}) == said
+
+
+@pytest.mark.parametrize("text", ["berth-scheduler", "a/b/c", "/b", "a/", "system:serviceaccount:a:b", "A/b"])
+def test_an_account_that_is_none_is_refused(text: str) -> None:
+    said = refusal({"BERTH_AUTH_ACCOUNTS": f"berth/ok {text}"})
+    assert said == f"BERTH_AUTH_ACCOUNTS: {text!r} should be a ServiceAccount as NAMESPACE/NAME"
 
 
 @pytest.mark.parametrize("text", ["berth,other", "berth other", " berth , other ", "berth,,other\n"])
@@ -73,7 +115,7 @@ def test_a_log_level_that_there_is_not_is_refused(text: str) -> None:
 def test_a_token_may_come_from_a_file_without_its_last_newline(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("s3cret\n")
-    assert from_environment({"BERTH_AUTH_TOKEN_FILE": str(file)}).token == "s3cret"
+    assert from_environment({"BERTH_AUTH_TOKEN_FILE": str(file)}).admission.token == "s3cret"
 
 
 @pytest.mark.parametrize("text", ["", "\n", " \t\n"])

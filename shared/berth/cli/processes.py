@@ -38,6 +38,7 @@ _START_SECONDS = 180.0  # until a process answers at all
 _SILENCE_SECONDS, _PROBES = 30.0, 3  # as a liveness probe of Kubernetes by default: 3 times 10 s
 _LONGEST_PAUSE = 5.0
 _BINDING_THREADS = "48"
+_HOSTS = "127.0.0.1,localhost,[::1]"  # no web page is to call them by a name of its own that leads here
 
 
 def functions_folder() -> Path:
@@ -204,7 +205,7 @@ class Function:
         # A burst of binds waits for the API server: with the framework's 4 threads a core kube-scheduler
         # gives up most of its calls after 5 s.
         more = {"THREADS": _BINDING_THREADS} if self.name in ("bind", "extender") else {}
-        return {**more, **os.environ}
+        return {**more, "BERTH_HOSTS": _HOSTS, **os.environ}
 
     def _died(self, process: subprocess.Popen[bytes]) -> None:
         _kill_group(process)  # a worker that hangs would keep the port

@@ -142,7 +142,7 @@ def _filled(options: argparse.Namespace) -> str:
 def _token() -> str | None:
     from berth import settings
 
-    return settings.from_environment().token
+    return settings.from_environment().admission.token
 
 
 def _calls(options: argparse.Namespace) -> "Calls":

@@ -175,7 +175,7 @@ def _write(
     listed = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     kubeconfig = listed.split(os.pathsep)[0]  # kube-scheduler takes one
     document = scheduler_config.configuration(
-        Calls(urls, found.token),
+        Calls(urls, found.admission.token),
         kubeconfig=str(Path(kubeconfig).absolute()),
         schedulers=found.scheduler_names,
         groups={GROUP, *(pool.resource.partition("/")[0] for pool in pools.values())} - {NATIVE},

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from msgspec.structs import replace
 
-from berth import wire
+from berth import callers, wire
 from berth.cluster import LEAST_SECONDS, Cluster
 from berth.decisions import ElsewhereError, MissingClaimError, SupersededError
 from berth.documents import Claim, Holding
@@ -258,5 +258,5 @@ def on(ledger: Ledger, cluster: Cluster, settings: Settings) -> Endpoint:
         failed=lambda *error: Reply(200, wire.bind_answer(for_the_event(*error))),
         health=ledger.check,
         body_limit=settings.body_limit,
-        token=settings.token,
+        door=callers.door(settings.admission),
     )

@@ -1,5 +1,5 @@
 """inventory's path /external: somebody who may says how many units are in use outside the cluster.
-It writes that into the Pool object and takes it over at once; it needs the token, whoever else may call."""
+It writes that into the Pool object and takes it over at once. Its callers are its own: they may not bind."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from berth import wire
+from berth import callers, wire
 from berth.cluster import Cluster
 from berth.commits import OutdatedError
 from berth.errors import BadInputError
@@ -19,8 +19,9 @@ from berth.steps.external import only_cluster
 from berth.steps.source import amend
 from berth.steps.summary import pool_rows
 
-_NO_TOKEN = (
-    "inventory has no token: set BERTH_AUTH_TOKEN or BERTH_AUTH_TOKEN_FILE, and call /external with it"
+_CLOSED = (
+    "nobody may call /external: name the accounts that may in BERTH_EXTERNAL_ACCOUNTS, "
+    "or set a token of its own in BERTH_EXTERNAL_TOKEN or BERTH_EXTERNAL_TOKEN_FILE"
 )
 _IN_A_FILE = "the Pools are in a file (BERTH_POOLS): set spec.external there, or say berth external POOL N"
 
@@ -36,9 +37,11 @@ class _Use(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def endpoint(ledger: Ledger, cluster: Cluster, settings: Settings, take: Callable[[], object]) -> Endpoint:
     """`take` takes Pools over into the ledger, from their source as it is now."""
 
+    door = callers.door(settings.external)
+
     def answer(_: Mapping[str, str], body: bytes) -> Reply:
-        if settings.token is None:
-            return Reply(403, wire.error_answer(_NO_TOKEN))
+        if door is None:
+            return Reply(403, wire.error_answer(_CLOSED))
         if settings.pools is not None:
             return Reply(409, wire.error_answer(_IN_A_FILE))
         return Reply(200, wire.encode(run(ledger, cluster, body, take)))
@@ -49,7 +52,7 @@ def endpoint(ledger: Ledger, cluster: Cluster, settings: Settings, take: Callabl
         failed=_failed,
         health=ledger.check,
         body_limit=settings.body_limit,
-        token=settings.token,
+        door=door,
     )
 
 

@@ -4,7 +4,7 @@ It advises: near the last unit several pods are told yes, and bind's reservation
 import time
 from collections.abc import Callable, Mapping
 
-from berth import wire
+from berth import callers, wire
 from berth.http import Endpoint, Reply, for_the_event
 from berth.ledger import Ledger
 from berth.objects import Pod
@@ -94,5 +94,5 @@ def on(ledger: Ledger, settings: Settings) -> Endpoint:
         failed=lambda *error: Reply(200, wire.filter_error(for_the_event(*error))),
         health=ledger.check,
         body_limit=settings.body_limit,
-        token=settings.token,
+        door=callers.door(settings.admission),
     )

@@ -8,7 +8,7 @@ An error is an answer other than 200: then kube-scheduler evicts nobody, unless 
 import time
 from collections.abc import Callable, Mapping
 
-from berth import wire
+from berth import callers, wire
 from berth.http import Endpoint, Reply
 from berth.ledger import Ledger
 from berth.policy.demand import might_ask
@@ -94,5 +94,5 @@ def on(ledger: Ledger, settings: Settings) -> Endpoint:
         failed=lambda message, _: Reply(503, wire.error_answer(message)),
         health=ledger.check,
         body_limit=settings.body_limit,
-        token=settings.token,
+        door=callers.door(settings.admission),
     )

@@ -4,7 +4,7 @@ It refuses nothing; kube-scheduler ignores its failures."""
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from berth import wire
+from berth import callers, wire
 from berth.http import Endpoint, Reply
 from berth.ledger import Ledger
 from berth.policy.demand import might_ask
@@ -59,5 +59,5 @@ def on(ledger: Ledger, settings: Settings) -> Endpoint:
         failed=lambda message, _: Reply(503, wire.error_answer(message)),
         health=ledger.check,
         body_limit=settings.body_limit,
-        token=settings.token,
+        door=callers.door(settings.admission),
     )

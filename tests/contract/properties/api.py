@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 import urllib3
-from kubernetes import client
 
 from berth.apiserver import Client
 from berth.cluster import Cluster
@@ -57,7 +56,7 @@ class Api:
 
     def cluster(self, api_client: Client) -> Cluster:
         """berth's view of it, for one process; the client was made by `api_client`."""
-        vars(api_client.rest_client)["pool_manager"] = self  # all that it uses of urllib3's is `request`
+        api_client.pool = self  # all that it uses of urllib3's is `request`
         return Cluster(api_client)
 
     def request(self, method: str, url: str, *, headers: Mapping[str, str], body: Any, **_: Any) -> Answer:
@@ -180,11 +179,18 @@ def _as_it_is(node: Json) -> NodeIs:
     return NodeIs(units, meta.get("labels", {}).get("zone", ""), ready, cordoned)
 
 
+class _Nobody:
+    """Reaches this API server as nobody."""
+
+    host, pool = HOST, None
+
+    def headers(self, wanted: Mapping[str, str]) -> Mapping[str, str]:
+        return wanted
+
+
 def api_client() -> Client:
-    """The kubernetes client, as `berth.cluster.connect` would make it for this API server."""
-    settings = client.Configuration()
-    settings.host = HOST
-    return Client(settings)
+    """What `berth.cluster.connect` would make for this API server."""
+    return _Nobody()
 
 
 def lost() -> BaseException:
