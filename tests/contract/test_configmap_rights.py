@@ -30,13 +30,13 @@ def namespace(configmaps: Opened) -> str:
 
 
 @pytest.fixture
-def user(configmaps: Opened) -> Iterator[Callable[[str], ConfigMapStore]]:
+def user(configmaps: Opened) -> Iterator[Callable[..., ConfigMapStore]]:
     """A store in a namespace, opened as somebody who has no rights of his own."""
     made: list[ConfigMapStore] = []
 
-    def opened(namespace: str) -> ConfigMapStore:
+    def opened(namespace: str, token: str = USER, *, reads_only: bool = False) -> ConfigMapStore:
         location = parse(f"configmap://{namespace}/berth?shards=3&timeout=30")
-        made.append(ConfigMapStore(location, configmaps.api(USER)))
+        made.append(ConfigMapStore(location, configmaps.api(token), reads_only=reads_only))
         return made[-1]
 
     yield opened
@@ -44,10 +44,11 @@ def user(configmaps: Opened) -> Iterator[Callable[[str], ConfigMapStore]]:
         each.close()
 
 
-def documented_role() -> dict[str, Any]:
+def documented_role(name: str = "berth-ledger") -> dict[str, Any]:
     (text,) = re.findall(r"```yaml\n(kind: Role\n.*?)```", DOCS.read_text(), re.DOTALL)
-    role: dict[str, Any] = yaml.safe_load(text)
-    return role
+    roles = {each["metadata"]["name"]: each for each in yaml.safe_load_all(text)}
+    found: dict[str, Any] = roles[name]
+    return found
 
 
 def grant(configmaps: Opened, namespace: str, verbs: list[str]) -> None:
@@ -88,6 +89,30 @@ def test_the_documented_role_is_enough_also_after_a_loss(
     use(store)
     configmaps.server.admin.call("DELETE", f"/api/v1/namespaces/{namespace}/configmaps/berth")
     use(store)
+
+
+def test_the_documented_role_of_readers_is_enough_to_read_also_after_a_loss(
+    configmaps: Opened, namespace: str, user: Callable[..., ConfigMapStore]
+) -> None:
+    """The admin is the function that writes."""
+    grant(configmaps, namespace, documented_role("berth-ledger-reader")["rules"][0]["verbs"])
+    reader, writer = user(namespace, reads_only=True), user(namespace, "")
+    assert reader.read([EPOCH]) == {}
+    assert reader.changes(None).documents == {}
+    use(writer)
+    found = reader.changes(None)
+    assert len(found.documents) == 13
+    assert writer.commit({"domain/ip/n1": b"2"}, {})
+    assert dict(reader.changes(found.cursor).documents) == {"domain/ip/n1": b"2"}
+    configmaps.server.admin.call("DELETE", f"/api/v1/namespaces/{namespace}/configmaps/berth")
+    for _ in range(2):
+        assert reader.changes(found.cursor).documents == {}
+    use(writer)
+    assert len(reader.changes(found.cursor).documents) == 13
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    attacks = (("DELETE", f"{path}/berth"), ("DELETE", path), ("PUT", f"{path}/berth"), ("POST", path))
+    for method, target in attacks:
+        assert configmaps.server.admin.request(method, target, {}, USER).status == 403
 
 
 @pytest.mark.parametrize("missing", NEEDED)

@@ -166,6 +166,35 @@ def test_the_functions_ask_for_nothing_but_what_their_policy_allows(table: Table
     assert policy("functions")["TABLE/index/feed"] == {"dynamodb:Query"}
 
 
+def test_who_only_reads_asks_for_nothing_but_what_its_policy_allows(table: Table) -> None:
+    reader, writer = table.store(reads_only=True), table.store()
+    assert writer.commit({EPOCH: b"e"}, {})
+    asked: set[str] = set()
+
+    def look(cursor: str | None) -> str:
+        table.server.asked(table.name)
+        found = reader.changes(cursor).cursor
+        assert reader.read([EPOCH])
+        asked.update(table.server.asked(table.name)["actions"])
+        return found
+
+    cursor = look(None)
+    assert writer.commit({"a": b"2"}, {})
+    look(cursor)
+    assert asked == set(actions("readers"))
+    assert policy("readers")["TABLE/index/feed"] == {"dynamodb:Query"}
+    assert set(actions("readers")) < set(actions("functions"))
+
+
+@pytest.mark.parametrize("action", sorted({"dynamodb:PutItem", "dynamodb:UpdateItem"}))
+def test_who_only_reads_needs_no_right_to_write_to_a_table_that_nobody_has_used(
+    table: Table, action: str
+) -> None:
+    table.server.deny(table.name, action)
+    reader = table.store(reads_only=True)
+    assert (reader.read([EPOCH]), dict(reader.changes(None).documents)) == ({}, {})
+
+
 def test_store_init_asks_for_nothing_but_what_its_policy_allows(bare: Table) -> None:
     bare.server.asked(bare.name)
     told(bare)

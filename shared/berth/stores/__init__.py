@@ -11,17 +11,18 @@ _FILE = "sqlite:///"
 _LOGIN = re.compile(r"^([^:/@]*:/+)?([^:@/]*:)?.*@", re.DOTALL)
 
 
-def open_store(url: str) -> Store:
-    """The store that BERTH_STORE names. Raises SettingsError for a URL that names none."""
+def open_store(url: str, *, reads_only: bool = False) -> Store:
+    """The store that BERTH_STORE names; with `reads_only` opened for reading, as in Store. A SQLite file is
+    opened for both: who reads one must write its -shm. Raises SettingsError for a URL that names none."""
     scheme, separator, rest = url.partition("://")
     if separator and scheme == "sqlite":
         return _sqlite(url, rest)
     if separator and scheme in ("redis", "rediss"):
-        return _redis(url)
+        return _redis(url, reads_only)
     if separator and scheme == "configmap":
-        return _configmap(url)
+        return _configmap(url, reads_only)
     if separator and scheme == "dynamodb":
-        return _dynamodb(url)
+        return _dynamodb(url, reads_only)
     raise SettingsError(
         "BERTH_STORE should be a store's URL: sqlite:///PATH, redis://HOST, configmap://NAMESPACE/NAME or "
         "dynamodb://TABLE?region=REGION"
@@ -55,7 +56,7 @@ def _sqlite(url: str, rest: str) -> Store:
     return SqliteStore(Path(rest[1:]))
 
 
-def _redis(url: str) -> Store:
+def _redis(url: str, reads_only: bool) -> Store:
     try:
         from berth.stores.redis import RedisStore
     except ModuleNotFoundError as error:
@@ -66,18 +67,18 @@ def _redis(url: str) -> Store:
         ) from error
     from berth.stores.redis.location import parse
 
-    return RedisStore(parse(url))
+    return RedisStore(parse(url), reads_only=reads_only)
 
 
-def _configmap(url: str) -> Store:
+def _configmap(url: str, reads_only: bool) -> Store:
     from berth.apiserver import connect
     from berth.stores.configmap import ConfigMapStore
     from berth.stores.configmap.location import parse
 
-    return ConfigMapStore(parse(url), connect())
+    return ConfigMapStore(parse(url), connect(), reads_only=reads_only)
 
 
-def _dynamodb(url: str) -> Store:
+def _dynamodb(url: str, reads_only: bool) -> Store:
     try:
         from berth.stores.dynamodb import DynamoStore
     except ModuleNotFoundError as error:
@@ -88,4 +89,4 @@ def _dynamodb(url: str) -> Store:
         ) from error
     from berth.stores.dynamodb.location import parse
 
-    return DynamoStore(parse(url))
+    return DynamoStore(parse(url), reads_only=reads_only)

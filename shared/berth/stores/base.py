@@ -4,6 +4,8 @@ A store does not know what a claim is; it promises only what is written on `Stor
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from berth.errors import StoreFailedError
+
 Version = str
 """Opaque. Never the same for two writes of a key, not even across a loss of the store: a store that was
 emptied and filled again must not accept a commit that was decided on what it held before."""
@@ -37,10 +39,16 @@ class Changes(NamedTuple):
     snapshot: bool
 
 
+NOTHING = Changes({}, "", True)
+"""What a store that is opened for reading tells of a ledger that is not there, or not whole."""
+
+
 class Store(Protocol):
     """Where a ledger lives. Every call may raise StoreUnavailableError (retry) or StoreFailedError (final).
 
-    Implementations are safe to use from many threads, and between processes.
+    Implementations are safe to use from many threads, and between processes. One that is opened for reading
+    makes and begins nothing: it finds a ledger empty that is new, lost or older than it was, until a process
+    that writes has begun a new life of it.
     """
 
     def read(self, keys: Collection[str]) -> Mapping[str, Document]:
@@ -93,6 +101,11 @@ class Makeable(Protocol):
         protects it from being deleted. Raises as Store does; what was done until then is found the next time.
         """
         ...
+
+
+def only_read() -> StoreFailedError:
+    """For a commit to a store that is opened for reading."""
+    return StoreFailedError("berth's ledger is opened for reading here, and nothing was written to it")
 
 
 def chunks(keys: Collection[str]) -> Iterator[Sequence[str]]:

@@ -78,7 +78,7 @@ class Preempt:
 
 
 def endpoint(settings: Settings) -> Endpoint:
-    return on(Ledger(open_store(settings.store)), settings)
+    return on(Ledger(open_store(settings.store, reads_only=True)), settings)
 
 
 def on(ledger: Ledger, settings: Settings) -> Endpoint:

@@ -44,7 +44,7 @@ def _packed(name: str, share: Share) -> bytes:
 
 
 def endpoint(settings: Settings) -> Endpoint:
-    return on(Ledger(open_store(settings.store)), settings)
+    return on(Ledger(open_store(settings.store, reads_only=True)), settings)
 
 
 def on(ledger: Ledger, settings: Settings) -> Endpoint:

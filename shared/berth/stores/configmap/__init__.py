@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from berth.apiserver import ApiServer
-from berth.stores.base import Changes, Cursor, Document, Version, chunks
+from berth.stores.base import NOTHING, Changes, Cursor, Document, Version, chunks, only_read
 from berth.stores.configmap.content import Documents, Life, applied
 from berth.stores.configmap.feed import Feed
 from berth.stores.configmap.intents import Intents
@@ -34,9 +34,11 @@ class ConfigMapStore:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        reads_only: bool = False,
     ) -> None:
-        self._objects = Objects(location, server)
-        self._lives = Lives(self._objects, new_life)
+        self._reads_only = reads_only
+        self._objects = Objects(location, server, reads_only=reads_only)
+        self._lives = Lives(self._objects, new_life, begins=not reads_only)
         intents = Intents(self._lives, monotonic)
         self._transactions = Transactions(self._lives, intents, new_id, clock, monotonic, sleep)
         self._feed = Feed(self._lives, intents, monotonic)
@@ -46,7 +48,7 @@ class ConfigMapStore:
         return self._objects.get(self._lives.head_name) is not None
 
     def read(self, keys: Collection[str]) -> Mapping[str, Document]:
-        return self._lives.run(lambda life: self._read(life, keys)) if keys else {}
+        return self._lives.run(lambda life: self._read(life, keys), {}) if keys else {}
 
     def commit(self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]) -> bool:
         if not writes:
@@ -54,10 +56,12 @@ class ConfigMapStore:
             return all(
                 (found[key].version if key in found else None) == version for key, version in expected.items()
             )
-        return self._lives.run(lambda life: self._transactions.commit(life, writes, expected))
+        if self._reads_only:
+            raise only_read()
+        return self._lives.run(lambda life: self._transactions.commit(life, writes, expected), False)
 
     def changes(self, since: Cursor | None) -> Changes:
-        return self._lives.run(lambda life: self._feed.changes(life, since))
+        return self._lives.run(lambda life: self._feed.changes(life, since), NOTHING)
 
     def batches(self, keys: Collection[str]) -> Iterable[Sequence[str]]:
         """Parts that lie in one ConfigMap each."""

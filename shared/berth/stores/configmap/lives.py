@@ -27,11 +27,16 @@ class LostError(Exception):
     """A ConfigMap of the life that was taken for the present one is not there, or not the one that was."""
 
 
+class _NoLifeError(Exception):
+    """There is no whole life, and none is to be begun here."""
+
+
 class Lives:
     """What is known of the present life; what it gives out was there, whole and of that life."""
 
-    def __init__(self, objects: Objects, new_life: Callable[[], str]) -> None:
-        self.objects, self._new_life = objects, new_life
+    def __init__(self, objects: Objects, new_life: Callable[[], str], *, begins: bool = True) -> None:
+        """With `begins` False it makes no ConfigMap and begins no life."""
+        self.objects, self._new_life, self._begins = objects, new_life, begins
         self.head_name = objects.location.name
         self._known: dict[str, Item] = {}
         self._looks: dict[str, SharedLook[Item]] = {}
@@ -40,14 +45,19 @@ class Lives:
         self._beginning = threading.Lock()
         self._given: set[tuple[str, Version]] = set()
 
-    def run(self, work: Callable[[Life], T]) -> T:
-        """The work's result, in the life that is known; begun anew where that has proved lost."""
+    def run(self, work: Callable[[Life], T], without: T) -> T:
+        """The work's result, in the life that is known; begun anew where that has proved lost, or, if no life
+        is to be begun here, what is so `without` one."""
         for _ in range(_TRIES):
-            life = self.life()
             try:
-                return work(life)
-            except LostError:
-                self._replace(life)
+                life = self.life()
+                try:
+                    return work(life)
+                except LostError:
+                    self._replace(life)
+            except _NoLifeError:
+                self._forget()
+                return without
         raise self.objects.busy()
 
     def life(self) -> Life:
@@ -120,6 +130,10 @@ class Lives:
             self._begin(found)
         raise self.objects.busy()
 
+    def _forget(self) -> None:
+        with self._lock:
+            self._known, self._looks = {}, {}
+
     def put(self, before: Item, content: Content, *, must: bool = False) -> Item | None:
         """None if it has changed since, or is gone."""
         after = self.objects.put(before, content, must=must)
@@ -149,6 +163,8 @@ class Lives:
 
     def _begin(self, head: Item | None) -> None:
         """Say in the head that a new life is in the making; then, or if another was first, look again."""
+        if not self._begins:
+            raise _NoLifeError
         before = head.content.life if head is not None else None
         number = self.objects.location.shards or (SHARDS if before is None else before.shards)
         content = Content(life=Life(self._new_life(), number))
@@ -160,6 +176,8 @@ class Lives:
     def _finish(self, life: Life) -> None:
         """Make its shards, once nothing is left of other lives that a late commit could land in; then open
         it. Others may be at it: each step may be done twice, and in another order shares the work."""
+        if not self._begins:
+            raise _NoLifeError
         head = self.objects.get(self.head_name)
         if head is None or head.content.life != life:
             return

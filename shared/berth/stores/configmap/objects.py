@@ -66,8 +66,9 @@ _object, _list = msgspec.json.Decoder(_ConfigMap), msgspec.json.Decoder(_ConfigM
 class Objects:
     """The ConfigMaps of one ledger. Every call may raise StoreUnavailableError and StoreFailedError."""
 
-    def __init__(self, location: Location, server: ApiServer) -> None:
+    def __init__(self, location: Location, server: ApiServer, *, reads_only: bool = False) -> None:
         self.location, self._server = location, server
+        self._rights = "get and list" if reads_only else "get, list, create, update and delete"
         self._path = f"/api/v1/namespaces/{location.namespace}/configmaps"
 
     def get(self, name: str) -> Item | None:
@@ -217,8 +218,7 @@ class Objects:
             return self.failed(f"{said}; check the credentials in KUBECONFIG or the pod's account")
         if status == 403:
             return self.failed(
-                f"{said}; berth needs get, list, create, update and delete of configmaps in the namespace "
-                f"{self.location.namespace}"
+                f"{said}; berth needs {self._rights} of configmaps in the namespace {self.location.namespace}"
             )
         return self.failed(said)
 

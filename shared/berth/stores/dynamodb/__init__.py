@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from berth.errors import StoreUnavailableError
-from berth.stores.base import Changes, Cursor, Document, Version, chunks
+from berth.stores.base import NOTHING, Changes, Cursor, Document, Version, chunks, only_read
 from berth.stores.dynamodb import clauses
 from berth.stores.dynamodb.clauses import SEALED, SEALS, Stamp
 from berth.stores.dynamodb.clock import ServerClock
@@ -41,13 +41,14 @@ class DynamoStore:
         clock: ServerClock | None = None,
         sleep: Callable[[float], None] = time.sleep,
         clients: Clients | None = None,
+        reads_only: bool = False,
     ) -> None:
-        self._location, self._new_id = location, new_id
+        self._location, self._new_id, self._reads_only = location, new_id, reads_only
         self._clock = clock or ServerClock()
         self._sleep, self._clients = sleep, clients
         seconds = seconds or location.seconds
         self._link = Link(location, seconds, self._clock, sleep, clients)
-        self._life = TableLife(self._link, location, self._clock, self._stamp)
+        self._life = TableLife(self._link, location, self._clock, self._stamp, begins=not reads_only)
         self._feed = Feed(self._link, location, self._clock, new_id, sleep, overlap(seconds))
 
     def make(self, *, protect: bool) -> Iterator[str]:
@@ -59,7 +60,8 @@ class DynamoStore:
         ordered = list(dict.fromkeys(keys))
         request = {"TransactItems": clauses.gets(self._location.table, ordered)}
         with self._table_there():
-            self._life.current()
+            if not self._life.current():
+                return {}
             answers = self._link.call("transact_get_items", request, ordered)["Responses"]
         found = zip(ordered, (clauses.document(each.get("Item") or {}) for each in answers), strict=True)
         return {key: document for key, document in found if document is not None}
@@ -67,6 +69,8 @@ class DynamoStore:
     def commit(self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]) -> bool:
         if not writes and not expected:
             return True
+        if self._reads_only:
+            raise only_read()
         packed = {key: None if body is None else clauses.packed(body) for key, body in writes.items()}
         require_room(self._location, {key: len(body) for key, body in packed.items() if body is not None})
         with self._table_there():
@@ -95,16 +99,20 @@ class DynamoStore:
 
     def _changes(self, position: Position | None) -> Changes:
         life = self._life.current()
+        if not life:
+            return NOTHING
         if position is not None and position.life == life and self._feed.reaches(position):
             if (found := self._feed.since(position)) is not None:
                 return found
-            life = self._life.check(mark=True)
+            if not (life := self._life.check(mark=True)):
+                return NOTHING
             if position.life == life and (found := self._feed.since(position, marked=True)) is not None:
                 return found
         for _ in range(_TRIES):
             if (found := self._feed.everything(life)) is not None:
                 return found
-            life = self._life.check(mark=True)
+            if not (life := self._life.check(mark=True)):
+                return NOTHING
         raise StoreUnavailableError(f"{ledger(self._location)} is being made anew")
 
     def _transaction(

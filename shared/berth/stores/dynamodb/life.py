@@ -41,8 +41,12 @@ class TableLife:
         location: Location,
         clock: ServerClock,
         stamp: Callable[[], Stamp],
+        *,
+        begins: bool = True,
     ) -> None:
+        """With `begins` False it begins no life: there is none, the empty one, until another has."""
         self._link, self._location, self._clock, self._stamp = link, location, clock, stamp
+        self._begins = begins
         self._known: _Known | None = None
         self._checked = 0.0
         self._checking = threading.Lock()
@@ -50,7 +54,7 @@ class TableLife:
     def current(self) -> str:
         """The life that the table holds. Raises the store's errors where there is none of ours."""
         known, age = self._known, self._clock.local() - self._checked
-        if known is None or age >= 2 * CHECK_SECONDS:
+        if known is None or not known.life or age >= 2 * CHECK_SECONDS:
             return self.check()
         # One thread looks, and the others go on meanwhile.
         if age >= CHECK_SECONDS and self._checking.acquire(blocking=False):
@@ -64,7 +68,7 @@ class TableLife:
         """The same, asked anew; with `mark` also whether the ledger still bears the mark of its life."""
         at, known = self._clock.local(), self._known
         table = self._table()
-        if known is None or mark or known.table != table:
+        if known is None or mark or not known.life or known.table != table:
             known = _Known(table, self._marked(table))
         self._known, self._checked = known, at
         return known.life
@@ -87,6 +91,8 @@ class TableLife:
             mark = found.get(LIFE)
             if mark is not None and mark[TABLE]["S"] == table:
                 return str(mark[VERSION]["S"])
+            if not self._begins:
+                return ""
             clause = clauses.not_begun() if mark is None else clauses.as_read(mark[VERSION]["S"])
             try:
                 self._begin(table, clause, found)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any, NamedTuple
 
-from berth.stores.base import EPOCH, Changes, Cursor, Document, Version, chunks
+from berth.stores.base import EPOCH, NOTHING, Changes, Cursor, Document, Version, chunks, only_read
 from berth.stores.redis.link import Link, Script
 from berth.stores.redis.location import Location
 
@@ -23,12 +23,14 @@ _LIVES = 16  # remembered as over
 _MARK = b"\xff"
 
 
-def _script(name: str) -> Script:
+def _script(name: str, *, reads_only: bool = False) -> Script:
     folder = resources.files(__name__)
-    return Script("".join((folder / f"{part}.lua").read_text("utf-8") for part in ("trust", name)))
+    text = "".join((folder / f"{part}.lua").read_text("utf-8") for part in ("trust", name))
+    return Script(text, reads_only=reads_only)
 
 
 _READ, _COMMIT, _CHANGES = _script("read"), _script("commit"), _script("changes")
+_ONLY_READ, _ONLY_CHANGES = _script("read", reads_only=True), _script("changes", reads_only=True)
 
 
 class _Known(NamedTuple):
@@ -47,7 +49,10 @@ class RedisStore:
         location: Location,
         new_life: Callable[[], str] = lambda: os.urandom(8).hex(),
         seconds: float = _SECONDS,
+        *,
+        reads_only: bool = False,
     ) -> None:
+        self._reads_only = reads_only
         self._link = Link(location, seconds)
         self._keys = [f"{{{location.prefix}}}:{name}" for name in ("documents", "written", "deleted")]
         self._new_life, self._replicas = new_life, location.wait
@@ -57,12 +62,16 @@ class RedisStore:
     def read(self, keys: Collection[str]) -> Mapping[str, Document]:
         if not keys:
             return {}
-        life, _, values = self._run(_READ, *keys)
+        life, _, values = self._run(_ONLY_READ if self._reads_only else _READ, *keys)
+        if not life:
+            return {}
         return {
             key: _document(life, value) for key, value in zip(keys, values, strict=True) if value is not None
         }
 
     def commit(self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]) -> bool:
+        if self._reads_only:
+            raise only_read()
         written = [each for key, body in writes.items() if body is not None for each in (key, body)]
         _, _, (done,) = self._run(
             _COMMIT,
@@ -78,7 +87,10 @@ class RedisStore:
 
     def changes(self, since: Cursor | None) -> Changes:
         known, _, seen = (since or "").partition(".")
-        life, rev, found = self._run(_CHANGES, known, seen if seen.isdecimal() else -1)
+        script = _ONLY_CHANGES if self._reads_only else _CHANGES
+        life, rev, found = self._run(script, known, seen if seen.isdecimal() else -1)
+        if not life:
+            return NOTHING
         documents: dict[str, bytes | None] = {}
         if found:
             pairs = iter(found[0])
@@ -97,7 +109,8 @@ class RedisStore:
     def _run(self, script: Script, *arguments: Any, replicas: int = 0) -> tuple[str, int, list[Any]]:
         """The life and revision the store was found in, and what else the script answered."""
         known = self._known
-        trust = [EPOCH, self._new_life(), known.life, known.rev, " ".join(known.over)]
+        fresh = "" if self._reads_only else self._new_life()
+        trust = [EPOCH, fresh, known.life, known.rev, " ".join(known.over)]
         answer = self._link.run(
             script,
             [len(self._keys), *self._keys, *trust, *arguments],
@@ -105,7 +118,10 @@ class RedisStore:
             replicas=replicas,
         )
         life, rev = answer[0].decode(), int(answer[1])
-        if life != self._known.life or rev > self._known.rev:
+        if not life:
+            with self._lock:
+                self._known = _Known()  # who only reads takes what is there next as it is
+        elif life != self._known.life or rev > self._known.rev:
             self._learn(known, life, rev)
         return life, rev, answer[2:]
 

@@ -18,11 +18,13 @@ _WAIT_MS = 500  # for replicas; a connection waits a second for any answer
 
 
 class Script:
-    """One Lua script, which a server knows by its hash once it has run it."""
+    """One Lua script, which a server knows by its hash once it has run it. With `reads_only` the server lets
+    it write nothing, and asks for no right to."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, reads_only: bool = False) -> None:
         self.text = text
         self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+        self.by_hash, self.by_text = ("EVALSHA_RO", "EVAL_RO") if reads_only else ("EVALSHA", "EVAL")
 
 
 class Link:
@@ -116,9 +118,9 @@ class Link:
 
 def _evaluated(connection: Connection, script: Script, arguments: list[Any]) -> list[Any]:
     try:
-        connection.send_command("EVALSHA", script.sha, *arguments)
+        connection.send_command(script.by_hash, script.sha, *arguments)
         answer: list[Any] = connection.read_response()
     except theirs.NoScriptError:
-        connection.send_command("EVAL", script.text, *arguments)
+        connection.send_command(script.by_text, script.text, *arguments)
         answer = connection.read_response()
     return answer

@@ -1,6 +1,7 @@
 -- What stands before each script: is this the store that it was, or one that came back older, or in part?
 -- The server's run id and replication id, and the revision in all three keys, must be those of the last
--- write; no client may have seen a later revision, or the end of this life. Else a new life begins.
+-- write; no client may have seen a later revision, or the end of this life. Else a new life begins, unless FRESH
+-- names none: a caller that only reads is told of a store without a life, and whoever writes next begins one.
 -- The mark is no UTF-8, so no document's key: "FORMAT LIFE REVISION FLOOR RUN-ID REPLICATION-ID".
 local DOCUMENTS, WRITTEN, DELETED = KEYS[1], KEYS[2], KEYS[3]
 local EPOCH, FRESH, KNOWN, SEEN, OVER = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
@@ -30,6 +31,9 @@ local function settle(rev)
 end
 
 local function begin(rev)
+  if FRESH == '' then
+    return ''
+  end
   redis.call('DEL', WRITTEN, DELETED)
   redis.call('HDEL', DOCUMENTS, EPOCH)
   advance(FRESH, rev, rev)
@@ -40,7 +44,9 @@ end
 local function trusted()
   local mark = redis.call('HGET', DOCUMENTS, MARK)
   if not mark then
-    redis.call('DEL', DOCUMENTS) -- without a revision nothing tells which versions were given before
+    if FRESH ~= '' then
+      redis.call('DEL', DOCUMENTS) -- without a revision nothing tells which versions were given before
+    end
     return begin(1)
   end
   local format, life, rev, floor, there = string.match(mark, '^(%d+) (%x+) (%d+) (%d+) (.*)$')
@@ -63,4 +69,7 @@ end
 local life, rev, floor = trusted()
 if not life then
   return redis.error_reply('BERTHFORMAT')
+end
+if life == '' then
+  return {'', 0}
 end
