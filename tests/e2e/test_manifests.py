@@ -14,7 +14,7 @@ import yaml
 
 from berth.cli import main
 from tests.support.cluster import Object
-from tests.support.manifests import INFRA, OVERLAYS, kustomized, passes, rendered
+from tests.support.manifests import INFRA, OVERLAYS, component, kustomized, passes, rendered
 from tests.support.schemas import crds_of, schema_of, wrong
 
 GROUPS = ("eventing.knative.dev/v1", "sources.knative.dev/v1", "serving.knative.dev/v1")
@@ -195,6 +195,21 @@ def test_no_account_may_do_everything_and_no_role_is_without_an_account(overlay:
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_scheduler_s_account_is_held_by_kube_scheduler_alone(overlay: str) -> None:
+    """What starts before it, or stands beside it, has no use for the right to bind any pod."""
+    (deployment,) = rendered(overlay, "Deployment")
+    spec = deployment["spec"]["template"]["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    (volume,) = (each["name"] for each in spec["volumes"] if "serviceAccountToken" in str(each))
+    holds = {
+        each["name"]
+        for each in [*spec["containers"], *spec.get("initContainers", [])]
+        if volume in {mount["name"] for mount in each["volumeMounts"]}
+    }
+    assert holds == {"kube-scheduler"}
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_store_is_named_in_one_place(overlay: str) -> None:
     (settings,) = rendered(overlay, "ConfigMap")
     own = {
@@ -203,6 +218,17 @@ def test_the_store_is_named_in_one_place(overlay: str) -> None:
     }
     assert {len(found) for found in own.values()} == {int(overlay == "redis")}
     assert ("BERTH_STORE" in settings["data"]) == (overlay != "redis")
+
+
+def test_readers_may_have_a_url_of_their_own() -> None:
+    found = {}
+    for each in component("store-readers", "Service", overlay="redis"):
+        (container,) = each["spec"]["template"]["spec"]["containers"]
+        (store,) = (one for one in container["env"] if one["name"] == "BERTH_STORE")
+        found[each["metadata"]["name"]] = store["valueFrom"]["secretKeyRef"]["key"]
+    readers = dict.fromkeys(("filter", "prioritize", "preempt"), "readers-url")
+    assert found == {**dict.fromkeys(("bind", "release", "inventory", "reconcile"), "url"), **readers}
+    assert component("store-readers") == []  # it adds nothing that is applied
 
 
 def test_the_label_is_selected_by_where_the_api_server_puts_it() -> None:

@@ -1,11 +1,12 @@
 """The accounts of infra/ on a real API server, with infra's rights and no others, and functions that hold
-nothing but their own account's token. Which rights are needed it does not say: tests/e2e/test_rights.py."""
+nothing but their own account's token. The policies on what these may write into status are in force as well.
+Which rights are needed it does not say: tests/e2e/test_rights.py."""
 
 from pathlib import Path
 
 from tests.controlplane.plane import ControlPlane
 from tests.support.cluster import Cluster, Object
-from tests.support.manifests import RIGHTS, put, rendered, token_of
+from tests.support.manifests import RIGHTS, component, put, rendered, status_policies, token_of
 
 FUNCTIONS = Path(__file__).resolve().parents[2] / "functions"
 
@@ -15,7 +16,7 @@ class Accounts:
 
     def __init__(self, plane: ControlPlane, cluster: Cluster, folder: Path) -> None:
         self._plane, self._cluster, self._folder = plane, cluster, folder
-        put(cluster, _rights())
+        put(cluster, [*_rights(), *status_policies()])
 
     def token(self, name: str) -> str:
         return token_of(self._cluster, f"berth-{name}")
@@ -43,10 +44,11 @@ def _as_itself(real: Path, kubeconfig: Path) -> str:
 
 
 def _rights() -> list[Object]:
-    """Those of both overlays that differ in them, each once."""
+    """Those of both overlays that differ in them and of the component for preemption, each once."""
+    there = [rendered("per-verb", *RIGHTS), rendered("single", *RIGHTS), component("native", *RIGHTS)]
     found = {
         (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]): each
-        for overlay in ("per-verb", "single")
-        for each in rendered(overlay, *RIGHTS)
+        for part in there
+        for each in part
     }
     return sorted(found.values(), key=lambda each: each["kind"] != "Namespace")

@@ -2,7 +2,9 @@
 strictest field validation. Nothing is changed on the way."""
 
 import json
+import os
 import subprocess
+import tempfile
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -55,6 +57,27 @@ def _rendered(overlay: str) -> str:
     return json.dumps(kustomized(INFRA / "overlays" / overlay))
 
 
+def component(name: str, *kinds: str, overlay: str = "") -> list[Object]:
+    """A component that no overlay has, as a site's own kustomization names it: what it adds, or, with an
+    `overlay`, all that there is then; all of it, or the objects of some kinds."""
+    found: list[Object] = json.loads(_component(name, overlay))
+    return [each for each in found if not kinds or each["kind"] in kinds]
+
+
+@cache
+def _component(name: str, overlay: str) -> str:
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made).resolve()
+        there = {
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "resources": [os.path.relpath(INFRA / "overlays" / overlay, folder)] if overlay else [],
+            "components": [os.path.relpath(INFRA / "components" / name, folder)],
+        }
+        (folder / "kustomization.yaml").write_text(json.dumps(there))
+        return json.dumps(kustomized(folder))
+
+
 def kustomized(folder: Path) -> list[Object]:
     """What `kubectl kustomize` makes of the folder."""
     command = [str(KUBECTL), "kustomize", str(folder)]
@@ -93,6 +116,12 @@ def definition(kind: str) -> Object:
     """The CustomResourceDefinition of one of Berth's kinds."""
     found = rendered("per-verb", "CustomResourceDefinition")
     return next(each for each in found if each["spec"]["names"]["kind"] == kind)
+
+
+def status_policies() -> list[Object]:
+    """The policies that say what the functions' accounts may write into pods' and nodes' status."""
+    found = [*rendered("per-verb", *ADMISSION), *component("native", *ADMISSION)]
+    return [each for each in found if each["metadata"]["name"].endswith("-status.berth.dev")]
 
 
 def serve_pools(cluster: Cluster) -> None:
