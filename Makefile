@@ -69,8 +69,13 @@ redis: ## see that there is a redis-server for the tests, by apt-get where that 
 	@tests/support/install-redis || { [ "$${CI:-}" != true ] || exit 1; \
 	  echo "make: without redis-server the tests on Redis are skipped" >&2; }
 
+.PHONY: haproxy
+haproxy: ## see that there is an haproxy for the tests, by apt-get where that works
+	@tests/support/install-haproxy || { [ "$${CI:-}" != true ] || exit 1; \
+	  echo "make: without haproxy the tests on the proxy beside kube-scheduler are skipped" >&2; }
+
 .PHONY: test
-test: .venv redis controlplane ## all tests, those on a real kube-scheduler and a real Redis too (WORKERS=0: one by one)
+test: .venv redis haproxy controlplane ## all tests, those on a real kube-scheduler and a real Redis too (WORKERS=0: one by one)
 	$(BIN)/pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 .PHONY: test-long
@@ -81,7 +86,7 @@ test-long: .venv ## pod events and manifests on Knative's own programs, DynamoDB
 	$(BIN)/pytest tests/knative tests/dynamodb_local $(PYTEST_ARGS)
 
 .PHONY: test-oldest
-test-oldest: .venv redis ## the tests on a real kube-scheduler once more, on the oldest Kubernetes Berth is for (nightly)
+test-oldest: .venv redis haproxy ## the tests on a real kube-scheduler once more, on the oldest Kubernetes Berth is for (nightly)
 	@tests/controlplane/build --oldest
 	BERTH_TEST_KUBERNETES=oldest $(BIN)/pytest tests/controlplane/test_plane.py tests/e2e $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane.plane import ControlPlane
+from tests.support import haproxy
 from tests.support.cluster import Cluster
 from tests.support.configmaps import ConfigMapServer
 from tests.support.kubernetes import ASKED, BINARIES, CONTROLPLANE
@@ -116,6 +117,16 @@ def redis_installed() -> Path:
     if os.environ.get("CI") != "true":
         pytest.skip(MISSING)
     pytest.fail(MISSING, pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def haproxy_program() -> Path:
+    """The HAProxy that is installed here."""
+    if (found := haproxy.haproxy_binary()) is not None:
+        return found
+    if os.environ.get("CI") != "true":
+        pytest.skip(haproxy.MISSING)
+    pytest.fail(haproxy.MISSING, pytrace=False)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,195 @@
+"""The configuration of the HAProxy beside kube-scheduler: it adds the credential, and words what goes wrong
+for a pod's event (docs/decisions/0031). HAProxy 2.6 or newer; that it runs is not seen here."""
+
+import json
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from berth.errors import SettingsError
+
+PORT = 8089
+TOKEN = "/var/run/secrets/berth/token"
+_LUA = "proxy.lua"
+_SPARE = 0.1  # seconds before kube-scheduler gives up in which the proxy says so
+_VERBS = ("filter", "prioritize", "preempt", "bind")
+_TELLING = ("filter", "bind")  # the others' answers have no place for an error
+
+_GLOBAL = f"""\
+# HAProxy beside kube-scheduler, in its pod; `berth scheduler-config --proxy` wrote it (docs/operations.md).
+# kube-scheduler calls it without a credential, and it adds the token. Whatever is not a good answer becomes
+# one that a pod's event can show: kube-scheduler throws away the body of any other than 200.
+global
+    default-path config
+    log stderr format raw daemon
+    nbthread 1
+    maxconn 1000
+    tune.bufsize 131072  # a call with 5,000 names, so that it can be sent a second time
+    lua-load {_LUA}
+
+defaults
+    mode http
+    log global
+    option httplog
+    option dontlog-normal
+    # kube-scheduler ends a connection that has rested for 90 s: it must be the first to do so.
+    timeout http-keep-alive 10m
+    timeout client 10m
+    timeout http-request 10s
+    timeout connect 500ms
+    timeout server SECONDSms
+    # A call that got no answer may be sent again: each verb, bind too, answers the same call alike twice.
+    retries 1
+    retry-on conn-failure empty-response
+"""
+_RESOLVERS = """
+resolvers cluster
+    parse-resolv-conf
+    accepted_payload_size 8192
+    # Names are looked up while it runs. A known address stays in use while nobody answers for the name.
+    hold timeout 1h
+    hold refused 1h
+    hold other 1h
+"""
+
+
+class Proxy(NamedTuple):
+    """Where the proxy listens on 127.0.0.1, and its token's file where it runs.
+
+    `health` is a port on all addresses that answers a probe, and nothing else; None: there is none.
+    """
+
+    port: int = PORT
+    token: str = TOKEN
+    health: int | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+def haproxy(proxy: Proxy, urls: Mapping[str, str], ca: str | None, seconds: int) -> str:
+    """The configuration, for functions at these URLs, which are checked already.
+
+    `ca` is the authority's certificates for https, where the proxy runs; without it the system's are asked.
+    `seconds` is kube-scheduler's patience. Raises SettingsError for what HAProxy's language can't hold.
+    """
+    for path in (proxy.token, ca or "/"):
+        if not path.startswith("/") or set(path) & set(" '\"\\#,$") or not path.isprintable():
+            raise SettingsError(f"{path!r} should be an absolute path without blanks and quotation marks")
+    patience = seconds - _SPARE
+    parts = [_GLOBAL.replace("SECONDS", f"{patience * 1000:.0f}")]
+    if any(not _is_address(_host(url)) for url in urls.values()):
+        parts.append(_RESOLVERS)
+    parts.append(_frontend(proxy))
+    calls = {verb: urls.get(verb) or urls["extender"] for verb in _VERBS}
+    return "".join([*parts, *(_backend(verb, url, proxy, ca, patience) for verb, url in calls.items())])
+
+
+def write(path: Path, text: str) -> None:
+    """Write it, and beside it the script that it loads. Raises SettingsError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        path.with_name(_LUA).write_text(script(), encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"can't write {error.filename} (--proxy): {error.strerror}") from error
+
+
+def script() -> str:
+    """The Lua that the configuration loads."""
+    return Path(__file__).with_name(_LUA).read_text(encoding="utf-8")
+
+
+def _frontend(proxy: Proxy) -> str:
+    lines = ["", "frontend scheduler", f"    bind 127.0.0.1:{proxy.port}"]
+    lines += [f"    use_backend {verb} if {{ path /{verb} }}" for verb in _VERBS]
+    if proxy.health is not None:
+        lines += ["", "frontend health", f"    bind :{proxy.health}"]
+        lines += [
+            '    http-request return status 200 content-type text/plain string "ok" if { path /healthz }'
+        ]
+        lines += ["    http-request deny status 404"]
+    return "\n".join(lines) + "\n"
+
+
+def _backend(verb: str, url: str, proxy: Proxy, ca: str | None, patience: float) -> str:
+    found = urlsplit(url)
+    path = found.path.rstrip("/")
+    told = _REFUSALS if verb in _TELLING else ()
+    lines = [
+        "",
+        f"backend {verb}",
+        f"    http-request lua.add_token {proxy.token}",
+        f"    http-request return {_answer(verb, _NO_TOKEN)} if {{ var(txn.without_token) -m found }}",
+        f"    http-request set-header Host {found.netloc}",
+        *([f"    http-request set-path {path}%[path]"] if path else []),
+        f"    server {verb} {_server(url, ca)}",
+        "    http-response set-var(txn.status) status",
+        *(f"    http-response return {_answer(verb, why)} if {{ status {status} }}" for status, why in told),
+        f"    http-response return {_answer(verb, _OTHER)} unless {{ status 200 }}",
+        *(
+            f"    http-error status {status} {_answer(verb, why, status=None)}"
+            for status, why in _own(url, patience)
+        ),
+        "    http-after-response set-status 200",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_NO_TOKEN = "can't be called, for the proxy beside kube-scheduler has no token"
+_REFUSALS = (
+    (401, "does not take the token of the proxy beside kube-scheduler (401)"),
+    (404, "is not there (404)"),
+    (503, "takes no calls at the moment (503): it is busy, or being started or replaced"),
+)
+_OTHER = "answered %[var(txn.status)]; its log says why"
+
+
+def _own(url: str, patience: float) -> Iterator[tuple[int, str]]:
+    """What HAProxy itself says, by the status that stands for it."""
+    yield 500, "can't be called: the proxy beside kube-scheduler failed, see its log"
+    yield 502, "broke off its answer"
+    yield 503, f"can't be reached at {url}"
+    yield 504, f"did not answer within {patience:g} s"
+
+
+def _answer(verb: str, why: str, status: int | None = 200) -> str:
+    """How a rule of HAProxy's answers with these words, in the shape that kube-scheduler decodes."""
+    if verb == "prioritize":
+        text = "[]"  # no scores: pods are placed without
+    elif verb == "preempt":
+        text = '{"NodeNameToMetaVictims":{}}'  # nobody is evicted
+    else:
+        text = json.dumps({"Error": f"berth's function {verb} {why}; the pod will be retried"})
+    quoted = text.replace("'", "\\u0027")
+    shown = "" if status is None else f"status {status} "
+    return f"{shown}content-type application/json lf-string '{quoted}'"
+
+
+def _server(url: str, ca: str | None) -> str:
+    found, host = urlsplit(url), _host(url)
+    secure = found.scheme == "https"
+    address = f"{found.hostname}:{found.port or (443 if secure else 80)}"
+    if ":" in host:
+        address = f"[{host}]:{found.port or (443 if secure else 80)}"
+    words = [address]
+    if not _is_address(host):
+        words += ["resolvers cluster", "init-addr libc,none"]
+    if secure:
+        words += [f"ssl verify required verifyhost {host} sni str({host})", f"ca-file {ca or '@system-ca'}"]
+    return " ".join(words)
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or ""
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
