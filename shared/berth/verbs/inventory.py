@@ -17,6 +17,7 @@ from berth.errors import BadInputError
 from berth.events import Event
 from berth.http import Endpoint, Router
 from berth.ledger import Ledger
+from berth.looks import SharedLook
 from berth.objects import Node, Pod
 from berth.policy.pools import Pool
 from berth.settings import Settings
@@ -66,11 +67,34 @@ class Done(NamedTuple):
     overtaken: bool = False
 
 
+class Looks:
+    """Looks at all Pools, nodes and pods, or at all PoolClaims: one at a time, shared by who asks meanwhile.
+
+    Anybody may send an event that asks for one, as many as they like.
+    """
+
+    def __init__(
+        self, ledger: Ledger, cluster: Cluster, settings: Settings, clock: Callable[[], float] = time.time
+    ) -> None:
+        def at_claims() -> dict[str, object]:
+            done = _claims(ledger, cluster)
+            return _after(ledger, cluster, settings, done, clock(), tell=False)
+
+        self.at_pools = SharedLook(partial(take_pools, ledger, cluster, settings, clock))
+        self.at_claims = SharedLook(at_claims)
+
+
 def run(
-    ledger: Ledger, cluster: Cluster, settings: Settings, event: Event, clock: Callable[[], float] = time.time
+    ledger: Ledger,
+    cluster: Cluster,
+    settings: Settings,
+    event: Event,
+    clock: Callable[[], float] = time.time,
+    looks: Looks | None = None,
 ) -> dict[str, object]:
     """How many domains' capacity changed, and how many pods were woken by it."""
     kind = event.kind()
+    looks = looks or Looks(ledger, cluster, settings, clock)
     ledger.require_ours()
     if kind == "Node":
         done = _node(ledger, cluster, event, clock())
@@ -78,9 +102,9 @@ def run(
         if event.about(_Seen).known and not event.deletion:
             # Its status was written, by us, and a look at all nodes for that is dear.
             return {"changed": 0, "woken": 0}
-        return take_pools(ledger, cluster, settings, clock)
+        return looks.at_pools()
     elif kind == "PoolClaim":
-        done = _claims(ledger, cluster)
+        return looks.at_claims()
     else:
         raise BadInputError(
             f"inventory takes events of Nodes, Pools and PoolClaims, and this is about a {kind}"
@@ -209,23 +233,25 @@ def _warn(problems: Iterable[str]) -> None:
 
 
 def endpoint(settings: Settings) -> Endpoint:
-    return _for_events(*ledger_and_cluster(settings), settings)
+    ledger, cluster = ledger_and_cluster(settings)
+    return _for_events(ledger, cluster, settings, Looks(ledger, cluster, settings))
 
 
 def router(settings: Settings) -> Router:
     """The path `external`, and events on any other."""
     ledger, cluster = ledger_and_cluster(settings)
-    use = external.endpoint(ledger, cluster, settings, partial(take_pools, ledger, cluster, settings))
+    looks = Looks(ledger, cluster, settings)
+    use = external.endpoint(ledger, cluster, settings, looks.at_pools)
     return Router(
         name="inventory",
         endpoints={"external": use},
         health=ledger.check,
-        default=_for_events(ledger, cluster, settings),
+        default=_for_events(ledger, cluster, settings, looks),
     )
 
 
-def _for_events(ledger: Ledger, cluster: Cluster, settings: Settings) -> Endpoint:
+def _for_events(ledger: Ledger, cluster: Cluster, settings: Settings, looks: Looks) -> Endpoint:
     def handle(headers: Mapping[str, str], body: bytes) -> Mapping[str, object]:
-        return run(ledger, cluster, settings, events.decode(headers, body))
+        return run(ledger, cluster, settings, events.decode(headers, body), looks=looks)
 
     return events.subscriber("inventory", handle, health=ledger.check, body_limit=settings.body_limit)

@@ -23,6 +23,7 @@ from berth.events import subscriber
 from berth.http import Endpoint
 from berth.keeper import NOTHING_BACK, HeldBack, lost_again
 from berth.ledger import Ledger
+from berth.looks import SharedLook
 from berth.objects import Node, Pod
 from berth.policy.demand import might_ask
 from berth.policy.poolclaims import PoolClaim
@@ -262,10 +263,11 @@ class Reconcile:
 
 def endpoint(settings: Settings) -> Endpoint:
     ledger, cluster = ledger_and_cluster(settings, while_closed=True)
-    verb = Reconcile(ledger, cluster, settings)
+    # Two at once would do the same work, and anybody may ask for it.
+    reconciled = SharedLook(Reconcile(ledger, cluster, settings).run)
 
     def handle(_: Mapping[str, str], __: bytes) -> Mapping[str, object]:
-        """Whatever was sent: a clock's tick, a dead letter, a person's call."""
-        return asdict(verb.run())
+        """Whatever was sent, which is not read: a clock's tick, a dead letter, a person's call."""
+        return asdict(reconciled())
 
-    return subscriber("reconcile", handle, health=ledger.check, body_limit=settings.body_limit)
+    return subscriber("reconcile", handle, health=ledger.check, body_limit=0)

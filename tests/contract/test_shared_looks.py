@@ -1,0 +1,115 @@
+"""Events that ask for a look at all nodes and pods, and calls of reconcile, share looks: anybody may ask.
+
+Whoever comes while one is under way gets the next one, which sees what was there when they came.
+"""
+
+import io
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
+from unittest import mock
+
+import pytest
+
+from berth.cluster import Cluster
+from berth.demo.apiserver import StandIn
+from berth.http import Endpoint, Reply, Router, respond
+from berth.ledger import Ledger
+from berth.objects import Pod
+from berth.settings import Settings
+from berth.stores import open_store
+from berth.verbs import inventory, reconcile
+from tests.support.cluster import wait
+from tests.support.framework import send
+
+SECONDS = 30.0
+MANY = 12
+POOLS = """apiVersion: berth.dev/v1alpha1
+kind: Pool
+metadata: {name: ip}
+spec: {capacity: {perDomain: %d}}
+"""
+
+
+class Gate:
+    """Lists of pods, counted; the first of them waits to be let go."""
+
+    def __init__(self) -> None:
+        self.lists, self.began, self.let_go = 0, threading.Event(), threading.Event()
+
+    def pods(self, real: Callable[[], list[Pod]]) -> list[Pod]:
+        self.lists += 1
+        self.began.set()
+        assert self.let_go.wait(SECONDS)
+        return real()
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    (tmp_path / "pools.yaml").write_text(POOLS % 1)
+    with StandIn() as api:
+        node = json.dumps({"metadata": {"name": "n1"}}).encode()
+        send(api.url, "POST", "/api/v1/nodes", node, {"Content-Type": "application/json"})
+        monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path / "kubeconfig")))
+        yield Settings(store=f"sqlite:///{tmp_path}/ledger.db", pools=tmp_path / "pools.yaml")
+
+
+def call(target: Endpoint | Router, kind: str = "Pool") -> Reply:
+    event = {"specversion": "1.0", "id": "1", "source": "stray", "type": "dev.knative.apiserver.resource.add"}
+    body = json.dumps({**event, "data": {"kind": kind, "metadata": {"name": "forged"}}}).encode()
+    return respond(target, "POST", "/", {"Content-Type": "application/cloudevents+json"}, io.BytesIO(body))
+
+
+@contextmanager
+def gated() -> Iterator[Gate]:
+    gate, real = Gate(), Cluster.pods
+
+    def pods(cluster: Cluster) -> list[Pod]:
+        return gate.pods(lambda: real(cluster))
+
+    with mock.patch.object(Cluster, "pods", pods):
+        yield gate
+
+
+class Waiters(threading.Condition):
+    """A condition that says how many wait on it now."""
+
+    made: ClassVar[list["Waiters"]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0
+        self.made.append(self)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.now += 1  # under its lock
+        try:
+            return super().wait(timeout)
+        finally:
+            self.now -= 1
+
+
+@pytest.mark.parametrize("name", ["inventory", "reconcile"])
+def test_who_comes_while_a_look_is_under_way_shares_the_next_one(
+    settings: Settings, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert call(reconcile.endpoint(settings)).status == 204
+    monkeypatch.setattr("berth.looks.threading", SimpleNamespace(Condition=Waiters))
+    target = inventory.router(settings) if name == "inventory" else reconcile.endpoint(settings)
+    with gated() as gate, ThreadPoolExecutor(MANY + 1) as pool:
+        first = pool.submit(call, target)
+        assert gate.began.wait(SECONDS)
+        assert settings.pools
+        settings.pools.write_text(POOLS % 7)  # after the look under way has read them
+        late = [pool.submit(call, target) for _ in range(MANY)]
+        wait(lambda: any(each.now == MANY for each in Waiters.made), SECONDS, "that all others wait")
+        gate.let_go.set()
+        assert {each.result(SECONDS).status for each in (first, *late)} == {204}
+        assert gate.lists == 2
+    with closing(open_store(settings.store)) as store:
+        assert Ledger(store).view().free["ip"]["n1"][0] == 7
