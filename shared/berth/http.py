@@ -1,6 +1,7 @@
 """The HTTP edge of every function: (method, path, headers, body) to (status, body), always one line of JSON.
 It knows no web framework, and does not promise to notice a client that has gone away."""
 
+import io
 import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
@@ -14,10 +15,19 @@ log = logging.getLogger("berth")
 
 _CHUNK = 1024 * 1024
 _JSON = ("application/json", "application/cloudevents+json")
+_DIGITS = 20  # of a Content-Length that are read: no limit has as many
+
+
+class BodyRefusedError(Exception):
+    """A body is not read to its end, for a reason of ours: the status and the message say which."""
+
+    def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.retry_after = status, message, retry_after
 
 
 class Stream(Protocol):
-    """A request's body; read(n) gives at most n bytes, and none at its end."""
+    """A request's body; read(n) gives at most n bytes, and none at its end. It may raise BodyRefusedError."""
 
     def read(self, size: int, /) -> bytes: ...
 
@@ -30,10 +40,11 @@ class Door(Protocol):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What goes back: a status and a JSON body."""
+    """What goes back: a status and a JSON body, and the seconds after which a retry may help."""
 
     status: int
     body: bytes
+    retry_after: int | None = None
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +52,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     `answer` takes the lower-case headers and the whole body; `failed` makes the reply for an error's text and
     whether a retry may help; `health` raises when the store does not answer; `door` None lets anyone in.
+    With a `body_limit` of 0 no body is read, and `answer` gets an empty one.
     """
 
     name: str
@@ -48,6 +60,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     failed: Callable[[str, bool], Reply]
     health: Callable[[], None]
     body_limit: int
+    limited_by: str = "BERTH_BODY_LIMIT"
     door: Door | None = None
 
 
@@ -61,6 +74,12 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
     endpoints: Mapping[str, Endpoint]
     health: Callable[[], None]
     default: Endpoint | None = None
+
+    @property
+    def body_limit(self) -> int:
+        """The largest body that any of them takes."""
+        others = [] if self.default is None else [self.default]
+        return max(each.body_limit for each in (*self.endpoints.values(), *others))
 
     def at(self, path: str) -> Endpoint | None:
         return self.endpoints.get(path.rstrip("/").rpartition("/")[2], self.default)
@@ -114,12 +133,16 @@ def _take(endpoint: Endpoint, headers: Mapping[str, str], body: Stream) -> Reply
             return _failed(endpoint, error)
         if refusal:
             return _error(401, f"{endpoint.name} {refusal}")
+    if _declared(headers) > endpoint.body_limit > 0:
+        return _too_large(endpoint)
     try:
-        content = _read(body, endpoint.body_limit)
+        content = _read(body, endpoint.body_limit) if endpoint.body_limit else b""
+    except BodyRefusedError as refusal:
+        return Reply(refusal.status, wire.error_answer(refusal.message), refusal.retry_after)
     except Exception as error:  # noqa: BLE001 - every web framework has its own for a client that hangs up
         return _error(400, f"the body could not be read to its end ({type(error).__name__})")
     if content is None:
-        return _error(413, f"the body is larger than {endpoint.body_limit} bytes (BERTH_BODY_LIMIT)")
+        return _too_large(endpoint)
     return _call(endpoint, headers, content)
 
 
@@ -175,15 +198,27 @@ def _health(target: Endpoint | Router) -> Reply:
     return Reply(200, wire.encode({"status": "ok", "function": target.name}))
 
 
+def _declared(headers: Mapping[str, str]) -> int:
+    """The bytes that a client says it sends, 0 if that is no number; it may send more or less."""
+    said = headers.get("content-length", "").lstrip("0")
+    if not (said.isascii() and said.isdecimal()):
+        return 0
+    return int(said[:_DIGITS])
+
+
+def _too_large(endpoint: Endpoint) -> Reply:
+    return _error(413, f"the body is larger than {endpoint.body_limit} bytes ({endpoint.limited_by})")
+
+
 def _read(body: Stream, limit: int) -> bytes | None:
     """The whole body, or None when it is over the limit; counted, because Content-Length can lie."""
-    parts, total = [], 0
+    whole, total = io.BytesIO(), 0
     while chunk := body.read(min(_CHUNK, limit + 1 - total)):
         total += len(chunk)
         if total > limit:
             return None
-        parts.append(chunk)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        whole.write(chunk)
+    return whole.getvalue()
 
 
 def _error(status: int, message: str) -> Reply:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from berth import settings
 from berth.errors import SettingsError
 from berth.http import Endpoint, Router, respond
+from berth.intake import intake_for
 from berth.settings import Settings
 
 if TYPE_CHECKING:
@@ -31,16 +32,19 @@ def serve(endpoint: Callable[[Settings], Endpoint | Router]) -> Callable[["Reque
         built = endpoint(found)
     except SettingsError as error:
         sys.exit(f"berth can't start: {error}")
+    intake = intake_for(built)
 
     def answer(request: "Request") -> Response:
-        reply = respond(
-            built, request.method, request.path, dict(request.headers.items()), request.stream, found.hosts
-        )
+        with intake.body(request.environ) as body:
+            sent = dict(request.headers.items())
+            reply = respond(built, request.method, request.path, sent, body, found.hosts)
         headers = {"Content-Type": "application/json"}
         if reply.status == 405:
             headers["Allow"] = "POST"
         if reply.status == 401:
             headers["WWW-Authenticate"] = 'Bearer realm="berth"'
+        if reply.retry_after is not None:
+            headers["Retry-After"] = str(reply.retry_after)
         return reply.body, reply.status, headers
 
     return answer

@@ -12,7 +12,7 @@ from berth.errors import SettingsError
 
 DEFAULT_STORE = "sqlite:///.berth/ledger.db"
 DEFAULT_AUDIENCE = "berth"
-DEFAULT_BODY_LIMIT = 256 * 1024 * 1024
+DEFAULT_BODY_LIMIT = 128 * 1024 * 1024  # a filter call takes twice its body, and infra gives it 512 MiB
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING")
 _ACCOUNT = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 

@@ -18,6 +18,7 @@ from tests.support.manifests import INFRA, OVERLAYS, component, kustomized, pass
 from tests.support.schemas import crds_of, schema_of, wrong
 
 GROUPS = ("eventing.knative.dev/v1", "sources.knative.dev/v1", "serving.knative.dev/v1")
+MOST = {"release": "3", "inventory": "2", "reconcile": "1"}  # instances of what anybody may call
 VERBS = ("filter", "prioritize", "preempt", "bind")
 EACH = [f"--{name}=http://{name}.berth.svc.cluster.local" for name in VERBS]
 SHIPPED = {
@@ -116,9 +117,9 @@ def test_every_service_runs_a_function_that_is_there_as_its_own_account_without_
         assert int(variables["THREADS"]) == spec["containerConcurrency"]
         assert ("BERTH_AUTH_TOKEN_FILE" in variables) == (name in verbs)
         assert spec["serviceAccountName"] == f"berth-{name}" in accounts
-        assert template["metadata"]["annotations"]["autoscaling.knative.dev/min-scale"] == str(
-            int(name in {*verbs, "release"})
-        )
+        scale = template["metadata"]["annotations"]
+        assert scale["autoscaling.knative.dev/min-scale"] == str(int(name in {*verbs, "release"}))
+        assert scale.get("autoscaling.knative.dev/max-scale") == MOST.get(name)
         security = container["securityContext"]
         assert (security["runAsNonRoot"], security["readOnlyRootFilesystem"]) == (True, True)
         assert (security["allowPrivilegeEscalation"], security["capabilities"]) == (False, {"drop": ["ALL"]})

@@ -1,4 +1,4 @@
-"""Every function, started by plain functions-framework, takes every sample of events/ that is meant for it.
+"""Every function takes every sample of events/ that is meant for it, by functions-framework and our server.
 What the answers mean in a cluster is shown by tests/e2e."""
 
 import http.client
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from berth.demo.apiserver import StandIn
-from tests.support.framework import ROOT, function, send
+from tests.support.framework import ROOT, SERVERS, function, send
 
 EVENTS = ROOT / "events"
 _POOL = """apiVersion: berth.dev/v1alpha1
@@ -103,13 +103,16 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[st
         }
 
 
-@pytest.fixture(scope="module")
-def urls(environment: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+@pytest.fixture(scope="module", params=SERVERS)
+def urls(request: pytest.FixtureRequest, environment: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
     """All functions, on the ledger that reconcile has opened."""
     with ExitStack() as stack:
-        started = {name: stack.enter_context(function(name, environment)) for name in FUNCTIONS}
+        started = {
+            name: stack.enter_context(function(name, environment, request.param)) for name in FUNCTIONS
+        }
         status, _, report = send(started["reconcile"], "POST", "/", b"", {})
-        assert (status, json.loads(report)["rebuilt"]) == (200, True)
+        first = request.param == next(iter(SERVERS))
+        assert (status, json.loads(report)["rebuilt"]) == (200, first)
         yield started
 
 

@@ -1,9 +1,9 @@
 """An overlay of infra/ at work: Knative's controllers and adapters act on it, Berth's functions run where its
 Services say, a kube-scheduler places pods.
 
-Played here: Serving's controllers (they say where a Service is; its function is a plain functions-framework
-process without a queue-proxy) and PingSource's clock (`tick`), so that ticks come when a test wants them; its
-own is in test_pingsource.py. The ledger is a SQLite file in place of the overlay's store, so that times are
+Played here: Serving's controllers (they say where a Service is; its function is a process as the image starts
+it, without a queue-proxy) and PingSource's clock (`tick`), so that ticks come when a test wants them; its own
+is in test_pingsource.py. The ledger is a SQLite file in place of the overlay's store, so that times are
 Knative's.
 """
 
@@ -113,7 +113,15 @@ class Overlay:
             "PORT": str(port),
         }
         source = ROOT / "functions" / name / "main.py"
-        argv = [str(ROOT / ".venv/bin/functions-framework"), "--source", str(source), "--target", name]
+        argv = [
+            str(ROOT / ".venv/bin/python"),
+            "-m",
+            "berth.webserver",
+            "--source",
+            str(source),
+            "--target",
+            name,
+        ]
         argv += ["--host", "127.0.0.1", "--port", str(port)]
         log = self.folder / f"{name}.log"
         return Program(name, argv, log, f"http://127.0.0.1:{port}/healthz", environment=environment)

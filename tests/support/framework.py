@@ -1,4 +1,4 @@
-"""Starts one function by plain functions-framework, as README says, and ends it.
+"""Starts one function by plain functions-framework, as README says, or by Berth's own server, and ends it.
 It adds no wrapper, no `berth up` and no supervision: what fails here fails for a user."""
 
 import http.client
@@ -36,12 +36,16 @@ def started(command: list[str], environment: Mapping[str, str], port: int) -> It
             _end(process)
 
 
+SERVERS = {"functions-framework": ["functions-framework"], "webserver": ["python", "-m", "berth.webserver"]}
+"""What serves a function: plain functions-framework, and what the image and `berth up` start."""
+
+
 @contextmanager
-def function(name: str, environment: Mapping[str, str]) -> Iterator[str]:
+def function(name: str, environment: Mapping[str, str], server: str = "functions-framework") -> Iterator[str]:
     """One of Berth's functions on a free port."""
     port = free_port()
     source = f"functions/{name}/main.py"
-    command = ["functions-framework", "--source", source, "--target", name, "--host", "127.0.0.1"]
+    command = [*SERVERS[server], "--source", source, "--target", name, "--host", "127.0.0.1"]
     command += ["--port", str(port)]
     with started(command, environment, port) as url:
         yield url

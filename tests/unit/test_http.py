@@ -15,7 +15,7 @@ from werkzeug.test import EnvironBuilder
 
 from berth.callers import door
 from berth.errors import BadInputError, RefusedError, StoreUnavailableError
-from berth.http import Endpoint, Reply, Stream, respond
+from berth.http import BodyRefusedError, Endpoint, Reply, Stream, respond
 from berth.serve import Response, serve
 from berth.settings import Admission, Settings
 
@@ -202,6 +202,29 @@ def test_the_body_is_counted_and_content_length_not_believed(said: str) -> None:
     body = Endless()
     assert ask(endpoint(), headers={"Content-Length": said}, body=body).status == 413
     assert body.taken == LIMIT + 1
+
+
+@pytest.mark.parametrize("said", [str(LIMIT + 1), "9" * 400, "0" * 5000 + str(LIMIT + 1), str(10**20)])
+def test_a_body_that_is_said_to_be_too_large_is_refused_before_it_is_read(said: str) -> None:
+    body = Endless()
+    assert ask(endpoint(), headers={"Content-Length": said}, body=body).status == 413
+    assert body.taken == 0
+
+
+def test_where_no_body_is_taken_none_is_read() -> None:
+    body = Endless()
+    assert ask(endpoint(limit=0), headers={"Content-Length": str(10**20)}, body=body) == Reply(200, b"")
+    assert body.taken == 0
+
+
+def test_a_body_that_the_server_refuses_is_told_with_its_status_and_when_to_come_again() -> None:
+    class Refused:
+        def read(self, _: int, /) -> bytes:
+            raise BodyRefusedError(503, "too many", 1)
+
+    assert ask(endpoint(), body=Refused()) == Reply(503, b'{"error":"too many"}', 1)
+    _, status, headers = served(endpoint(lambda *_: Reply(503, b"{}", 7)), "POST", "/")
+    assert (status, headers["Retry-After"]) == (503, "7")
 
 
 def test_a_body_that_comes_in_small_parts_is_put_together() -> None:

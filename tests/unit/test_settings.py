@@ -18,7 +18,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
     found = from_environment({})
     assert found == Settings()
     assert (found.store, found.scheduler_names) == ("sqlite:///.berth/ledger.db", ("berth",))
-    assert (found.pools, found.hosts, found.body_limit) == (None, None, 256 * 1024 * 1024)
+    assert (found.pools, found.hosts, found.body_limit) == (None, None, 128 * 1024 * 1024)
     for each in (found.admission, found.external):
         assert (each.token, each.accounts, each.audience) == (None, (), "berth")
 
@@ -102,7 +102,7 @@ def test_no_scheduler_name_at_all_is_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "1Mi", "lots", " 7", "0x10", "1_000"])
 def test_a_body_limit_that_is_no_number_of_bytes_is_refused(text: str) -> None:
     assert refusal({"BERTH_BODY_LIMIT": text}) == (
-        f"BERTH_BODY_LIMIT is {text!r}: it should be a number of bytes above 0, such as 268435456"
+        f"BERTH_BODY_LIMIT is {text!r}: it should be a number of bytes above 0, such as 134217728"
     )
 
 

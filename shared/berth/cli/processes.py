@@ -1,4 +1,4 @@
-"""Every function as its own functions-framework process on 127.0.0.1, kept alive.
+"""Every function as its own process on 127.0.0.1, served by berth.webserver and kept alive.
 Not a production server: Knative does this in a cluster."""
 
 import contextlib
@@ -25,6 +25,10 @@ ORDER = ("filter", "prioritize", "preempt", "bind", "release", "inventory", "rec
 ANSWER_SECONDS = {"reconcile": 600.0, "release": 60.0, "inventory": 60.0}
 """How long an event may take, as infra's Services have it; reconcile rebuilds a large ledger in one call."""
 
+SILENCE_SECONDS = 30.0
+"""How long a process may leave /healthz unanswered before it is ended: 3 times 10 s, as liveness probes do.
+That path has threads of its own, so one that works is not silent."""
+
 _VERBS = ("filter", "prioritize", "preempt", "bind")
 """What the function extender serves under its one URL."""
 _LATER = ("status",)
@@ -35,7 +39,7 @@ Say = Callable[[Mapping[str, object]], None]
 _LOOK_SECONDS = 0.1
 _STOP_SECONDS = 5.0
 _START_SECONDS = 180.0  # until a process answers at all
-_SILENCE_SECONDS, _PROBES = 30.0, 3  # as a liveness probe of Kubernetes by default: 3 times 10 s
+_PROBES = 3
 _LONGEST_PAUSE = 5.0
 _BINDING_THREADS = "48"
 _HOSTS = "127.0.0.1,localhost,[::1]"  # no web page is to call them by a name of its own that leads here
@@ -67,15 +71,6 @@ def ports(chosen: Sequence[str], first: int) -> dict[str, int]:
         if not is_free(port):
             raise taken(name, port)
     return found
-
-
-def longest_silence() -> float:
-    """Return the seconds for which a process may leave /healthz unanswered before it is ended.
-
-    One that works in its only thread answers nothing meanwhile, and reconcile may work for as long as a tick
-    is waited for.
-    """
-    return _SILENCE_SECONDS if os.environ.get("THREADS") != "1" else ANSWER_SECONDS["reconcile"]
 
 
 class _Health:
@@ -136,7 +131,7 @@ class Function:
         self.name, self.port, self.url = name, port, url or f"http://127.0.0.1:{port}"
         self.replica = replica
         self._source, self._say = source, say
-        self._silence = longest_silence() if silence is None else silence
+        self._silence = SILENCE_SECONDS if silence is None else silence
         self._process: subprocess.Popen[bytes] | None = None
         self._health: _Health | None = None
         self._ready, self._started = False, 0.0
@@ -178,18 +173,10 @@ class Function:
     def _start(self) -> None:
         if time.monotonic() < self._not_before:
             return
-        framework = [
-            sys.executable,
-            "-m",
-            "functions_framework",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(self.port),
-        ]
+        server = [sys.executable, "-m", "berth.webserver", "--host", "127.0.0.1", "--port", str(self.port)]
         self._started = began = time.monotonic()
         self._process = process = subprocess.Popen(
-            [*framework, "--source", str(self._source), "--target", self.name],
+            [*server, "--source", str(self._source), "--target", self.name],
             env=self._environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

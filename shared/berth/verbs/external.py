@@ -23,6 +23,7 @@ _CLOSED = (
     "nobody may call /external: name the accounts that may in BERTH_EXTERNAL_ACCOUNTS, "
     "or set a token of its own in BERTH_EXTERNAL_TOKEN or BERTH_EXTERNAL_TOKEN_FILE"
 )
+_LARGEST = 64 * 1024  # bytes of a call
 _IN_A_FILE = "the Pools are in a file (BERTH_POOLS): set spec.external there, or say berth external POOL N"
 
 _LOOKS = 3
@@ -51,7 +52,8 @@ def endpoint(ledger: Ledger, cluster: Cluster, settings: Settings, take: Callabl
         answer=answer,
         failed=_failed,
         health=ledger.check,
-        body_limit=settings.body_limit,
+        body_limit=min(settings.body_limit, _LARGEST),
+        limited_by="it is a line of JSON",
         door=door,
     )
 
