@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 from msgspec.structs import replace
 
 from berth import retained, sizes
-from berth.commits import NO_FENCE, Commits, Fence, OutdatedError, Writes
+from berth.commits import NO_FENCE, BusyError, Commits, Fence, OutdatedError, Writes
 from berth.decisions import Capacity, CapacityChange, Domains
 from berth.documents import (
     CLUSTER,
@@ -40,7 +40,7 @@ from berth.documents import (
     stripe_keys,
     turn_key,
 )
-from berth.errors import ContentionError, MovedError, RebuildingError
+from berth.errors import BerthError, ContentionError, MovedError, RebuildingError, StoreFailedError
 from berth.follow import Follower
 from berth.policy.pools import Pool
 from berth.stores.base import EPOCH, Document, Store, Version
@@ -226,14 +226,38 @@ class Keeper:
             changed += self._commits.run_places(some, partial(_placed, some))
         return sorted(changed)
 
-    def set_wants(self, wanted: Mapping[Which, Wants | None]) -> list[Which]:
-        """Say what PoolClaims want, by pool and domain; None: there is none any more. Those that changed."""
+    def set_wants(
+        self,
+        wanted: Mapping[Which, Wants | None],
+        failed: Callable[[Which, BerthError], object] = lambda *_: None,
+    ) -> list[Which]:
+        """Say what PoolClaims want, by pool and domain; None: there is none any more. Those that changed.
+
+        One that the store can't take is told to `failed`, and is nobody else's trouble: users make them.
+        """
         changed: list[Which] = []
         by_key = {domain_key(*which): (which, wants) for which, wants in wanted.items()}
-        for batch in self._store.batches(by_key):
-            some = {key: by_key[key] for key in batch}
-            changed += self._commits.run(some, partial(_wanting, some))
+        gone = {key for key, (_, wants) in by_key.items() if wants is None}
+        for keys in (gone, by_key.keys() - gone):  # what makes room comes first
+            for batch in self._store.batches(keys):
+                changed += self._want({key: by_key[key] for key in batch}, failed)
         return changed
+
+    def _want(
+        self,
+        some: Mapping[str, tuple[Which, Wants | None]],
+        failed: Callable[[Which, BerthError], object],
+    ) -> list[Which]:
+        """These in one commit; if that can't be, in halves, down to those that fail by themselves."""
+        try:
+            return self._commits.run(some, partial(_wanting, some))
+        except (StoreFailedError, BusyError) as error:
+            if len(some) == 1:
+                failed(next(iter(some.values()))[0], error)
+                return []
+        ordered = sorted(some)
+        parts = ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]
+        return [which for part in parts for which in self._want({key: some[key] for key in part}, failed)]
 
     # Capacities
 
@@ -498,5 +522,6 @@ def _wanting(
         now = domains[key].wants or Wants(0)
         new = None if wants is None else replace(wants, domain=now.domain, had=now.had)
         if new != domains[key].wants:
-            changed[key] = replace(domains[key], wants=new, capacity=None if new is None else 1)
+            capacity = None if new is None else 0 if new.refused else 1
+            changed[key] = replace(domains[key], wants=new, capacity=capacity)
     return [wanted[key][0] for key in changed], changed

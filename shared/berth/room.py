@@ -44,7 +44,7 @@ class Short(NamedTuple):
     """Why a holding can't be had: units free and the capacity of where it is asked; None: there is none.
 
     `these`: it is for a PoolClaim of certain units, and one of them can't be had there. `retained`: what pods
-    left counts as well.
+    left counts as well. `refused`: why the PoolClaim is nobody's.
     """
 
     holding: Holding
@@ -52,6 +52,7 @@ class Short(NamedTuple):
     capacity: int | None
     these: bool = False
     retained: bool = False
+    refused: str = ""
 
     def text(self) -> str:
         """As a refusal says it."""
@@ -60,7 +61,7 @@ class Short(NamedTuple):
         if place.startswith(NAMESPACE):
             return fit.limited(pool, place[1:], share, self.holding.count, self.retained)
         if place.startswith(POOL_CLAIM):
-            return fit.claimed(pool, place.rpartition("/")[2], share)
+            return fit.claimed(pool, place.rpartition("/")[2], share, self.refused)
         if place.endswith(ORDINARY):
             return fit.ordinary(pool, share, self.holding.count)
         if self.these and share is not None:
@@ -199,7 +200,8 @@ def taken(holdings: Iterable[Holding], at: At, asker: Asker) -> tuple[tuple[Hold
             certain = wants_of(each, at, asker)
             these = certain is not None and bool(certain.units)
             free = room if room < each.count else 0
-            short.append(Short(each, free, domain.capacity, these, each.pool in asker.retaining))
+            refused = "" if domain.wants is None else domain.wants.refused
+            short.append(Short(each, free, domain.capacity, these, each.pool in asker.retaining, refused))
         else:
             found.append(replace(each, units=units))
     return in_order(found), short

@@ -13,6 +13,7 @@ from berth.errors import SettingsError
 DEFAULT_STORE = "sqlite:///.berth/ledger.db"
 DEFAULT_AUDIENCE = "berth"
 DEFAULT_BODY_LIMIT = 128 * 1024 * 1024  # a filter call takes twice its body, and infra gives it 512 MiB
+DEFAULT_POOLCLAIMS = 1024
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING")
 _ACCOUNT = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
@@ -34,6 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     `admission` is for filter, prioritize, preempt and bind: with neither token nor accounts anyone may call.
     `external` is for inventory's path /external, where nobody may then. `hosts` None: calls may name any.
+    `poolclaims_per_namespace` is what those may weigh together: see policy.poolclaims.
     """
 
     store: str = DEFAULT_STORE
@@ -44,6 +46,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] | None = None
     body_limit: int = DEFAULT_BODY_LIMIT
     log_level: str = "INFO"
+    poolclaims_per_namespace: int = DEFAULT_POOLCLAIMS
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
@@ -59,8 +62,9 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         admission=_admission(environment, "BERTH_AUTH"),
         external=_admission(environment, "BERTH_EXTERNAL"),
         hosts=_hosts(environment),
-        body_limit=_bytes(environment, "BERTH_BODY_LIMIT", DEFAULT_BODY_LIMIT),
+        body_limit=_number(environment, "BERTH_BODY_LIMIT", DEFAULT_BODY_LIMIT, "of bytes "),
         log_level=_log_level(environment.get("BERTH_LOG_LEVEL") or "INFO"),
+        poolclaims_per_namespace=_number(environment, "BERTH_POOLCLAIMS_PER_NAMESPACE", DEFAULT_POOLCLAIMS),
     )
 
 
@@ -118,12 +122,12 @@ def _empty(name: str, what: str) -> str:
     return f"{name} is empty: name {what}, or unset it"
 
 
-def _bytes(environment: Mapping[str, str], name: str, default: int) -> int:
+def _number(environment: Mapping[str, str], name: str, default: int, what: str = "") -> int:
     text = environment.get(name)
     if text is None:
         return default
     if not text.isdecimal() or int(text) == 0:
-        raise SettingsError(f"{name} is {text!r}: it should be a number of bytes above 0, such as {default}")
+        raise SettingsError(f"{name} is {text!r}: it should be a number {what}above 0, such as {default}")
     return int(text)
 
 

@@ -84,6 +84,10 @@ def test_a_right_poolclaim_is_taken_by_the_crd_and_by_berth(admin: raw.Cluster, 
         ({"pool": "k80", "count": 2**31}, "spec.count in body should be less than or equal to 2147483647"),
         ({"pool": "k80", "units": []}, "spec.units in body should have at least 1 items"),
         ({"pool": "k80", "units": ["a", "a"]}, "spec.units[1]: Duplicate value"),
+        (
+            {"pool": "k80", "units": [f"seat-{n}" for n in range(129)]},
+            "spec.units: Too many: 129: must have at most 128",
+        ),
         ({"pool": "ip", "units": ["10.0.3.0/28"]}, "spec.units[0] in body should match"),
         (
             {"pool": "k80", "count": 1, "units": ["a", "b"]},
@@ -108,7 +112,10 @@ def test_berth_reads_poolclaims_and_its_status_replaces_the_one_before(
     (listed,) = [each for each in cluster.poolclaims() or () if each["metadata"]["namespace"] == namespace]
     found = cluster.pool_claim(namespace, "k80-erc")
     assert found == listed == made
-    assert parse(found) == PoolClaim(namespace, "k80-erc", made["metadata"]["uid"], "k80")
+    meta = made["metadata"]
+    assert parse(found) == PoolClaim(
+        namespace, "k80-erc", meta["uid"], "k80", created=meta["creationTimestamp"]
+    )
 
     bound = status_of("Bound", "n1", "rack-1", ("k80-0", "k80-1"), "web-0", "u1")
     cluster.set_pool_claim_status(found, bound)
@@ -131,6 +138,11 @@ def test_berth_reads_poolclaims_and_its_status_replaces_the_one_before(
     cluster.set_pool_claim_status(found, free)
     assert (cluster.pool_claim(namespace, "k80-erc") or {})["status"] == free
     assert parse(found).count == 1  # and the status is nothing that it asks for
+    found = cluster.pool_claim(namespace, "k80-erc")
+    assert found is not None
+    refused = status_of("Refused", message="it names units that the Pool does not list")
+    cluster.set_pool_claim_status(found, refused)
+    assert (cluster.pool_claim(namespace, "k80-erc") or {})["status"] == refused
 
 
 def test_a_cluster_that_serves_no_poolclaims_has_none(

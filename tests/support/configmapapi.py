@@ -149,14 +149,16 @@ class Memory:
         self.time.play(work, number)
         self.api.before = lambda *_: None
 
-    def store(self, *, wall: float = 0.0) -> ConfigMapStore:
-        """As another process would open it, with a clock that is wrong by so much."""
+    def store(self, *, wall: float = 0.0, key: str | None = None) -> ConfigMapStore:
+        """As another process would open it, with a clock that is wrong by so much; `key` is that of the lives
+        that it begins."""
         location = Location("default", "ledger", self._shards)
         numbers = self._numbers
         return ConfigMapStore(
             location,
             self.api,
             new_life=lambda: f"life{next(numbers)}",
+            new_key=lambda: f"{next(numbers):032x}" if key is None else key,
             new_id=lambda: f"id-{next(numbers)}",
             clock=lambda: self.time.now + wall,
             monotonic=self.time,

@@ -110,6 +110,7 @@ class Opened:
             parse(self.server.url(self.ledger, shards=3)),
             api or self.api(),
             new_life=lambda: f"life{next(numbers)}",
+            new_key=lambda: f"{next(numbers):032x}",
             new_id=lambda: f"id-{next(numbers)}",
             clock=clock or self.time,
             monotonic=self.time,

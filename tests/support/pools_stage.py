@@ -63,7 +63,9 @@ class WithPoolClaims:
         self.put({**found, "status": dict(status)})
 
     def put(self, document: Mapping[str, Any]) -> None:
-        meta = {**document["metadata"], "resourceVersion": str(next(self._numbers))}
+        number = next(self._numbers)
+        made = {"creationTimestamp": f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"}
+        meta = {**made, **document["metadata"], "resourceVersion": str(number)}
         self.documents[(meta["namespace"], meta["name"])] = {**document, "metadata": meta}
 
 

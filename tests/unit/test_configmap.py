@@ -196,6 +196,20 @@ def test_a_place_is_the_same_in_every_process_and_release() -> None:
     ]
 
 
+def test_a_place_follows_from_the_life_s_key_if_it_has_one() -> None:
+    """Who knows a hash without a key finds names for one shard as quickly as for many."""
+    keys = [f"domain/ip/!team-a/c{number}" for number in range(3200)]
+    chosen = [key for key in keys if Life("1a2b", 32).place("berth", key) == "berth-1a2b-07"]
+    assert len(chosen) > 60
+    lives = [Life("1a2b", 32, key=key) for key in ("00" * 16, "0123456789abcdef" * 2)]
+    for life in lives:
+        places = Counter(life.place("berth", key) for key in chosen)
+        assert max(places.values()) < len(chosen) / 4
+    assert lives[0].place("berth", chosen[0]) != lives[1].place("berth", chosen[0])
+    assert lives[1].place("berth", "domain/ip/n7") == lives[1].place("berth", "domain/seat/n7")
+    assert {life.place("berth", "epoch") for life in lives} == {"berth"}
+
+
 def test_what_is_encoded_is_decoded_and_what_is_not_is_unreadable() -> None:
     content = Content(
         rev=7,

@@ -7,10 +7,10 @@ import pytest
 
 from berth.errors import BadInputError
 from berth.objects import Pod
-from berth.policy.poolclaims import CLAIMS, PoolClaim, named, parse, status_of
+from berth.policy.poolclaims import CLAIMS, PoolClaim, named, parse, status_of, within
 from tests.support.objects import pod
 
-NAMES = [f"seat-{number}" for number in range(1025)]
+NAMES = [f"seat-{number}" for number in range(129)]
 WRONG_SPECS: list[tuple[object, str]] = [
     (None, "Object missing required field `pool` - at `spec`"),
     ([], "Expected `object`, got `array` - at `spec`"),
@@ -28,8 +28,8 @@ WRONG_SPECS: list[tuple[object, str]] = [
     ({"pool": "k80", "count": 1.5}, "got `float` - at `spec.count`"),
     ({"pool": "k80", "units": "k80-0"}, "got `str` - at `spec.units`"),
     ({"pool": "k80", "units": [7]}, "Expected `str`, got `int` - at `spec.units[0]`"),
-    ({"pool": "k80", "units": []}, "spec.units should name 1 to 1024 units, or be left out"),
-    ({"pool": "k80", "units": NAMES}, "spec.units should name 1 to 1024 units, or be left out"),
+    ({"pool": "k80", "units": []}, "spec.units should name 1 to 128 units, or be left out"),
+    ({"pool": "k80", "units": NAMES}, "spec.units should name 1 to 128 units, or be left out"),
     ({"pool": "k80", "units": ["a", "a"]}, "spec.units: a is listed twice"),
     ({"pool": "ip", "units": ["fd00::5", "FD00:0::5"]}, "spec.units: "),
     ({"pool": "ip", "units": ["10.0.3.0/30"]}, "spec.units: 10.0.3.0/30 stands for 2 units: name each by"),
@@ -142,6 +142,18 @@ def test_what_can_be_no_poolclaims_name_is_refused_in_one_line(text: str) -> Non
     assert said.startswith("annotation berth.dev/claims: '")
     assert "\n" not in said
     assert len(said) < 250
+
+
+def test_within_a_namespace_s_bound_the_oldest_stay_each_as_heavy_as_it_names_units() -> None:
+    def made(name: str, day: int, units: int = 0, namespace: str = "team-a") -> PoolClaim:
+        names = tuple(f"u{number}" for number in range(units))
+        return PoolClaim(namespace, name, name, "k80", max(1, units), names, f"2026-01-{day:02}T00:00:00Z")
+
+    new, old, large, small = made("a", 9), made("z", 1), made("m", 5, 3), made("s", 6)
+    other = made("o", 9, 4, "team-b")
+    assert within([new, old, large, small, other], 4) == [old, large, other]
+    assert within([new, old, large, small, other], 3) == [old, small, new]
+    assert within([made("b", 1), made("a", 1)], 1) == [made("a", 1)]
 
 
 def test_a_status_has_only_what_is_known() -> None:

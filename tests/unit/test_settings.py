@@ -36,6 +36,7 @@ def test_every_variable_is_read() -> None:
         "BERTH_HOSTS": "localhost,[::1]",
         "BERTH_BODY_LIMIT": "1000",
         "BERTH_LOG_LEVEL": "WARNING",
+        "BERTH_POOLCLAIMS_PER_NAMESPACE": "50",
     }
     assert from_environment(environment) == Settings(
         store="sqlite:////data/ledger.db",
@@ -53,6 +54,7 @@ def test_every_variable_is_read() -> None:
         hosts=("localhost", "[::1]"),
         body_limit=1000,
         log_level="WARNING",
+        poolclaims_per_namespace=50,
     )
 
 
@@ -103,6 +105,13 @@ def test_no_scheduler_name_at_all_is_refused(text: str) -> None:
 def test_a_body_limit_that_is_no_number_of_bytes_is_refused(text: str) -> None:
     assert refusal({"BERTH_BODY_LIMIT": text}) == (
         f"BERTH_BODY_LIMIT is {text!r}: it should be a number of bytes above 0, such as 134217728"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "many"])
+def test_a_bound_of_poolclaims_that_is_no_number_is_refused(text: str) -> None:
+    assert refusal({"BERTH_POOLCLAIMS_PER_NAMESPACE": text}) == (
+        f"BERTH_POOLCLAIMS_PER_NAMESPACE is {text!r}: it should be a number above 0, such as 1024"
     )
 
 

@@ -12,6 +12,11 @@ _TEXTS = 4  # more kinds of refusal than this are told in general, to keep the p
 KEPT = "units are kept for this pod on other nodes"
 """Said of nodes that could take a pod which finds the units it had before elsewhere."""
 
+REFUSALS: Mapping[str, str] = {
+    "unlisted": "it names units that the Pool does not list",
+}
+"""Why a PoolClaim gives nobody anything, by documents' words for it."""
+
 _Has = Share | str | None
 """A node's share; None where it has none; or a text: why it can't be had there."""
 
@@ -115,8 +120,10 @@ def ordinary(pool: str, share: Share | None, asked: int) -> str:
     return f"{pool}: {share[0]} of {share[1]} free that are not reserved for a higher priority, {asked} asked"
 
 
-def claimed(pool: str, claim: str, share: Share | None) -> str:
-    """Why a PoolClaim can't be had."""
+def claimed(pool: str, claim: str, share: Share | None, refused: str = "") -> str:
+    """Why a PoolClaim can't be had; `refused` says why nobody can have it."""
+    if refused:
+        return f"{pool}: PoolClaim {claim} is refused: {REFUSALS[refused]}"
     return no_claim(claim) if share is None else f"{pool}: another pod holds PoolClaim {claim}"
 
 

@@ -2,7 +2,7 @@
 Whether pool and units exist, and who holds them, is for others to say."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -16,12 +16,12 @@ from berth.policy.units import Units
 CLAIMS = f"{GROUP}/claims"
 """The pod's annotation that names PoolClaims of its namespace, with commas between them."""
 
-Phase = Literal["Available", "Reserved", "Bound"]
+Phase = Literal["Available", "Reserved", "Bound", "Refused"]
 
 MOST_CLAIMS = 16
 """PoolClaims that a pod may name: each is looked for among all Pools, at each try to schedule the pod."""
 
-_MOST_UNITS = 1024
+_MOST_UNITS = 128
 _LONGEST_NAME = 253
 _LONGEST_POOL = 63
 _NAME = re.compile(SUBDOMAIN)
@@ -37,6 +37,12 @@ class PoolClaim(msgspec.Struct, frozen=True):
     pool: str
     count: int = 1
     units: tuple[str, ...] = ()
+    created: str = ""
+
+    @property
+    def weight(self) -> int:
+        """Return what it takes of its namespace's bound: as much as it names units, or 1."""
+        return max(1, len(self.units))
 
     @property
     def label(self) -> str:
@@ -64,9 +70,20 @@ def parse(document: Any) -> PoolClaim:
         raise BadInputError(f"{where}: unknown field {unknown[0]!r}; fields of a PoolClaim go under spec")
     spec = _spec(document.get("spec"), where)
     units = _units(spec, where)
-    return PoolClaim(
-        namespace, name, str(metadata.get("uid", "")), spec.pool, spec.count or len(units) or 1, units
-    )
+    uid, created = str(metadata.get("uid", "")), str(metadata.get("creationTimestamp") or "")
+    return PoolClaim(namespace, name, uid, spec.pool, spec.count or len(units) or 1, units, created)
+
+
+def within(claims: Iterable[PoolClaim], most: int) -> list[PoolClaim]:
+    """Return those that stay within what a namespace's may weigh together: the oldest first, so that a new
+    one takes nothing from those that are used."""
+    found, weights = [], dict[str, int]()
+    for each in sorted(claims, key=lambda each: (each.created, each.label)):
+        weight = weights.get(each.namespace, 0) + each.weight
+        if weight <= most:
+            weights[each.namespace] = weight
+            found.append(each)
+    return found
 
 
 def named(pod: Pod) -> tuple[str, ...]:
@@ -86,7 +103,13 @@ def named(pod: Pod) -> tuple[str, ...]:
 
 
 def status_of(
-    phase: Phase, node: str = "", domain: str = "", units: Sequence[str] = (), pod: str = "", uid: str = ""
+    phase: Phase,
+    node: str = "",
+    domain: str = "",
+    units: Sequence[str] = (),
+    pod: str = "",
+    uid: str = "",
+    message: str = "",
 ) -> dict[str, Any]:
     """The status document, as the API server gives it back: what is empty is left out."""
     whole = {
@@ -96,6 +119,7 @@ def status_of(
         "units": list(units),
         "pod": pod,
         "podUID": uid,
+        "message": message,
     }
     return {field: value for field, value in whole.items() if value}
 

@@ -2,52 +2,81 @@
 The status is for people: nothing is decided by it, and what could not be written reconcile writes."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from berth.cluster import Cluster
 from berth.commits import OutdatedError
-from berth.documents import POOL_CLAIM, Claim, Holding, Wants
+from berth.documents import POOL_CLAIM, Claim, Domain, Holding, Wants
 from berth.errors import BadInputError, BerthError, ClusterRefusedError
 from berth.ledger import Ledger
-from berth.policy.poolclaims import Phase, PoolClaim, parse, status_of
+from berth.policy import fit
+from berth.policy.poolclaims import Phase, PoolClaim, parse, status_of, within
+from berth.policy.pools import Pool
+from berth.policy.units import Units
 from berth.steps.terms import Named
 from berth.steps.writes import StatusWrites
 from berth.view import View
 
 log = logging.getLogger("berth.poolclaims")
 
+_LINES = 20
+_NOTHING = Domain()
 _SECONDS = 2.0
 _AVAILABLE = status_of("Available")
 
 
+class Bounds(NamedTuple):
+    """The Pools that PoolClaims are judged by, and what those of a namespace may weigh together."""
+
+    pools: Mapping[str, Pool]
+    most: int
+
+
 def read_claims(cluster: Cluster, problems: list[str]) -> list[PoolClaim]:
-    """The cluster's PoolClaims; of those that can't be read, a line is added to `problems`."""
-    found = []
+    """The cluster's PoolClaims; of those that can't be read, lines are added to `problems`."""
+    found, wrong = [], []
     for document in cluster.poolclaims() or ():
         try:
             found.append(parse(document))
         except BadInputError as error:
-            problems.append(str(error))
+            wrong.append(str(error))
+    problems += _first(wrong)
     return found
 
 
-def named(claims: Iterable[PoolClaim]) -> Named:
+def named(claims: Iterable[PoolClaim], bounds: Bounds) -> Named:
     """As a pod's demand is read by them."""
-    return {(each.namespace, each.name): (each.pool, Wants(each.count, each.units)) for each in claims}
+    found = _wants(within(claims, bounds.most), bounds.pools)
+    return {(each.namespace, each.name): (each.pool, wants) for each, wants in found.items()}
 
 
-def take_claims(ledger: Ledger, claims: Iterable[PoolClaim]) -> list[tuple[str, str]]:
+def take_claims(
+    ledger: Ledger, claims: Collection[PoolClaim], bounds: Bounds, problems: list[str]
+) -> list[tuple[str, str]]:
     """Make the ledger's PoolClaims these; those that are new or want something else, by pool and domain. None
-    where a look at PoolClaims began later than the ledger's, which then makes them what it found."""
+    where a look at PoolClaims began later than the ledger's, which then makes them what it found.
+
+    Those beyond what a namespace may have are left out, and those that the store can't take: to `problems` a
+    line is added for each namespace, or PoolClaim.
+    """
+    taken = within(claims, bounds.most)
     wanted: dict[tuple[str, str], Wants | None] = dict.fromkeys(_known(ledger.view()))
-    for each in claims:
-        wanted[(each.pool, f"{POOL_CLAIM}{each.label}")] = Wants(each.count, each.units)
+    for each, wants in _wants(taken, bounds.pools).items():
+        wanted[(each.pool, f"{POOL_CLAIM}{each.label}")] = wants
+    failed: list[str] = []
+
+    def note(which: tuple[str, str], error: BerthError) -> None:
+        label = which[1].removeprefix(POOL_CLAIM)
+        failed.append(f"PoolClaim {label}: the ledger did not take it over: {error}")
+
     try:
-        changed = ledger.set_wants(wanted)
+        changed = ledger.set_wants(wanted, note)
     except OutdatedError:
         return []
+    problems += _first(_beyond(claims, taken, bounds.most)) + _first(failed)
     return [which for which in changed if wanted[which] is not None]
 
 
@@ -66,23 +95,86 @@ def told_free(
         _write(cluster, namespace, name, _AVAILABLE, left)
 
 
-def publish_claims(ledger: Ledger, cluster: Cluster) -> list[str]:
-    """Write each PoolClaim's status where it differs; problems, a line each.
+def publish_claims(ledger: Ledger, cluster: Cluster, most: int) -> list[str]:
+    """Write each PoolClaim's status where it differs; problems, a line each. `most` as in Bounds.
 
     Raises store errors, and cluster errors where the PoolClaims can't be read.
     """
     documents = cluster.poolclaims() or ()  # first: what is counted then is newer than what stands there
     view = ledger.view()
     writes = StatusWrites("PoolClaims")
+    beyond = _refusals(documents, most)
     for document in documents:
         meta = document["metadata"]
         pool = (document.get("spec") or {}).get("pool", "")
-        domain = view.domains.get(pool, {}).get(f"{POOL_CLAIM}{meta['namespace']}/{meta['name']}")
-        holder = next(iter(domain.claims.values()), None) if domain is not None else None
-        status = _AVAILABLE if holder is None else _status(holder, meta["name"])
+        label = f"{meta['namespace']}/{meta['name']}"
+        domain = view.domains.get(pool, {}).get(f"{POOL_CLAIM}{label}", _NOTHING)
+        status = _status_now(domain, meta["name"], beyond.get(label, ""))
         what = f"the status of PoolClaim {meta['namespace']}/{meta['name']} was not written"
         writes.attempt(what, partial(_set, cluster, document, status))
     return writes.problems
+
+
+def _first(lines: list[str]) -> list[str]:
+    """The first of these lines, and how many there are besides: users could make thousands."""
+    more = len(lines) - _LINES
+    return [*lines[:_LINES], f"and {more} more PoolClaims, or namespaces, like these"] if more > 0 else lines
+
+
+def _wants(claims: Iterable[PoolClaim], pools: Mapping[str, Pool]) -> dict[PoolClaim, Wants]:
+    """What each is for. Names that its Pool does not list come into no ledger."""
+    listed: dict[str, Units] = {}
+    found = {}
+    for each in claims:
+        if each.units and each.pool not in listed:
+            lists = pools[each.pool].spec.units.values() if each.pool in pools else ()
+            listed[each.pool] = Units().joined(
+                Units.of(entry for some in lists for entry in Units.parse(some).entries())
+            )
+        if each.units and any(unit not in listed[each.pool] for unit in each.units):
+            found[each] = Wants(each.count, refused="unlisted")
+        else:
+            found[each] = Wants(each.count, each.units)
+    return found
+
+
+def _beyond(claims: Iterable[PoolClaim], taken: Iterable[PoolClaim], most: int) -> list[str]:
+    """A line for each namespace that has more PoolClaims than it may."""
+    counts = Counter(each.namespace for each in {*claims}.difference(taken))
+    return [
+        f"namespace {namespace}: {count} of its PoolClaims are refused: {_too_many(most)}"
+        for namespace, count in sorted(counts.items())
+    ]
+
+
+def _too_many(most: int) -> str:
+    return (
+        f"those of a namespace may weigh {most} together, as many as they name units, or 1 each "
+        "(BERTH_POOLCLAIMS_PER_NAMESPACE)"
+    )
+
+
+def _refusals(documents: Iterable[Mapping[str, Any]], most: int) -> dict[str, str]:
+    """Why PoolClaims are in no ledger, by namespace and name."""
+    found, claims = {}, []
+    for document in documents:
+        meta = document["metadata"]
+        try:
+            claims.append(parse(document))
+        except BadInputError as error:
+            found[f"{meta['namespace']}/{meta['name']}"] = str(error)
+    taken = {*within(claims, most)}
+    return found | {each.label: _too_many(most) for each in claims if each not in taken}
+
+
+def _status_now(domain: Domain, name: str, beyond: str) -> Mapping[str, Any]:
+    """The status of a PoolClaim with this document; `beyond`: why it is to have none."""
+    holder = next(iter(domain.claims.values()), None)
+    if holder is not None:
+        return _status(holder, name)
+    refused = "" if domain.wants is None else domain.wants.refused
+    why = beyond or (fit.REFUSALS[refused] if refused else "")
+    return status_of("Refused", message=why) if why else _AVAILABLE
 
 
 def _known(view: View) -> list[tuple[str, str]]:

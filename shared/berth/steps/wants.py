@@ -44,9 +44,9 @@ class Wanted:
             if limited is not None and not limited.there:
                 texts.append(limited.text)
             texts += [fit.leaving(pool)] if self._leaving(found) else []
-        for name, pool, _ in self._asked.claims:
+        for name, pool, wants in self._asked.claims:
             share = self._shares.bounds[pool].get(f"{POOL_CLAIM}{self._namespace}/{name}", (0, 0))
-            texts += [] if share[0] else [fit.claimed(pool, name, share)]
+            texts += [] if share[0] else [fit.claimed(pool, name, share, wants.refused)]
         return texts
 
     def wants(self) -> list[Want]:

@@ -26,7 +26,7 @@ from berth.steps.external import is_external, take_external
 from berth.steps.keeping import may_run, release_ended
 from berth.steps.native import publish_native
 from berth.steps.ours import ledger_and_cluster
-from berth.steps.poolclaims import publish_claims, read_claims, take_claims, told_free
+from berth.steps.poolclaims import Bounds, publish_claims, read_claims, take_claims, told_free
 from berth.steps.publish import publish
 from berth.steps.stock import read_pools, stock_of, take_stock, take_stock_of, withdraw
 from berth.steps.terms import Terms
@@ -77,7 +77,7 @@ class Looks:
         self, ledger: Ledger, cluster: Cluster, settings: Settings, clock: Callable[[], float] = time.time
     ) -> None:
         def at_claims() -> dict[str, object]:
-            done = _claims(ledger, cluster)
+            done = _claims(ledger, cluster, settings)
             return _after(ledger, cluster, settings, done, clock(), tell=False)
 
         self.at_pools = SharedLook(partial(take_pools, ledger, cluster, settings, clock))
@@ -168,7 +168,10 @@ def _pools(ledger: Ledger, cluster: Cluster, settings: Settings, now: float) -> 
     changed, overtaken = 0, False
     try:
         looking = ledger.look()
-        changed = _take_over(looking, cluster, read_pools(settings.pools, cluster), now)
+        pools, before = read_pools(settings.pools, cluster), looking.view().pools
+        changed = _take_over(looking, cluster, pools, now)
+        if pools != before:
+            _claims(ledger, cluster, settings)  # whose units are listed, or are no more
     except OutdatedError:
         overtaken = True
     view = ledger.view()
@@ -216,13 +219,17 @@ def _end(
             told_free(cluster, release_ended(ledger, node, [claim], claim.uid, None, now, pools=pools))
 
 
-def _claims(ledger: Ledger, cluster: Cluster) -> Done:
+def _claims(ledger: Ledger, cluster: Cluster, settings: Settings) -> Done:
     problems: list[str] = []
+    most = settings.poolclaims_per_namespace
     try:
-        changed = take_claims(ledger.look(CLAIMS_LOOK), read_claims(cluster, problems))
+        looking = ledger.look(CLAIMS_LOOK)
+        # The Pools first: who takes over others later looks at PoolClaims after that.
+        bounds = Bounds(ledger.pools(), most)
+        changed = take_claims(looking, read_claims(cluster, problems), bounds, problems)
     except OutdatedError:
         changed = []  # a later look takes them over
-    problems += publish_claims(ledger, cluster) if changed else []
+    problems += publish_claims(ledger, cluster, most) if changed else []
     _warn(problems)
     return Done(0, {pool: 1 for pool, _ in changed})
 

@@ -37,7 +37,7 @@ from berth.steps.fencing import FENCE_SECONDS, fence_waiting, to_hold
 from berth.steps.keeping import release_ended
 from berth.steps.native import publish_native
 from berth.steps.ours import ledger_and_cluster
-from berth.steps.poolclaims import publish_claims, read_claims, take_claims
+from berth.steps.poolclaims import Bounds, publish_claims, read_claims, take_claims
 from berth.steps.publish import publish
 from berth.steps.stock import problems, read_pools, stock_of, take_stock, withdraw
 from berth.steps.terms import Terms, unnamed
@@ -103,14 +103,16 @@ class Reconcile:
         looking, claiming = self._ledger.look(), self._ledger.look(CLAIMS_LOOK)
         pools = self._read_pools(report)
         named = read_claims(self._cluster, report.problems)
+        bounds = Bounds(pools, self._settings.poolclaims_per_namespace)
         mark, back = self._begin()
         unfenced = self._fence(writes, None if mark is not None else back.uids)
         try:
             withdrawn = withdraw(looking, pools)
             before = looking.view().pools
-            terms = self._terms(looking, Terms(pools, {}, poolclaims.named(named), before), mark is not None)
+            read_by = Terms(pools, {}, poolclaims.named(named, bounds), before)
+            terms = self._terms(looking, read_by, mark is not None)
             pods = self._count(report, looking, terms, writes)
-            take_claims(claiming, named)
+            take_claims(claiming, named, bounds, report.problems)
             nodes = self._give(report, looking, pools, pods, withdrawn)
         except OutdatedError:
             if mark is not None:
@@ -194,7 +196,8 @@ class Reconcile:
         if self._settings.pools is None:
             report.problems += publish(self._ledger, self._cluster, self._settings.scheduler_names)
         if named:
-            report.problems += publish_claims(self._ledger, self._cluster)
+            most = self._settings.poolclaims_per_namespace
+            report.problems += publish_claims(self._ledger, self._cluster, most)
 
     def _wake(self, nodes: Iterable[Node], writes: PodWrites) -> int:
         view, now = self._ledger.view(), self._clock()

@@ -30,6 +30,7 @@ class ConfigMapStore:
         server: ApiServer,
         *,
         new_life: Callable[[], str] = lambda: os.urandom(4).hex(),
+        new_key: Callable[[], str] = lambda: secrets.token_hex(16),
         new_id: Callable[[], str] = lambda: secrets.token_urlsafe(8),
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -38,7 +39,7 @@ class ConfigMapStore:
     ) -> None:
         self._reads_only = reads_only
         self._objects = Objects(location, server, reads_only=reads_only)
-        self._lives = Lives(self._objects, new_life, begins=not reads_only)
+        self._lives = Lives(self._objects, new_life, new_key, begins=not reads_only)
         intents = Intents(self._lives, monotonic)
         self._transactions = Transactions(self._lives, intents, new_id, clock, monotonic, sleep)
         self._feed = Feed(self._lives, intents, monotonic)

@@ -31,12 +31,17 @@ class Committed(msgspec.Struct, frozen=True):
 
 class Life(msgspec.Struct, frozen=True):
     """In the head: which shards belong to this life of the ledger. A ConfigMap that was deleted and made
-    again has another UID than is noted here; none are noted while the life is in the making."""
+    again has another UID than is noted here; none are noted while the life is in the making.
+
+    `key` (hex) is that of the hash by which documents lie in shards: who chooses names, of PoolClaims, can't
+    choose a shard, and fill it. Lives that were begun before there was one have none, and stay as they are.
+    """
 
     id: str
     shards: int
     head: str = ""
     uids: tuple[str, ...] = ()
+    key: str = ""
 
     def names(self, ledger: str) -> list[str]:
         return [self._name(ledger, index) for index in range(self.shards)]
@@ -52,7 +57,8 @@ class Life(msgspec.Struct, frozen=True):
         if "/" not in key:
             return ledger
         last = key.rpartition("/")[2].encode()
-        number = int.from_bytes(hashlib.blake2b(last, digest_size=4).digest(), "big")
+        digest = hashlib.blake2b(last, digest_size=4, key=bytes.fromhex(self.key)).digest()
+        number = int.from_bytes(digest, "big")
         return self._name(ledger, number % self.shards)
 
     def _name(self, ledger: str, index: int) -> str:

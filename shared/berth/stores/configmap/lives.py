@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from berth.errors import StoreUnavailableError
 from berth.looks import SharedLook
 from berth.stores.base import Document, Version
@@ -34,9 +36,17 @@ class _NoLifeError(Exception):
 class Lives:
     """What is known of the present life; what it gives out was there, whole and of that life."""
 
-    def __init__(self, objects: Objects, new_life: Callable[[], str], *, begins: bool = True) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        new_life: Callable[[], str],
+        new_key: Callable[[], str],
+        *,
+        begins: bool = True,
+    ) -> None:
         """With `begins` False it makes no ConfigMap and begins no life."""
-        self.objects, self._new_life, self._begins = objects, new_life, begins
+        self.objects, self._new_life, self._new_key = objects, new_life, new_key
+        self._begins = begins
         self.head_name = objects.location.name
         self._known: dict[str, Item] = {}
         self._looks: dict[str, SharedLook[Item]] = {}
@@ -167,7 +177,7 @@ class Lives:
             raise _NoLifeError
         before = head.content.life if head is not None else None
         number = self.objects.location.shards or (SHARDS if before is None else before.shards)
-        content = Content(life=Life(self._new_life(), number))
+        content = Content(life=Life(self._new_life(), number, key=self._new_key()))
         if head is None:
             self.objects.create(self.head_name, content)
         else:
@@ -192,7 +202,7 @@ class Lives:
             raise StoreUnavailableError(
                 f"berth's ledger is busy ({self.objects.location}, ConfigMaps went while it was made)"
             )
-        whole = Life(life.id, life.shards, head.uid, tuple(there[name].uid for name in names))
+        whole = replace(life, head=head.uid, uids=tuple(there[name].uid for name in names))
         content = replaced(head.content, life=whole)
         if self.objects.put(head, content, must=True) is None:
             self._tidy(life, names)

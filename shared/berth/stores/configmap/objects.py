@@ -23,6 +23,7 @@ from berth.stores.configmap.location import MOST_SHARDS, Location
 LABEL = "berth.dev/ledger"
 MOST_BYTES = 900_000  # Kubernetes takes 1,048,576 in one ConfigMap
 _DATA = "ledger-v1"
+_KEYED = "ledger-v2"  # the head of a life with a key: who knows none would look in other shards
 _META_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _META_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
@@ -83,7 +84,7 @@ class Objects:
         ours = found.metadata.labels.get(LABEL) == self.location.name
         if name == self.location.name:
             self._require_ours(ours, found)
-        data = found.binary_data.get(_DATA, b"") if ours else b""
+        data = found.binary_data.get(_KEYED) or found.binary_data.get(_DATA, b"") if ours else b""
         return _item(found.metadata, len(data), decode(data))
 
     def create(self, name: str, content: Content) -> Item | None:
@@ -91,7 +92,7 @@ class Objects:
         data = encode(content)
         try:
             with self._explained(name):
-                answer = self._call("POST", self._path, self._body(name, data))
+                answer = self._call("POST", self._path, self._body(name, data, _part(content)))
                 return _item(_object.decode(answer).metadata, len(data), content)
         except _RefusedError as refused:
             if refused.status == 409:
@@ -109,7 +110,7 @@ class Objects:
         data = encode(content)
         if not must:
             self.require_room(before, len(data))
-        body = self._body(before.name, data, str(before.version))
+        body = self._body(before.name, data, _part(content), str(before.version))
         try:
             with self._explained(before.name):
                 # Done twice, the second is a conflict.
@@ -168,13 +169,13 @@ class Objects:
         accept = accept or ("application/json" if method == "GET" else _META_ONLY)
         return self._server.call(method, path, self.location.timeout, body, accept=accept, again=again)
 
-    def _body(self, name: str, data: bytes, version: str | None = None) -> dict[str, Any]:
+    def _body(self, name: str, data: bytes, part: str, version: str | None = None) -> dict[str, Any]:
         # The empty managedFields strip those that the API server would keep, which are larger than the rest
         # of the metadata.
         metadata = {"name": name, "labels": {LABEL: self.location.name}, "managedFields": [{}]}
         if version is not None:
             metadata["resourceVersion"] = version
-        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": {_DATA: data}}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": {part: data}}
 
     def _require_ours(self, ours: bool, found: _ConfigMap) -> None:
         if not ours:
@@ -182,7 +183,7 @@ class Objects:
                 f"the ConfigMap {self.location.name} is none of berth's (it lacks the label {LABEL}); "
                 "name another in BERTH_STORE, or delete it"
             )
-        if found.binary_data and _DATA not in found.binary_data:
+        if found.binary_data and not {_DATA, _KEYED} & found.binary_data.keys():
             raise self.failed(
                 f"another version of berth wrote it ({', '.join(sorted(found.binary_data))}); run one "
                 "version of berth, or delete its ConfigMaps and let reconcile rebuild it"
@@ -229,6 +230,10 @@ class _RefusedError(Exception):
     def __init__(self, status: int, explained: StoreFailedError) -> None:
         super().__init__(str(explained))
         self.status, self.explained = status, explained
+
+
+def _part(content: Content) -> str:
+    return _KEYED if content.life is not None and content.life.key else _DATA
 
 
 def _item(meta: _Meta, size: int, content: Content) -> Item:
