@@ -36,6 +36,16 @@ class RebuildingError(RetryableError):
         )
 
 
+class UnfinishedError(RetryableError):
+    """A rebuild took as long as its caller waits; what it has done stands."""
+
+    def __init__(self, fenced: int) -> None:
+        super().__init__(
+            f"berth's ledger is not rebuilt yet ({fenced} waiting pods are fenced so far); "
+            "the next reconcile goes on from there"
+        )
+
+
 class PausedError(RetryableError):
     """`berth store copy` is at work; nothing is claimed, freed or mended meanwhile."""
 

@@ -375,6 +375,12 @@ class Keeper:
             raise ContentionError("another reconcile is rebuilding berth's ledger; leaving it to that one")
         return found.version
 
+    def is_rebuilding(self, mark: Version) -> bool:
+        """Whether the rebuild that has this mark goes on: since then nobody has opened the ledger or begun
+        another rebuild, and it was not lost again."""
+        found = self._store.read([REBUILD, EPOCH])
+        return EPOCH not in found and REBUILD in found and found[REBUILD].version == mark
+
     def open(self, epoch_id: str, mark: Version, back: HeldBack = NOTHING_BACK) -> None:
         """Let verbs use the ledger: what bound pods hold is in it, and what others may take is held `back`.
 

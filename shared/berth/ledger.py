@@ -2,7 +2,7 @@
 It never asks the API server: whether a pod is gone is the caller's to know."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, count
 from typing import Literal
@@ -242,8 +242,15 @@ class Ledger(Keeper):
             for start in range(0, len(ordered), self._commits.most_keys)
         ] or [[]]
 
-    def adopt_all(self, claims: Collection[Claim], pools: Mapping[str, Pool] | None = None) -> set[str]:
+    def adopt_all(
+        self,
+        claims: Collection[Claim],
+        pools: Mapping[str, Pool] | None = None,
+        go_on: Callable[[], object] = lambda: None,
+    ) -> set[str]:
         """Adopt these claims, one a pod, in few commits; the UIDs of those for which something changed.
+
+        `go_on` is called before each commit, and may raise: what is adopted by then stands.
 
         `pools` are the Pools by which they were made, where a look has read others than the ledger has. What
         is held of those that have another shape is placed anew; units that they list are believed to be the
@@ -255,6 +262,7 @@ class Ledger(Keeper):
         places = {claim.uid: _places(claim, view) for claim in claims}
         freed: dict[str, tuple[Holding, ...]] = {}
         for group in self._groups(claims, places):
+            go_on()
             freed |= self._all_adopted(group, places, pools, unlisted)
         bound = (each for claim in claims if claim.uid in freed for each in claim.holdings)
         self._reopen_closed([*bound, *chain.from_iterable(freed.values())])

@@ -64,7 +64,7 @@ def remove(kubectl: Kubectl, folder: Path, overlay: str) -> None:
 
 def pods(overlay: str) -> Iterator[Object]:
     """Of each Deployment, Job and Knative Service the pod that comes of it, but for what Knative adds."""
-    knatives_own = ("containerConcurrency", "timeoutSeconds")
+    knatives_own = ("containerConcurrency", "timeoutSeconds", "responseStartTimeoutSeconds")
     for each in rendered(overlay, "Deployment", "Job", "Service"):
         template = each["spec"]["template"]
         spec = {name: value for name, value in template["spec"].items() if name not in knatives_own}

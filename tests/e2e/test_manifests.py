@@ -13,6 +13,9 @@ import pytest
 import yaml
 
 from berth.cli import main
+from berth.cli.processes import ANSWER_SECONDS
+from berth.steps.fencing import FENCE_SECONDS
+from berth.verbs.reconcile import REBUILD_SECONDS
 from tests.support.cluster import Object
 from tests.support.manifests import INFRA, OVERLAYS, component, kustomized, passes, rendered
 from tests.support.schemas import crds_of, schema_of, wrong
@@ -193,6 +196,15 @@ def test_no_account_may_do_everything_and_no_role_is_without_an_account(overlay:
         "berth-prioritize",
         "berth-preempt",
     }  # they may do nothing at all
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_a_rebuild_ends_before_knative_and_berth_up_give_up_on_it(overlay: str) -> None:
+    """Knative ends a call that has not begun to answer after responseStartTimeoutSeconds, 300 by default,
+    whatever timeoutSeconds says."""
+    spec = services(overlay)["reconcile"]["spec"]
+    assert spec["responseStartTimeoutSeconds"] == spec["timeoutSeconds"] == ANSWER_SECONDS["reconcile"]
+    assert spec["timeoutSeconds"] > REBUILD_SECONDS + 2 * FENCE_SECONDS
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

@@ -46,6 +46,7 @@ def queue_proxy(binaries: Path, folder: Path, name: str, port: int) -> Iterator[
         "PROFILING_PORT": str(metrics),
         "USER_PORT": str(port),
         "REVISION_TIMEOUT_SECONDS": str(spec["timeoutSeconds"]),
+        "REVISION_RESPONSE_START_TIMEOUT_SECONDS": str(spec.get("responseStartTimeoutSeconds", 300)),
         "SERVING_READINESS_PROBE": json.dumps({**probe, "httpGet": here}),
         "SERVING_LOGGING_CONFIG": "",
         "SERVING_LOGGING_LEVEL": "",

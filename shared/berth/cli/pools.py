@@ -2,6 +2,7 @@
 `apply` does not touch the ledger; the next reconcile (within a minute, or at once under `berth up`) does."""
 
 import argparse
+import math
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,8 @@ def _merge(path: Path, new: list[Any]) -> None:
 def reconcile(options: argparse.Namespace) -> int:
     """One reconcile in this process, with the functions' own settings; 1 if it found problems."""
     found = settings.from_environment()
-    report = Reconcile(*ledger_and_cluster(found, while_closed=True), found).run()
+    verb = Reconcile(*ledger_and_cluster(found, while_closed=True), found, rebuild_seconds=math.inf)
+    report = verb.run()
     print(msgspec.json.encode(report).decode() if options.output == "json" else _text(report, found.store))
     return 1 if report.problems else 0
 

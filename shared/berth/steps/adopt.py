@@ -2,7 +2,7 @@
 yet (first install, lost ledger, new Pool, bound by others).
 It makes no room and asks for none: a pod that runs holds what it requests, whatever the capacity."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -28,8 +28,15 @@ class Adopted(NamedTuple):
     adopted: int
 
 
-def adopt(ledger: Ledger, cluster: Cluster, pods: Iterable[Pod], terms: Terms, now: float) -> Adopted:
-    """Bring these pods' claims to what they are to be by these terms.
+def adopt(
+    ledger: Ledger,
+    cluster: Cluster,
+    pods: Iterable[Pod],
+    terms: Terms,
+    now: float,
+    go_on: Callable[[], object] = lambda: None,
+) -> Adopted:
+    """Bring these pods' claims to what they are to be by these terms. `go_on` as in Ledger.adopt_all.
 
     Call it before new Pools are applied: once the ledger has a Pool, any node event gives out its capacity.
     """
@@ -44,13 +51,13 @@ def adopt(ledger: Ledger, cluster: Cluster, pods: Iterable[Pod], terms: Terms, n
         for pod in running
         if _had_names(standing.get(pod.metadata.uid, ()), terms)
     ]
-    changed = _adopt_all(ledger, mine, view, terms)
+    changed = _adopt_all(ledger, mine, view, terms, go_on)
     wanted = (wanted_by(pod, standing.get(pod.metadata.uid, ()), terms, now) for pod in running)
     claims = [claim for claim in wanted if claim is not None]
-    changed |= _adopt_all(ledger, claims, ledger.view() if changed else view, terms)
+    changed |= _adopt_all(ledger, claims, ledger.view() if changed else view, terms, go_on)
     if terms.before != terms.pools:
         view = ledger.view()
-        _adopt_all(ledger, (_handed_on(claim, terms) for claim in view.lost()), view, terms)
+        _adopt_all(ledger, (_handed_on(claim, terms) for claim in view.lost()), view, terms, go_on)
     if changed:
         _look_again(ledger, cluster, [claim for claim in claims if claim.uid in changed], terms, now)
     return Adopted(len(changed & standing.keys()), len(changed - standing.keys()))
@@ -171,11 +178,13 @@ def _everywhere(claim: Claim, terms: Terms) -> Claim:
     return replace(claim, holdings=in_order(holdings))
 
 
-def _adopt_all(ledger: Ledger, claims: Iterable[Claim], view: View, terms: Terms) -> set[str]:
+def _adopt_all(
+    ledger: Ledger, claims: Iterable[Claim], view: View, terms: Terms, go_on: Callable[[], object]
+) -> set[str]:
     """The UIDs of those for which something changed."""
     different = [claim for claim in claims if not stands(claim, view)]
     ledger.prepare(_large_limits(different, terms))
-    return ledger.adopt_all(different, terms.pools) if different else set()
+    return ledger.adopt_all(different, terms.pools, go_on) if different else set()
 
 
 def stands(claim: Claim, view: View) -> bool:

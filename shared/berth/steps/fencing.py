@@ -1,7 +1,7 @@
 """Before a lost ledger is opened: fence every waiting pod, so that no Binding sent before the loss can land.
 A pod that can't be written to keeps the ledger from nothing but what it could take (decision 0026)."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 from berth.cluster import Cluster
@@ -24,9 +24,16 @@ def fence_waiting(
     schedulers: Iterable[str],
     now: float,
     suspects: Collection[str] | None = None,
+    *,
+    done: set[str] | None = None,
+    go_on: Callable[[], object] = lambda: None,
 ) -> set[str]:
     """Fence the pods with these UIDs as far as they wait, None: all waiting pods that may hold a reservation,
-    also of a Pool that is not known now. UIDs of those that were not fenced; they may be bound or gone."""
+    also of a Pool that is not known now. UIDs of those that were not fenced; they may be bound or gone.
+
+    `done` are those that need no fence any more, and each that gets one is added. `go_on` is called before
+    each, and may raise."""
+    done = set() if done is None else done
     waiting = [
         pod
         for scheduler in schedulers
@@ -34,13 +41,15 @@ def fence_waiting(
         if pod.waiting and might_ask(pod) and (suspects is None or pod.metadata.uid in suspects)
     ]
     start = int(now / 60 * _GOLDEN % 1 * len(waiting))
-    fenced = set()
     for pod in (*waiting[start:], *waiting[:start]):
+        if pod.metadata.uid in done:
+            continue
+        go_on()
         meta, write = pod.metadata, partial(_fenced, cluster, pod, now)
         what = f"pod {pod.label} was not fenced, so what it asks for is held back"
         if not writes.spent() and writes.attempt(meta.namespace or "default", meta.name, what, write):
-            fenced.add(meta.uid)
-    return ({pod.metadata.uid for pod in waiting} if suspects is None else set(suspects)) - fenced
+            done.add(meta.uid)
+    return ({pod.metadata.uid for pod in waiting} if suspects is None else set(suspects)) - done
 
 
 def to_hold(pods: Iterable[Pod], unfenced: Collection[str], epoch: str) -> HeldBack:

@@ -6,6 +6,7 @@ list is a claim of a pod that is gone. For a lost ledger, all waiting pods are f
 that reserved in the ledger that was lost can't land its Binding after it.
 """
 
+import math
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ from berth.cluster import Cluster
 from berth.commits import OutdatedError
 from berth.decisions import CapacityChange
 from berth.documents import CLAIMS_LOOK, Claim
-from berth.errors import BerthError, RetryableError, StoreFailedError
+from berth.errors import BerthError, RetryableError, StoreFailedError, UnfinishedError
 from berth.events import subscriber
 from berth.http import Endpoint
 from berth.keeper import NOTHING_BACK, HeldBack, lost_again
@@ -45,6 +46,10 @@ from berth.steps.wake import free_in, wake
 from berth.steps.writes import PodWrites
 from berth.stores.base import Version
 
+REBUILD_SECONDS = 540.0
+"""A rebuild ends by itself after so long, before its caller gives up, and goes on in the next tick: Knative
+and `berth up` wait for 600 s, and `berth up` then replaces the function, which knows whom it has fenced."""
+
 _LOOKS = 3
 _OVERTAKEN = "the Pools kept changing while they were looked at; the later looks take them over"
 
@@ -63,7 +68,11 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 class Reconcile:
-    """One reconcile over one ledger (opened `while_closed`) and cluster."""
+    """Reconciles over one ledger (opened `while_closed`) and cluster, one at a time.
+
+    It keeps in mind how far a rebuild has come that took longer than `rebuild_seconds`. That may be lost:
+    then it begins anew, and finds in the ledger what was adopted.
+    """
 
     def __init__(
         self,
@@ -74,13 +83,20 @@ class Reconcile:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+        rebuild_seconds: float = REBUILD_SECONDS,
     ) -> None:
         self._ledger, self._cluster, self._settings = ledger, cluster, settings
         self._clock, self._monotonic, self._new_id = clock, monotonic, new_id
+        self._rebuild_seconds = rebuild_seconds
+        self._mark: Version | None = None  # of the rebuild that goes on
+        # In that rebuild: no Binding of before the loss can land on these.
+        self._fenced: set[str] = set()
+        self._until = math.inf
 
     def run(self) -> Report:
         """Mend all there is. Raises store and cluster errors; what was done until then stands."""
         self._ledger.make_ours()
+        self._until = self._monotonic() + self._rebuild_seconds
         report, writes = Report(), PodWrites(self._cluster, self._monotonic)
         named: Sequence[PoolClaim] = ()
         nodes: Sequence[Node] = ()
@@ -125,16 +141,26 @@ class Reconcile:
     def _begin(self) -> tuple[Version | None, HeldBack]:
         """The mark of a rebuild, which begins if the ledger is lost; else what is held back since one."""
         view = self._ledger.view()
-        if not view.open:
-            return self._ledger.begin_rebuild(self._new_id()), NOTHING_BACK
-        return None, self._ledger.held_back() if view.held else NOTHING_BACK
+        if view.open:
+            self._mark, self._fenced = None, set()
+            return None, self._ledger.held_back() if view.held else NOTHING_BACK
+        if self._mark is None or not self._ledger.is_rebuilding(self._mark):
+            self._mark, self._fenced = self._ledger.begin_rebuild(self._new_id()), set()
+        return self._mark, NOTHING_BACK
+
+    def _in_time(self) -> None:
+        """Raise UnfinishedError in a rebuild whose time is over."""
+        if self._mark is not None and self._monotonic() >= self._until:
+            raise UnfinishedError(len(self._fenced))
 
     def _fence(self, writes: PodWrites, suspects: Collection[str] | None) -> set[str]:
         """UIDs of the suspects (None: of all that wait) that were not fenced."""
         if suspects is not None and not suspects:
             return set()
-        ours = self._settings.scheduler_names
-        return fence_waiting(self._cluster, writes, ours, self._clock(), suspects)
+        ours, done = self._settings.scheduler_names, self._fenced if suspects is None else None
+        return fence_waiting(
+            self._cluster, writes, ours, self._clock(), suspects, done=done, go_on=self._in_time
+        )
 
     def _end(self, mark: Version | None, before: HeldBack, after: HeldBack) -> None:
         """Open the ledger if this is a rebuild, and say what is held back."""
@@ -158,7 +184,7 @@ class Reconcile:
         claims = [claim for claim in ledger.view().claims() if not is_external(claim)]
         pods = self._cluster.pods()
         self._mend(report, claims, pods, terms, writes)
-        settled, adopted = adopt(ledger, self._cluster, pods, terms, self._clock())
+        settled, adopted = adopt(ledger, self._cluster, pods, terms, self._clock(), self._in_time)
         report.settled += settled
         report.adopted += adopted
         take_external(ledger, terms.pools, self._clock())
