@@ -52,6 +52,28 @@ def test_each_unit_has_one_holder_and_the_pod_is_told_its_name(stage: PoolsStage
     assert stage.of(waiter, "ip")[2][0] in held[0]
 
 
+@CHEAP
+@pytest.mark.parametrize("besides", [{}, {"gpu": 1}])
+def test_after_a_loss_a_unit_that_two_pods_name_is_the_older_one_s(
+    stage: PoolsStage, besides: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Users can write the annotation where no policy keeps them from it, but not when a pod was made."""
+    stage._api._memory._clock = stage.time
+    # A ledger adopts in parts what lies in one of them; who holds units in two parts is the last.
+    monkeypatch.setattr(type(stage.store), "batches", lambda _, keys: [[key] for key in sorted(keys)])
+    victim = stage.bound_pod("z-victim", ip=1, **besides)
+    stage.time.now += 3600
+    forger = stage.bound_pod("a-forger", ip=1)
+    assert [stage.of(each, "ip")[2] for each in (victim, forger)] == [("10.0.3.1",), ("10.0.3.2",)]
+    stage.note("a-forger", noted("ip", "n1", "10.0.3.1"))
+    stage.lose_ledger()
+    said = "".join(stage.reconcile().problems)
+    assert "pod default/a-forger holds 1 of ip in n1, 0 of them by name" in said
+    assert [stage.of(each, "ip")[2] for each in (victim, forger)] == [("10.0.3.1",), ()]
+    stage.gone(forger)
+    assert "10.0.3.1" not in stage.of(stage.bound_pod(ip=5), "ip")[2]
+
+
 def test_a_freed_unit_rests_and_is_given_when_it_has(stage: PoolsStage) -> None:
     first = stage.bound_pod(late=1)
     assert stage.of(first, "late")[2] == ("l0",)

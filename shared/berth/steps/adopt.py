@@ -42,6 +42,8 @@ def adopt(
     """
     view = ledger.view()
     asking = [pod for pod in pods if might_ask(pod)]
+    # The first that names a unit has it. Users may write that, but not when a pod was made.
+    asking.sort(key=lambda pod: pod.metadata.creation_timestamp or "")
     known = ((pod.metadata.uid, view.claims_of(pod.metadata.uid)) for pod in asking)
     standing = {uid: held for uid, held in known if held}
     running = [*(pod for pod in asking if pod.spec.node_name), *_about_to_run(asking, standing, terms)]
@@ -53,7 +55,7 @@ def adopt(
     ]
     changed = _adopt_all(ledger, mine, view, terms, go_on)
     wanted = (wanted_by(pod, standing.get(pod.metadata.uid, ()), terms, now) for pod in running)
-    claims = [claim for claim in wanted if claim is not None]
+    claims = list(_one_holder_each((claim for claim in wanted if claim is not None), standing))
     changed |= _adopt_all(ledger, claims, ledger.view() if changed else view, terms, go_on)
     if terms.before != terms.pools:
         view = ledger.view()
@@ -61,6 +63,23 @@ def adopt(
     if changed:
         _look_again(ledger, cluster, [claim for claim in claims if claim.uid in changed], terms, now)
     return Adopted(len(changed & standing.keys()), len(changed - standing.keys()))
+
+
+def _one_holder_each(claims: Iterable[Claim], standing: Mapping[str, Sequence[Claim]]) -> Iterator[Claim]:
+    """The claims, where those of pods that have none yet name only units that no claim before them names.
+
+    The order in which they are adopted is the ledger's, by what lies together in the store."""
+    holders: dict[tuple[str, str], str] = {}
+    for claim in claims:
+        if claim.uid in standing:
+            yield claim
+            continue
+        holdings = []
+        for each in claim.holdings:
+            named = ((unit, holders.setdefault((each.pool, unit), claim.uid)) for unit in each.units)
+            mine = [unit for unit, holder in named if holder == claim.uid]
+            holdings.append(each if len(mine) == len(each.units) else replace(each, units=tuple(mine)))
+        yield replace(claim, holdings=tuple(holdings))
 
 
 def agreed(pod: Pod, standing: Sequence[Claim], terms: Terms, *, told: bool = True) -> Claim:
