@@ -188,10 +188,13 @@ def _from_a_page(headers: Mapping[str, str], hosts: Collection[str]) -> Reply | 
 
 
 def _health(target: Endpoint | Router) -> Reply:
+    """Whether it can work. Why not is in the log: anybody may ask, and an error names the store's host."""
     try:
         target.health()
     except BerthError as error:
-        return _error(503, str(error))
+        log.warning("%s is not healthy: %s", target.name, error)
+        what = "does not answer" if isinstance(error, RetryableError) else "can't be used"
+        return _error(503, f"the store of {target.name} {what}; its log says why")
     except Exception as error:
         log.exception("%s is not healthy", target.name)
         return _error(503, f"internal error ({type(error).__name__}); see the log of {target.name}")

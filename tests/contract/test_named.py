@@ -55,7 +55,7 @@ def test_each_unit_has_one_holder_and_the_pod_is_told_its_name(stage: PoolsStage
 @CHEAP
 @pytest.mark.parametrize("besides", [{}, {"gpu": 1}])
 def test_after_a_loss_a_unit_that_two_pods_name_is_the_older_one_s(
-    stage: PoolsStage, besides: dict[str, int], monkeypatch: pytest.MonkeyPatch
+    stage: PoolsStage, besides: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Users can write the annotation where no policy keeps them from it, but not when a pod was made."""
     stage._api._memory._clock = stage.time

@@ -258,7 +258,7 @@ def test_a_file_or_folder_without_rights_is_named_with_what_to_do(public: Path) 
         (ledger_with_modes(public, 0o666, 0o555), write),
         (ledger_with_modes(public, 0o000, 0o755), unopened),
         (ledger_with_modes(public, 0o666, 0o000), denied),
-        (closed / "ledger.db", unopened),
+        (closed / "ledger.db", denied),
         (closed / "folder" / "ledger.db", denied),
     ]
     answers, code = in_process(without_rights, *(str(path) for path, _ in cases))
@@ -287,3 +287,18 @@ def test_a_damaged_file_says_so_and_is_whole_again_once_it_was_deleted(path: Pat
     path.unlink()
     assert store.commit({"a": b"1"}, {"a": None})
     store.close()
+
+
+def test_nobody_else_on_the_machine_may_read_or_write_the_ledger_whatever_the_umask(tmp_path: Path) -> None:
+    """It says which pod holds what, and a write to it gives units away."""
+    path = tmp_path / "made" / "ledger.db"
+    before = os.umask(0)
+    try:
+        with closing(SqliteStore(path)) as store:
+            assert store.commit({"a": b"1"}, {})
+            modes = {each.name: each.stat().st_mode & 0o777 for each in path.parent.iterdir()}
+            assert len(modes) == 4  # the link, the file, its -wal and its -shm
+    finally:
+        os.umask(before)
+    assert set(modes.values()) == {0o600}
+    assert path.parent.stat().st_mode & 0o777 == 0o700

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from werkzeug.test import EnvironBuilder
 
 from berth.callers import door
-from berth.errors import BadInputError, RefusedError, StoreUnavailableError
+from berth.errors import BadInputError, MovedError, RefusedError, StoreUnavailableError
 from berth.http import BodyRefusedError, Endpoint, Reply, Stream, respond
 from berth.serve import Response, serve
 from berth.settings import Admission, Settings
@@ -255,8 +255,14 @@ def test_healthz_is_200_when_the_store_answers_and_needs_no_token(path: str) -> 
 
 
 def test_healthz_is_503_when_the_store_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
-    down = endpoint(health=raising(StoreUnavailableError("the ledger is busy")))
-    assert ask(down, "GET", "/healthz") == Reply(503, b'{"error":"the ledger is busy"}')
+    for error, said in (
+        (StoreUnavailableError("no answer (redis://store.example:6379)"), "does not answer"),
+        (MovedError("redis://store.example:6379"), "can't be used"),
+    ):
+        reply = ask(endpoint(health=raising(error)), "GET", "/healthz")
+        told = {"error": f"the store of filter {said}; its log says why"}  # no host: anybody may ask
+        assert (reply.status, json.loads(reply.body)) == (503, told)
+        assert f"filter is not healthy: {error}" in caplog.text
     reply = ask(endpoint(health=raising(OSError("/secret/path"))), "GET", "/healthz")
     assert reply.status == 503
     assert json.loads(reply.body) == {"error": "internal error (OSError); see the log of filter"}

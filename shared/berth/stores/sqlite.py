@@ -177,7 +177,7 @@ class SqliteStore:
     def _create(self) -> None:
         """Make the file whole, then link the path to it; the locks let one thread of one process do it."""
         folder, name = self._path.parent, self._path.name
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._creating, self._locked(folder):
             if self._path.exists():
                 return
@@ -185,6 +185,8 @@ class SqliteStore:
                 left.unlink(missing_ok=True)
             life = self._new_life()
             fresh = folder / f"{name}.life-{life}"
+            # Whatever the umask: it says who holds what. SQLite gives -wal and -shm the file's own mode.
+            os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             with closing(sqlite3.connect(fresh)) as db:
                 db.execute("PRAGMA journal_mode = WAL")
                 db.executescript(_SCHEMA)
