@@ -223,6 +223,19 @@ def test_the_scheduler_s_account_is_held_by_kube_scheduler_alone(overlay: str) -
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
+def test_functions_reach_names_the_api_server_and_their_store_and_nothing_else(overlay: str) -> None:
+    """As the manifests say it: no network plug-in is there to do it."""
+    functions = {"matchExpressions": [{"key": "serving.knative.dev/service", "operator": "Exists"}]}
+    ports, asked = set[int](), set[int]()
+    for policy in rendered(overlay, "NetworkPolicy"):
+        assert policy["spec"]["podSelector"] == functions
+        for rule in policy["spec"].get("egress", ()):
+            (ports if "to" not in rule else asked).update(each["port"] for each in rule["ports"])
+    assert asked == {53}
+    assert ports == {443, 6443} | ({6379, 26379} if overlay == "redis" else set())
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_store_is_named_in_one_place(overlay: str) -> None:
     (settings,) = rendered(overlay, "ConfigMap")
     own = {
