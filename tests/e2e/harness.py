@@ -26,6 +26,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.invariant import difference, more_than_there_is
 from tests.support.accounts import FUNCTIONS, Accounts
 from tests.support.cluster import Cluster, Object, Reply, wait
+from tests.support.haproxy import HAProxy
 
 BERTH = str(Path(sys.executable).with_name("berth"))
 CONTROL_PLANE = {"node-role.kubernetes.io/control-plane": ""}
@@ -71,6 +72,8 @@ class Berth:
     store: str = ""
     single: bool = False
     replicas: int = 1
+    proxy: bool = False
+    writes: bool = True
     command: Sequence[str] = (BERTH,)
 
     def __post_init__(self) -> None:
@@ -79,6 +82,7 @@ class Berth:
         self.store = self.store or f"sqlite:///{self.ledger_file}"
         self.pools_file = self.folder / "pools.yaml"
         self.scheduler_config = self.folder / "scheduler.yaml"
+        self.proxy_config = self.folder / "haproxy.cfg"
         self.log = self.folder / "berth.log"
         self.lines: list[Object] = []
         self.urls: dict[str, str] = {}
@@ -86,6 +90,20 @@ class Berth:
         self.process: subprocess.Popen[str] | None = None
         if self.pools is not None:
             self.write_pools(self.pools)
+
+    @property
+    def token_file(self) -> Path:
+        """That of the token which `berth up --proxy` made."""
+        return Path(f"{self.proxy_config}.token")
+
+    @property
+    def token(self) -> str:
+        return self.token_file.read_text().strip()
+
+    @property
+    def proxy_url(self) -> str:
+        """Where kube-scheduler calls the proxy."""
+        return str(self.wait_line(proxy=str(self.proxy_config))["url"])
 
     @property
     def pids(self) -> dict[str, int]:
@@ -102,10 +120,17 @@ class Berth:
         self.launch()
         self.wait_line(state="ready", function=None, since=self._begun, seconds=seconds)
 
+    def launch_alone(self) -> None:
+        """As `start`, but no scheduler's configuration is written: that comes from elsewhere."""
+        self.writes = False
+        self.start()
+
     def launch(self) -> None:
         """Starts `berth up` and waits for nothing."""
         self._begun = len(self.lines)
-        arguments = ["--json", "--port", str(self.port), "--scheduler-config", str(self.scheduler_config)]
+        arguments = ["--json", "--port", str(self.port)]
+        arguments += ["--scheduler-config", str(self.scheduler_config)] if self.writes else []
+        arguments += ["--proxy", str(self.proxy_config)] if self.proxy else []
         arguments += ["--functions", str(self.functions)] if self.functions else []
         arguments += ["--single"] if self.single else []
         arguments += ["--replicas", str(self.replicas)] if self.replicas > 1 else []
@@ -236,6 +261,10 @@ class System:
 
     def start_scheduler(self) -> None:
         self.plane.start_scheduler(self.scheduler_config("berth"))
+
+    def beside(self, binary: Path) -> HAProxy:
+        """The HAProxy that stands beside it, with what Berth wrote; to be entered."""
+        return HAProxy.written(binary, self.berth.proxy_config, self.berth.proxy_url)
 
     def scheduler_config(self, name: str, **changes: Any) -> Path:
         """Berth's, with the account's kubeconfig and these fields."""

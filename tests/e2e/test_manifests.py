@@ -118,7 +118,9 @@ def test_every_service_runs_a_function_that_is_there_as_its_own_account_without_
         assert variables["FUNCTION_TARGET"] == name
         assert (INFRA.parent / variables["FUNCTION_SOURCE"]).is_file()
         assert int(variables["THREADS"]) == spec["containerConcurrency"]
-        assert ("BERTH_AUTH_TOKEN_FILE" in variables) == (name in verbs)
+        doors = {one: value for one, value in variables.items() if "AUTH" in one or "EXTERNAL" in one}
+        assert doors == ({"BERTH_AUTH_ACCOUNTS": "berth/berth-scheduler"} if name in verbs else {})
+        assert "volumes" not in spec  # nor does any hold a secret
         assert spec["serviceAccountName"] == f"berth-{name}" in accounts
         scale = template["metadata"]["annotations"]
         assert scale["autoscaling.knative.dev/min-scale"] == str(int(name in {*verbs, "release"}))
@@ -191,11 +193,7 @@ def test_no_account_may_do_everything_and_no_role_is_without_an_account(overlay:
     for binding in rendered(overlay, "ClusterRoleBinding", "RoleBinding"):
         bound |= {subject["name"] for subject in binding["subjects"]}
         assert binding["roleRef"]["name"] != "cluster-admin"
-    assert accounts - bound <= {
-        "berth-filter",
-        "berth-prioritize",
-        "berth-preempt",
-    }  # they may do nothing at all
+    assert accounts <= bound
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -213,7 +211,13 @@ def test_the_scheduler_s_account_is_held_by_kube_scheduler_alone(overlay: str) -
     (deployment,) = rendered(overlay, "Deployment")
     spec = deployment["spec"]["template"]["spec"]
     assert spec["automountServiceAccountToken"] is False
-    (volume,) = (each["name"] for each in spec["volumes"] if "serviceAccountToken" in str(each))
+    tokens = {
+        each["name"]: source["serviceAccountToken"]
+        for each in spec["volumes"]
+        for source in each.get("projected", {}).get("sources", ())
+        if "serviceAccountToken" in source
+    }
+    (volume,) = (name for name, token in tokens.items() if "audience" not in token)  # for the API server
     holds = {
         each["name"]
         for each in [*spec["containers"], *spec.get("initContainers", [])]
@@ -237,7 +241,7 @@ def test_functions_reach_names_the_api_server_and_their_store_and_nothing_else(o
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_store_is_named_in_one_place(overlay: str) -> None:
-    (settings,) = rendered(overlay, "ConfigMap")
+    (settings,) = (each for each in rendered(overlay, "ConfigMap") if "haproxy.cfg" not in each["data"])
     own = {
         name: [one for one in template["spec"]["containers"][0]["env"] if one["name"] == "BERTH_STORE"]
         for name, template in services(overlay).items()
@@ -265,12 +269,80 @@ def test_the_label_is_selected_by_where_the_api_server_puts_it() -> None:
 
 
 @pytest.mark.parametrize("overlay", SHIPPED)
-def test_the_shipped_configuration_is_what_the_command_writes(
-    overlay: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_shipped_configurations_are_what_the_command_writes(
+    overlay: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("BERTH_AUTH_TOKEN", "TOKEN")
-    assert main(["scheduler-config", *SHIPPED[overlay], "--lease", "berth/berth-scheduler"]) == 0
+    proxy = ["--proxy", str(tmp_path / "haproxy.cfg"), "--proxy-health", "8090"]
+    assert main(["scheduler-config", *SHIPPED[overlay], *proxy, "--lease", "berth/berth-scheduler"]) == 0
     assert yaml.safe_load(capsys.readouterr().out) == yaml.safe_load(shipped(overlay))
+    (files,) = (each["data"] for each in rendered(overlay, "ConfigMap") if "haproxy.cfg" in each["data"])
+    assert files == {name: (tmp_path / name).read_text() for name in ("haproxy.cfg", "proxy.lua")}
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_scheduler_s_pod_has_a_proxy_with_a_token_of_the_account_that_the_functions_take(
+    overlay: str,
+) -> None:
+    (deployment,) = rendered(overlay, "Deployment")
+    spec = deployment["spec"]["template"]["spec"]
+    (proxy,), (scheduler,) = spec["initContainers"], spec["containers"]
+    assert (proxy["restartPolicy"], proxy["command"][-1]) == ("Always", "/etc/proxy/haproxy.cfg")
+    volumes = {each["name"]: each for each in spec["volumes"]}
+    mounts = {
+        volumes[each["name"]]["name"]: each["mountPath"]
+        for container in (proxy, scheduler)
+        for each in container["volumeMounts"]
+    }
+    assert mounts.pop("ca", "/etc/berth-ca") == "/etc/berth-ca"
+    assert mounts == {
+        "proxy": "/etc/proxy",
+        "token": "/var/run/secrets/berth",
+        "configuration": "/etc/scheduler",
+        "account": "/var/run/secrets/kubernetes.io/serviceaccount",
+    }
+    (token,) = (each["serviceAccountToken"] for each in volumes["token"]["projected"]["sources"])
+    assert token == {"audience": "berth", "expirationSeconds": 600, "path": "token"}
+    assert "token" not in {each["name"] for each in scheduler["volumeMounts"]}
+    assert spec["serviceAccountName"] == "berth-scheduler"
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_no_manifest_holds_a_credential_or_a_secret_for_one(overlay: str) -> None:
+    text = str([each for each in rendered(overlay) if each["kind"] != "CustomResourceDefinition"])
+    for secret in rendered(overlay, "Secret"):
+        text += str([base64.b64decode(value) for value in secret["data"].values()])
+    assert re.findall(r"://[^/@' ]*@", text) == []
+    assert "berth-token" not in text
+    assert rendered(overlay, "Job") == []
+
+
+def test_with_the_shared_token_s_component_each_verb_takes_that_too(tmp_path: Path) -> None:
+    """For an upgrade, and for a scheduler outside the cluster."""
+    (tmp_path / "infra").symlink_to(INFRA)
+    (tmp_path / "site").mkdir()
+    for overlay, verbs in (("per-verb", set(VERBS)), ("single", {"extender"})):
+        sample = {
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "resources": [f"../infra/overlays/{overlay}"],
+            "components": ["../infra/components/shared-token"],
+        }
+        (tmp_path / "site" / "kustomization.yaml").write_text(yaml.safe_dump(sample))
+        services = [each for each in kustomized(tmp_path / "site") if each["kind"] == "Service"]
+        found = {}
+        for service in services:
+            spec = service["spec"]["template"]["spec"]
+            (container,) = spec["containers"]
+            doors = {one["name"]: one.get("value") for one in container["env"] if "AUTH" in one["name"]}
+            found[service["metadata"]["name"]] = (doors, spec.get("volumes"), container.get("volumeMounts"))
+        doors = {
+            "BERTH_AUTH_ACCOUNTS": "berth/berth-scheduler",
+            "BERTH_AUTH_TOKEN_FILE": "/etc/berth/token",
+        }
+        volumes = [{"name": "token", "secret": {"secretName": "berth-token"}}]
+        mounts = [{"name": "token", "mountPath": "/etc/berth", "readOnly": True}]
+        for name, each in found.items():
+            assert each == ((doors, volumes, mounts) if name in verbs else ({}, None, None)), name
 
 
 def shipped(overlay: str) -> str:
@@ -287,4 +359,8 @@ def test_a_site_of_its_own_names_its_images_as_the_documentation_says(tmp_path: 
     digest = f"sha256:{'0' * 64}"
     (tmp_path / "site" / "kustomization.yaml").write_text(sample.replace("sha256:…", digest))
     images = set(re.findall(r"'image': '([^']+)'", str(kustomized(tmp_path / "site"))))
-    assert images == {f"registry.example/berth@{digest}", "registry.k8s.io/kube-scheduler:v1.36.3"}
+    assert images == {
+        f"registry.example/berth@{digest}",
+        "docker.io/library/haproxy:2.6",
+        "registry.k8s.io/kube-scheduler:v1.36.3",
+    }

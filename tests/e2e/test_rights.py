@@ -14,7 +14,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.harness import Berth, System, pool, settled
 from tests.support.accounts import Accounts
 from tests.support.cluster import Cluster, Object, wait
-from tests.support.manifests import RIGHTS, component, put, rendered, serve_pools
+from tests.support.manifests import RIGHTS, component, put, rendered, serve_pools, token_of
 from tests.support.objects import EVENTS
 
 POOLS = "/apis/berth.dev/v1alpha1/pools"
@@ -24,8 +24,7 @@ UPDATES = ("update", "", "configmaps")
 READERS = ("berth-filter", "berth-prioritize", "berth-preempt")
 WRITERS = ("berth-bind", "berth-release", "berth-inventory", "berth-reconcile")
 LEDGER = "configmap://berth-ledger/ledger"
-TOKEN = "s3cret"
-AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
+CALLER, POLLER = "berth/berth-scheduler", "berth/berth-events"  # any account may poll
 AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -124,7 +123,11 @@ def plane(binaries: Path, tmp_path: Path, audit: Path) -> Iterator[ControlPlane]
 
 @pytest.fixture
 def system(
-    plane: ControlPlane, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plane: ControlPlane,
+    cluster: Cluster,
+    haproxy_program: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[System]:
     """Two nodes of one unit; every function as its own account, Pools and ledger in the cluster."""
     accounts = Accounts(plane, cluster, tmp_path)
@@ -141,15 +144,17 @@ def system(
         tmp_path / "berth",
         kubeconfig,
         None,
-        environment={"BERTH_EXTERNAL_TOKEN": TOKEN},
+        environment={"BERTH_AUTH_ACCOUNTS": CALLER, "BERTH_EXTERNAL_ACCOUNTS": POLLER},
+        proxy=True,
         functions=accounts.functions(tmp_path),
         store=LEDGER,
     )
     try:
         berth.start()
         system = System(plane, cluster, berth, accounts)
-        system.start_scheduler()
-        yield system
+        with system.beside(haproxy_program):
+            system.start_scheduler()
+            yield system
     finally:
         berth.stop()
 
@@ -173,6 +178,7 @@ def test_with_its_own_rights_each_function_does_all_it_ever_does_and_needs_each_
     cluster.delete_node("refusing")
     cluster.patch(f"{POOLS}/underlay-ip", {"spec": {"capacity": {"perDomain": 2}}})
     cluster.wait_bound("next", seconds=30)  # inventory, by the Pool's
+    calls_as_the_scheduler_s_account(system)
     uses_outside(system)
     holds_a_claim_on_a_lost_node(system)
     cluster.create_pod("last")
@@ -200,10 +206,26 @@ def test_with_its_own_rights_each_function_does_all_it_ever_does_and_needs_each_
 
 def uses_outside(system: System) -> None:
     """A licence poller's call: inventory writes the Pool object, and its status at once."""
-    body = {"pool": "licence", "external": 3}
-    reply = system.berth.post("inventory", body, AUTHORIZED, "/external")
+    body, headers = {"pool": "licence", "external": 3}, as_account(system, POLLER)
+    assert system.berth.post("inventory", body, as_account(system, CALLER), "/external").status == 401
+    assert system.berth.post("bind", {}, headers).status == 401
+    reply = system.berth.post("inventory", body, headers, "/external")
     assert (reply.status, reply.body) == (200, {**body, "overCommitted": 0})
     assert system.cluster.get(f"{POOLS}/licence")["status"]["free"] == 1
+
+
+def calls_as_the_scheduler_s_account(system: System) -> None:
+    """Each verb asks whose token it is. kube-scheduler's own calls here have the shared one."""
+    for name in ("filter", "prioritize", "preempt", "bind"):
+        assert system.berth.post(name, {}, as_account(system, CALLER)).status == 400
+        assert system.berth.post(name, {}, as_account(system, POLLER)).status == 401
+
+
+def as_account(system: System, account: str) -> dict[str, str]:
+    """A caller with the account's token for Berth."""
+    namespace, _, name = account.partition("/")
+    token = token_of(system.cluster, name, namespace, audience="berth")
+    return {"Authorization": f"Bearer {token}"}
 
 
 def holds_a_claim_on_a_lost_node(system: System) -> None:
@@ -248,7 +270,7 @@ def ready(cluster: Cluster, value: str) -> None:
 def asks_whom_to_evict(system: System) -> None:
     """kube-scheduler's recorded call, twice: the first look reads all, the second asks what is new."""
     for _ in range(2):
-        body, headers = (EVENTS / "extender" / "preempt-names.json").read_bytes(), AUTHORIZED
+        body, headers = (EVENTS / "extender" / "preempt-names.json").read_bytes(), as_account(system, CALLER)
         assert system.berth.post("preempt", body, headers).status == 200
 
 

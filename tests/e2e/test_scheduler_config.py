@@ -70,14 +70,9 @@ def test_kube_scheduler_takes_what_is_written(
     assert judge(written(capsys, *arguments, *kubeconfig)) == ""
 
 
-def test_kube_scheduler_takes_urls_with_a_token_and_an_authority(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    judge: Judge,
-    kubeconfig: list[str],
+def test_kube_scheduler_takes_urls_with_an_authority(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, judge: Judge, kubeconfig: list[str]
 ) -> None:
-    monkeypatch.setenv("BERTH_AUTH_TOKEN", "a secret/with:signs@in?it")
     authority, _ = self_signed(tmp_path / "authority", address=(127, 0, 0, 1))
     more = ["--resource", "berth.dev/k80", "--ca", str(authority)]
     assert judge(written(capsys, *ALL, *more, *kubeconfig)) == ""

@@ -1,10 +1,12 @@
-"""What the overlays ship for kube-scheduler, run by the real one: the token made as infra's Job makes it, put
-into the shipped configuration as the Deployment's init container does, the account's rights, its lease.
+"""What the overlays ship for kube-scheduler, run by the real one and a real HAProxy: both configurations,
+a token of the scheduler's account for the shipped audience, functions that have it reviewed, its rights.
 
 The functions' URLs are replaced by local ones, since there is no cluster DNS here.
 """
 
 import base64
+import re
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,109 +16,126 @@ import yaml
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, pool
 from tests.support.certificates import self_signed
-from tests.support.cluster import Cluster
-from tests.support.manifests import rendered
+from tests.support.cluster import Object
+from tests.support.haproxy import HAProxy
+from tests.support.manifests import rendered, token_of
 from tests.support.terminator import Terminator
 
-SECRET = "/api/v1/namespaces/berth/secrets/berth-token"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/berth/leases/berth-scheduler"
 
 
 @pytest.mark.parametrize("overlay", ["per-verb", "single"])
-def test_the_shipped_configuration_places_pods_with_the_token_and_the_lease_of_its_account(
-    system_of: Systems, overlay: str
+def test_what_is_shipped_places_pods_by_a_reviewed_token_and_the_lease_of_its_account(
+    system_of: Systems, haproxy_program: Path, overlay: str
 ) -> None:
     system = system_of(2, pools=[pool(units=2)], single=overlay == "single", start_berth=False)
-    token = made_token(system)
-    (system.berth.folder / "token").write_text(token)  # as the Services and the Deployment mount it
-    system.berth.environment = {"BERTH_AUTH_TOKEN_FILE": str(system.berth.folder / "token")}
-    system.berth.start()
-    config = local(system, whole(system, overlay))
-    system.plane.start_scheduler(config, flags=["--v=1"])  # as the Deployment
-    for number in range(4):
-        system.cluster.create_pod(f"pod-{number}")
-    system.cluster.wait_bound()
-    system.cluster.create_pod("waiter")
-    assert "underlay-ip: 0 of 2 free, 1 asked" in system.refusal_of("waiter")
-    assert system.cluster.get(LEASE)["spec"]["holderIdentity"]
+    system.berth.environment = doors(overlay)
+    system.berth.launch_alone()
+    with proxy_of(system, haproxy_program, overlay, system.berth.urls) as proxy:
+        system.plane.start_scheduler(config_of(system, overlay, proxy), flags=["--v=1"])  # as the Deployment
+        for number in range(4):
+            system.cluster.create_pod(f"pod-{number}")
+        system.cluster.wait_bound()
+        system.cluster.create_pod("waiter")
+        assert "underlay-ip: 0 of 2 free, 1 asked" in system.refusal_of("waiter")
+        assert system.cluster.get(LEASE)["spec"]["holderIdentity"]
+        others = token_of(system.cluster, "berth-bind", audience="berth")
+        for wrong in (token_of(system.cluster, "berth-scheduler"), others):
+            reply = system.berth.post("bind", {}, {"Authorization": f"Bearer {wrong}"})
+            assert reply.status == 401
 
-    system.berth.stop()
-    system.cluster.create_pod("late")
-    said = system.refusal_of("late")
-    assert "connection refused" in said
-    # A pod's event is for its users, and the log is read by more than may read the Secret.
-    assert token not in said
-    assert token not in system.plane.scheduler_log()
+        system.berth.stop()
+        system.cluster.create_pod("late")
+        function = "filter" if overlay == "per-verb" else "extender"
+        said = system.refusal_of("late")
+        assert f"berth's function filter can't be reached at {system.berth.urls[function]}; the pod" in said
 
 
 def test_over_https_the_functions_certificates_are_checked_by_the_shipped_authority(
-    system_of: Systems, tmp_path: Path
+    system_of: Systems, haproxy_program: Path, tmp_path: Path
 ) -> None:
-    system = system_of(1, pools=[pool(units=2)], start_scheduler=False)
-    (secret,) = (each for each in rendered("https", "Secret") if "scheduler.yaml" in each["data"])
-    shipped = yaml.safe_load(base64.b64decode(secret["data"]["scheduler.yaml"]))
-    ours, others = (self_signed(tmp_path / name, address=(127, 0, 0, 1)) for name in ("ours", "others"))
+    system = system_of(1, pools=[pool(units=2)], start_berth=False)
+    system.berth.environment = doors("https")
+    system.berth.launch_alone()
+    ours, others = (self_signed(tmp_path / name, host="localhost") for name in ("ours", "others"))
     with ExitStack() as stack:
-        for extender in shipped["extenders"]:
-            name = extender["urlPrefix"].partition("@")[2].partition(".")[0]
-            port = int(system.berth.urls[name].rpartition(":")[2])
-            extender["urlPrefix"] = stack.enter_context(Terminator(port, *ours)).url
+        urls = {}
+        for name, url in system.berth.urls.items():
+            terminator = stack.enter_context(Terminator(int(url.rpartition(":")[2]), *ours))
+            urls[name] = terminator.url.replace("127.0.0.1", "localhost")
         for name, (authority, _) in (("untrusting", others), ("trusting", ours)):
-            extenders = [{**each, "tlsConfig": {"caFile": str(authority)}} for each in shipped["extenders"]]
-            config = system.scheduler_config(name, extenders=extenders)
-            system.plane.start_scheduler(config, name)
-            system.cluster.create_pod(name)
-            if name == "untrusting":
-                assert "certificate signed by unknown authority" in system.refusal_of(name)
+            with proxy_of(system, haproxy_program, "https", urls, authority) as proxy:
+                system.plane.start_scheduler(config_of(system, "https", proxy), name)
+                system.cluster.create_pod(name)
+                if name == "untrusting":
+                    assert "berth's function filter can't be reached" in system.refusal_of(name)
+                else:
+                    system.cluster.wait_bound("trusting", "untrusting")
                 system.plane.stop_scheduler(name)
-        system.cluster.wait_bound("trusting", "untrusting")
-        system.plane.stop_scheduler("trusting")
 
 
-def made_token(system: System) -> str:
-    """As infra's Job: made once, and never again."""
-    (job,) = rendered("per-verb", "Job")
-    (container,) = job["spec"]["template"]["spec"]["containers"]
-    command, *arguments = container["command"]
-    assert command == "berth"
-    account = ("--kubeconfig", str(system.accounts.kubeconfig("token")))
-    assert system.berth.run(*arguments, *account).stdout == "Secret berth/berth-token made\n"
-    token = read_token(system.cluster)
-    again = system.berth.run(*arguments, *account)
-    assert again.stdout == "Secret berth/berth-token is there already, and stays as it is\n"
-    assert (again.returncode, read_token(system.cluster)) == (0, token)
-    assert len(token) > 40
-    return token
+def doors(overlay: str) -> dict[str, str]:
+    """Who may call, as the functions' Services say, the same for all; and by which names the proxy does."""
+    found, names = set(), ["127.0.0.1"]
+    for service in rendered(overlay, "Service"):
+        names.append(f"{service['metadata']['name']}.berth.svc.cluster.local")
+        (container,) = service["spec"]["template"]["spec"]["containers"]
+        variables = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+        if service["metadata"]["name"] in ("filter", "prioritize", "preempt", "bind", "extender"):
+            found.add(variables["BERTH_AUTH_ACCOUNTS"])
+        assert not [name for name in variables if "TOKEN" in name]
+    (accounts,) = found
+    return {"BERTH_AUTH_ACCOUNTS": accounts, "BERTH_HOSTS": ",".join(names)}
 
 
-def read_token(cluster: Cluster) -> str:
-    return base64.b64decode(cluster.get(SECRET)["data"]["token"]).decode()
-
-
-def whole(system: System, overlay: str) -> Path:
-    """The shipped configuration with the token, by the init container's own command."""
+def pod_of(overlay: str) -> Object:
+    """The scheduler's pod."""
     (deployment,) = rendered(overlay, "Deployment")
-    (container,) = deployment["spec"]["template"]["spec"]["initContainers"]
+    found: Object = deployment["spec"]["template"]["spec"]
+    return found
+
+
+def proxy_of(
+    system: System, binary: Path, overlay: str, urls: Mapping[str, str], authority: Path | None = None
+) -> HAProxy:
+    """HAProxy on the shipped configuration, with the functions where they are here, and the token that
+    kubelet would put into its volume."""
+    (volume,) = (each for each in pod_of(overlay)["volumes"] if each["name"] == "token")
+    (source,) = (each["serviceAccountToken"] for each in volume["projected"]["sources"])
+    account, seconds = pod_of(overlay)["serviceAccountName"], source["expirationSeconds"]
+    token = token_of(system.cluster, account, audience=source["audience"], seconds=seconds)
+    (shipped,) = (each["data"] for each in rendered(overlay, "ConfigMap") if "haproxy.cfg" in each["data"])
+    folder = system.berth.folder / f"proxy-{authority and authority.parent.name}"
+    folder.mkdir()
+    made = HAProxy.shipped(binary, folder, shipped, lambda text: local(text, urls, authority))
+    made.token.write_text(token)
+    return made
+
+
+def local(text: str, urls: Mapping[str, str], authority: Path | None) -> str:
+    """The configuration with each function where it is here."""
+
+    def server(found: re.Match[str]) -> str:
+        url = urls[found["function"]]
+        return f"server {found['verb']} {url.partition('://')[2]} {'' if authority is None else found['tls']}"
+
+    function = r"(?P<function>\w+)\.berth\.svc\.cluster\.local"
+    pattern = rf"server (?P<verb>\w+) {function}:\d+ resolvers cluster init-addr libc,none ?(?P<tls>.*)"
+    changed = re.sub(pattern, server, text)
+    changed = re.sub(r"(https?)://(\w+)\.berth\.svc\.cluster\.local", lambda each: urls[each[2]], changed)
+    changed = re.sub(r"(verifyhost |sni str\()[\w.]+", r"\1localhost", changed)
+    return changed.replace("/etc/berth-ca/ca.crt", str(authority))
+
+
+def config_of(system: System, overlay: str, proxy: HAProxy) -> Path:
+    """The shipped configuration, with the proxy's port and the account's kubeconfig, which a pod has by
+    itself."""
     (secret,) = (each for each in rendered(overlay, "Secret") if "scheduler.yaml" in each["data"])
-    folder = system.berth.folder
-    (folder / "shipped.yaml").write_bytes(base64.b64decode(secret["data"]["scheduler.yaml"]))
-    places = {
-        "/etc/scheduler/scheduler.yaml": str(folder / "shipped.yaml"),
-        "/etc/berth/token": str(folder / "token"),
-        "/run/scheduler/scheduler.yaml": str(folder / "whole.yaml"),
-    }
-    done = system.berth.run(*(places.get(each, each) for each in container["command"][1:]))
-    assert done.returncode == 0, done.stderr
-    return folder / "whole.yaml"
-
-
-def local(system: System, config: Path) -> Path:
-    """The functions where they run here, and the account's kubeconfig, which a pod has by itself."""
-    document = yaml.safe_load(config.read_text())
+    document = yaml.safe_load(base64.b64decode(secret["data"]["scheduler.yaml"]))
     for extender in document["extenders"]:
-        login, _, host = extender["urlPrefix"].rpartition("@")
-        name = host.removesuffix(".berth.svc.cluster.local")
-        extender["urlPrefix"] = f"{login}@{system.berth.urls[name].removeprefix('http://')}"
+        assert extender["urlPrefix"] == "http://127.0.0.1:8089"
+        extender["urlPrefix"] = proxy.url
     document["clientConnection"] = {"kubeconfig": str(system.accounts.kubeconfig("scheduler"))}
+    config = proxy.config.with_name("scheduler.yaml")
     config.write_text(yaml.safe_dump(document))
     return config

@@ -15,11 +15,11 @@ import pytest
 
 from berth.ports import free_port, is_free
 from tests.e2e.conftest import Systems
-from tests.e2e.harness import Berth, pool, settled
+from tests.e2e.harness import Berth, System, pool, settled
 from tests.support.cluster import wait
 from tests.support.processes import is_alive
 
-TOKEN = "a secret/with:signs@in?it"
+TOKEN = "a-secret/with~signs+in_it="
 FUNCTIONS = {"filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile"}
 
 
@@ -85,7 +85,7 @@ def test_functions_that_hang_are_replaced_and_what_they_had_to_do_is_done(system
 
 
 def test_with_two_replicas_a_killed_one_costs_no_pod_and_ctrl_c_ends_all(system_of: Systems) -> None:
-    system = system_of(2, replicas=2, environment={"BERTH_AUTH_TOKEN": TOKEN})
+    system = system_of(2, replicas=2)
     berth, cluster = system.berth, system.cluster
     assert set(berth.replica_pids) == {(name, number) for name in FUNCTIONS for number in (1, 2)}
     early, late = ([f"{name}-{number}" for number in range(10)] for name in ("early", "late"))
@@ -100,21 +100,29 @@ def test_with_two_replicas_a_killed_one_costs_no_pod_and_ctrl_c_ends_all(system_
     cluster.create_pods(*late)
     cluster.wait_bound(*early, *late, seconds=60)
     settled(system)
-    assert berth.post("filter", {}).status == 401
-    assert TOKEN not in berth.said(lines=10_000)
     assert berth.stop(signal.SIGINT) == 0
     assert not [process for process, pid in berth.replica_pids.items() if is_alive(pid)]
 
 
-def test_with_a_token_the_scheduler_binds_and_a_call_without_it_gets_401(system_of: Systems) -> None:
-    system = system_of(1, environment={"BERTH_AUTH_TOKEN": TOKEN}, pools=[pool(units=1)])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_with_a_proxy_and_a_token_the_scheduler_binds_and_a_call_without_it_gets_401(
+    system_of: Systems, haproxy_program: Path, replicas: int
+) -> None:
+    environment = {"BERTH_AUTH_TOKEN": TOKEN}
+    system = system_of(1, environment=environment, proxy=True, pools=[pool(units=1)], replicas=replicas)
+    with system.beside(haproxy_program):
+        binds_by_the_token_alone(system)
+
+
+def binds_by_the_token_alone(system: System) -> None:
     cluster, berth = system.cluster, system.berth
     cluster.create_pod("first")
     cluster.wait_bound("first")
     cluster.create_pod("waiter")
     said = system.refusal_of("waiter")
     assert "underlay-ip: 0 of 1 free, 1 asked" in said
-    assert stat.S_IMODE(berth.scheduler_config.stat().st_mode) == 0o600
+    assert stat.S_IMODE(berth.token_file.stat().st_mode) == 0o600
+    assert TOKEN not in berth.scheduler_config.read_text() + berth.proxy_config.read_text()
     body = {"Pod": cluster.get_pod("waiter"), "NodeNames": ["node-1"]}
     for function in ("filter", "prioritize", "preempt", "bind"):
         for wrong in ({}, _basic("another"), {"Authorization": "Bearer another"}):
@@ -145,6 +153,41 @@ def nowhere(tmp_path: Path) -> Path:
     }
     path.write_text(json.dumps(document))
     return path
+
+
+@pytest.mark.parametrize("name", ["BERTH_AUTH_TOKEN", "BERTH_AUTH_ACCOUNTS"])
+def test_a_door_that_kube_scheduler_could_not_pass_ends_it_with_one_clear_line(
+    nowhere: Path, tmp_path: Path, name: str
+) -> None:
+    said = _refused(Berth(tmp_path, nowhere, environment={name: "s3cret/x"}))
+    assert "the functions want a token, and kube-scheduler can't send one: let a proxy beside it" in said
+    assert "s3cret" not in said
+
+
+def test_a_token_that_no_proxy_could_send_ends_it_with_one_clear_line(nowhere: Path, tmp_path: Path) -> None:
+    said = _refused(Berth(tmp_path, nowhere, proxy=True, environment={"BERTH_AUTH_TOKEN": "a secret@in it"}))
+    assert "the token has signs that a proxy can't send" in said
+    assert "secret@" not in said
+
+
+def test_an_empty_token_ends_it_with_one_clear_line(nowhere: Path, tmp_path: Path) -> None:
+    """As a script's variable that was not set: it opened every door in silence."""
+    said = _refused(Berth(tmp_path, nowhere, environment={"BERTH_AUTH_TOKEN": ""}))
+    assert "BERTH_AUTH_TOKEN is empty: name the token, or unset it" in said
+
+
+def test_a_web_page_gets_nothing_of_it(system_of: Systems) -> None:
+    """What a browser sends to another site without asking it, or to a name that was made to lead here."""
+    system = system_of(1, start_scheduler=False)
+    berth = system.berth
+    for name in FUNCTIONS:
+        for headers, status in (
+            ({"Content-Type": "text/plain"}, 415),
+            ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
+            ({"Origin": "https://evil.example"}, 403),
+            ({"Host": "evil.example"}, 421),
+        ):
+            assert berth.post(name, b"{}", headers).status == status, (name, headers)
 
 
 def test_a_wrong_pool_file_ends_it_with_one_clear_line(nowhere: Path, tmp_path: Path) -> None:

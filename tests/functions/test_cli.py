@@ -98,7 +98,7 @@ def _answers(url: str) -> bool:
     ("arguments", "names"),
     [
         ((), ("up", "demo", "apply", "reconcile", "suspend", "external", "release")),
-        (("up",), ("--kubeconfig", "--store", "-f", "--port", "--scheduler-config", "--json", "65527")),
+        (("up",), ("--kubeconfig", "--store", "-f", "--port", "--scheduler-config", "--json", "65526")),
         (("up",), ("--single", "--replicas", "1 to 9")),
         (("demo",), ("--port", "--json")),
         (("apply",), ("--kubeconfig", "-f", "--pools", "without its comments")),
@@ -153,7 +153,7 @@ def test_a_port_that_cannot_be_is_wrong_usage(
     with pytest.raises(SystemExit) as ended:
         main([command, f"--port={port}"])
     assert ended.value.code == 2
-    assert "should be a number from 0 to 65527" in capsys.readouterr().err
+    assert "should be a number from 0 to 65526" in capsys.readouterr().err
 
 
 def test_up_with_a_ledger_that_cannot_be_written_ends_before_anything_is_started(

@@ -127,12 +127,12 @@ class Overlay:
         return Program(name, argv, log, f"http://127.0.0.1:{port}/healthz", environment=environment)
 
     def _settings(self, name: str) -> dict[str, str]:
-        """What the Service's manifest sets, without the token."""
+        """What the Service's manifest sets, without who may call."""
         services = rendered(self.name, "Service")
         (service,) = (each for each in services if each["metadata"]["name"] == name)
         (container,) = service["spec"]["template"]["spec"]["containers"]
         found = {each["name"]: each["value"] for each in container["env"] if "value" in each}
-        found.pop("BERTH_AUTH_TOKEN_FILE", None)
+        found.pop("BERTH_AUTH_ACCOUNTS", None)
         return found
 
     def tick(self) -> Object:

@@ -3,11 +3,11 @@ It is gone with the process that started it."""
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
-from berth.cli.proxy_config import Proxy, haproxy, write
+from berth.cli.proxy_config import PORT, TOKEN, Proxy, haproxy, write
 from berth.ports import free_ports
 from tests.controlplane.plane import Component
 
@@ -26,12 +26,39 @@ class HAProxy:
     def __init__(
         self, binary: Path, folder: Path, urls: Mapping[str, str], ca: Path | None = None, seconds: int = 5
     ) -> None:
+        self._begin(binary, folder)
+        write(self.config, haproxy(self._proxy, urls, None if ca is None else str(ca), seconds))
+
+    @classmethod
+    def shipped(
+        cls, binary: Path, folder: Path, files: Mapping[str, str], changed: Callable[[str], str]
+    ) -> Self:
+        """One on infra's files, but for free ports, the token's path, and what `changed` changes."""
+        made = cls.__new__(cls)
+        made._begin(binary, folder)
+        for name, text in files.items():
+            (folder / name).write_text(text)
+        text = changed(files["haproxy.cfg"]).replace(TOKEN, str(made.token))
+        text = text.replace(f"127.0.0.1:{PORT}", f"127.0.0.1:{made._proxy.port}")
+        made.config.write_text(text.replace("bind :8090", f"bind :{made._proxy.health}"))
+        return made
+
+    @classmethod
+    def written(cls, binary: Path, config: Path, url: str) -> Self:
+        """One on what `berth up --proxy` wrote."""
+        made = cls.__new__(cls)
+        made.url, made.config, made.token = url, config, Path(f"{config}.token")
+        command = [str(binary), "-db", "-f", str(config)]
+        # It has an answer to whatever is wrong with this call.
+        made._component = Component("haproxy", command, config.with_name("haproxy.log"), f"{url}/filter")
+        return made
+
+    def _begin(self, binary: Path, folder: Path) -> None:
         port, health = free_ports(2)
         self.token = folder / "proxy-token"
-        proxy = Proxy(port, str(self.token), health)
-        self.url, self.config = proxy.url, folder / "haproxy.cfg"
+        self._proxy = Proxy(port, str(self.token), health)
+        self.url, self.config = self._proxy.url, folder / "haproxy.cfg"
         self.probe = f"127.0.0.1:{health}"
-        write(self.config, haproxy(proxy, urls, None if ca is None else str(ca), seconds))
         command = [str(binary), "-db", "-f", str(self.config)]
         self._component = Component(
             "haproxy", command, folder / "haproxy.log", f"http://{self.probe}/healthz"

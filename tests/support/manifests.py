@@ -140,9 +140,12 @@ def _serves(cluster: Cluster, kind: str, path: str) -> bool:
     return cluster.request("POST", f"/apis/berth.dev/v1alpha1/{path}?dryRun=All", wrong).status == 422
 
 
-def token_of(cluster: Cluster, account: str, namespace: str = NAMESPACE) -> str:
-    """A token of the service account, by TokenRequest."""
+def token_of(
+    cluster: Cluster, account: str, namespace: str = NAMESPACE, audience: str = "", seconds: int = 3600
+) -> str:
+    """A token of the service account, by TokenRequest; without an audience it is for the API server."""
     path = f"{_CORE}/namespaces/{namespace}/serviceaccounts/{account}/token"
-    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    spec = {"expirationSeconds": seconds, **({"audiences": [audience]} if audience else {})}
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     found: str = cluster.call("POST", path, asked)["status"]["token"]
     return found

@@ -15,9 +15,9 @@ RESOURCE = ["--resource", "berth.dev/k80"]
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("BERTH_AUTH_TOKEN", "BERTH_AUTH_TOKEN_FILE", "BERTH_SCHEDULER_NAMES"):
-        monkeypatch.setenv(name, "")  # so that what a command sets is taken back, too
-        monkeypatch.delenv(name)
+    for name in ("AUTH_TOKEN", "AUTH_TOKEN_FILE", "AUTH_ACCOUNTS", "SCHEDULER_NAMES"):
+        monkeypatch.setenv(f"BERTH_{name}", "")  # so that what a command sets is taken back, too
+        monkeypatch.delenv(f"BERTH_{name}")
 
 
 def test_it_is_printed_for_a_scheduler_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,13 +29,40 @@ def test_it_is_printed_for_a_scheduler_of_its_own(capsys: pytest.CaptureFixture[
     assert found["leaderElection"]["resourceName"] == "scheduler"
 
 
-def test_a_file_with_the_token_is_for_its_owner_alone(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("s3cret\n")
-    out = tmp_path / "scheduler.yaml"
-    token = ["--token-file", str(tmp_path / "token")]
-    assert main(["scheduler-config", *ALL, *RESOURCE, *token, "-o", str(out)]) == 0
-    assert out.stat().st_mode & 0o777 == 0o600
-    assert yaml.safe_load(out.read_text())["extenders"][0]["urlPrefix"] == "http://berth:s3cret@e"
+def test_with_a_proxy_the_scheduler_calls_it_alone_and_its_files_are_written(tmp_path: Path) -> None:
+    out, proxy = tmp_path / "scheduler.yaml", tmp_path / "beside" / "haproxy.cfg"
+    options = [
+        "--proxy",
+        str(proxy),
+        "--proxy-port",
+        "81",
+        "--proxy-token",
+        "/a/token",
+        "--proxy-health",
+        "82",
+    ]
+    assert main(["scheduler-config", *EACH, *options, "--timeout", "30", "-o", str(out)]) == 0
+    extenders = yaml.safe_load(out.read_text())["extenders"]
+    assert {each["urlPrefix"] for each in extenders} == {"http://127.0.0.1:81"}
+    assert len(extenders) == 4
+    said = proxy.read_text()
+    for line in ("bind 127.0.0.1:81", "bind :82", "timeout server 29900ms", "server filter f:80 resolvers"):
+        assert f"    {line}" in said
+    assert said.count("http-request lua.add_token /a/token\n") == 4
+    assert "core.register_action" in (proxy.parent / "proxy.lua").read_text()
+
+
+@pytest.mark.parametrize("name", ["BERTH_AUTH_TOKEN", "BERTH_AUTH_ACCOUNTS"])
+def test_what_the_functions_want_kube_scheduler_gets_a_proxy_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    monkeypatch.setenv(name, "s3cret/x")
+    assert main(["scheduler-config", *EACH]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "kube-scheduler can't send one: let a proxy beside it add the token (--proxy FILE" in said.err
+    assert main(["scheduler-config", *EACH, "--proxy", str(tmp_path / "haproxy.cfg")]) == 0
+    assert "s3cret" not in capsys.readouterr().out + (tmp_path / "haproxy.cfg").read_text()
 
 
 def test_a_policy_is_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,7 +90,17 @@ def test_a_policy_is_json(capsys: pytest.CaptureFixture[str]) -> None:
         ([*EACH, "--group", "example.com/x"], "the group 'example.com/x' should be the domain of a resource"),
         ([*EACH, "--ca", ""], "--ca is empty: name a path, or leave it out"),
         ([*EACH, "--lease", "berth"], "--lease 'berth' should be NAMESPACE/NAME"),
-        ([*EACH, "--token-file", "/no/such"], "there is no file /no/such (--token-file)"),
+        (
+            ["--from", "own.yaml"],
+            "--from and --token-file put the token into the scheduler's URLs, and it",
+        ),
+        ([*EACH, "--token-file", "/x"], "let a proxy beside it add the token (--proxy FILE"),
+        ([*EACH, "--proxy-port", "81"], "without --proxy there is no --proxy-port: leave it out"),
+        ([*EACH, "--proxy-token", "/x"], "without --proxy there is no --proxy-token: leave it out"),
+        ([*EACH, "--proxy", "x", "--proxy-port", "65536"], "--proxy-port 65536 should be a port"),
+        ([*EACH, "--proxy", "x", "--proxy-token", "x y"], "'x y' should be an absolute path"),
+        ([*EACH, "--proxy", ""], "--proxy is empty: name a path, or leave it out"),
+        ([*EACH[:-1], "http://a/'b", "--proxy", "x"], "bind's URL http://a/'b has signs in its path"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_one_line(

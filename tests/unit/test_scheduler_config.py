@@ -102,11 +102,26 @@ def test_no_resource_to_manage_is_refused_because_every_pod_would_be_sent() -> N
 
 
 @pytest.mark.parametrize("managed", [None, ["berth.dev/k80"]])
-def test_the_token_goes_into_every_url_and_nowhere_else(managed: list[str] | None) -> None:
-    document = made(token="s3:c@r/t", managed=managed)
-    prefixes = [each["urlPrefix"] for each in document["extenders"]]
-    assert all(prefix.startswith("http://berth:s3%3Ac%40r%2Ft@127.0.0.1:80") for prefix in prefixes)
-    assert str(document).count("s3%3Ac%40r%2Ft") == len(prefixes)
+def test_with_a_proxy_it_is_all_that_is_called_and_it_alone_checks_certificates(
+    managed: list[str] | None,
+) -> None:
+    document = made(proxy="http://127.0.0.1:8089", managed=managed, urls=HTTPS, ca="/etc/ca.crt")
+    assert {each["urlPrefix"] for each in document["extenders"]} == {"http://127.0.0.1:8089"}
+    assert "tlsConfig" not in str(document)
+
+
+@pytest.mark.parametrize("login", ["berth:s3cret", "berth", ":s3cret", "TOKEN", "berth:s3cret@x"])
+@pytest.mark.parametrize("proxy", [None, "http://127.0.0.1:8089"])
+def test_a_url_with_a_login_is_refused_with_the_reason_and_without_the_login(
+    login: str, proxy: str | None
+) -> None:
+    with pytest.raises(SettingsError) as caught:
+        made(urls={**URLS, "bind": f"https://{login}@bind.berth/x"}, proxy=proxy)
+    said = str(caught.value)
+    assert said.startswith(
+        "bind's URL holds a login, which kube-scheduler would print into its log and into the"
+    )
+    assert login not in said
 
 
 def test_the_file_is_for_its_owner_alone_and_holds_the_document(tmp_path: Path) -> None:

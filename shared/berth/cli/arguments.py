@@ -15,7 +15,7 @@ from berth.settings import DEFAULT_STORE
 from berth.stores import absolute
 
 FIRST_PORT = 8080
-LAST_FIRST_PORT = 65535 - 8  # nine functions, one port each
+LAST_FIRST_PORT = 65535 - 9  # nine functions and a proxy, one port each
 MOST_REPLICAS = 9
 
 
@@ -99,7 +99,6 @@ def _environment(options: argparse.Namespace) -> None:
         ("kubeconfig", "KUBECONFIG"),
         ("store", "BERTH_STORE"),
         ("pools", "BERTH_POOLS"),
-        ("token_file", "BERTH_AUTH_TOKEN_FILE"),
     ):
         value = getattr(options, option, None)
         if value is None:
@@ -140,6 +139,12 @@ def _up(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--scheduler-config", metavar="OUT", help="write a file that kube-scheduler --config takes"
+    )
+    parser.add_argument(
+        "--proxy",
+        metavar="FILE",
+        help="close the functions by a token, and write the configuration of an HAProxy that adds it for the "
+        "scheduler (with --scheduler-config)",
     )
     parser.add_argument(
         "--single",

@@ -2,6 +2,7 @@
 for a pod's event (docs/decisions/0031). HAProxy 2.6 or newer; that it runs is not seen here."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from pathlib import Path
@@ -13,6 +14,7 @@ from berth.errors import SettingsError
 PORT = 8089
 TOKEN = "/var/run/secrets/berth/token"
 _LUA = "proxy.lua"
+_PLAIN = re.compile(r"[A-Za-z0-9._~/-]*")
 _SPARE = 0.1  # seconds before kube-scheduler gives up in which the proxy says so
 _VERBS = ("filter", "prioritize", "preempt", "bind")
 _TELLING = ("filter", "bind")  # the others' answers have no place for an error
@@ -79,6 +81,9 @@ def haproxy(proxy: Proxy, urls: Mapping[str, str], ca: str | None, seconds: int)
     for path in (proxy.token, ca or "/"):
         if not path.startswith("/") or set(path) & set(" '\"\\#,$") or not path.isprintable():
             raise SettingsError(f"{path!r} should be an absolute path without blanks and quotation marks")
+    for name, url in urls.items():
+        if not _PLAIN.fullmatch(urlsplit(url).path):
+            raise SettingsError(f"{name}'s URL {url} has signs in its path that a proxy's rules can't hold")
     patience = seconds - _SPARE
     parts = [_GLOBAL.replace("SECONDS", f"{patience * 1000:.0f}")]
     if any(not _is_address(_host(url)) for url in urls.values()):

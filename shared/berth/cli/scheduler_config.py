@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import yaml
 
@@ -33,21 +32,20 @@ _DOMAIN = re.compile(rf"(?=.{{1,63}}$){LABEL}(\.{LABEL})*")
 _SCHEDULER = re.compile(rf"((?=[^/]{{1,253}}/){LABEL}(\.{LABEL})*/)?{WORD}")
 _NAMESPACE = re.compile(LABEL)
 _LEASE = re.compile(rf"(?=.{{1,253}}$){LABEL}(\.{LABEL})*")
-TOKEN = "TOKEN"  # stands for the token in a configuration that anybody may read
 
 
 class Calls(NamedTuple):
     """How kube-scheduler calls the functions.
 
-    The token goes into the URLs, the only place it sends one from: keep the file secret, and see
-    docs/kubernetes.md#credentials. `ca` is the path, where kube-scheduler runs, of the authority's
-    certificates for https URLs; without it the system's are asked. `weight` is that of Berth's scores, 1
-    being as much as a plugin's; `timeout` is in seconds, by default kube-scheduler's own, and above bind's
-    deadline.
+    With a `proxy` it calls that one, by its URL: it could send a credential in a URL alone, which it prints
+    (docs/kubernetes.md#credentials). `ca` is the path, where kube-scheduler or the proxy runs, of the
+    authority's certificates for https URLs; without it the system's are asked. `weight` is that of Berth's
+    scores, 1 being as much as a plugin's; `timeout` is in seconds, by default kube-scheduler's own, and above
+    bind's deadline.
     """
 
     urls: Mapping[str, str]
-    token: str | None = None
+    proxy: str | None = None
     ca: str | None = None
     weight: int = 1
     timeout: int = 5
@@ -102,26 +100,8 @@ def policy(calls: Calls, managed: Sequence[str]) -> dict[str, Any]:
     return {"kind": "Policy", "apiVersion": "v1", "extenders": extenders}
 
 
-def filled(text: str, token: str, name: str) -> dict[str, Any]:
-    """The configuration in `text` (YAML, `name` in errors) with the token in every extender's URL that says
-    berth:TOKEN@, and in no other: not every extender is Berth's. Raises SettingsError."""
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise SettingsError(f"{name} is not YAML: {' '.join(str(error).split())}") from error
-    extenders = document.get("extenders") if isinstance(document, dict) else None
-    if not isinstance(extenders, list) or not all(isinstance(each, dict) for each in extenders):
-        raise SettingsError(f"{name} is no KubeSchedulerConfiguration with extenders")
-    wanting = [each for each in extenders if f"://berth:{TOKEN}@" in str(each.get("urlPrefix"))]
-    if not wanting:
-        raise SettingsError(f"{name} has no URL http://berth:{TOKEN}@HOST for the token to be put in")
-    for each in wanting:
-        each["urlPrefix"] = each["urlPrefix"].replace(f":{TOKEN}@", f":{quote(token, safe='')}@", 1)
-    return {**document}
-
-
 def write(path: Path, text: str, option: str) -> None:
-    """Write it for its owner's eyes only: the URLs may hold the token. Raises SettingsError."""
+    """Write it for its owner's eyes only. Raises SettingsError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)
@@ -206,20 +186,21 @@ def _managing(resources: Iterable[str]) -> dict[str, Any]:
 
 
 def _extender(calls: Calls, name: str, verbs: Mapping[str, Any]) -> dict[str, Any]:
-    url = _checked(name, calls.urls.get(name, ""), calls.ca)
-    if calls.token is not None:
-        url = url.replace("://", f"://berth:{quote(calls.token, safe='')}@", 1)
+    url = checked(name, calls.urls.get(name, ""), calls.ca)
     weight = {"weight": calls.weight} if "weight" in verbs else {}
     # Not enableHTTPS: without a CA it means that no certificate is checked (scheduler/extender.go,
     # makeTransport). An https URL is served with TLS as it is, and checked.
-    tls = {} if calls.ca is None else {"tlsConfig": {"caFile": calls.ca}}
-    return {"urlPrefix": url, **verbs, **weight, "nodeCacheCapable": True, **tls}
+    tls = {} if calls.ca is None or calls.proxy is not None else {"tlsConfig": {"caFile": calls.ca}}
+    return {"urlPrefix": calls.proxy or url, **verbs, **weight, "nodeCacheCapable": True, **tls}
 
 
-def _checked(name: str, url: str, ca: str | None) -> str:
-    """The URL, if kube-scheduler can call it as it is meant. Raises SettingsError."""
+def checked(name: str, url: str, ca: str | None) -> str:
+    """The URL, if it can be called as it is meant. Raises SettingsError, which repeats no login."""
     if "@" in url.partition("://")[2].partition("/")[0]:
-        raise SettingsError(f"{name}'s URL holds a login: name the token by --token-file, it is put there")
+        raise SettingsError(
+            f"{name}'s URL holds a login, which kube-scheduler would print into its log and into the event "
+            "of each pod whose call fails: leave it out, and let a proxy add the token (--proxy)"
+        )
     if not _callable(url):
         raise SettingsError(f"{name}'s URL {url!r} should be http://HOST[:PORT][/PATH] or https://…")
     if ca is not None and not url.startswith("https:"):

@@ -2,17 +2,19 @@
 It asks neither them nor the cluster: that the URLs lead there is seen when the scheduler runs."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from berth.cli.proxy_config import PORT, TOKEN, Proxy
 from berth.errors import SettingsError
 
 if TYPE_CHECKING:
     from berth.cli.scheduler_config import Calls, Lease
+    from berth.settings import Admission
 
 _EACH, _ALL = ("filter", "prioritize", "preempt", "bind"), "extender"
 _LEAST, _MOST = 5, 300  # seconds; bind takes up to 4.8
+_INSTEAD = "let a proxy beside it add the token (--proxy FILE, see docs/operations.md, The proxy)"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -36,13 +38,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="with --extender: each Pool's resource; pods that ask for none of them cost no call",
     )
-    parser.add_argument(
-        "--token-file", metavar="FILE", help="the functions' token (BERTH_AUTH_TOKEN, BERTH_AUTH_TOKEN_FILE)"
-    )
+    _add_proxy(parser)
     parser.add_argument(
         "--ca",
         metavar="PATH",
-        help="where the scheduler finds the certificates that https URLs are checked by",
+        help="where who calls finds the certificates that https URLs are checked by",
     )
     parser.add_argument(
         "--timeout",
@@ -65,29 +65,38 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy", action="store_true", help="with --extender: a Policy, for kube-scheduler before 1.23"
     )
+    for name in ("--from", "--token-file"):
+        parser.add_argument(name, dest="in_a_url", help=argparse.SUPPRESS)
+    parser.add_argument("-o", "--output", metavar="FILE", help="write it there; else it is printed")
+
+
+def _add_proxy(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--from",
-        dest="source",
+        "--proxy",
         metavar="FILE",
-        help="a configuration of your own: only the token is put into its URLs http://berth:TOKEN@HOST",
+        help="write there the configuration of an HAProxy that adds the token; the scheduler calls that one",
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write it there (mode 0600); else it is printed"
+        "--proxy-port", type=int, metavar="PORT", help=f"where it listens on 127.0.0.1; default {PORT}"
+    )
+    parser.add_argument(
+        "--proxy-token", metavar="PATH", help=f"where it finds the token's file; default {TOKEN}"
+    )
+    parser.add_argument(
+        "--proxy-health", type=int, metavar="PORT", help="where it answers a probe; else nowhere"
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    from berth.cli import scheduler_config
+    from berth.cli import proxy_config, scheduler_config
 
-    text = _text(options)
+    text, proxy = _text(options), _proxy_text(options)
+    if proxy:
+        proxy_config.write(Path(options.proxy), proxy)
     if options.output:
         scheduler_config.write(Path(options.output), text, "--output")
-        return 0
-    if _token() is not None and sys.stdout.isatty():
-        raise SettingsError(
-            "it holds the token, which should not stand on a terminal: name a file by --output"
-        )
-    print(text, end="")
+    else:
+        print(text, end="")
     return 0
 
 
@@ -98,9 +107,12 @@ def _text(options: argparse.Namespace) -> str:
     from berth.cli import scheduler_config
     from berth.policy.pools import GROUP
 
-    _refuse_empty(options, ("ca", "scheduler_kubeconfig", "output"))
-    if options.source:
-        return _filled(options)
+    _refuse_empty(options, ("ca", "scheduler_kubeconfig", "output", "proxy", "proxy_token"))
+    if options.in_a_url is not None:
+        raise SettingsError(
+            "--from and --token-file put the token into the scheduler's URLs, and it prints those into pods' "
+            f"events: {_INSTEAD}"
+        )
     calls = _calls(options)
     managed = _managed(options)
     if options.policy:
@@ -123,37 +135,49 @@ def _text(options: argparse.Namespace) -> str:
     return scheduler_config.as_yaml(document)
 
 
-def _filled(options: argparse.Namespace) -> str:
-    from berth.cli import scheduler_config
+def _proxy_text(options: argparse.Namespace) -> str:
+    """The proxy's configuration; empty: there is none."""
+    from berth.cli import proxy_config
 
-    others = (*_EACH, _ALL, "scheduler", "group", "resource", "ca", "lease", "scheduler_kubeconfig", "policy")
-    _refuse(options, others, "--from takes the file as it is, without")
-    token = _token()
-    if token is None:
-        raise SettingsError("--from puts the token into the file's URLs: name it by --token-file")
-    try:
-        text = Path(options.source).read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise SettingsError(f"can't read {options.source} (--from): {why}") from error
-    return scheduler_config.as_yaml(scheduler_config.filled(text, token, options.source))
+    proxy = _proxy(options)
+    if proxy is None:
+        return ""
+    return proxy_config.haproxy(proxy, _urls(options), options.ca, options.timeout)
 
 
-def _token() -> str | None:
-    from berth import settings
+def _proxy(options: argparse.Namespace) -> Proxy | None:
+    if options.proxy is None:
+        _refuse(options, ("proxy_port", "proxy_token", "proxy_health"), "without --proxy there is no")
+        return None
+    for name in ("proxy_port", "proxy_health"):
+        port = getattr(options, name)
+        if port is not None and not 0 < port < 65536:
+            raise SettingsError(f"--{name.replace('_', '-')} {port} should be a port, from 1 to 65535")
+    return Proxy(options.proxy_port or PORT, options.proxy_token or TOKEN, options.proxy_health)
 
-    return settings.from_environment().admission.token
+
+def _urls(options: argparse.Namespace) -> dict[str, str]:
+    return {name: url for name in (*_EACH, _ALL) if (url := getattr(options, name))}
+
+
+def refuse_a_token(admission: "Admission") -> None:
+    """Raise SettingsError where functions want a token, which kube-scheduler has no way to send by itself."""
+    if admission.token is not None or admission.accounts:
+        raise SettingsError(f"the functions want a token, and kube-scheduler can't send one: {_INSTEAD}")
 
 
 def _calls(options: argparse.Namespace) -> "Calls":
+    from berth import settings
     from berth.cli.scheduler_config import Calls
 
     if not _LEAST <= options.timeout <= _MOST:
         raise SettingsError(
             f"--timeout {options.timeout} should be {_LEAST} to {_MOST} seconds: bind takes up to 4.8"
         )
-    urls = {name: url for name in (*_EACH, _ALL) if (url := getattr(options, name))}
-    return Calls(urls, _token(), options.ca, options.weight, options.timeout)
+    proxy = _proxy(options)
+    if proxy is None:
+        refuse_a_token(settings.from_environment().admission)
+    return Calls(_urls(options), proxy and proxy.url, options.ca, options.weight, options.timeout)
 
 
 def _managed(options: argparse.Namespace) -> list[str] | None:

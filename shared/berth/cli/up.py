@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 import queue
+import re
+import secrets
 import signal
 import sys
 import threading
@@ -15,14 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from berth import settings
-from berth.cli import scheduler_config
-from berth.cli.processes import Functions, Say, functions_folder
+from berth.cli import proxy_config, scheduler_config
+from berth.cli.processes import ORDER, Functions, Say, functions_folder
+from berth.cli.proxy_config import Proxy
 from berth.cli.relay import Relay
 from berth.cli.scheduler_config import Calls
+from berth.cli.schedulers import refuse_a_token
 from berth.cluster import Cluster, connect
-from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError
+from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError, SettingsError
 from berth.ledger import Ledger
 from berth.policy.pools import GROUP, NATIVE, Pool, by_resource
+from berth.ports import free_port
 from berth.settings import Settings
 from berth.steps.ours import ledger_of
 from berth.steps.stock import read_pools
@@ -42,7 +47,9 @@ _LOST = {
 
 def run(options: argparse.Namespace) -> int:
     """Run until SIGINT, SIGTERM or SIGHUP. Raises SettingsError before anything is started."""
+    _make_token(options)
     found = settings.from_environment()
+    _check_doors(found, options)
     _check_ledger(found)
     cluster = connect()
     _check_cluster(found, cluster)
@@ -57,7 +64,8 @@ def run(options: argparse.Namespace) -> int:
     functions = Functions(folder, options.port, say, single=options.single, replicas=options.replicas)
     managed = sorted(by_resource(pools)) if options.single else None
     if written is not None:
-        _write(written, functions.urls, found, pools, managed, say)
+        proxy = _write_proxy(options.proxy, options.port, functions.urls, say) if options.proxy else None
+        _write(written, Calls(functions.urls, proxy), found, pools, managed, say)
     relay = Relay(
         cluster,
         functions.urls,
@@ -164,9 +172,47 @@ def _looker(ledger: Ledger, name: str, managed: Iterable[str] | None, say: Say) 
     return look
 
 
+def _make_token(options: argparse.Namespace) -> None:
+    """Make one in a file, for the functions and for a proxy that is to add it, where none is set."""
+    if options.proxy and not {"BERTH_AUTH_TOKEN", "BERTH_AUTH_TOKEN_FILE"} & os.environ.keys():
+        os.environ["BERTH_AUTH_TOKEN_FILE"] = _token_file(options.proxy, secrets.token_urlsafe(32))
+
+
+def _token_file(proxy: str, token: str) -> str:
+    path = Path(f"{proxy}.token").absolute()
+    scheduler_config.write(path, f"{token}\n", "--proxy")
+    return str(path)
+
+
+def _check_doors(found: Settings, options: argparse.Namespace) -> None:
+    """Raises SettingsError where kube-scheduler could not call what is about to be started."""
+    if options.proxy and not options.scheduler_config:
+        raise SettingsError(
+            "--proxy is for kube-scheduler: name its configuration by --scheduler-config, too"
+        )
+    if options.proxy and not re.fullmatch(r"[\w.~+/-]+=*", found.admission.token or "", re.ASCII):
+        raise SettingsError(
+            "the token has signs that a proxy can't send (RFC 6750): letters, digits and -._~+/ will do"
+        )
+    if options.scheduler_config and not options.proxy:
+        refuse_a_token(found.admission)
+
+
+def _write_proxy(path: str, first_port: int, urls: Mapping[str, str], say: Say) -> str:
+    """Write the proxy's configuration, and its token unless that has a file; return the proxy's URL."""
+    token = os.environ.get("BERTH_AUTH_TOKEN_FILE")
+    if token is None:
+        token = _token_file(path, os.environ["BERTH_AUTH_TOKEN"])
+    port = first_port + len(ORDER) if first_port else free_port()
+    proxy = Proxy(port, str(Path(token).absolute()))
+    proxy_config.write(Path(path), proxy_config.haproxy(proxy, urls, None, Calls(urls).timeout))
+    say({"proxy": path, "state": "written", "url": proxy.url})
+    return proxy.url
+
+
 def _write(
     path: Path,
-    urls: Mapping[str, str],
+    calls: Calls,
     found: Settings,
     pools: Mapping[str, Pool],
     managed: Sequence[str] | None,
@@ -175,7 +221,7 @@ def _write(
     listed = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     kubeconfig = listed.split(os.pathsep)[0]  # kube-scheduler takes one
     document = scheduler_config.configuration(
-        Calls(urls, found.admission.token),
+        calls,
         kubeconfig=str(Path(kubeconfig).absolute()),
         schedulers=found.scheduler_names,
         groups={GROUP, *(pool.resource.partition("/")[0] for pool in pools.values())} - {NATIVE},
@@ -197,7 +243,7 @@ def _words(what: Mapping[str, object]) -> str:
     function = what.get("function")
     if "replica" in what:
         function = f"{function} (replica {what['replica']})"
-    subjects = ("event", "watch", "ledger", "schedulerConfig")
+    subjects = ("event", "watch", "ledger", "schedulerConfig", "proxy")
     subject = function or next((what[key] for key in subjects if key in what), None)
     more = " ".join(str(what[key]) for key in ("url", "to", "exit") if key in what)
     why = f": {what['why']}" if "why" in what else ""
