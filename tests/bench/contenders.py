@@ -14,12 +14,14 @@ from tests.bench.answers import Expected, of_the_floor, without_its_claim
 from tests.bench.bodies import REFUSED, ROOT
 from tests.bench.contents import Stock, node_names
 from tests.bench.nobody import Nobody
-from tests.bench.processes import Server, helper, server
+from tests.bench.processes import BenchError, Server, helper, server
 from tests.bench.rounds import FLOOR, Case, Contender
 from tests.bench.stores import place
+from tests.support.haproxy import MISSING, HAProxy, haproxy_binary
 
 EXTENDER = "extender"  # both verbs in the one process of functions/extender
-SERVERS = ("gthread", EXTENDER, "asgi", "asgi-threads")
+PROXIED = "proxied"  # gthread, with a token, behind the HAProxy that adds it beside kube-scheduler
+SERVERS = ("gthread", EXTENDER, PROXIED, "asgi", "asgi-threads")
 _ASGI = ROOT / "tests" / "bench" / "asgi.py"
 
 
@@ -84,7 +86,24 @@ def _servers(
 ) -> Mapping[str, Server]:
     if kind == EXTENDER:
         return dict.fromkeys(verbs, stack.enter_context(_served(tree, kind, EXTENDER, environment)))
+    if kind == PROXIED:
+        return {verb: stack.enter_context(_proxied(tree, verb, environment)) for verb in verbs}
     return {verb: stack.enter_context(_served(tree, kind, verb, environment)) for verb in verbs}
+
+
+@contextmanager
+def _proxied(tree: Tree, verb: str, environment: Mapping[str, str]) -> Iterator[Server]:
+    """Its CPU is the function's alone."""
+    if (binary := haproxy_binary()) is None:
+        raise BenchError(MISSING)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="berth-bench-")))
+        closed = {**environment, "BERTH_AUTH_TOKEN": "s3cret"}
+        up = stack.enter_context(_served(tree, "gthread", verb, closed))
+        proxy = HAProxy(binary, folder, {EXTENDER: f"http://127.0.0.1:{up.port}"})
+        proxy.token.write_text("s3cret")
+        stack.enter_context(proxy)
+        yield Server(int(proxy.url.rpartition(":")[2]), up.pid)
 
 
 @contextmanager
