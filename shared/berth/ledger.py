@@ -333,7 +333,7 @@ class Ledger(Keeper):
 
     def _asker(self, claim: Claim, pools: Mapping[str, Pool]) -> Asker:
         owners = tuple(filter(None, (claim.label, claim.owner)))
-        places = {each.pool: each.place for each in claim.holdings if not each.bound}
+        places = room.places_of(claim)
         retaining = {name for name in places if name in pools and pools[name].retains}
         return Asker(claim.uid, claim.namespace, owners, self._clock(), places, retaining)
 

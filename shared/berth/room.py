@@ -90,6 +90,11 @@ class Asker(NamedTuple):
         return tuple(kept_at(owner, holding.pool, place) for owner in self.owners)
 
 
+def places_of(claim: Claim) -> dict[str, str]:
+    """Return the domains that a claim's units are in, by pool."""
+    return {each.pool: each.place for each in claim.holdings if not each.bound}
+
+
 def plan(claim: Claim, at: At, asker: Asker) -> tuple[tuple[Holding, ...], list[Short]]:
     """The claim's holdings by documents, and what is short where they can't all be had."""
     found: list[Holding] = []

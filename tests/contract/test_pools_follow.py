@@ -411,7 +411,8 @@ def test_a_poolclaim_for_a_certain_unit_gets_none_without_a_name(stage: PoolsSta
     """filter and bind say so alike."""
     stage.claim_object("erc", "ip", units=["a"])
     stage.pools(ip=counted)
-    call, why = stage.pod(claims="erc", ip=1), "ip: the units of PoolClaim erc are not here, or not free"
+    call = stage.pod(claims="erc", ip=1)
+    why = "ip: PoolClaim erc is refused: it names units that the Pool does not list"
     assert stage.why(call, "n1") == {"n1": why}
     assert stage.bind(call) == why
     assert stage.bind(stage.pod(ip=1)) == ""

@@ -186,6 +186,16 @@ def test_nobody_is_evicted_whose_units_would_be_kept_for_its_own_successor(store
     assert scene.kept(pod(), n1=["web-0"]) == ["n1"]  # it has no owner
 
 
+def test_nobody_is_evicted_for_a_limit_that_counts_what_is_kept_for_its_successor(store: SqliteStore) -> None:
+    sticky = Sticky(by="Owner", for_seconds=600)
+    scene = Scene(store, k80(limits={"*": 1}, sticky=sticky), sizes={("k80", "@team-a"): 1})
+    both = (Holding("k80", "@team-a", 1), Holding("k80", "n1", 1))
+    scene.ledger.reserve(Claim(uid="a", namespace="team-a", name="a", node="n1", holdings=both, owner="web"))
+    assert scene.kept(pod(), n1=["a"], n2=["a"]) == []
+    scene.ledger.release("a")
+    assert scene.kept(pod(), n1=["x"], n2=["x"]) == []
+
+
 def test_while_the_nominated_node_has_claims_to_settle_nobody_else_is_evicted(store: SqliteStore) -> None:
     scene = Scene(store)
     for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2"), ("d", "n2")):

@@ -44,10 +44,11 @@ class Evictions:
         reservation looks; None where no eviction can help."""
         if any(self._view.pools[name].suspends(self._terms.place(name, node)) for name in self._asked.units):
             return None
-        at = cache(partial(self._without, frozenset(victims)))
-        holdings, short = room.plan(self._wanted(node), at, self._asker)
+        at, wanted = cache(partial(self._without, frozenset(victims))), self._wanted(node)
+        asker = self._asker._replace(places=room.places_of(wanted))
+        holdings, short = room.plan(wanted, at, asker)
         if not short:
-            _, short = room.taken(holdings, at, self._asker)
+            _, short = room.taken(holdings, at, asker)
         return None if any(each.capacity is None for each in short) else short
 
     def _wanted(self, node: str) -> Claim:
@@ -67,7 +68,9 @@ class Evictions:
             # Its document is made when the namespace's first pod is bound.
             return Domain(capacity=pool.limit(where[1:]))
         for uid in victims & domain.claims.keys():
-            if is_bound(where) or not self._gets_them_back(domain.claims[uid], pool):
+            # A limit counts what is kept as well; other bounds count what is held.
+            held = is_bound(where) and not where.startswith(NAMESPACE)
+            if held or not self._gets_them_back(domain.claims[uid], pool):
                 domain = decisions.without(uid, {key: domain})[key]
         return domain
 
