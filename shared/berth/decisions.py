@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from berth import retained
 from berth.documents import (
-    NAMESPACE,
     ORDINARY,
     POOL_CLAIM,
     Claim,
@@ -181,10 +180,8 @@ def _after(claim: Claim, holding: Holding, domain: Domain, how: Freeing) -> Doma
 
 
 def _counted(claim: Claim, holding: Holding, leave: Leave) -> Iterator[Left]:
-    """What the claim's units leave of a namespace's limit, in one of its stripes if it has some: as many as
-    nobody else may have. The claim's holdings at places, and the limit's, are as many units, in one order."""
-    if not holding.domain.startswith(NAMESPACE):
-        return
+    """What the claim's units leave of a bound, in one of its stripes if it has some: as many as nobody else
+    may have. The claim's holdings at places, and the bound's, are as many units, in one order."""
     mine = [each for each in claim.holdings if (each.pool, each.place) == (holding.pool, holding.place)]
     skip = sum(each.count for each in mine if each.domain < holding.domain)
     first, last = skip, skip + holding.count

@@ -102,7 +102,8 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
 class Left(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Units that a pod has left: until `rest` they are nobody's, and until `kept` only `owner`'s.
 
-    A namespace's limit counts them as long, for others could have had them: there `owner` is `kept_at`.
+    What bounds their holder, such as its namespace's limit, counts them as long, for others could have had
+    them: there `owner` is `kept_at`.
     """
 
     count: int
@@ -297,9 +298,9 @@ def in_order(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
 
 
 def kept_at(owner: str, pool: str, place: str) -> str:
-    """Return the owner as a namespace's limit names it: for whom units are kept, and where they are.
+    """Return the owner as a bound's document names it: for whom units are kept, and where they are.
 
-    Who takes those it had takes no more of the limit than before; who takes others does.
+    Who takes those it had takes no more of the bound than before; who takes others does.
     """
     return f"{owner}@{pool}/{place}" if owner else ""
 

@@ -169,8 +169,13 @@ class View:
         more: dict[str, dict[str, int]] = {pool: {} for pool in pools}
         for each in (each for claim in self.claims_of(uid) for each in claim.holdings):
             self._more(more, each.key, each.count, (), now)
+        places = set()
         for key in self._keys_kept(owners):
             self._more(more, key, 0, owners, now)
+            places.add((domain_of(key)[0], domain_of(key)[1].partition("#")[0]))
+        for pool, place in places:
+            if pool in more and (seen := self.kept_of_bound(pool, f"{place}{ORDINARY}", owners, now)):
+                more[pool][f"{place}{ORDINARY}"] = more[pool].get(f"{place}{ORDINARY}", 0) + seen[place]
         return Shares(self, more)
 
     def _more(
@@ -194,13 +199,13 @@ class View:
                 found.append((pool, name.partition("#")[0]))
         return found
 
-    def kept_of_limit(self, pool: str, limit: str, owners: Collection[str], now: float) -> dict[str, int]:
-        """Units that a namespace's limit counts because they are kept for these owners, by where they are:
-        there the owners take no more of it when they take them."""
+    def kept_of_bound(self, pool: str, bound: str, owners: Collection[str], now: float) -> dict[str, int]:
+        """Units that a bound counts because they are kept for these owners, by where they are: there the
+        owners take no more of it when they take them."""
         found: dict[str, int] = {}
-        if self._closed(pool, limit):
+        if self._closed(pool, bound):
             return found
-        for name, part in self.parts(pool, limit).items():
+        for name, part in self.parts(pool, bound).items():
             units = part.nameless(pool, name, (), now) if part.left else ()
             for left, count in zip(part.left, units, strict=True):
                 owner, _, where = left.owner.partition("@")

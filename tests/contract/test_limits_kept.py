@@ -1,5 +1,5 @@
-"""Limits by namespace where pods leave units that rest, or that are kept for a next pod: what a namespace
-keeps from others counts as what it holds."""
+"""Limits by namespace, and units reserved for the important, where pods leave units that rest or are kept for
+a next pod: what they keep from others counts as what they hold."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +19,13 @@ POOLS: dict[str, Any] = {
     "dev": {
         "units": {"n1": ["a1", "a2", "a3"], "n2": ["b1", "b2", "b3"]},
         "limits": {"team-a": 2},
+        "sticky": {"by": "Owner", "forSeconds": 600},
+    },
+    "gpu": {"capacity": {"perDomain": 4}, "reserved": {"priorityAtLeast": 1000, "units": 2}, **KEPT},
+    "host": {
+        "scope": "Cluster",
+        "units": {"*": ["10.0.0.1-10.0.1.200"]},
+        "reserved": {"priorityAtLeast": 1000, "units": 300},
         "sticky": {"by": "Owner", "forSeconds": 600},
     },
     "many": {"scope": "Cluster", "capacity": {"perDomain": 1000}, "limits": {"team-a": 300}, **KEPT},
@@ -168,3 +175,45 @@ def test_who_waits_for_the_limit_is_woken_when_what_was_kept_is_free(stage: Pool
     stage.time.now += 600
     stage.reconcile()
     assert stage.woken() == {waiter.name}
+
+
+def unreserved(stage: PoolsStage, name: str, of: int, **asked: Any) -> None:
+    """A pod of no priority finds no unit free that is not reserved."""
+    ((pool, count),) = asked.items()
+    text = f"{pool}: 0 of {of} free that are not reserved for a higher priority, {count} asked"
+    pod = stage.pod(name, **asked)
+    assert (stage.why(pod, "n1"), stage.bind(pod)) == ({"n1": text}, text)
+
+
+def test_pods_of_no_priority_can_t_keep_what_is_reserved_for_the_important(stage: PoolsStage) -> None:
+    """They made four, one after the other; each kept a unit, and the important found none."""
+    for number in range(2):
+        stage.gone(stage.bound_pod(f"web-{number}", gpu=1))
+    unreserved(stage, "late", 2, gpu=1)
+    stage.bound_pod("important", gpu=2, priority=1000)
+    stage.check_well()
+    again = [stage.pod(f"web-{number}", gpu=1) for number in range(2)]
+    assert [stage.why(call, "n1") for call in again] == [{}, {}]
+    assert [stage.bind(call) for call in again] == ["", ""]
+    stage.check_well()
+    stage.gone(again[0])
+    stage.time.now += 600
+    stage.bound_pod(gpu=1)
+    stage.check_well()
+
+
+def test_what_is_reserved_of_many_units_with_names_is_kept_by_nobody_else(stage: PoolsStage) -> None:
+    """In stripes, and for an owner's pods."""
+    for call in [stage.bound_pod(f"web-{number}", host=78, owner="web") for number in range(2)]:
+        stage.gone(call)
+    unreserved(stage, "late", 156, host=1)
+    stage.bound_pod(host=200, priority=1000)
+    stage.check_well()
+    again = stage.pod("web-7", host=78, owner="web")
+    assert (stage.why(again, "n1"), stage.bind(again)) == ({}, "")
+    unreserved(stage, "later", 156, host=1)
+    rest = stage.pod("web-8", host=79, owner="web")
+    text = "host: 78 of 156 free that are not reserved for a higher priority, 79 asked"
+    assert (stage.why(rest, "n1"), stage.bind(rest)) == ({"n1": text}, text)
+    stage.check_well()
+    stage.check_survives_a_loss()

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cache, partial
 
 from berth import decisions, room
-from berth.documents import NAMESPACE, Claim, Domain, domain_of, is_bound
+from berth.documents import NAMESPACE, POOL_CLAIM, Claim, Domain, domain_of
 from berth.objects import Pod
 from berth.policy.fit import Want
 from berth.policy.pools import Pool
@@ -68,9 +68,8 @@ class Evictions:
             # Its document is made when the namespace's first pod is bound.
             return Domain(capacity=pool.limit(where[1:]))
         for uid in victims & domain.claims.keys():
-            # A limit counts what is kept as well; other bounds count what is held.
-            held = is_bound(where) and not where.startswith(NAMESPACE)
-            if held or not self._gets_them_back(domain.claims[uid], pool):
+            # A PoolClaim counts what is held, all else what is kept as well.
+            if where.startswith(POOL_CLAIM) or not self._gets_them_back(domain.claims[uid], pool):
                 domain = decisions.without(uid, {key: domain})[key]
         return domain
 

@@ -107,7 +107,7 @@ class Wanted:
         share = share if limit is None else self._shares.bounds[pool.name].get(domain, share)
         if share[0] >= count:
             return None
-        kept = self._view.kept_of_limit(pool.name, domain, self._owners, self._now)
+        kept = self._view.kept_of_bound(pool.name, domain, self._owners, self._now)
         there = frozenset(place for place, units in kept.items() if share[0] + units >= count)
         return _Limited(fit.limited(pool.name, self._namespace, share, count, pool.retains), there)
 
