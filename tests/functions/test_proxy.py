@@ -3,9 +3,10 @@ a pod's event can show."""
 
 import http.client
 import json
+import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from berth.cli.proxy_config import Proxy, haproxy
 from berth.errors import SettingsError
 from berth.ports import free_port
 from tests.support.certificates import self_signed
+from tests.support.cluster import wait
 from tests.support.haproxy import HAProxy
+from tests.support.nameserver import NameServer
 from tests.support.replicas import Handler, Replica
 from tests.support.terminator import Terminator
 
@@ -28,16 +31,29 @@ class Stage:
     """A proxy and a server that plays all four functions."""
 
     def __init__(
-        self, binary: Path, folder: Path, path: str = "", ca: Path | None = None, url: str = ""
+        self,
+        binary: Path,
+        folder: Path,
+        path: str = "",
+        ca: Path | None = None,
+        url: str = "",
+        host: str = "127.0.0.1",
     ) -> None:
         self.replica = Replica(free_port())
-        url = url or f"http://127.0.0.1:{self.replica.port}{path}"
+        url = url or f"http://{host}:{self.replica.port}{path}"
         self.function_url = url
         self.proxy = HAProxy(binary, folder, dict.fromkeys(VERBS, url), ca)
         self.proxy.token.write_text("first.token-1\n")
 
     def connection(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(self.proxy.url.removeprefix("http://"), timeout=30)
+
+    def end_connections(self) -> None:
+        """Of the function; what is at rest is ended, as its server does after a while."""
+        for rested in self.replica.connections:
+            with suppress(OSError):
+                rested.shutdown(socket.SHUT_RDWR)
+        self.replica.connections.clear()
 
     def answering(self, status: int, body: bytes = b"words of the function") -> None:
         def act(handler: Handler) -> bool:
@@ -164,9 +180,7 @@ def test_a_connection_that_the_function_ended_while_it_rested_costs_no_call(stag
     with closing(stage.connection()) as connection:
         for _ in range(50):
             assert post(connection, "filter", b"x" * 100_000) == (200, {})
-            for rested in stage.replica.connections:
-                rested.close()
-            stage.replica.connections.clear()
+            stage.end_connections()
 
 
 def test_a_call_with_full_nodes_gets_through(stage: Stage) -> None:
@@ -194,6 +208,32 @@ def test_a_url_may_have_a_path(haproxy_program: Path, tmp_path: Path) -> None:
     with stage.proxy, closing(stage.connection()) as connection:
         assert post(connection, "bind") == (200, {})
     assert stage.replica.got[0].path == "/berth/v1/bind"
+
+
+def test_names_are_looked_up_while_it_runs_and_their_changes_are_followed(
+    haproxy_program: Path, tmp_path: Path
+) -> None:
+    """As in a cluster, where the scheduler may be there before the Services and before its DNS."""
+    with NameServer() as names:
+        stage = Stage(haproxy_program, tmp_path, host="bind.berth.svc.cluster.invalid")
+        stage.answering(200, b"{}")
+        text = stage.proxy.config.read_text()
+        here = f"nameserver test 127.0.0.1:{names.port}"
+        stage.proxy.config.write_text(text.replace("parse-resolv-conf", here))
+        with stage.proxy, closing(stage.connection()) as connection:
+
+            def answered() -> bool:
+                stage.end_connections()  # one that is kept leads to the old address for as long as it lives
+                return post(connection, "bind") == (200, {})
+
+            assert not answered()
+            names.address = "127.0.0.1"
+            wait(answered, 60, "127.0.0.1 is called", every=0.2)
+            names.address = "127.0.0.2"
+            wait(lambda: not answered(), 60, "127.0.0.2 is called, where nobody is", every=0.2)
+            names.address = "127.0.0.1"
+            wait(answered, 60, "127.0.0.1 is called again", every=0.2)
+    stage.replica.stop()
 
 
 def test_over_https_the_function_s_certificate_is_checked(haproxy_program: Path, tmp_path: Path) -> None:

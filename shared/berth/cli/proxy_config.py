@@ -43,13 +43,16 @@ defaults
     timeout connect 500ms
     timeout server SECONDSms
     # A call that got no answer may be sent again: each verb, bind too, answers the same call alike twice.
+    # For that it has to be there as a whole before it is sent.
     retries 1
     retry-on conn-failure empty-response
+    option http-buffer-request
 """
 _RESOLVERS = """
 resolvers cluster
     parse-resolv-conf
     accepted_payload_size 8192
+    timeout resolve 5s
     # Names are looked up while it runs. A known address stays in use while nobody answers for the name.
     hold timeout 1h
     hold refused 1h
