@@ -133,10 +133,13 @@ class Left(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     def may_be_of(self, claim: Claim) -> bool:
         """Whether the claim may have units of these: they are kept for its pod, and their rest was over when
         it was reserved."""
-        owner, _, where = self.owner.partition("@")
-        if not owner or owner not in (claim.label, claim.owner) or self.rest > claim.since:
+        if not self.owner or self.rest > claim.since:
             return False
-        return not where or any(where == f"{each.pool}/{each.place}" for each in claim.holdings)
+        if self.owner in (claim.label, claim.owner):
+            return True
+        owner, _, where = self.owner.rpartition("@")
+        mine = bool(owner) and owner in (claim.label, claim.owner)
+        return mine and any(where == f"{each.pool}/{each.place}" for each in claim.holdings)
 
 
 Refusal = Literal["", "unlisted"]

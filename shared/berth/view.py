@@ -208,7 +208,7 @@ class View:
         for name, part in self.parts(pool, bound).items():
             units = part.nameless(pool, name, (), now) if part.left else ()
             for left, count in zip(part.left, units, strict=True):
-                owner, _, where = left.owner.partition("@")
+                owner, _, where = left.owner.rpartition("@")
                 if owner in owners and left.rest <= now:
                     place = where.partition("/")[2]
                     found[place] = found.get(place, 0) + count

@@ -233,3 +233,16 @@ def test_a_poolclaim_that_the_store_can_t_take_is_a_problem_and_not_the_end_of_a
     stage.store = whole
     stage.check_well()
     assert stage.bind(stage.pod(claims="bad", slot=1), "n2") == ""
+
+
+def test_an_owner_s_name_that_is_none_fills_no_shard(shards: PoolsStage, memory: Memory) -> None:
+    """Kubernetes takes any text for it. One of 800 KB stood in the ledger, in each document of the claim."""
+    shards.pools(slot={**POOLS["slot"], "sticky": {"by": "Owner", "forSeconds": 60}})
+    small = sizes(memory)[-1]
+    call = shards.bound_pod(slot=1, owner="".join(noise(13_000)))
+    assert sizes(memory)[-1] < small + 4096
+    shards.bound_pod(k80=1)
+    shards.gone(call)
+    shards.bound_pod(slot=1)
+    shards.check_well()
+    shards.check_survives_a_loss()

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from berth.documents import Wants
-from berth.objects import Pod
+from berth.objects import Owner, Pod
 from berth.policy.poolclaims import CLAIMS
-from berth.steps.terms import Terms
+from berth.steps.terms import Terms, owner_of
 from tests.support.objects import container, pod, pool
 
 POOLS = {"k80": pool(name="k80")}
@@ -60,6 +60,17 @@ def test_nobody_looks_further_than_the_first_that_is_not_there() -> None:
     there = Counted("b", "d")
     asked = Terms(POOLS, {}, there).asked(naming("b", "a", "c", "d"))
     assert (asked.refusal, there.looks) == ("there is no PoolClaim a in the pod's namespace", 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "owner"),
+    [("w" * 253, "K" * 63, f"default/{'K' * 63}:{'w' * 253}"), ("w" * 254, "Job", ""), ("w", "K" * 64, "")],
+)
+def test_an_owner_of_a_name_or_kind_that_can_t_be_is_nobody(name: str, kind: str, owner: str) -> None:
+    found = pod()
+    reference = Owner(kind=kind, name=name, controller=True)
+    meta = msgspec.structs.replace(found.metadata, owner_references=[reference])
+    assert owner_of(msgspec.structs.replace(found, metadata=meta)) == owner
 
 
 def test_a_pod_that_runs_holds_its_poolclaims_though_one_of_them_is_gone() -> None:

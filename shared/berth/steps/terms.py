@@ -24,6 +24,8 @@ from berth.policy.poolclaims import named
 from berth.policy.pools import Pool, by_resource
 from berth.view import View
 
+_LONGEST_NAME, _LONGEST_KIND = 253, 63
+
 Named = Mapping[tuple[str, str], tuple[str, Wants]]
 """PoolClaims by namespace and name: their pool, and what they want of it."""
 
@@ -159,10 +161,14 @@ def is_ordinary(pool: Pool, pod: Pod) -> bool:
 
 
 def owner_of(pod: Pod) -> str:
-    """Who made the pod: its controller, a Deployment rather than the ReplicaSet of one of its revisions."""
+    """Who made the pod: its controller, a Deployment rather than the ReplicaSet of one of its revisions.
+
+    A name or kind that is longer than any in Kubernetes is nobody's: users can write these, and the ledger
+    keeps them.
+    """
     meta = pod.metadata
     made = next((each for each in meta.owner_references or () if each.controller), None)
-    if made is None:
+    if made is None or len(made.name) > _LONGEST_NAME or len(made.kind) > _LONGEST_KIND:
         return ""
     revision = (meta.labels or {}).get("pod-template-hash", "")
     name = made.name.removesuffix(f"-{revision}") if made.kind == "ReplicaSet" and revision else made.name
