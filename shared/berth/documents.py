@@ -142,14 +142,14 @@ class Left(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return mine and any(where == f"{each.pool}/{each.place}" for each in claim.holdings)
 
 
-Refusal = Literal["", "unlisted"]
+Refusal = Literal["", "unlisted", "forbidden"]
 
 
 class Wants(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What a PoolClaim is for, and what its last holder had (`domain` and `had`).
 
-    One that is `refused` gives nobody anything: for its Pool does not list all units that it names. They are
-    not kept here, since users choose these names.
+    One that is `refused` gives nobody anything: its Pool does not list all units that it names, or lets its
+    namespace not claim them. They are not kept here, since users choose these names.
     """
 
     count: int

@@ -26,6 +26,8 @@ RIGHT_SPECS: list[Spec] = [
     {**CAPACITY, "preemption": "None", "sticky": {"by": "Pod", "forSeconds": 600}},
     {**CAPACITY, "sticky": {"by": "Owner", "forSeconds": 0}},
     {**CAPACITY, "reserved": {"priorityAtLeast": -5, "units": 2}},
+    {**NAMED, "claimableBy": {"team-a": ["k80-0", "10.0.3.0/28", "fd00::1-fd00::9"], "*": []}},
+    {**NAMED, "claimableBy": {}},
 ]
 
 # What is wrong, what Berth says, and what of that the API server says, or its own words.
@@ -71,6 +73,7 @@ WRONG_SPECS: list[tuple[Spec, str, str]] = [
         ),
         ({**CAPACITY, **TOPOLOGY, "external": 1}, "spec.external goes with scope Cluster only"),
         ({**CAPACITY, "adoptFrom": "ip"}, "spec.adoptFrom goes with units only"),
+        ({**CAPACITY, "claimableBy": {"*": ["k80-0"]}}, "spec.claimableBy goes with units only"),
         (
             {**NAMED, "adoptFrom": "a b"},
             "spec.adoptFrom should be an annotation's key, such as example.com/ip",
@@ -116,6 +119,16 @@ WRONG_SPECS: list[tuple[Spec, str, str]] = [
         {**CAPACITY, "limits": {"Team A": 1}},
         "spec.limits: 'Team A' should be the name of a namespace, or *",
         "spec.limits: each should be the name of a namespace, or *",
+    ),
+    (
+        {**NAMED, "claimableBy": {"Team A": ["k80-0"]}},
+        "spec.claimableBy: 'Team A' should be the name of a namespace, or *",
+        "spec.claimableBy: each should be the name of a namespace, or *",
+    ),
+    (
+        {**NAMED, "claimableBy": {"team-a": ["k80-0", "k80-0"]}},
+        "spec.claimableBy: team-a: k80-0 is listed twice",
+        "Duplicate value",
     ),
     (
         {**CAPACITY, "external": -1},
@@ -194,6 +207,10 @@ WRONG_FOR_BERTH: list[tuple[Spec, str]] = [
     (
         {"units": {"n1": ["10.0.3.1/28"]}},
         "spec.units: n1: 10.0.3.1/28 has host bits set: write 10.0.3.0/28",
+    ),
+    (
+        {**NAMED, "claimableBy": {"team-a": ["10.0.3.1/28"]}},
+        "spec.claimableBy: team-a: 10.0.3.1/28 has host bits set: write 10.0.3.0/28",
     ),
     (
         {**TOPOLOGY, "units": {"zone-a": ["10.0.3.0/28"], "zone-c": ["x"], "zone-b": ["10.0.3.5"]}},

@@ -14,6 +14,7 @@ KEPT = "units are kept for this pod on other nodes"
 
 REFUSALS: Mapping[str, str] = {
     "unlisted": "it names units that the Pool does not list",
+    "forbidden": "the Pool's claimableBy lets its namespace claim no such units",
 }
 """Why a PoolClaim gives nobody anything, by documents' words for it."""
 

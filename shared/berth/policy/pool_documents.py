@@ -70,6 +70,10 @@ _RULES: tuple[tuple[Callable[[PoolSpec], bool], str], ...] = (
     (lambda s: s.scope != "Cluster" and s.external > 0, "spec.external goes with scope Cluster only"),
     (lambda s: s.adopt_from is not None and not s.units, "spec.adoptFrom goes with units only"),
     (
+        lambda s: s.claimable_by is not msgspec.UNSET and not s.units,
+        "spec.claimableBy goes with units only",
+    ),
+    (
         lambda s: s.adopt_from is not None and not _KEY.fullmatch(s.adopt_from),
         "spec.adoptFrom should be an annotation's key, such as example.com/ip",
     ),
@@ -123,6 +127,7 @@ def _check(spec: PoolSpec) -> None:
     _scores(spec.node_names)
     _limits(spec.limits)
     _lists(spec.units)
+    _claimable({} if spec.claimable_by is msgspec.UNSET else spec.claimable_by)
 
 
 def _domains(spec: PoolSpec, field: str, names: Iterable[str]) -> None:
@@ -138,10 +143,24 @@ def _scores(names: Mapping[str, int]) -> None:
             raise ValueError(f"spec.nodeNames: {name}: {score} is not a score from 0 to {HIGHEST_SCORE}")
 
 
-def _limits(limits: Mapping[str, int]) -> None:
-    for namespace in limits:
+def _namespaces(field: str, names: Iterable[str]) -> None:
+    for namespace in names:
         if not _NAMESPACE.fullmatch(namespace):
-            raise ValueError(f"spec.limits: {namespace[:64]!r} should be the name of a namespace, or *")
+            raise ValueError(f"spec.{field}: {namespace[:64]!r} should be the name of a namespace, or *")
+
+
+def _claimable(by: Mapping[str, tuple[str, ...]]) -> None:
+    """Units that are not listed may stand there, too: they may be listed later."""
+    _namespaces("claimableBy", by)
+    for namespace, entries in by.items():
+        try:
+            Units.parse(entries)
+        except ValueError as error:
+            raise ValueError(f"spec.claimableBy: {namespace}: {error}") from error
+
+
+def _limits(limits: Mapping[str, int]) -> None:
+    _namespaces("limits", limits)
     try:
         numbers_of_units(limits.items())
     except ValueError as error:

@@ -92,6 +92,8 @@ class PoolSpec(_Spec, kw_only=True, frozen=True):
     external: Annotated[int, msgspec.Meta(ge=0, le=MOST)] = 0
     adopt_from: str | None = None
     suspended: bool | tuple[str, ...] = False
+    # Not in the ledger's documents where it is not set: who knows no such field can read those.
+    claimable_by: dict[str, tuple[str, ...]] | msgspec.UnsetType = msgspec.UNSET
 
 
 def numbers_of_units(counts: Iterable[tuple[str, int]]) -> None:

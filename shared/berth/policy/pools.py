@@ -2,6 +2,7 @@
 It says nothing of who holds what; how a document becomes a Pool is in `pool_documents`."""
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -111,6 +112,17 @@ class Pool(msgspec.Struct, frozen=True):
     def limit(self, namespace: str) -> int | None:
         """The most units that a namespace may hold; None: as many as there are."""
         return self.spec.limits.get(namespace, self.spec.limits.get("*"))
+
+    @property
+    def listed(self) -> Units:
+        """The units of all its domains."""
+        lists = (Units.parse(entries).entries() for entries in self.spec.units.values())
+        return Units().joined(Units.of(chain.from_iterable(lists)))
+
+    def claimable_by(self, namespace: str) -> Units | None:
+        """The units that PoolClaims of the namespace may name; None: all there are."""
+        by = self.spec.claimable_by
+        return None if by is msgspec.UNSET else Units.parse(by.get(namespace, by.get("*", ())))
 
     def suspends(self, domain: str) -> bool:
         """Whether the domain takes no new claims."""

@@ -4,12 +4,12 @@ The status is for people: nothing is decided by it, and what could not be writte
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from berth.cluster import Cluster
 from berth.commits import OutdatedError
-from berth.documents import POOL_CLAIM, Claim, Domain, Holding, Wants
+from berth.documents import POOL_CLAIM, Claim, Domain, Holding, Refusal, Wants
 from berth.errors import BadInputError, BerthError, ClusterRefusedError
 from berth.ledger import Ledger
 from berth.policy import fit
@@ -123,19 +123,18 @@ def _first(lines: list[str]) -> list[str]:
 
 def _wants(claims: Iterable[PoolClaim], pools: Mapping[str, Pool]) -> dict[PoolClaim, Wants]:
     """What each is for. Names that its Pool does not list come into no ledger."""
-    listed: dict[str, Units] = {}
-    found = {}
-    for each in claims:
-        if each.units and each.pool not in listed:
-            lists = pools[each.pool].spec.units.values() if each.pool in pools else ()
-            listed[each.pool] = Units().joined(
-                Units.of(entry for some in lists for entry in Units.parse(some).entries())
-            )
-        if each.units and any(unit not in listed[each.pool] for unit in each.units):
-            found[each] = Wants(each.count, refused="unlisted")
-        else:
-            found[each] = Wants(each.count, each.units)
-    return found
+    listed = cache(lambda pool: pools[pool].listed if pool in pools else Units())
+    allowed = cache(lambda pool, namespace: pools[pool].claimable_by(namespace))
+
+    def refusal(claim: PoolClaim) -> Refusal:
+        if any(unit not in listed(claim.pool) for unit in claim.units):
+            return "unlisted"
+        if not claim.units or (mine := allowed(claim.pool, claim.namespace)) is None:
+            return ""
+        return "" if all(unit in mine for unit in claim.units) else "forbidden"
+
+    refusals = {each: refusal(each) for each in claims}
+    return {each: Wants(each.count, () if why else each.units, refused=why) for each, why in refusals.items()}
 
 
 def _beyond(claims: Iterable[PoolClaim], taken: Iterable[PoolClaim], most: int) -> list[str]:
