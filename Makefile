@@ -42,7 +42,8 @@ lock: ## write the locks anew (LOCK_ARGS=--upgrade takes newer versions)
 	compile --universal --all-extras --group dev $(LOCK_ARGS) pyproject.toml --output-file requirements.lock; \
 	image() { compile --python-platform linux --constraints requirements.lock "$$@"; }; \
 	image --all-extras pyproject.toml --output-file requirements-image.lock; \
-	image --group build --output-file requirements-build.lock
+	image --group build --output-file requirements-build.lock; \
+	compile --universal --group audit $(LOCK_ARGS) --output-file requirements-audit.lock
 	@if grep -n '://' requirements*.lock; then echo "make: a lock names an address" >&2; exit 1; fi
 
 .PHONY: check
@@ -52,6 +53,15 @@ check: .venv ## lint, format, types, layers, the project's own rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/unit/test_project.py
+
+.venv-audit: requirements-audit.lock
+	$(PYTHON) -m venv --clear $@
+	$@/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-audit.lock
+	@touch $@
+
+.PHONY: audit
+audit: .venv .venv-audit ## known faults and licences of what is locked, secrets in the checkout (AUDIT=required: also if nobody can be asked)
+	.venv-audit/bin/python .ci/audit.py
 
 .PHONY: format
 format: .venv ## let ruff format and mend what it can
@@ -112,5 +122,5 @@ build: .venv ## the wheel, in dist/
 
 .PHONY: clean
 clean: ## remove .venv and everything made
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-audit build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

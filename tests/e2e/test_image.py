@@ -15,15 +15,18 @@ import pytest
 import urllib3
 import yaml
 
+import berth
 from berth.demo.apiserver import StandIn
 from tests.e2e.harness import pool
 from tests.support.cluster import Cluster, Object, wait
 from tests.support.image import Image, Process, functions
 from tests.support.motoserver import ENVIRONMENT, MotoServer
+from tests.unit.test_image import name_of, pins
 
 MB = 1_000_000
 LIMIT = 150 * MB
-# The packages of distroless/python3-debian12 as Debian installs them (docs/operations.md, Image).
+# The packages of distroless/python3-debian12 as Debian installs them; the next one's size is not known here
+# (docs/operations.md, Image).
 BASE = 62 * MB
 SECONDS = 120
 TOKEN = "a-token"
@@ -50,6 +53,7 @@ def test_the_image_is_small_the_same_each_time_and_runs_all_that_infra_runs_with
 ) -> None:
     made = image.build()
     sees_that_it_is_small(image)
+    sees_what_is_in_it(image)
     sees_that_commands_work(image)
     settings = settings_of(image, stand_in, moto_server)
     cluster = Cluster(stand_in.url, "")
@@ -70,6 +74,17 @@ def sees_that_it_is_small(image: Image) -> None:
     parts = {part: image.bytes_in(part) for part in ("functions", *site)}
     print({part: f"{size / MB:.1f} MB" for part, size in parts.items()})
     assert image.bytes_in() + BASE < LIMIT
+
+
+def sees_what_is_in_it(image: Image) -> None:
+    """Its bill of materials names what is locked and berth, each with a version and a licence."""
+    bill = json.loads((image.app / "sbom.cdx.json").read_text())
+    assert bill["bomFormat"] == "CycloneDX"
+    found = {name_of(each["name"]): each["version"] for each in bill["components"]}
+    assert found.pop("berth-scheduler") == berth.__version__
+    locked = {name: pin.partition("==")[2] for name, (pin, _) in pins("requirements-image.lock").items()}
+    assert found == locked
+    assert all(each["licenses"] for each in bill["components"])
 
 
 def sees_that_commands_work(image: Image) -> None:

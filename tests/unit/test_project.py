@@ -51,7 +51,10 @@ def declared() -> set[str]:
     document = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project = document["project"]
     wanted: list[object] = [*project["dependencies"], *document["build-system"]["requires"]]
-    for group in (*project["optional-dependencies"].values(), *document["dependency-groups"].values()):
+    groups = {
+        name: group for name, group in document["dependency-groups"].items() if name != "audit"
+    }  # its own
+    for group in (*project["optional-dependencies"].values(), *groups.values()):
         wanted.extend(group)
     return {normal(each) for each in wanted if isinstance(each, str)}
 
