@@ -206,6 +206,21 @@ def test_a_rebuild_ends_before_knative_and_berth_up_give_up_on_it(overlay: str) 
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
+def test_no_role_reads_secrets_sources_write_nothing_and_users_make_no_pools(overlay: str) -> None:
+    allowed = {
+        (role["metadata"]["name"], resource, verb)
+        for role in rendered(overlay, "ClusterRole", "Role")
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert {(resource, verb) for _, resource, verb in allowed if resource == "secrets"} == set()
+    assert {verb for role, _, verb in allowed if role == "berth-events"} == {"get", "list", "watch"}
+    pools = {(role, verb) for role, resource, verb in allowed if resource == "pools" and "user" in role}
+    assert pools == {("berth-user-view", verb) for verb in ("get", "list", "watch")}
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_scheduler_s_account_is_held_by_kube_scheduler_alone(overlay: str) -> None:
     """What starts before it, or stands beside it, has no use for the right to bind any pod."""
     (deployment,) = rendered(overlay, "Deployment")
