@@ -12,7 +12,7 @@ from types import FrameType
 from typing import NoReturn
 
 from berth.errors import BerthError
-from tests.bench import costs, foreign, report, seats
+from tests.bench import costs, foreign, proxied, report, seats
 from tests.bench.client import CallError
 from tests.bench.contenders import OWN, SERVERS, Tree, functions, the_floor
 from tests.bench.processes import BenchError
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     try:
-        figures = {"costs": _costs, "seats": _seats, "foreign": _foreign}.get(options.what, _calls)(options)
+        figures = _OTHERS.get(options.what, _calls)(options)
     except (BenchError, BerthError, CallError, OSError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
@@ -60,6 +60,15 @@ def _foreign(options: argparse.Namespace) -> dict[str, object]:
     rows, about = foreign.measure(options.events), report.machine()
     print(f"{foreign.table(rows)}\n\n{report.told(about)}")
     return {"machine": about, "rows": rows}
+
+
+def _proxy(options: argparse.Namespace) -> dict[str, object]:
+    rows, about = proxied.measure(options.rounds, options.pods), report.machine()
+    print(f"{proxied.table(rows)}\n\n{report.told(about)}")
+    return {"machine": about, "rows": rows}
+
+
+_OTHERS = {"costs": _costs, "seats": _seats, "foreign": _foreign, "proxy": _proxy}
 
 
 def _run(options: argparse.Namespace) -> list[Measured]:
@@ -128,6 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_costs(others)
     _add_seats(others)
     _add_foreign(others)
+    _add_proxy(others)
     return parser
 
 
@@ -158,6 +168,14 @@ def _add_foreign(parsers: "argparse._SubParsersAction[argparse.ArgumentParser]")
     what = "what release pays for events of other schedulers' pods (foreign --help)"
     parser = parsers.add_parser("foreign", help=what, description=foreign.__doc__)
     parser.add_argument("--events", type=_count, default=10_000, help="events of each kind of pod")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+
+
+def _add_proxy(parsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    what = "pods a second with the token in the URLs, and by way of the proxy (proxy --help)"
+    parser = parsers.add_parser("proxy", help=what, description=proxied.__doc__)
+    parser.add_argument("--rounds", type=_count, default=7, help="rounds, each with both ways in it")
+    parser.add_argument("--pods", type=_count, default=400, help="pods of a round, all created at once")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
 
 
