@@ -283,6 +283,7 @@ _pool = msgspec.json.Decoder(Pool)
 _places = msgspec.json.Decoder(dict[str, str])
 _uids = msgspec.json.Decoder(frozenset[str])
 _encoder = msgspec.json.Encoder()
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def domain_key(pool: str, domain: str) -> str:
@@ -340,28 +341,28 @@ def encode(document: Domain | Pool | Epoch | Places) -> bytes:
 def decode_domain(body: bytes | None) -> Domain:
     try:
         return Domain() if body is None else _domain.decode(body)
-    except msgspec.DecodeError as error:
+    except _UNDECODABLE as error:
         raise _other_version("a domain", error) from error
 
 
 def decode_epoch(body: bytes | None) -> Epoch | None:
     try:
         return None if body is None else _epoch.decode(body)
-    except msgspec.DecodeError as error:
+    except _UNDECODABLE as error:
         raise _other_version("its epoch", error) from error
 
 
 def decode_pool(name: str, body: bytes) -> Pool:
     try:
         return _pool.decode(body)
-    except msgspec.ValidationError as error:
+    except _UNDECODABLE as error:
         raise _other_version(f"Pool {name}", error) from error
 
 
 def decode_places(body: bytes | None) -> Places:
     try:
         return {} if body is None else _places.decode(body)
-    except msgspec.DecodeError as error:
+    except _UNDECODABLE as error:
         raise _other_version("a node's place", error) from error
 
 
@@ -372,11 +373,11 @@ def encode_uids(uids: Iterable[str]) -> bytes:
 def decode_uids(body: bytes | None) -> frozenset[str]:
     try:
         return frozenset() if body is None else _uids.decode(body)
-    except msgspec.DecodeError as error:
+    except _UNDECODABLE as error:
         raise _other_version("UIDs of pods", error) from error
 
 
-def _other_version(what: str, error: msgspec.DecodeError) -> StoreFailedError:
+def _other_version(what: str, error: Exception) -> StoreFailedError:
     return StoreFailedError(
         f"berth's ledger holds {what} as another version wrote it: run one version ({error})"
     )

@@ -229,7 +229,7 @@ def _read(headers: Mapping[str, str], body: bytes) -> _About:
             return msgspec.json.decode(body, type=_About)
         named = {name.removeprefix("ce-"): value for name, value in headers.items()}
         return msgspec.convert(named, _About)
-    except (msgspec.DecodeError, RecursionError):
+    except _UNDECODABLE:
         return _About()
 
 

@@ -2,6 +2,8 @@
 
 import re
 import socket
+import tracemalloc
+import zlib
 from collections import Counter
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from berth.stores.configmap.content import (
     encode,
 )
 from berth.stores.configmap.location import Location, parse
+from berth.stores.packing import LARGEST, unpack
 
 FORM = "configmap://NAMESPACE/NAME[?shards=N&timeout=SECONDS]"
 SECONDS = "whole number from 1 to 3 seconds, since kube-scheduler waits for 5"
@@ -221,6 +224,20 @@ def test_what_is_encoded_is_decoded_and_what_is_not_is_unreadable() -> None:
     assert decode(encode(content)) == content
     for data in (b"", b"rubbish", encode(content)[:-5]):
         assert decode(data) is UNREADABLE
+
+
+def test_what_unpacks_into_more_than_was_ever_packed_is_not_unpacked() -> None:
+    tracemalloc.start()
+    try:
+        bomb = zlib.compress(bytes(4 * LARGEST), 9)
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        with pytest.raises(ValueError, match="too large"):
+            unpack(bomb)
+        assert tracemalloc.get_traced_memory()[1] - before < 2.1 * LARGEST
+    finally:
+        tracemalloc.stop()
+    assert decode(bomb) is UNREADABLE
 
 
 def test_an_intent_that_is_carried_out_writes_and_deletes_with_its_own_version() -> None:

@@ -2,12 +2,12 @@
 Nothing here talks to the API server; content is never changed, only replaced."""
 
 import hashlib
-import zlib
 from collections.abc import Mapping
 
 import msgspec
 
 from berth.stores.base import Version
+from berth.stores.packing import pack, unpack
 
 Bodies = Mapping[str, bytes | None]
 Expected = Mapping[str, Version | None]
@@ -81,14 +81,14 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def encode(content: Content) -> bytes:
-    return zlib.compress(_encoder.encode(content), 1)
+    return pack(_encoder.encode(content))
 
 
 def decode(data: bytes) -> Content:
     """UNREADABLE for what can't be read."""
     try:
-        return _decoder.decode(zlib.decompress(data))
-    except (zlib.error, msgspec.DecodeError):
+        return _decoder.decode(unpack(data))
+    except (ValueError, msgspec.DecodeError, RecursionError):
         return UNREADABLE
 
 

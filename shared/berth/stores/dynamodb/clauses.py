@@ -10,11 +10,12 @@ other's way all over the cluster. So the versions of these few stand in SEALS se
 any one of them, and whoever changes such a document changes all seals in the same transaction.
 """
 
-import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from berth.errors import StoreFailedError
 from berth.stores.base import EPOCH, Document, Version
+from berth.stores.packing import pack, unpack
 
 KEY, VERSION, BODY, WRITTEN, FEED, EXPIRES, TABLE = (
     "key", "version", "body", "written", "feed", "expires", "table",
@@ -45,8 +46,8 @@ def name(key: str) -> Item:
 
 
 def packed(body: bytes) -> bytes:
-    """As it is stored: each kilobyte of an item costs a unit, and claims shrink to a fifth."""
-    return zlib.compress(body, 1)
+    """As it is stored: each kilobyte of an item costs a unit."""
+    return pack(body)
 
 
 def present(key: str, body: bytes, stamp: Stamp) -> Item:
@@ -64,9 +65,12 @@ def _marks(key: str, stamp: Stamp) -> Item:
 
 
 def document(item: Item) -> Document | None:
-    """The document in an item as it was read; None for one that is gone."""
+    """The document in an item as it was read; None for one that is gone. Raises StoreFailedError."""
     body = item.get(BODY)
-    return None if body is None else Document(item[VERSION]["S"], zlib.decompress(body["B"]))
+    try:
+        return None if body is None else Document(item[VERSION]["S"], unpack(body["B"]))
+    except ValueError as error:
+        raise StoreFailedError(f"berth's ledger in DynamoDB holds what berth never wrote: {error}") from error
 
 
 # Clauses: what must be so
