@@ -89,11 +89,11 @@ test: .venv redis haproxy controlplane ## all tests, those on a real kube-schedu
 	$(BIN)/pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 .PHONY: test-long
-test-long: .venv ## pod events and manifests on Knative's own programs, DynamoDB Local (the first time minutes more, to build them)
+test-long: .venv ## Knative's own programs, DynamoDB Local, fuzzing (the first time minutes more, to build them)
 	@tests/controlplane/build --quiet --knative || { code=$$?; \
 	  if [ $$code -ne 3 ] || [ "$${CI:-}" = true ]; then exit $$code; fi; \
 	  echo "make: without Go the tests on Knative's programs are skipped" >&2; }
-	$(BIN)/pytest tests/knative tests/dynamodb_local $(PYTEST_ARGS)
+	$(BIN)/pytest tests/knative tests/dynamodb_local tests/fuzz $(PYTEST_ARGS)
 
 .PHONY: test-oldest
 test-oldest: .venv redis haproxy ## the tests on a real kube-scheduler once more, on the oldest Kubernetes Berth is for (nightly)
