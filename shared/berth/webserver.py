@@ -109,9 +109,16 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         except (BlockingIOError, ConnectionAbortedError):
             return
         self.nr_conns += 1
-        if self.nr_conns >= self.worker_connections and self.pending_conns:
-            self._drop(self.pending_conns[0])  # it has sent no request for longest
+        if self.nr_conns >= self.worker_connections:
+            self._make_room()
         self.enqueue_req(Connection(self, client, address, listener.getsockname()))
+
+    def _make_room(self) -> None:
+        """Close the connection that has asked for nothing for longest; one that waits for a thread stays."""
+        for idle in (self.pending_conns, self.keepalived_conns):
+            if idle:
+                self._drop(idle[0], idle)
+                return
 
     def enqueue_req(self, conn: Connection) -> None:
         """Serve its next request, once the headers are there."""
@@ -128,7 +135,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
     def on_pending_socket_readable(self, conn: Connection, client: socket.socket) -> None:
         if not conn.receive():
-            self._drop(conn)
+            self._drop(conn, self.pending_conns)
         elif conn.head_is_there:
             self.poller.unregister(client)
             self.pending_conns.remove(conn)
@@ -142,7 +149,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         """Close what has sent no whole request in time; a worker that stops waits for none."""
         now = time.monotonic()
         while self.pending_conns and (not self.alive or self.pending_conns[0].timeout <= now):
-            self._drop(self.pending_conns[0])
+            self._drop(self.pending_conns[0], self.pending_conns)
         while self._lingering and self._lingering[0].timeout <= now:
             self._end(self._lingering[0])
 
@@ -176,8 +183,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
     def _watch(self, conn: Connection, then: Any) -> None:
         self.poller.register(conn.sock, selectors.EVENT_READ, partial(then, conn))
 
-    def _drop(self, conn: Connection) -> None:
-        self.pending_conns.remove(conn)
+    def _drop(self, conn: Connection, among: deque[Connection]) -> None:
+        among.remove(conn)
         self._forget(conn)
         self.nr_conns -= 1
         conn.close()

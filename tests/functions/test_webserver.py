@@ -78,10 +78,20 @@ def test_connections_that_ask_for_nothing_hold_nobody_up(
     assert (asked.longest < SOON, asked.wrong) == (True, 0)
 
 
-def test_more_clients_than_there_is_room_for_leave_room_for_health(url: str) -> None:
+def answered(url: str) -> socket.socket:
+    """A client that may send its next request on the connection."""
+    connection = silent(url)
+    connection.sendall(b"GET / HTTP/1.1\r\nHost: berth\r\n\r\n")
+    return connection
+
+
+@pytest.mark.parametrize("client", [silent, answered])
+def test_more_clients_than_there_is_room_for_leave_room_for_health(
+    url: str, client: Callable[[str], socket.socket]
+) -> None:
     with ExitStack() as stack, Health(url) as asked:
         for _ in range(600):
-            stack.enter_context(silent(url))
+            stack.enter_context(client(url))
         assert health(url) == 200
     assert (asked.longest < SOON, asked.wrong) == (True, 0)
 
