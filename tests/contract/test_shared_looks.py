@@ -6,7 +6,7 @@ Whoever comes while one is under way gets the next one, which sees what was ther
 import io
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -18,12 +18,14 @@ import pytest
 
 from berth.cluster import Cluster
 from berth.demo.apiserver import StandIn
+from berth.errors import StoreUnavailableError
 from berth.http import Endpoint, Reply, Router, respond
 from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.settings import Settings
+from berth.steps.wake import SharedWake
 from berth.stores import open_store
-from berth.verbs import inventory, reconcile
+from berth.verbs import inventory, reconcile, release
 from tests.support.cluster import wait
 from tests.support.framework import send
 
@@ -60,19 +62,27 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settin
 
 
 def call(target: Endpoint | Router, kind: str = "Pool") -> Reply:
-    event = {"specversion": "1.0", "id": "1", "source": "stray", "type": "dev.knative.apiserver.resource.add"}
-    body = json.dumps({**event, "data": {"kind": kind, "metadata": {"name": "forged"}}}).encode()
+    change = "delete" if kind == "Pod" else "add"
+    event = {
+        "specversion": "1.0",
+        "id": "1",
+        "source": "a",
+        "type": f"dev.knative.apiserver.resource.{change}",
+    }
+    spec = {"containers": [{"resources": {"limits": {"berth.dev/ip": "1"}}}], "nodeName": "n1"}
+    data = {"kind": kind, "metadata": {"name": "forged", "uid": "forged"}, "spec": spec}
+    body = json.dumps({**event, "data": data}).encode()
     return respond(target, "POST", "/", {"Content-Type": "application/cloudevents+json"}, io.BytesIO(body))
 
 
 @contextmanager
-def gated() -> Iterator[Gate]:
-    gate, real = Gate(), Cluster.pods
+def gated(name: str = "pods") -> Iterator[Gate]:
+    gate, real = Gate(), getattr(Cluster, name)
 
-    def pods(cluster: Cluster) -> list[Pod]:
-        return gate.pods(lambda: real(cluster))
+    def pods(cluster: Cluster, *arguments: object) -> list[Pod]:
+        return gate.pods(lambda: real(cluster, *arguments))
 
-    with mock.patch.object(Cluster, "pods", pods):
+    with mock.patch.object(Cluster, name, pods):
         yield gate
 
 
@@ -113,3 +123,34 @@ def test_who_comes_while_a_look_is_under_way_shares_the_next_one(
         assert gate.lists == 2
     with closing(open_store(settings.store)) as store:
         assert Ledger(store).view().free["ip"]["n1"][0] == 7
+
+
+def test_forged_deletions_of_pods_share_wakes(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call(reconcile.endpoint(settings)).status == 204
+    monkeypatch.setattr("berth.looks.threading", SimpleNamespace(Condition=Waiters))
+    target = release.endpoint(settings)
+    with gated("unbound_pods") as gate, ThreadPoolExecutor(MANY + 1) as pool:
+        first = pool.submit(call, target, "Pod")
+        assert gate.began.wait(SECONDS)
+        late = [pool.submit(call, target, "Pod") for _ in range(MANY)]
+        wait(lambda: any(each.now == MANY for each in Waiters.made), SECONDS, "that all others wait")
+        gate.let_go.set()
+        assert {each.result(SECONDS).status for each in (first, *late)} == {204}
+        assert gate.lists == 2
+
+
+def test_a_shared_wake_that_fails_is_not_lost_on_who_shares_the_next_one() -> None:
+    seen: list[tuple[dict[str, int], set[str]]] = []
+
+    def wake(room: Mapping[str, int], left: Collection[str]) -> int:
+        seen.append((dict(room), set(left)))
+        if len(seen) == 1:
+            shared._note({"ip": 3, "seat": 1}, ["n2"])  # by one who comes meanwhile
+            raise StoreUnavailableError("away")
+        return 5
+
+    shared = SharedWake(wake)
+    with pytest.raises(StoreUnavailableError):
+        shared({"ip": 1}, "n1")
+    assert shared({"ip": 2}, "") == 5
+    assert seen == [({"ip": 1}, {"n1"}), ({"ip": 3, "seat": 1}, {"n1", "n2", ""})]

@@ -1,6 +1,7 @@
 """Wake waiting pods when room was made (promise 6): a patch of their status makes kube-scheduler try again.
 A woken pod may still not fit for reasons that are not ours; so more are woken than there is room for."""
 
+import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -9,6 +10,7 @@ from berth.cluster import DEFAULT_TIMEOUT, Cluster
 from berth.decisions import CapacityChange
 from berth.documents import Holding
 from berth.ledger import Ledger
+from berth.looks import SharedLook
 from berth.objects import Pod
 from berth.steps.claims import condition
 from berth.steps.judgement import judge
@@ -88,6 +90,41 @@ def wake(
             written = writes.attempt(meta.namespace or "default", meta.name, what, write, left)
             woken += written is not None
     return woken
+
+
+class SharedWake:
+    """Wakes for events that freed nothing, one at a time: who asks meanwhile shares the next one.
+
+    Such an event came twice, or it is forged, of which anybody may send as many as they like. `wake` is given
+    the room that was asked for, and the nodes that were left.
+    """
+
+    def __init__(self, wake: Callable[[Mapping[str, int], Collection[str]], int]) -> None:
+        self._wake, self._lock = wake, threading.Lock()
+        self._room: dict[str, int] = {}
+        self._left: set[str] = set()
+        self._shared = SharedLook(self._look)
+
+    def __call__(self, room: Mapping[str, int], left: str) -> int:
+        """How many were woken. Raises what `wake` raises."""
+        self._note(room, [left])
+        return self._shared()
+
+    def _note(self, room: Mapping[str, int], left: Iterable[str]) -> None:
+        with self._lock:
+            for pool, units in room.items():
+                self._room[pool] = max(units, self._room.get(pool, 0))
+            self._left.update(left)
+
+    def _look(self) -> int:
+        with self._lock:
+            room, self._room = self._room, {}
+            left, self._left = self._left, set()
+        try:
+            return self._wake(room, left)
+        except BaseException:
+            self._note(room, left)  # somebody may have noted it here who waits for the next one
+            raise
 
 
 def _queue(fitting: Iterator[Pod], first: int, now: float) -> list[Pod]:

@@ -2,7 +2,8 @@
 A delete event alone frees nothing: see docs/kubernetes.md#a-delete-event-of-a-pod-that-lives."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 from berth import events
 from berth.cluster import Cluster
@@ -16,7 +17,7 @@ from berth.settings import Settings
 from berth.steps.keeping import kept
 from berth.steps.ours import ledger_and_cluster
 from berth.steps.poolclaims import told_free
-from berth.steps.wake import room_in, wake
+from berth.steps.wake import SharedWake, room_in, wake
 
 
 def run(
@@ -25,6 +26,7 @@ def run(
     schedulers: tuple[str, ...],
     event: Event,
     clock: Callable[[], float] = time.time,
+    again: SharedWake | None = None,
 ) -> dict[str, object]:
     """What came of the event: units released, pods woken. Raises BadInputError, store and cluster errors."""
     if event.kind() != "Pod":
@@ -46,29 +48,52 @@ def run(
     keep = kept(view.claims_of(pod.metadata.uid), found, view.pools, cluster.node, clock())
     freed = ledger.release(pod.metadata.uid, pod.label, keep=keep.pools, keep_as=keep.state)
     told_free(cluster, freed)
-    # A repeated event frees nothing, but the first may have failed before it woke anyone.
     asked = demand(pod, view.resources).units
     room = room_in(freed) or {pool: units for pool, units in asked.items() if pool not in keep.pools}
     if keep.state == "lost":
         # Units that are lost with their node are no longer what the next pod of that name waits for.
         room = {**dict.fromkeys(keep.pools, 1), **room}
     left = pod.spec.node_name or ""
-
-    def shut() -> set[str]:
-        node = cluster.node(left) if left else None
-        return {left} if node is not None and node.spec.unschedulable else set()
-
+    if freed:
+        woken = _wake(ledger, cluster, schedulers, clock, room, [left])
+    else:
+        # A repeated event frees nothing, but the first may have failed before it woke anyone.
+        woken = (again or _again(ledger, cluster, schedulers, clock))(room, left)
     return {
         "released": sum(each.count for each in freed if not each.bound),
-        "woken": wake(ledger, cluster, schedulers, room, clock(), shut=shut),
+        "woken": woken,
         **({"held": sorted(keep.pools)} if keep.pools else {}),
     }
 
 
+def _wake(
+    ledger: Ledger,
+    cluster: Cluster,
+    schedulers: tuple[str, ...],
+    clock: Callable[[], float],
+    room: Mapping[str, int],
+    left: Collection[str],
+) -> int:
+    """How many were woken for this room; those of the nodes that were left which take no pods are none."""
+
+    def shut() -> set[str]:
+        nodes = {name: cluster.node(name) for name in left if name}
+        return {name for name, node in nodes.items() if node is not None and node.spec.unschedulable}
+
+    return wake(ledger, cluster, schedulers, room, clock(), shut=shut)
+
+
+def _again(
+    ledger: Ledger, cluster: Cluster, schedulers: tuple[str, ...], clock: Callable[[], float]
+) -> SharedWake:
+    return SharedWake(partial(_wake, ledger, cluster, schedulers, clock))
+
+
 def endpoint(settings: Settings) -> Endpoint:
     ledger, cluster = ledger_and_cluster(settings)
+    again = _again(ledger, cluster, settings.scheduler_names, time.time)
 
     def handle(headers: Mapping[str, str], body: bytes) -> Mapping[str, object]:
-        return run(ledger, cluster, settings.scheduler_names, events.decode(headers, body))
+        return run(ledger, cluster, settings.scheduler_names, events.decode(headers, body), again=again)
 
     return events.subscriber("release", handle, health=ledger.check, body_limit=settings.body_limit)
