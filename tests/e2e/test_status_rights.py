@@ -1,6 +1,6 @@
 """What a function's account can write into status on the real API server: a pod's condition
-berth.dev/Waiting, a node's resources of native.berth.dev, and nothing besides, whatever the right
-`patch pods/status` covers. Each attack succeeded before the policies were there."""
+berth.dev/Waiting, a node's resources of native.berth.dev, a Pool's spec.external, and nothing besides,
+whatever its rights cover. Each attack succeeded before the policies were there."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,11 +13,13 @@ from berth.cluster import connect
 from berth.objects import Meta, Pod
 from berth.steps.claims import CONDITION, condition
 from tests.controlplane.plane import ControlPlane
+from tests.e2e.harness import pool
 from tests.support.accounts import Accounts
 from tests.support.cluster import PATCH_TYPES, Cluster, Object, pod_path, wait
 from tests.support.kubernetes import OVERLAY, has
-from tests.support.manifests import component, put, rendered, status_policies
+from tests.support.manifests import component, put, rendered, serve_pools, status_policies
 
+POOLS = "/apis/berth.dev/v1alpha1/pools"
 WRITERS = ("bind", "extender", "release", "inventory", "reconcile")
 COUNTERS = ("inventory", "reconcile")
 POD, NODE = f"{pod_path('dns', 'kube-system')}/status", "/api/v1/nodes/node-1/status"
@@ -66,6 +68,16 @@ def stage(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         made = Stage(plane, folder)
         yield made
         made.cluster.close()
+
+
+@pytest.fixture(scope="module")
+def licence(stage: Stage) -> Stage:
+    """The same, with a Pool whose use outside the cluster is told to inventory."""
+    serve_pools(stage.cluster)
+    stage.cluster.call("POST", POOLS, pool("licence", {"domains": {"*": 4}}, scope="Cluster"))
+    attack = {"metadata": {"labels": {"a": "b"}}}
+    wait(lambda: stage.said("inventory", f"{POOLS}/licence", attack), 60, "the policy in force", every=0.1)
+    return stage
 
 
 @pytest.fixture
@@ -179,6 +191,25 @@ def test_without_the_component_for_preemption_nobody_may_write_to_nodes() -> Non
     assert "nodes/status" not in resources
     (role,) = component("native", "ClusterRole")
     assert role["rules"] == [{"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]}]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"spec": {"capacity": {"domains": {"*": 999}}}}, "no other field"),
+        ({"spec": {"suspended": True}}, "no other field"),
+        ({"spec": {"limits": {"team-a": 4}}}, "no other field"),
+        ({"metadata": {"labels": {"a": "b"}}}, "nothing of its metadata"),
+        ({"metadata": {"finalizers": ["example.com/stuck"]}}, "nothing of its metadata"),
+    ],
+)
+def test_inventory_changes_no_more_of_a_pool_than_what_is_in_use_elsewhere(
+    licence: Stage, change: Mapping[str, Any], why: str
+) -> None:
+    assert why in licence.said("inventory", f"{POOLS}/licence", change)
+    assert licence.said("inventory", f"{POOLS}/licence", {"spec": {"external": 2}}, dry=False) == ""
+    assert licence.said("inventory", f"{POOLS}/licence", {"spec": {"external": None}}) == ""
+    assert licence.cluster.get(f"{POOLS}/licence")["spec"]["external"] == 2
 
 
 def test_others_write_status_as_before(stage: Stage) -> None:

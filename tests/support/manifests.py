@@ -119,9 +119,10 @@ def definition(kind: str) -> Object:
 
 
 def status_policies() -> list[Object]:
-    """The policies that say what the functions' accounts may write into pods' and nodes' status."""
+    """The policies on what functions' accounts may write into pods' and nodes' status, and into Pools."""
     found = [*rendered("per-verb", *ADMISSION), *component("native", *ADMISSION)]
-    return [each for each in found if each["metadata"]["name"].endswith("-status.berth.dev")]
+    bounds = ("-status.berth.dev", "-external.berth.dev")
+    return [each for each in found if each["metadata"]["name"].endswith(bounds)]
 
 
 def serve_pools(cluster: Cluster) -> None:
