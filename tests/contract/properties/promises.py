@@ -40,6 +40,7 @@ _REASON = re.compile(
     r"(ip|seat)(-b|-c)?: (none on this node|the node has no label zone|suspended, no new pods"
     r"|\d+ of \d+ free, \d+ asked|\d+ of \d+ free that are not reserved for a higher priority, \d+ asked"
     r"|\d+ of the \d+ that namespace (default|other) may hold are free, \d+ asked"
+    r"( \(what its pods left counts while it rests or is kept\))?"
     r"|held back since berth's ledger was lost: .*"
     r"|what the last pod of this name had is not free yet"
     r"|another pod holds PoolClaim erc|the units of PoolClaim erc are not here, or not free)"
