@@ -1,11 +1,12 @@
 """The token that opens bind, and where a tenant, or anybody who reads a log, could find it: nowhere, while
 functions refuse, break, hang and are away. kube-scheduler prints the URL of a call that failed, all of it."""
 
-import json
+import http.client
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+import ssl
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from berth.cli.scheduler_config import Calls, configuration
 from berth.ports import free_port, is_free
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, faulty_functions, pool, settled
+from tests.e2e.readable import Readable
+from tests.support.certificates import self_signed
 from tests.support.haproxy import HAProxy
 from tests.support.manifests import token_of
 
@@ -26,38 +29,6 @@ import functions_framework
 def filter(request):
     return ("{}", 200) if request.method == "GET" else ("words", STATUS)
 """
-
-
-class Readable:
-    """Whatever others than its owners may read: the API server's objects, logs, command lines."""
-
-    def __init__(self, system: System) -> None:
-        self._system = system
-
-    def texts(self) -> Iterator[tuple[str, str]]:
-        system = self._system
-        for name in ("events", "pods", "nodes", "configmaps"):
-            yield name, json.dumps(system.cluster.get(f"/api/v1/{name}"))
-        yield "the scheduler's configuration", system.berth.scheduler_config.read_text()
-        yield "the proxy's configuration", system.berth.proxy_config.read_text()
-        yield "kube-scheduler's log", system.plane.scheduler_log()
-        yield "the proxy's log", system.berth.folder.joinpath("haproxy.log").read_text(errors="replace")
-        yield "berth's and the functions' logs", system.berth.said(lines=1_000_000)
-        yield "berth up's lines", json.dumps(system.berth.lines)
-        for process in Path("/proc").iterdir():
-            if process.name.isdecimal() and process.name != str(os.getpid()):
-                yield f"ps: {process.name}", _read(process / "cmdline") + _read(process / "environ")
-
-    def showing(self, secret: str) -> list[str]:
-        """Where the secret is to be read."""
-        return [name for name, text in self.texts() if secret in text]
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
 
 
 @pytest.mark.parametrize(
@@ -138,6 +109,34 @@ def test_a_reviewed_token_opens_each_verb_and_a_tenant_s_own_does_not(system_of:
     assert not [token for token in (ours, *others) if token in said]
 
 
+def test_on_a_shared_loopback_the_proxy_takes_kube_scheduler_s_certificate_and_no_other_caller(
+    system_of: Systems, haproxy_program: Path, tmp_path: Path
+) -> None:
+    """As docs/operations.md#the-proxy says it, for a kube-scheduler that is not alone on its 127.0.0.1."""
+    system = system_of(1, proxy=True, start_scheduler=False)
+    (own, own_key), (theirs, their_key), (another, another_key) = (
+        self_signed(tmp_path / name, address=(127, 0, 0, 1)) for name in ("proxy", "scheduler", "another")
+    )
+    (tmp_path / "both.pem").write_text(own.read_text() + own_key.read_text())
+    asking = f" ssl crt {tmp_path}/both.pem ca-file {theirs} verify required\n"
+    config, url = system.berth.proxy_config, system.berth.proxy_url
+    bind = f"bind {url.removeprefix('http://')}"
+    health = f"127.0.0.1:{free_port()}"
+    probe = f"\nfrontend health\n    bind {health}\n    http-request return status 200\n"
+    config.write_text(config.read_text().replace(f"{bind}\n", f"{bind}{asking}") + probe)
+    secure = url.replace("http:", "https:")
+    with HAProxy.written(haproxy_program, config, url, f"http://{health}"):
+        tls = {"caFile": str(own), "certFile": str(theirs), "keyFile": str(their_key)}
+        extenders = yaml.safe_load(system.berth.scheduler_config.read_text())["extenders"]
+        changed = [{**each, "urlPrefix": secure, "tlsConfig": tls} for each in extenders]
+        system.plane.start_scheduler(system.scheduler_config("berth", extenders=changed))
+        system.cluster.create_pod("pod")
+        system.cluster.wait_bound("pod")
+        assert not answers(secure, own)
+        assert not answers(secure, own, (another, another_key))
+        assert answers(secure, own, (theirs, their_key))
+
+
 def test_an_upgrade_from_a_token_in_the_urls_costs_no_pod_and_ends_with_that_token_worth_nothing(
     system_of: Systems, haproxy_program: Path, tmp_path: Path
 ) -> None:
@@ -183,6 +182,20 @@ def calling(system: System, name: str, url: Callable[[str], str]) -> Path:
 def ports_in_a_row() -> int:
     """The first of nine, as many as `berth up` may use."""
     return next(first for first in iter(free_port, 0) if all(is_free(first + more) for more in range(9)))
+
+
+def answers(url: str, authority: Path, certificate: tuple[Path, Path] | None = None) -> bool:
+    """Whether a caller with this certificate and key gets an answer."""
+    context = ssl.create_default_context(cafile=authority)
+    if certificate is not None:
+        context.load_cert_chain(*certificate)
+    connection = http.client.HTTPSConnection(url.removeprefix("https://"), context=context, timeout=30)
+    with closing(connection):
+        try:
+            connection.request("POST", "/filter", b"{}", {"Content-Type": "application/json"})
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
 
 
 def post(system: System, name: str, token: str) -> int:

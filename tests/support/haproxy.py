@@ -44,13 +44,13 @@ class HAProxy:
         return made
 
     @classmethod
-    def written(cls, binary: Path, config: Path, url: str) -> Self:
-        """One on what `berth up --proxy` wrote."""
+    def written(cls, binary: Path, config: Path, url: str, ready: str = "") -> Self:
+        """One on what `berth up --proxy` wrote; `ready` is a URL that answers 200 once it is there."""
         made = cls.__new__(cls)
         made.url, made.config, made.token = url, config, Path(f"{config}.token")
         command = [str(binary), "-db", "-f", str(config)]
-        # It has an answer to whatever is wrong with this call.
-        made._component = Component("haproxy", command, config.with_name("haproxy.log"), f"{url}/filter")
+        ready = ready or f"{url}/filter"  # it has an answer to whatever is wrong with such a call
+        made._component = Component("haproxy", command, config.with_name("haproxy.log"), ready)
         return made
 
     def _begin(self, binary: Path, folder: Path) -> None:
