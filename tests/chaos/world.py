@@ -9,7 +9,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -30,6 +30,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.bursts import refusal_of, unbound
 from tests.e2e.faults.world import Faults
 from tests.e2e.harness import Berth, System, faulty_functions, pool
+from tests.e2e.readable import Readable
 from tests.support.accounts import Accounts
 from tests.support.cluster import Cluster, Object, wait
 from tests.support.podwatch import PodWatch
@@ -159,7 +160,12 @@ class World(System):
         self.nodes.append(name)
 
     def clean_up(self) -> None:
-        """No pods, no claims, no fault, no events, the nodes of the beginning."""
+        """No pods, no claims, no fault, no events, the nodes of the beginning.
+
+        With a proxy the token must not be anywhere before.
+        """
+        if self.berth.proxy:
+            assert Readable(self).showing(self.berth.token) == [], "the token is to be read"
         self.faults.clear()
         self.evicting = None
         pods = [pod["metadata"] for pod in self.cluster.list_pods(None)]
@@ -199,7 +205,10 @@ class World(System):
 
 
 @contextmanager
-def world_of(binaries: Path, folder: Path, store_name: str, form: Form, seed: int) -> Iterator[World]:
+def world_of(
+    binaries: Path, folder: Path, store_name: str, form: Form, seed: int, proxy: Path | None = None
+) -> Iterator[World]:
+    """`proxy` is an HAProxy to stand beside kube-scheduler; without one it calls the functions itself."""
     with ControlPlane(binaries, folder / "plane") as plane:
         cluster = Cluster(plane.url, plane.admin_token, plane.ca_file)
         with closing(cluster), STORES[store_name].start(folder, plane, cluster) as store:
@@ -209,7 +218,7 @@ def world_of(binaries: Path, folder: Path, store_name: str, form: Form, seed: in
             cluster.create_priority_class(evictions.URGENT, 1000)
             cluster.create_namespace(evictions.NAMESPACE)
             faults = Faults(folder / "faults")
-            berth = _berth(folder, plane, store, faults, form)
+            berth = _berth(folder, plane, store, faults, form, proxy=proxy is not None)
             with mock.patch.dict(os.environ, store.environment), _running(berth):
                 faults.set("no-tick")
                 part = (seed + [*STORES].index(store_name)) % len(STORES)
@@ -228,9 +237,10 @@ def world_of(binaries: Path, folder: Path, store_name: str, form: Form, seed: in
                 )
                 backoff = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": form.backoff}
                 config = world.scheduler_config("impatient", **(backoff if form.backoff else {}))
-                plane.start_scheduler(config)
-                world.nodes, world.everything = form.node_names, berth.ready()
-                yield world
+                with nullcontext() if proxy is None else world.beside(proxy):
+                    plane.start_scheduler(config)
+                    world.nodes, world.everything = form.node_names, berth.ready()
+                    yield world
 
 
 @contextmanager
@@ -243,7 +253,9 @@ def _running(berth: QuickBerth) -> Iterator[None]:
         berth.stop()
 
 
-def _berth(folder: Path, plane: ControlPlane, store: Running, faults: Faults, form: Form) -> QuickBerth:
+def _berth(
+    folder: Path, plane: ControlPlane, store: Running, faults: Faults, form: Form, *, proxy: bool
+) -> QuickBerth:
     return QuickBerth(
         folder / "berth",
         plane.kubeconfig(folder / "kubeconfig"),
@@ -252,6 +264,7 @@ def _berth(folder: Path, plane: ControlPlane, store: Running, faults: Faults, fo
         faulty_functions(folder, **{name: MAIN.format(name=name) for name in FAULTY}),
         store=store.url,
         replicas=form.replicas,
+        proxy=proxy,
     )
 
 
