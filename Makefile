@@ -60,8 +60,8 @@ check: .venv ## lint, format, types, layers, the project's own rules
 	@touch $@
 
 .PHONY: audit
-audit: .venv .venv-audit ## known faults and licences of what is locked, secrets in the checkout (AUDIT=required: also if nobody can be asked)
-	.venv-audit/bin/python .ci/audit.py
+audit: .venv .venv-audit ## known faults and licences of what is locked, and secrets in the checkout
+	.venv-audit/bin/python -m tests.audit
 
 .PHONY: format
 format: .venv ## let ruff format and mend what it can

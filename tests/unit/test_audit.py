@@ -72,6 +72,11 @@ def test_it_looks_at_all_that_is_locked() -> None:
     assert {lock.name for lock in audit.ROOT.glob("requirements*.lock")} == {*audit.LOCKS, IMAGE, BUILD}
 
 
+def test_ci_runs_it_by_make() -> None:
+    assert "\t.venv-audit/bin/python -m tests.audit\n" in (audit.ROOT / "Makefile").read_text()
+    assert 'make PYTHON="$PYTHON" audit\n' in (audit.ROOT / ".ci" / "run").read_text()
+
+
 def test_its_own_tools_are_pinned_by_hashes() -> None:
     tools = tomllib.loads((audit.ROOT / "pyproject.toml").read_text())["dependency-groups"]["audit"]
     locked = pins("requirements-audit.lock")
