@@ -11,7 +11,7 @@ import msgspec
 
 from berth.apiserver import ApiServer, Client, configured
 from berth.errors import ClusterRefusedError, ClusterUnavailableError
-from berth.objects import Node, NodeList, Pod, PodList
+from berth.objects import ListMeta, Node, NodeList, Pod, PodList
 from berth.paths import POOL_CLAIMS, POOLS, node_path, pod_path, pool_claim_path, with_query
 
 T = TypeVar("T")
@@ -19,6 +19,7 @@ T = TypeVar("T")
 DEFAULT_TIMEOUT = 10.0  # seconds, for calls with no deadline above them
 LEAST_SECONDS = 0.1  # for a call that must be tried though its deadline is over
 _PAGE = 500
+_CLAIMS_PAGE = 100  # each may be a megabyte
 _WATCH_SECONDS = 240
 _REVIEWS, _ACCOUNTS = "/apis/authentication.k8s.io/v1/tokenreviews", "system:serviceaccount:"
 _KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
@@ -35,6 +36,27 @@ _nodes = msgspec.json.Decoder(NodeList)
 class _Any(msgspec.Struct):
     metadata: dict[str, Any] = {}
     items: list[dict[str, Any]] | None = None
+
+
+class _ClaimMeta(msgspec.Struct, rename="camel", omit_defaults=True):
+    """What is looked at of a PoolClaim's metadata; its annotations, which may be large, are skipped."""
+
+    name: str
+    namespace: str
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str = ""
+
+
+class _Claim(msgspec.Struct, omit_defaults=True):
+    metadata: _ClaimMeta
+    spec: Any = None
+    status: Any = None
+
+
+class _ClaimList(msgspec.Struct):
+    metadata: ListMeta = ListMeta()
+    items: list[_Claim] | None = None
 
 
 class _Event(msgspec.Struct):
@@ -60,6 +82,7 @@ _reviewed = msgspec.json.Decoder(_Reviewed)
 _any = msgspec.json.Decoder(_Any)
 _whole = msgspec.json.Decoder(dict[str, Any])
 _event = msgspec.json.Decoder(_Event)
+_claims = msgspec.json.Decoder(_ClaimList)
 
 
 class Cluster:
@@ -192,8 +215,15 @@ class Cluster:
         self._server.call("PATCH", f"{POOLS}/{meta['name']}/status", timeout, body, _MERGE)
 
     def poolclaims(self, timeout: float = DEFAULT_TIMEOUT) -> list[dict[str, Any]] | None:
-        """PoolClaim objects of all namespaces as documents; None where the cluster serves none."""
-        return self._documents(POOL_CLAIMS, "PoolClaim", timeout)
+        """PoolClaim objects of all namespaces as documents, with their names, versions, spec and status; None
+        where the cluster serves none."""
+        try:
+            found = self._items(_claims, POOL_CLAIMS, {}, timeout, _CLAIMS_PAGE)
+        except ClusterRefusedError as error:
+            if error.status == 404:
+                return None
+            raise
+        return [_document("PoolClaim", msgspec.to_builtins(each)) for each in found]
 
     def pool_claim(
         self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT
@@ -250,11 +280,11 @@ class Cluster:
                     yield event.type, event.object
 
     def _documents(self, path: str, kind: str, timeout: float) -> list[dict[str, Any]] | None:
-        """Objects of our own kinds, whose list names neither apiVersion nor kind; None: no such resource."""
+        """Objects of one of our own kinds; None: no such resource."""
         found = self._get(_any, path, timeout)
         if found is None:
             return None
-        return [{"apiVersion": "berth.dev/v1alpha1", "kind": kind, **item} for item in found.items or ()]
+        return [_document(kind, item) for item in found.items or ()]
 
     def _apply(self, path: str, document: Mapping[str, Any], timeout: float) -> None:
         target = with_query(path, {"fieldManager": "berth", "force": "true"})
@@ -269,14 +299,19 @@ class Cluster:
             raise
 
     def _items(
-        self, decoder: msgspec.json.Decoder[Any], path: str, query: Mapping[str, str], timeout: float
+        self,
+        decoder: msgspec.json.Decoder[Any],
+        path: str,
+        query: Mapping[str, str],
+        timeout: float,
+        most: int = _PAGE,
     ) -> list[Any]:
         """A whole list, page by page, as of one moment: the continue token keeps its resourceVersion."""
         items: list[Any] = []
         token = ""
         while True:
             more = {"continue": token} if token else {}
-            target = with_query(path, {**query, "limit": str(_PAGE), **more})
+            target = with_query(path, {**query, "limit": str(most), **more})
             page = _decode(decoder, self._server.call("GET", target, timeout))
             items += page.items or ()
             token = page.metadata.continue_ or ""
@@ -287,6 +322,11 @@ class Cluster:
 def connect(monotonic: Callable[[], float] = time.monotonic) -> Cluster:
     """The cluster that KUBECONFIG or the pod's own account names. Raises SettingsError."""
     return Cluster(configured(), monotonic)
+
+
+def _document(kind: str, item: Mapping[str, Any]) -> dict[str, Any]:
+    """An object of our own kinds, whose list names neither apiVersion nor kind."""
+    return {"apiVersion": "berth.dev/v1alpha1", "kind": kind, **item}
 
 
 def _decode(decoder: msgspec.json.Decoder[T], content: bytes) -> T:

@@ -21,6 +21,7 @@ from berth.documents import (
     kept_at,
 )
 from berth.errors import BerthError, OtherClusterError, RefusedError
+from berth.policy.poolclaims import MOST_UNITS
 from berth.policy.pools import Pool
 from berth.policy.units import MOST, Units
 from berth.room import CrowdedError, Short, require_whole
@@ -194,12 +195,13 @@ def _counted(claim: Claim, holding: Holding, leave: Leave) -> Iterator[Left]:
 
 
 def _remembering(claim: Claim, holding: Holding, domain: Domain) -> Domain:
-    """A PoolClaim prefers what it had last."""
+    """A PoolClaim prefers what it had last. No more of it is remembered than one may name: a namespace has
+    many PoolClaims, and pods could leave thousands of names in each of them, one after the other."""
     name = holding.domain.rpartition("/")[2]
     had = [each for each in claim.holdings if each.claim == name and each.pool == holding.pool]
     if domain.wants is None or not had:
         return domain
-    units = tuple(unit for each in had for unit in each.units)
+    units = tuple(unit for each in had for unit in each.units)[:MOST_UNITS]
     return replace(domain, wants=replace(domain.wants, domain=had[0].place, had=units))
 
 

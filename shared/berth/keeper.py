@@ -42,6 +42,7 @@ from berth.documents import (
 )
 from berth.errors import BerthError, ContentionError, MovedError, RebuildingError, StoreFailedError
 from berth.follow import Follower
+from berth.policy.poolclaims import MOST_UNITS
 from berth.policy.pools import Pool
 from berth.stores.base import EPOCH, Document, Store, Version
 from berth.turns import Turns
@@ -526,7 +527,7 @@ def _wanting(
     changed: dict[str, Domain] = {}
     for key, (_, wants) in wanted.items():
         now = domains[key].wants or Wants(0)
-        new = None if wants is None else replace(wants, domain=now.domain, had=now.had)
+        new = None if wants is None else replace(wants, domain=now.domain, had=now.had[:MOST_UNITS])
         if new != domains[key].wants:
             capacity = None if new is None else 0 if new.refused else 1
             changed[key] = replace(domains[key], wants=new, capacity=capacity)

@@ -3,15 +3,18 @@ them. One that can't be taken over is a line of reconcile's report and of its ow
 
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
 
 from berth.demo.apiserver import StandIn
 from berth.errors import StoreFailedError
+from berth.steps.poolclaims import PUBLISH_SECONDS
 from berth.stores.base import Version
 from tests.support.configmapapi import Memory
 from tests.support.ledgers import FaultyStore
@@ -203,6 +206,36 @@ def test_a_namespace_s_poolclaims_are_so_many_and_the_oldest_stay(stage: PoolsSt
     assert stage.status("c")["phase"] == "Refused"
 
 
+@CHEAP
+def test_a_reconcile_ends_in_time_however_many_poolclaims_have_a_status_to_be_written(
+    stage: PoolsStage,
+) -> None:
+    """Who makes them faster than they are written held up the next tick for as long as they liked. Those that
+    are in the ledger come first, and the next tick goes on with the others."""
+    stage.settings = msgspec.structs.replace(stage.settings, poolclaims_per_namespace=2)
+    for number in range(12):
+        make(stage, f"c{number}", "slot", "mallory")
+    make(stage, "mine", "slot", "zone-9")
+    write, began = stage.objects.set_pool_claim_status, stage.time.now
+
+    def slow(*asked: Any) -> None:
+        stage.time.advance(PUBLISH_SECONDS / 5)
+        write(*asked)
+
+    def phases() -> Counter[str]:
+        return Counter(each.get("status", {}).get("phase") for each in stage.objects.poolclaims())
+
+    with mock.patch.object(stage.objects, "set_pool_claim_status", slow):
+        problems = stage.reconcile().problems
+        assert stage.time.now - began == PUBLISH_SECONDS
+        assert "8 PoolClaims were not tried: others took too long" in problems
+        assert stage.status("mine", "zone-9") == {"phase": "Available"}
+        assert phases() == {"Available": 3, "Refused": 2, None: 8}
+        stage.reconcile()
+        stage.reconcile()
+    assert phases() == {"Available": 3, "Refused": 10}
+
+
 class Picky(FaultyStore):
     """Takes no document whose key ends so."""
 
@@ -246,3 +279,22 @@ def test_an_owner_s_name_that_is_none_fills_no_shard(shards: PoolsStage, memory:
     shards.bound_pod(slot=1)
     shards.check_well()
     shards.check_survives_a_loss()
+
+
+def test_what_a_poolclaim_s_last_pod_had_is_remembered_within_the_same_bound(
+    shards: PoolsStage, memory: Memory
+) -> None:
+    """One that names no units weighs 1, and remembered each of the 3,000 addresses that a pod had:
+    4 to 10 KB each, for as many PoolClaims as a namespace may have, filled by one pod after the other."""
+    shards.pools(net={"units": {"n1": ["10.0.0.0/20"]}})
+    shards.reconcile()
+    before = sum(sizes(memory))
+    for number in range(3):
+        shards.claim_object(f"c{number}", "net", count=3000)
+        call = shards.bound_pod(claims=f"c{number}", net=3000)
+        had = shards.of(call, "net")[2]
+        shards.gone(call)
+    assert sum(sizes(memory)) - before < 3 * 2048
+    again = shards.bound_pod(claims="c2", net=3000)
+    assert {*had[:128]} <= {*shards.of(again, "net")[2]}
+    shards.check_well()

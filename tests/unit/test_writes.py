@@ -1,6 +1,7 @@
 """Writes to many objects: one that fails is told, and failures may not take long in all."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -68,3 +69,18 @@ def test_a_look_at_a_pod_that_could_not_be_written_to_takes_no_longer_than_its_c
     assert writes.attempt("d", "p", "pod d/p was not woken", away, lambda: left) is None
     assert cluster.given == given
     assert writes.problems == ["pod d/p was not woken: no answer"]
+
+
+def test_writes_of_which_there_may_be_any_number_end_in_time() -> None:
+    time = Time()
+    writes = StatusWrites("PoolClaims", time, 20)
+    written: list[int] = []
+
+    def write(number: int, seconds: float) -> None:
+        time.now += seconds
+        written.append(number)
+
+    for number, seconds in enumerate((19.9, 0.1, 0, 0)):
+        writes.attempt("x", partial(write, number, seconds))
+    assert written == [0, 1]
+    assert writes.problems == ["2 PoolClaims were not tried: others took too long"]

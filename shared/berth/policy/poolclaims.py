@@ -21,7 +21,9 @@ Phase = Literal["Available", "Reserved", "Bound", "Refused"]
 MOST_CLAIMS = 16
 """PoolClaims that a pod may name: each is looked for among all Pools, at each try to schedule the pod."""
 
-_MOST_UNITS = 128
+MOST_UNITS = 128
+"""Units that a PoolClaim may name, and of those that its last pod had as many are remembered."""
+
 _LONGEST_NAME = 253
 _LONGEST_POOL = 63
 _NAME = re.compile(SUBDOMAIN)
@@ -154,8 +156,8 @@ def _units(spec: _Spec, where: str) -> tuple[str, ...]:
     """Each by its one spelling, in the document's order."""
     if spec.units is None:
         return ()
-    if not 0 < len(spec.units) <= _MOST_UNITS:
-        raise BadInputError(f"{where}: spec.units should name 1 to {_MOST_UNITS} units, or be left out")
+    if not 0 < len(spec.units) <= MOST_UNITS:
+        raise BadInputError(f"{where}: spec.units should name 1 to {MOST_UNITS} units, or be left out")
     try:
         Units.parse(spec.units)  # each unit once
         units = tuple(_unit(entry) for entry in spec.units)

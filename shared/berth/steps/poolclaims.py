@@ -2,6 +2,7 @@
 The status is for people: nothing is decided by it, and what could not be written reconcile writes."""
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache, partial
@@ -21,6 +22,9 @@ from berth.steps.writes import StatusWrites
 from berth.view import View
 
 log = logging.getLogger("berth.poolclaims")
+
+PUBLISH_SECONDS = 20.0
+"""So long one call may write PoolClaims' status: an event has 60 s, and the next tick is to come."""
 
 _LINES = 20
 _NOTHING = Domain()
@@ -95,23 +99,27 @@ def told_free(
         _write(cluster, namespace, name, _AVAILABLE, left)
 
 
-def publish_claims(ledger: Ledger, cluster: Cluster, most: int) -> list[str]:
+def publish_claims(
+    ledger: Ledger, cluster: Cluster, most: int, monotonic: Callable[[], float] = time.monotonic
+) -> list[str]:
     """Write each PoolClaim's status where it differs; problems, a line each. `most` as in Bounds.
 
-    Raises store errors, and cluster errors where the PoolClaims can't be read.
+    Users may make them faster than their status is written. So this ends in time, and the next call goes on;
+    those that are in the ledger come first. Raises store errors, and cluster errors where the PoolClaims
+    can't be read.
     """
     documents = cluster.poolclaims() or ()  # first: what is counted then is newer than what stands there
     view = ledger.view()
-    writes = StatusWrites("PoolClaims")
+    writes = StatusWrites("PoolClaims", monotonic, PUBLISH_SECONDS)
     beyond = _refusals(documents, most)
-    for document in documents:
-        meta = document["metadata"]
+    for document in sorted(documents, key=lambda each: _label(each) in beyond):
+        meta, label = document["metadata"], _label(document)
         pool = (document.get("spec") or {}).get("pool", "")
-        label = f"{meta['namespace']}/{meta['name']}"
         domain = view.domains.get(pool, {}).get(f"{POOL_CLAIM}{label}", _NOTHING)
         status = _status_now(domain, meta["name"], beyond.get(label, ""))
-        what = f"the status of PoolClaim {meta['namespace']}/{meta['name']} was not written"
-        writes.attempt(what, partial(_set, cluster, document, status))
+        what = f"the status of PoolClaim {label} was not written"
+        if document.get("status") != status:
+            writes.attempt(what, partial(_set, cluster, document, status))
     return writes.problems
 
 
@@ -157,13 +165,16 @@ def _refusals(documents: Iterable[Mapping[str, Any]], most: int) -> dict[str, st
     """Why PoolClaims are in no ledger, by namespace and name."""
     found, claims = {}, []
     for document in documents:
-        meta = document["metadata"]
         try:
             claims.append(parse(document))
         except BadInputError as error:
-            found[f"{meta['namespace']}/{meta['name']}"] = str(error)
+            found[_label(document)] = str(error)
     taken = {*within(claims, most)}
     return found | {each.label: _too_many(most) for each in claims if each not in taken}
+
+
+def _label(document: Mapping[str, Any]) -> str:
+    return f"{document['metadata']['namespace']}/{document['metadata']['name']}"
 
 
 def _status_now(domain: Domain, name: str, beyond: str) -> Mapping[str, Any]:

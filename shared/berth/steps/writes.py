@@ -2,6 +2,7 @@
 They never decide anything: what must not fail is no write of this kind."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -24,18 +25,20 @@ _TOLD = 10  # objects that are named in `problems`; all are in the log
 class _Writes:
     """The writes of one call; a failed one is in the log, and in `problems`. Safe for several threads."""
 
-    def __init__(self, objects: str, monotonic: Callable[[], float]) -> None:
-        """`objects` names them in messages."""
+    def __init__(self, objects: str, monotonic: Callable[[], float], most_seconds: float = math.inf) -> None:
+        """`objects` names them in messages; `most_seconds` are for all writes together, failed or not."""
         self._objects, self._monotonic = objects, monotonic
+        self._until = monotonic() + most_seconds
         self._lock = threading.Lock()
         self._seconds = 0.0
         self._failed: list[str] = []
         self._untried = 0
 
     def spent(self) -> bool:
-        """Whether failures took so long that the next object, which is counted, is not to be tried."""
+        """Whether failures, or all writes, took so long that the next object, which is counted, is not to be
+        tried."""
         with self._lock:
-            over = self._seconds >= FAILING_SECONDS
+            over = self._seconds >= FAILING_SECONDS or self._monotonic() >= self._until
             self._untried += over
         return over
 
@@ -87,8 +90,13 @@ class PodWrites(_Writes):
 class StatusWrites(_Writes):
     """Writes of what objects' status tells. Nothing is decided by it, and the next tick writes it again."""
 
-    def __init__(self, objects: str, monotonic: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(objects, monotonic)
+    def __init__(
+        self,
+        objects: str,
+        monotonic: Callable[[], float] = time.monotonic,
+        most_seconds: float = math.inf,
+    ) -> None:
+        super().__init__(objects, monotonic, most_seconds)
 
     def attempt(self, what: str, write: Callable[[], object]) -> None:
         """Call `write`; if it fails, note that `what` did not happen. An object that is gone, or was written

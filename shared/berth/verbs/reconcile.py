@@ -223,7 +223,7 @@ class Reconcile:
             report.problems += publish(self._ledger, self._cluster, self._settings.scheduler_names)
         if named:
             most = self._settings.poolclaims_per_namespace
-            report.problems += publish_claims(self._ledger, self._cluster, most)
+            report.problems += publish_claims(self._ledger, self._cluster, most, self._monotonic)
 
     def _wake(self, nodes: Iterable[Node], writes: PodWrites) -> int:
         view, now = self._ledger.view(), self._clock()

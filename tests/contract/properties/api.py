@@ -79,8 +79,8 @@ class Api:
 
     def _about_ours(self, target: str, document: Json | None) -> Answer:
         """All of a kind, one of them, or a write of one's status, which names the version that was read."""
-        if target in (POOLS, POOL_CLAIMS):
-            kind = "/pools/" if target == POOLS else "/poolclaims/"
+        if (listed := urlsplit(target).path) in (POOLS, POOL_CLAIMS):
+            kind = "/pools/" if listed == POOLS else "/poolclaims/"
             return Answer(200, {"items": [each for path, each in self._ours.items() if kind in path]})
         path = target.removesuffix("/status")
         found = self._ours.get(path)
