@@ -4,6 +4,8 @@ An event is a hint that something may have changed, never a proof; nothing here 
 import base64
 import binascii
 import logging
+import math
+import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -13,7 +15,7 @@ from cloudevents.http import from_http
 
 from berth import wire
 from berth.errors import BadInputError
-from berth.http import Endpoint, Reply
+from berth.http import Door, Endpoint, Reply
 
 T = TypeVar("T")
 
@@ -33,6 +35,9 @@ _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 LARGEST_EVENT = 3 * 1024 * 1024
 """Bytes of an event's body. The API server's store takes no object of more than 1.5 MiB."""
+
+TOLD_SECONDS = 60.0
+"""So seldom the log says that a sender was refused: anybody may make it say so."""
 
 
 class _Kind(msgspec.Struct, frozen=True):
@@ -151,7 +156,14 @@ def _missing(headers: Mapping[str, str]) -> str:
     return f"it has neither the headers {needed} nor the content type {_EVENTS}+json"
 
 
-def subscriber(name: str, handle: Handle, *, health: Callable[[], None], body_limit: int) -> Endpoint:
+def subscriber(
+    name: str,
+    handle: Handle,
+    *,
+    health: Callable[[], None],
+    body_limit: int,
+    door: Door | None = None,
+) -> Endpoint:
     """The endpoint of a function that Knative sends CloudEvents to, and that people may call as well.
 
     A person's call is answered with what was done, as JSON. A CloudEvent is answered with 204 and no body,
@@ -176,8 +188,30 @@ def subscriber(name: str, handle: Handle, *, health: Callable[[], None], body_li
     limit = min(body_limit, LARGEST_EVENT)
     limited_by = "BERTH_BODY_LIMIT" if limit == body_limit else "the largest event that is taken"
     return Endpoint(
-        name=name, answer=answer, failed=failed, health=health, body_limit=limit, limited_by=limited_by
+        name=name,
+        answer=answer,
+        failed=failed,
+        health=health,
+        body_limit=limit,
+        limited_by=limited_by,
+        door=None if door is None else ToldDoor(name, door),
     )
+
+
+class ToldDoor:
+    """A door whose refusals stand in the log, now and then. Nobody reads the answer to an event, and where
+    accounts are named wrongly all events are refused, ticks too."""
+
+    def __init__(self, name: str, door: Door, clock: Callable[[], float] = time.monotonic) -> None:
+        self._name, self._door, self._clock = name, door, clock
+        self._silent_until = -math.inf
+
+    def refusal(self, authorization: str) -> str:
+        why = self._door.refusal(authorization)
+        if why and self._clock() >= self._silent_until:
+            self._silent_until = self._clock() + TOLD_SECONDS
+            log.warning("%s: refused an event or a call: it %s", self._name, why)
+        return why
 
 
 def failed(message: str, retryable: bool) -> Reply:

@@ -34,7 +34,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What a function is told from outside; sizes are in bytes.
 
     `admission` is for filter, prioritize, preempt and bind: with neither token nor accounts anyone may call.
-    `external` is for inventory's path /external, where nobody may then. `hosts` None: calls may name any.
+    `external` is for inventory's path /external, where nobody may then. `events` is for release, inventory
+    and reconcile, and has no token, for Knative sends none of ours. `hosts` None: calls may name any.
     `poolclaims_per_namespace` is what those may weigh together: see policy.poolclaims.
     """
 
@@ -43,6 +44,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     scheduler_names: tuple[str, ...] = ("berth",)
     admission: Admission = Admission()
     external: Admission = Admission(prefix="BERTH_EXTERNAL")
+    events: Admission = Admission(prefix="BERTH_EVENTS")
     hosts: tuple[str, ...] | None = None
     body_limit: int = DEFAULT_BODY_LIMIT
     log_level: str = "INFO"
@@ -61,6 +63,11 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         scheduler_names=names,
         admission=_admission(environment, "BERTH_AUTH"),
         external=_admission(environment, "BERTH_EXTERNAL"),
+        events=Admission(
+            prefix="BERTH_EVENTS",
+            accounts=_accounts(environment, "BERTH_EVENTS_ACCOUNTS"),
+            audience=_audience(environment),
+        ),
         hosts=_hosts(environment),
         body_limit=_number(environment, "BERTH_BODY_LIMIT", DEFAULT_BODY_LIMIT, "of bytes "),
         log_level=_log_level(environment.get("BERTH_LOG_LEVEL") or "INFO"),
@@ -69,15 +76,19 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
 
 
 def _admission(environment: Mapping[str, str], prefix: str) -> Admission:
-    audience = environment.get("BERTH_AUTH_AUDIENCE", DEFAULT_AUDIENCE).strip()
-    if not audience:
-        raise SettingsError(_empty("BERTH_AUTH_AUDIENCE", f"an audience, such as {DEFAULT_AUDIENCE}"))
     return Admission(
         prefix=prefix,
         token=_token(environment, f"{prefix}_TOKEN"),
         accounts=_accounts(environment, f"{prefix}_ACCOUNTS"),
-        audience=audience,
+        audience=_audience(environment),
     )
+
+
+def _audience(environment: Mapping[str, str]) -> str:
+    audience = environment.get("BERTH_AUTH_AUDIENCE", DEFAULT_AUDIENCE).strip()
+    if not audience:
+        raise SettingsError(_empty("BERTH_AUTH_AUDIENCE", f"an audience, such as {DEFAULT_AUDIENCE}"))
+    return audience
 
 
 def _token(environment: Mapping[str, str], name: str) -> str | None:

@@ -170,6 +170,13 @@ def test_a_token_that_no_proxy_could_send_ends_it_with_one_clear_line(nowhere: P
     assert "secret@" not in said
 
 
+def test_a_door_that_its_own_events_could_not_pass_ends_it_with_one_clear_line(
+    nowhere: Path, tmp_path: Path
+) -> None:
+    said = _refused(Berth(tmp_path, nowhere, environment={"BERTH_EVENTS_ACCOUNTS": "berth/x"}))
+    assert "BERTH_EVENTS_ACCOUNTS is for events that Knative sends; berth up sends its own" in said
+
+
 def test_an_empty_token_ends_it_with_one_clear_line(nowhere: Path, tmp_path: Path) -> None:
     """As a script's variable that was not set: it opened every door in silence."""
     said = _refused(Berth(tmp_path, nowhere, environment={"BERTH_AUTH_TOKEN": ""}))

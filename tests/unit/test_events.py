@@ -18,6 +18,7 @@ from berth.events import Event
 from berth.http import Reply, respond
 from berth.objects import Gate, Node, Pod
 from berth.policy.poolclaims import parse
+from tests.support.ledgers import Time
 from tests.support.objects import EVENTS
 
 STRUCTURED = {"content-type": "application/cloudevents+json"}
@@ -283,6 +284,21 @@ def test_the_log_says_what_an_event_did_as_loud_as_it_matters(
     asked({}, done=done)
     line = f"release: {NEEDED['type']} {subject}: {json.dumps(done, separators=(',', ':'))}"
     assert [(each.levelno, each.getMessage()) for each in caplog.records] == [(level, line)] * 2
+
+
+def test_the_log_says_once_a_minute_that_senders_are_refused(caplog: pytest.LogCaptureFixture) -> None:
+    class Shut:
+        def refusal(self, authorization: str) -> str:
+            return "" if authorization == "good" else "needs a token of x"
+
+    time = Time()
+    door = events.ToldDoor("release", Shut(), time)
+    for passed in (0.0, events.TOLD_SECONDS - 0.001, 0.001, 1.0):
+        time.advance(passed)
+        assert door.refusal("bad secret") == "needs a token of x"
+    assert door.refusal("good") == ""
+    line = "release: refused an event or a call: it needs a token of x"
+    assert [(each.levelno, each.getMessage()) for each in caplog.records] == [(logging.WARNING, line)] * 2
 
 
 def test_an_event_that_is_no_good_is_logged_and_a_person_s_call_is_not(

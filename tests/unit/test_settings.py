@@ -19,7 +19,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
     assert found == Settings()
     assert (found.store, found.scheduler_names) == ("sqlite:///.berth/ledger.db", ("berth",))
     assert (found.pools, found.hosts, found.body_limit) == (None, None, 128 * 1024 * 1024)
-    for each in (found.admission, found.external):
+    for each in (found.admission, found.external, found.events):
         assert (each.token, each.accounts, each.audience) == (None, (), "berth")
 
 
@@ -33,6 +33,7 @@ def test_every_variable_is_read() -> None:
         "BERTH_AUTH_AUDIENCE": "berth.example",
         "BERTH_EXTERNAL_TOKEN": "another",
         "BERTH_EXTERNAL_ACCOUNTS": "licences/poller",
+        "BERTH_EVENTS_ACCOUNTS": "berth/release-oidc-eventing.knative.dev-trigger",
         "BERTH_HOSTS": "localhost,[::1]",
         "BERTH_BODY_LIMIT": "1000",
         "BERTH_LOG_LEVEL": "WARNING",
@@ -49,6 +50,11 @@ def test_every_variable_is_read() -> None:
             prefix="BERTH_EXTERNAL",
             token="another",
             accounts=("licences/poller",),
+            audience="berth.example",
+        ),
+        events=Admission(
+            prefix="BERTH_EVENTS",
+            accounts=("berth/release-oidc-eventing.knative.dev-trigger",),
             audience="berth.example",
         ),
         hosts=("localhost", "[::1]"),
@@ -76,6 +82,11 @@ def test_what_is_to_close_a_door_and_is_empty_does_not_leave_it_open(door: str, 
     for text in ("", " \n") if name != "TOKEN_FILE" else ("",):
         said = refusal({f"{door}_{name}": text})
         assert said == f"{door}_{name} is empty: name {what}, or unset it"
+
+
+def test_an_empty_list_of_events_senders_does_not_leave_their_door_open() -> None:
+    said = "BERTH_EVENTS_ACCOUNTS is empty: name ServiceAccounts as NAMESPACE/NAME, or unset it"
+    assert refusal({"BERTH_EVENTS_ACCOUNTS": " "}) == said
 
 
 def test_an_empty_audience_is_refused() -> None:

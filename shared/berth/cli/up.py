@@ -185,7 +185,12 @@ def _token_file(proxy: str, token: str) -> str:
 
 
 def _check_doors(found: Settings, options: argparse.Namespace) -> None:
-    """Raises SettingsError where kube-scheduler could not call what is about to be started."""
+    """Raises SettingsError where what is about to be started could not be called, by kube-scheduler or us."""
+    if found.events.accounts:
+        raise SettingsError(
+            "BERTH_EVENTS_ACCOUNTS is for events that Knative sends; berth up sends its own, "
+            "without a token: unset it"
+        )
     if options.proxy and not options.scheduler_config:
         raise SettingsError(
             "--proxy is for kube-scheduler: name its configuration by --scheduler-config, too"

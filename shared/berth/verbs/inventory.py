@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from berth import events
+from berth import callers, events
 from berth.cluster import Cluster
 from berth.commits import OutdatedError
 from berth.documents import CLAIMS_LOOK, Claim, Holding
@@ -261,4 +261,10 @@ def _for_events(ledger: Ledger, cluster: Cluster, settings: Settings, looks: Loo
     def handle(headers: Mapping[str, str], body: bytes) -> Mapping[str, object]:
         return run(ledger, cluster, settings, events.decode(headers, body), looks=looks)
 
-    return events.subscriber("inventory", handle, health=ledger.check, body_limit=settings.body_limit)
+    return events.subscriber(
+        "inventory",
+        handle,
+        health=ledger.check,
+        body_limit=settings.body_limit,
+        door=callers.door(settings.events),
+    )

@@ -15,6 +15,7 @@ from functools import cache, partial
 import msgspec
 from msgspec.structs import asdict
 
+from berth import callers
 from berth.cluster import Cluster
 from berth.commits import OutdatedError
 from berth.decisions import CapacityChange
@@ -299,4 +300,5 @@ def endpoint(settings: Settings) -> Endpoint:
         """Whatever was sent, which is not read: a clock's tick, a dead letter, a person's call."""
         return asdict(reconciled())
 
-    return subscriber("reconcile", handle, health=ledger.check, body_limit=0)
+    door = callers.door(settings.events)
+    return subscriber("reconcile", handle, health=ledger.check, body_limit=0, door=door)

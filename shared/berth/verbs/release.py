@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
-from berth import events
+from berth import callers, events
 from berth.cluster import Cluster
 from berth.errors import BadInputError
 from berth.events import Event
@@ -96,4 +96,10 @@ def endpoint(settings: Settings) -> Endpoint:
     def handle(headers: Mapping[str, str], body: bytes) -> Mapping[str, object]:
         return run(ledger, cluster, settings.scheduler_names, events.decode(headers, body), again=again)
 
-    return events.subscriber("release", handle, health=ledger.check, body_limit=settings.body_limit)
+    return events.subscriber(
+        "release",
+        handle,
+        health=ledger.check,
+        body_limit=settings.body_limit,
+        door=callers.door(settings.events),
+    )
