@@ -360,6 +360,59 @@ def test_with_the_shared_token_s_component_each_verb_takes_that_too(tmp_path: Pa
             assert each == ((doors, volumes, mounts) if name in verbs else ({}, None, None)), name
 
 
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_with_the_component_for_it_events_come_with_tokens_of_knative_s_accounts(
+    crds: list[Object], overlay: str
+) -> None:
+    """As Knative 0.50 names them."""
+    before = {(each["kind"], each["metadata"]["name"]): each for each in rendered(overlay)}
+    changed = {
+        key: each
+        for each in component("events-oidc", overlay=overlay)
+        if before.get(key := (each["kind"], each["metadata"]["name"])) != each
+    }
+    audiences, accounts = {}, {}
+    for (kind, name), each in changed.items():
+        if each["apiVersion"] in GROUPS:
+            schema = schema_of(crds, each)
+            assert schema is not None
+            assert wrong(schema, each) == []
+        spec = each.get("spec", {})
+        places = (spec.get("sink"), spec.get("subscriber"), spec.get("delivery", {}).get("deadLetterSink"))
+        for place in filter(None, places):
+            audiences[kind, name] = (place["ref"]["name"], place["audience"])
+        if kind == "Service":
+            variables = {
+                one["name"]: one.get("value")
+                for one in each["spec"]["template"]["spec"]["containers"][0]["env"]
+            }
+            accounts[name] = variables["BERTH_EVENTS_ACCOUNTS"].split()
+    direct = overlay == "direct"
+    source, trigger = "ApiServerSource", "Trigger"
+    senders = {
+        "release": (source, "berth-pods") if direct else (trigger, "release"),
+        "inventory": (source, "berth-inventory") if direct else (trigger, "inventory"),
+    }
+    assert audiences == {
+        **{sender: (function, "berth") for function, sender in senders.items()},
+        ("PingSource", "berth-reconcile"): ("reconcile", "berth"),
+        **({} if direct else {("Broker", "berth"): ("reconcile", "berth")}),
+    }
+    assert set(accounts) == {"release", "inventory", "reconcile"}
+    for function, sender in senders.items():
+        assert knative_s_account(*sender) in accounts[function]
+    ticks_and_dead_letters = [("PingSource", "berth-reconcile"), *([] if direct else senders.values())]
+    assert {knative_s_account(*sender) for sender in ticks_and_dead_letters} <= set(accounts["reconcile"])
+    rights = {key for key in changed if key not in before}
+    assert rights == {("ClusterRoleBinding", "berth-events-callers")}
+
+
+def knative_s_account(kind: str, name: str) -> str:
+    """The account that Knative Eventing makes for a sender in the namespace berth."""
+    group = "eventing.knative.dev" if kind == "Trigger" else "sources.knative.dev"
+    return f"berth/{name}-oidc-{group}-{kind.lower()}"
+
+
 def shipped(overlay: str) -> str:
     (secret,) = (each for each in rendered(overlay, "Secret") if "scheduler.yaml" in each["data"])
     return base64.b64decode(secret["data"]["scheduler.yaml"]).decode()
