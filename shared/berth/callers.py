@@ -132,7 +132,7 @@ class Reviews:
         parts = token.split(".")
         try:
             said = _claims.decode(base64.urlsafe_b64decode(parts[1] + "==")).aud if len(parts) == 3 else ""
-        except (binascii.Error, ValueError, msgspec.DecodeError):
+        except (binascii.Error, ValueError, msgspec.DecodeError, RecursionError):
             return False
         return self._audience in ([said] if isinstance(said, str) else said)
 

@@ -18,6 +18,7 @@ from tests.support.ledgers import Time
 
 SCHEDULER = "berth/berth-scheduler"
 AUDIENCE = "berth"
+DEEP = b'{"x":' + b"[" * 6000  # deeper than Python recurses, and no longer than a token may be
 
 
 def jwt(name: str, audience: Any = AUDIENCE) -> str:
@@ -75,6 +76,7 @@ def test_a_token_for_our_audience_is_asked_about(server: Server, reviews: Review
     "token",
     [
         *("", "s3cret", "a.b", "a.b.c", "a.b.c.d", "..", "a.e30.c", "a.!!.c", f"a.{'x' * 9000}.c"),
+        f"a.{base64.urlsafe_b64encode(DEEP).decode()}.c",
         *(jwt("x", audience) for audience in ("", "https://kubernetes.default.svc", [], ["berths"], 7, None)),
     ],
 )
