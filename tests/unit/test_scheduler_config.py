@@ -124,6 +124,13 @@ def test_a_url_with_a_login_is_refused_with_the_reason_and_without_the_login(
     assert login not in said
 
 
+@pytest.mark.parametrize("url", ["berth:s3cret@bind/x", "//berth:s3cret@bind", "http:/berth:s3cret@bind"])
+def test_a_url_that_is_none_is_refused_without_its_login(url: str) -> None:
+    with pytest.raises(SettingsError, match="bind's URL holds a login") as caught:
+        made(urls={**URLS, "bind": url})
+    assert "s3cret" not in str(caught.value)
+
+
 def test_the_file_is_for_its_owner_alone_and_holds_the_document(tmp_path: Path) -> None:
     path = tmp_path / "new" / "scheduler.yaml"
     document = made(managed=["berth.dev/k80"])

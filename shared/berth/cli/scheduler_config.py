@@ -196,12 +196,13 @@ def _extender(calls: Calls, name: str, verbs: Mapping[str, Any]) -> dict[str, An
 
 def checked(name: str, url: str, ca: str | None) -> str:
     """The URL, if it can be called as it is meant. Raises SettingsError, which repeats no login."""
-    if "@" in url.partition("://")[2].partition("/")[0]:
+    found = _callable(url)
+    if "@" in (url.partition("://")[2].partition("/")[0] if found else url):
         raise SettingsError(
             f"{name}'s URL holds a login, which kube-scheduler would print into its log and into the event "
             "of each pod whose call fails: leave it out, and let a proxy add the token (--proxy)"
         )
-    if not _callable(url):
+    if not found:
         raise SettingsError(f"{name}'s URL {url!r} should be http://HOST[:PORT][/PATH] or https://…")
     if ca is not None and not url.startswith("https:"):
         raise SettingsError(
