@@ -120,7 +120,7 @@ def local(text: str, urls: Mapping[str, str], authority: Path | None) -> str:
         return f"server {found['verb']} {url.partition('://')[2]} {'' if authority is None else found['tls']}"
 
     function = r"(?P<function>\w+)\.berth\.svc\.cluster\.local"
-    pattern = rf"server (?P<verb>\w+) {function}:\d+ resolvers cluster init-addr libc,none ?(?P<tls>.*)"
+    pattern = rf"server (?P<verb>\w+) {function}:\d+ resolvers cluster init-addr none ?(?P<tls>.*)"
     changed = re.sub(pattern, server, text)
     changed = re.sub(r"(https?)://(\w+)\.berth\.svc\.cluster\.local", lambda each: urls[each[2]], changed)
     changed = re.sub(r"(verifyhost |sni str\()[\w.]+", r"\1localhost", changed)

@@ -99,7 +99,17 @@ def test_the_token_s_file_is_read_for_each_call_and_stands_in_place_of_what_the_
     assert stage.replica.got[0].headers["host"] == f"127.0.0.1:{stage.replica.port}"
 
 
-@pytest.mark.parametrize("text", [None, "", "\n", "two words", "a\r\nX-Other: b"])
+@pytest.mark.parametrize("size", [2, 64_000, 65_536, 1_000_000])
+def test_a_token_of_a_pod_goes_with_calls_of_any_size(stage: Stage, size: int) -> None:
+    """A pod's token has 1,000 bytes and more, and a call larger than HAProxy's buffer has filled it."""
+    stage.answering(200, b"{}")
+    stage.proxy.token.write_text("t" * 8192)
+    with closing(stage.connection()) as connection:
+        assert post(connection, "filter", b"x" * size) == (200, {})
+    assert [each.headers["authorization"] for each in stage.replica.got] == [f"Bearer {'t' * 8192}"]
+
+
+@pytest.mark.parametrize("text", [None, "", "\n", "two words", "a\r\nX-Other: b", "t" * 200_000])
 @pytest.mark.parametrize("verb", VERBS)
 def test_without_a_token_to_read_nothing_is_sent(stage: Stage, verb: str, text: str | None) -> None:
     stage.proxy.token.unlink() if text is None else stage.proxy.token.write_text(text)
@@ -107,7 +117,8 @@ def test_without_a_token_to_read_nothing_is_sent(stage: Stage, verb: str, text: 
         f"berth's function {verb} can't be called, for the proxy beside kube-scheduler has no token{RETRIED}"
     )
     with closing(stage.connection()) as connection:
-        assert post(connection, verb) == (200, NOBODY.get(verb, {"Error": said}))
+        reply = post(connection, verb, Authorization="Bearer of-the-caller")
+    assert reply == (200, NOBODY.get(verb, {"Error": said}))
     assert stage.replica.got == []
 
 
@@ -133,6 +144,20 @@ def test_whatever_a_function_or_a_gateway_answers_kube_scheduler_gets_200(
     with closing(stage.connection()) as connection:
         for _ in range(2):  # on the same connection
             assert post(connection, verb) == (200, expected)
+    wait(lambda: stage.proxy.log().count(f"{verb}/{verb}") == 2, 5, "the log tells it, too")
+    assert f" {status} " in stage.proxy.log()
+
+
+def test_calls_that_go_well_and_probes_are_not_in_the_log(stage: Stage) -> None:
+    stage.answering(200, b"{}")
+    with closing(stage.connection()) as connection:
+        for verb in VERBS:
+            assert post(connection, verb) == (200, {})
+        stage.proxy.token.unlink()
+        post(connection, "preempt")
+    wait(lambda: "preempt/" in stage.proxy.log(), 5, "the one that failed is there")
+    assert stage.proxy.log().count(" scheduler ") == 1
+    assert "healthz" not in stage.proxy.log()
 
 
 def hangs(handler: Handler) -> bool:
@@ -202,6 +227,20 @@ def test_it_answers_a_probe_and_nothing_else_there(stage: Stage) -> None:
     assert stage.replica.got == []
 
 
+def test_strangers_at_the_probe_s_port_keep_kube_scheduler_from_nothing(stage: Stage) -> None:
+    """The port is open to each pod of the cluster, the scheduler's is not."""
+    stage.answering(200, b"{}")
+    host, port = stage.proxy.probe.split(":")
+    with ExitStack() as stack:
+        for _ in range(1100):  # more than HAProxy takes
+            stranger = stack.enter_context(closing(socket.socket()))
+            stranger.setblocking(False)
+            stranger.connect_ex((host, int(port)))
+        connection = stack.enter_context(closing(stage.connection()))
+        connection.timeout = 3
+        assert post(connection, "bind") == (200, {})
+
+
 def test_a_url_may_have_a_path(haproxy_program: Path, tmp_path: Path) -> None:
     stage = Stage(haproxy_program, tmp_path, path="/berth/v1")
     stage.answering(200, b"{}")
@@ -233,6 +272,7 @@ def test_names_are_looked_up_while_it_runs_and_their_changes_are_followed(
             wait(lambda: not answered(), 60, "127.0.0.2 is called, where nobody is", every=0.2)
             names.address = "127.0.0.1"
             wait(answered, 60, "127.0.0.1 is called again", every=0.2)
+            assert "could not resolve" not in stage.proxy.log()  # its start waited for no answer
     stage.replica.stop()
 
 
@@ -273,3 +313,15 @@ def test_nothing_that_it_writes_or_shows_holds_the_token(stage: Stage) -> None:
 def test_a_path_that_haproxy_would_take_otherwise_is_refused(path: str) -> None:
     with pytest.raises(SettingsError, match="should be an absolute path"):
         haproxy(Proxy(token=path), dict.fromkeys(VERBS, "http://f"), None, 5)
+
+
+@pytest.mark.parametrize("url", ["http://localhost:8080", "http://127.0.0.1:8080", "http://[::1]:8080"])
+def test_for_this_machine_no_dns_is_asked(url: str) -> None:
+    assert "resolvers" not in haproxy(Proxy(), dict.fromkeys(VERBS, url), None, 5)
+
+
+@pytest.mark.parametrize("url", ["https://10.0.0.1", "https://[fd00::1]:8443/berth"])
+def test_an_address_by_https_is_refused_for_haproxy_finds_it_in_no_certificate(url: str) -> None:
+    """Each call was told as "can't be reached", with a certificate for that very address."""
+    with pytest.raises(SettingsError, match="has an address, and HAProxy finds names alone"):
+        haproxy(Proxy(), dict.fromkeys(VERBS, url), None, 5)

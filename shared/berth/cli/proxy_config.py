@@ -28,15 +28,15 @@ global
     log stderr format raw daemon
     nbthread 1
     maxconn 1000
-    # Calls with some 2,500 names can be sent a second time. Twice as much costs each call twice the CPU.
+    # Calls with some 2,000 names can be sent a second time. Twice as much costs each call twice the CPU.
     tune.bufsize 65536
+    # So much of it stays free for the token. A call that fills the buffer would go without it otherwise.
+    tune.maxrewrite 12288
     lua-load {_LUA}
 
 defaults
     mode http
     log global
-    option httplog
-    option dontlog-normal
     # kube-scheduler ends a connection that has rested for 90 s: it must be the first to do so.
     timeout http-keep-alive 10m
     timeout client 10m
@@ -49,12 +49,27 @@ defaults
     retry-on conn-failure empty-response
     option http-buffer-request
 """
+_LOG = """\
+    # The number before the size is the function's own status; kube-scheduler gets 200 whatever it is.
+    log-format "%ci:%cp [%tr] %ft %b/%s %TR/%Tw/%Tc/%Tr/%Ta %[var(txn.status)] %B %tsc %rc %{+Q}r"
+"""
+_HEALTH = """\
+    # Each pod of the cluster may come here: what it does must leave the scheduler's calls alone.
+    maxconn 100
+    timeout client 1s
+    timeout http-request 1s
+    timeout http-keep-alive 1s
+    no log
+    http-request return status 200 content-type text/plain string "ok" if { path /healthz }
+    http-request deny status 404
+"""
 _RESOLVERS = """
 resolvers cluster
     parse-resolv-conf
     accepted_payload_size 8192
     timeout resolve 5s
-    # Names are looked up while it runs. A known address stays in use while nobody answers for the name.
+    # Names are looked up while it runs, not before: its start must not wait for DNS. A known address stays in
+    # use while nobody answers for the name.
     hold timeout 1h
     hold refused 1h
     hold other 1h
@@ -88,9 +103,14 @@ def haproxy(proxy: Proxy, urls: Mapping[str, str], ca: str | None, seconds: int)
     for name, url in urls.items():
         if not _PLAIN.fullmatch(urlsplit(url).path):
             raise SettingsError(f"{name}'s URL {url} has signs in its path that a proxy's rules can't hold")
+        if url.startswith("https:") and _is_address(_host(url)):
+            raise SettingsError(
+                f"{name}'s URL {url} has an address, and HAProxy finds names alone in a certificate: "
+                "name the host"
+            )
     patience = seconds - _SPARE
     parts = [_GLOBAL.replace("SECONDS", f"{patience * 1000:.0f}")]
-    if any(not _is_address(_host(url)) for url in urls.values()):
+    if any(_is_asked_for(_host(url)) for url in urls.values()):
         parts.append(_RESOLVERS)
     parts.append(_frontend(proxy))
     calls = {verb: urls.get(verb) or urls["extender"] for verb in _VERBS}
@@ -113,15 +133,9 @@ def script() -> str:
 
 
 def _frontend(proxy: Proxy) -> str:
-    lines = ["", "frontend scheduler", f"    bind 127.0.0.1:{proxy.port}"]
-    lines += [f"    use_backend {verb} if {{ path /{verb} }}" for verb in _VERBS]
-    if proxy.health is not None:
-        lines += ["", "frontend health", f"    bind :{proxy.health}"]
-        lines += [
-            '    http-request return status 200 content-type text/plain string "ok" if { path /healthz }'
-        ]
-        lines += ["    http-request deny status 404"]
-    return "\n".join(lines) + "\n"
+    verbs = [f"    use_backend {verb} if {{ path /{verb} }}\n" for verb in _VERBS]
+    text = "".join(["\nfrontend scheduler\n", f"    bind 127.0.0.1:{proxy.port}\n", _LOG, *verbs])
+    return text if proxy.health is None else f"{text}\nfrontend health\n    bind :{proxy.health}\n{_HEALTH}"
 
 
 def _backend(verb: str, url: str, proxy: Proxy, ca: str | None, patience: float) -> str:
@@ -132,11 +146,12 @@ def _backend(verb: str, url: str, proxy: Proxy, ca: str | None, patience: float)
         "",
         f"backend {verb}",
         f"    http-request lua.add_token {proxy.token}",
-        f"    http-request return {_answer(verb, _NO_TOKEN)} if {{ var(txn.without_token) -m found }}",
+        f"    http-request return {_answer(verb, _NO_TOKEN)} unless {{ req.fhdr(authorization) -m found }}",
         f"    http-request set-header Host {found.netloc}",
         *([f"    http-request set-path {path}%[path]"] if path else []),
         f"    server {verb} {_server(url, ca)}",
         "    http-response set-var(txn.status) status",
+        "    http-response set-log-level silent if { status 200 }",
         *(f"    http-response return {_answer(verb, why)} if {{ status {status} }}" for status, why in told),
         f"    http-response return {_answer(verb, _OTHER)} unless {{ status 200 }}",
         *(
@@ -185,8 +200,8 @@ def _server(url: str, ca: str | None) -> str:
     if ":" in host:
         address = f"[{host}]:{found.port or (443 if secure else 80)}"
     words = [address]
-    if not _is_address(host):
-        words += ["resolvers cluster", "init-addr libc,none"]
+    if _is_asked_for(host):
+        words += ["resolvers cluster", "init-addr none"]
     if secure:
         words += [f"ssl verify required verifyhost {host} sni str({host})", f"ca-file {ca or '@system-ca'}"]
     return " ".join(words)
@@ -194,6 +209,11 @@ def _server(url: str, ca: str | None) -> str:
 
 def _host(url: str) -> str:
     return urlsplit(url).hostname or ""
+
+
+def _is_asked_for(host: str) -> bool:
+    """Whether DNS is asked: that of a cluster need not know localhost."""
+    return host != "localhost" and not _is_address(host)
 
 
 def _is_address(host: str) -> bool:
