@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from berth.errors import StoreFailedError
+from berth.errors import StoreFailedError, StoreUnavailableError
 from berth.stores import open_store
 from berth.stores.base import EPOCH, Store
+from tests.contract.test_redis import RIGHTS
 from tests.support.fixtures import PLACES
 from tests.support.places import Place
 from tests.support.redisserver import RedisServer
@@ -147,3 +148,46 @@ def test_a_redis_user_with_the_readers_rights_in_the_manual_is_enough_and_writes
         ):
             with pytest.raises(redis.exceptions.ResponseError, match=r"permission|can't run"):
                 stolen.execute_command(*attack)
+
+
+def test_a_redis_user_that_was_made_before_there_were_readers_is_enough(own_redis: RedisServer) -> None:
+    """It may run scripts, but none by the commands that let a script only read: with it filter refused every
+    pod after an upgrade."""
+    own_redis.command("ACL", "SETUSER", "berth", "on", ">s3cr3t", "~{berth}:*", *RIGHTS.split())
+    url = f"redis://berth:s3cr3t@127.0.0.1:{own_redis.port}/0"
+    with (
+        closing(open_store(url)) as writer,
+        closing(open_store(url, reads_only=True)) as reader,
+    ):
+        assert writer.commit({EPOCH: b"e", "a": b"1"}, {})
+        found = reader.changes(None)
+        assert dict(found.documents) == {EPOCH: b"e", "a": b"1"}
+        assert reader.read(["a"])["a"].body == b"1"
+        own_redis.command("FLUSHALL")
+        assert dict(reader.changes(found.cursor).documents) == {}
+        assert own_redis.parts("KEYS", "*") == []
+    own_redis.command("ACL", "SETUSER", "berth", "-evalsha", "-eval")
+    with closing(open_store(url, reads_only=True)) as reader:
+        with pytest.raises(StoreFailedError, match=r"lacks rights .* 'evalsha_ro'"):
+            reader.changes(None)
+        own_redis.command("ACL", "SETUSER", "berth", "+evalsha_ro", "+eval_ro")
+        assert dict(reader.changes(None).documents) == {}
+
+
+def test_a_redis_replica_is_refused_by_a_reader_as_well(own_redis: RedisServer, tmp_path: Path) -> None:
+    """A primary that became a replica keeps its connections. A reader took it for a ledger that is lost, and
+    said so for as long as the connection stood."""
+    with (
+        closing(open_store(f"{own_redis.url}/0")) as writer,
+        closing(open_store(f"{own_redis.url}/0", reads_only=True)) as reader,
+        RedisServer(tmp_path / "promoted") as promoted,
+    ):
+        assert writer.commit({EPOCH: b"e", "a": b"1"}, {})
+        assert dict(reader.changes(None).documents) == {EPOCH: b"e", "a": b"1"}
+        own_redis.replica_of(promoted)
+        for call in (lambda: reader.read(["a"]), lambda: reader.changes(None)):
+            with pytest.raises(StoreUnavailableError, match="is a replica"):
+                call()
+        own_redis.replica_of(None)
+        assert writer.commit({EPOCH: b"new"}, {})
+        assert dict(reader.changes(None).documents)[EPOCH] == b"new"

@@ -18,13 +18,12 @@ _WAIT_MS = 500  # for replicas; a connection waits a second for any answer
 
 
 class Script:
-    """One Lua script, which a server knows by its hash once it has run it. With `reads_only` the server lets
-    it write nothing, and asks for no right to."""
+    """One Lua script, which a server knows by its hash once it has run it. With `reads_only` it is run by a
+    command that lets it write nothing, and that needs no right to write."""
 
     def __init__(self, text: str, *, reads_only: bool = False) -> None:
-        self.text = text
+        self.text, self.reads_only = text, reads_only
         self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-        self.by_hash, self.by_text = ("EVALSHA_RO", "EVAL_RO") if reads_only else ("EVALSHA", "EVAL")
 
 
 class Link:
@@ -34,6 +33,7 @@ class Link:
         self._location, self._seconds = location, seconds
         self._route = Route(location, seconds)
         self._idle: list[Line] = []
+        self._suffix = "_RO"  # of commands that let a script only read; none where the user lacks that right
         self._closed = False
 
     def run(self, script: Script, arguments: list[Any], *, again: bool, replicas: int = 0) -> list[Any]:
@@ -68,7 +68,7 @@ class Link:
 
     def _run_on(self, line: Line, script: Script, arguments: list[Any], replicas: int) -> list[Any]:
         try:
-            answer = _evaluated(line.connection, script, arguments)
+            answer = self._answer(line.connection, script, arguments)
             if replicas and answer[-1]:
                 self._await(line, replicas)
         except (theirs.MovedError, theirs.ReadOnlyError, theirs.ClusterDownError, redis.TimeoutError):
@@ -84,6 +84,22 @@ class Link:
             line.connection.disconnect()
             raise
         self._give_back(line)
+        return answer
+
+    def _answer(self, connection: Connection, script: Script, arguments: list[Any]) -> list[Any]:
+        """By the command that lets a script only read, if it does and the user may: one that was made before
+        there were such scripts may run them as all others."""
+        suffix = self._suffix if script.reads_only else ""
+        try:
+            return _evaluated(connection, script, arguments, suffix)
+        except theirs.NoPermissionError as refused:
+            if not suffix:
+                raise
+            try:
+                answer = _evaluated(connection, script, arguments)
+            except theirs.NoPermissionError:
+                raise refused from None
+        self._suffix = ""
         return answer
 
     def _await(self, line: Line, replicas: int) -> None:
@@ -116,11 +132,11 @@ class Link:
             self.close()
 
 
-def _evaluated(connection: Connection, script: Script, arguments: list[Any]) -> list[Any]:
+def _evaluated(connection: Connection, script: Script, arguments: list[Any], suffix: str = "") -> list[Any]:
     try:
-        connection.send_command(script.by_hash, script.sha, *arguments)
+        connection.send_command(f"EVALSHA{suffix}", script.sha, *arguments)
         answer: list[Any] = connection.read_response()
     except theirs.NoScriptError:
-        connection.send_command(script.by_text, script.text, *arguments)
+        connection.send_command(f"EVAL{suffix}", script.text, *arguments)
         answer = connection.read_response()
     return answer

@@ -7,14 +7,15 @@ local DOCUMENTS, WRITTEN, DELETED = KEYS[1], KEYS[2], KEYS[3]
 local EPOCH, FRESH, KNOWN, SEEN, OVER = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local MARK, FORMAT = '\255', '1'
 
-local function told(info, name)
-  local _, at = string.find(info, '\n' .. name .. ':', 1, true)
-  return at and string.sub(info, at + 1, at + 40)
+local INFO = redis.call('INFO', 'server', 'replication')
+
+local function told(name)
+  local _, at = string.find(INFO, '\n' .. name .. ':', 1, true)
+  return at and string.sub(INFO, at + 1, at + 40)
 end
 
 local function server()
-  local info = redis.call('INFO', 'server', 'replication')
-  local run, history = told(info, 'run_id'), told(info, 'master_replid')
+  local run, history = told('run_id'), told('master_replid')
   return run and history and run .. ' ' .. history
 end
 
@@ -71,5 +72,8 @@ if not life then
   return redis.error_reply('BERTHFORMAT')
 end
 if life == '' then
+  if string.find(INFO, '\nrole:slave', 1, true) then -- where a writer would be refused, a reader is wrong, too
+    return redis.error_reply('READONLY this is a replica')
+  end
   return {'', 0}
 end
