@@ -9,13 +9,15 @@ from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 
 import pytest
+from msgspec.structs import replace
 
 from berth.decisions import SupersededError
-from berth.documents import Domain, decode_domain, domain_key, encode
+from berth.documents import NAMESPACE, Domain, Holding, decode_domain, domain_key, encode, in_order
 from berth.ledger import Ledger
 from berth.stores import open_store
 from berth.view import View
 from tests.support.ledgers import claim
+from tests.support.objects import pool
 from tests.support.places import Place
 from tests.support.races import (
     CONTEXT,
@@ -46,6 +48,13 @@ def two_pools(ledger: Ledger, name: str) -> str:
 
 def one_pod(ledger: Ledger, name: str) -> str:
     return reserve(ledger, claim("the pod", "n1", name))
+
+
+def of_one_namespace(ledger: Ledger, name: str) -> str:
+    """On two nodes, and all from one limit, which nobody has made a document of yet."""
+    node = f"n{1 + int(name.partition('-')[2]) % 2}"
+    holdings = (Holding("ip", f"{NAMESPACE}default", 1), Holding("ip", node, 1))
+    return reserve(ledger, replace(claim(name, node), holdings=in_order(holdings)))
 
 
 def come_and_go(ledger: Ledger, name: str) -> str:
@@ -110,6 +119,13 @@ def test_pods_that_want_units_of_two_pools_get_both_or_none(place: Place) -> Non
         for found in ledger.view().claims():
             for holding in found.holdings:
                 assert ledger.view().domains[holding.pool]["n1"].claims[found.uid] == found
+
+
+def test_the_pods_of_a_namespace_win_as_much_as_it_may_hold_on_all_nodes_together(place: Place) -> None:
+    with started(place, ip=10) as ledger:
+        ledger.apply_pools({"ip": pool("ip", limits={"default": 4})})
+        assert race(place, of_one_namespace) == {"won": 4, "RefusedError": 60}
+        assert used(ledger, "ip") + used(ledger, "ip", "n2") == used(ledger, "ip", "@default") == 4
 
 
 def test_one_pod_that_is_bound_by_many_at_once_holds_its_unit_once(place: Place) -> None:

@@ -196,6 +196,19 @@ def test_no_account_may_do_everything_and_no_role_is_without_an_account(overlay:
     assert accounts <= bound
 
 
+def test_the_extender_may_do_what_bind_may_and_nothing_else() -> None:
+    """test_rights.py sees what bind uses; the extender does that, and reads the ledger as filter does."""
+
+    def roles(overlay: str, account: str) -> set[tuple[str, str]]:
+        return {
+            (each["roleRef"]["kind"], each["roleRef"]["name"])
+            for each in rendered(overlay, "ClusterRoleBinding", "RoleBinding")
+            if account in {subject["name"] for subject in each["subjects"]}
+        }
+
+    assert roles("single", "berth-extender") == roles("per-verb", "berth-bind") != set()
+
+
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_a_rebuild_ends_before_knative_and_berth_up_give_up_on_it(overlay: str) -> None:
     """Knative ends a call that has not begun to answer after responseStartTimeoutSeconds, 300 by default,

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from berth.documents import Wants
-from berth.objects import Owner, Pod
+from berth.objects import Meta, Owner, Pod
 from berth.policy.poolclaims import CLAIMS
 from berth.steps.terms import Terms, owner_of
 from tests.support.objects import container, pod, pool
@@ -76,3 +76,15 @@ def test_an_owner_of_a_name_or_kind_that_can_t_be_is_nobody(name: str, kind: str
 def test_a_pod_that_runs_holds_its_poolclaims_though_one_of_them_is_gone() -> None:
     asked = Terms(POOLS, {}, Counted("b", "d")).asked(naming("b", "a", "d", node="n1", k80=2))
     assert [name for name, *_ in asked.claims] == ["b", "d"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("../b/Pod", "x"), ("/b/Pod", "x"), ("\n b", "/"), ("", "b/web-0@ip/n1")]
+)
+def test_whoever_a_pod_says_that_it_is_of_is_of_its_own_namespace_and_no_pod(kind: str, name: str) -> None:
+    """Users write that, and Kubernetes takes any text: no unit that is kept for another namespace, or for a
+    pod by its name, is to be had by it."""
+    owner = Owner(kind=kind, name=name, controller=True)
+    found = owner_of(Pod(Meta(name="p", namespace="a", owner_references=[owner])))
+    assert found.startswith("a/")
+    assert ":" in found  # as in no pod's name
