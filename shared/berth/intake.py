@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self
 
@@ -21,7 +21,7 @@ from werkzeug.wsgi import get_input_stream
 from berth.http import BodyRefusedError, Endpoint, Router
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIEnvironment
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 PATIENCE = 10.0
 """Seconds that a body may take. kube-scheduler gives up a call after 5 s, and Knative's source after 10."""
@@ -34,6 +34,7 @@ LEAST_IN_HAND = 6 * 1024 * 1024
 """Bytes that the bodies of all calls under way may hold if none may be larger: two of the largest events.
 What is decoded from JSON may take 30 times as much."""
 
+_BODY = "berth.body"
 _LOOK_SECONDS = 0.25
 _SKIPPED = 64 * 1024  # bytes of a body that nobody reads which are read all the same, if they are there
 _PART = 16 * 1024
@@ -56,9 +57,22 @@ class Intake:
         self._any = threading.Event()
         self._watcher: threading.Thread | None = None
 
+    def around(self, application: "WSGIApplication") -> "WSGIApplication":
+        """The application, with no body in its reach but by `body`: it answers some requests by itself."""
+
+        def answer(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+            with self.body(environ):
+                return application(environ, start_response)
+
+        return answer
+
     def body(self, environ: "WSGIEnvironment") -> "IncomingBody":
-        """The body of one request, to be used as a context manager until the request is answered."""
-        return IncomingBody(self, environ)
+        """The body of one request, to be used as a context manager until the request is answered. Asked for
+        again it is the same one, whose first user's end is its end."""
+        body = environ.get(_BODY)
+        if not isinstance(body, IncomingBody):
+            environ[_BODY] = body = IncomingBody(self, environ)
+        return body
 
     def look(self) -> None:
         """End what has taken too long."""
@@ -111,11 +125,13 @@ class IncomingBody:
     """One request's body: counted while it comes, and left where it is if nobody reads it."""
 
     def __init__(self, intake: Intake, environ: "WSGIEnvironment") -> None:
-        self._intake, self._environ = intake, environ
+        self._intake = intake
         self._stream: IO[bytes] = get_input_stream(environ)
+        # functions-framework would read whatever is left, to the end and into memory.
+        environ |= {"wsgi.input": io.BytesIO(), "wsgi.input_terminated": True}
         self._socket: socket.socket | None = environ.get("gunicorn.socket")
         self._held = 0
-        self._reading = self._at_end = False
+        self._reading = self._at_end = self._left = False
         self._ended: BodyRefusedError | None = None
 
     def __enter__(self) -> Self:
@@ -124,12 +140,13 @@ class IncomingBody:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
+        if self._left:
+            return
+        self._left = True
         self._stop_reading()
         self._intake.give_back(self._held)
         if not self._at_end:
             self._leave()
-        # Nobody who comes later is to read on: functions-framework would, to the end and into memory.
-        self._environ |= {"wsgi.input": io.BytesIO(), "CONTENT_LENGTH": "0"}
 
     def read(self, size: int, /) -> bytes:
         """At most so many bytes, and none at the end. Raises BodyRefusedError, and the server's errors."""
@@ -183,7 +200,7 @@ class IncomingBody:
         """Whether the body is at its end now, without waiting for any of it."""
         if self._ended is not None:
             return False
-        skipped = 0
+        skipped, timeout = 0, connection.gettimeout()
         connection.setblocking(False)
         try:
             while skipped < _SKIPPED and (part := self._stream.read(_PART)):
@@ -191,7 +208,7 @@ class IncomingBody:
         except Exception:  # noqa: BLE001 - it has not come yet, or it is broken
             return False
         finally:
-            connection.setblocking(True)
+            connection.settimeout(timeout)
         return skipped < _SKIPPED
 
 

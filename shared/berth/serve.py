@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from flask import current_app, has_app_context
+
 from berth import settings
 from berth.errors import SettingsError
 from berth.http import Endpoint, Router, respond
@@ -33,6 +35,10 @@ def serve(endpoint: Callable[[Settings], Endpoint | Router]) -> Callable[["Reque
     except SettingsError as error:
         sys.exit(f"berth can't start: {error}")
     intake = intake_for(built)
+    if has_app_context():
+        # The framework loads us here. It answers /robots.txt, /favicon.ico and whoever wants a WebSocket by
+        # itself, and the server would wait for their bodies.
+        current_app.wsgi_app = intake.around(current_app.wsgi_app)  # type: ignore[assignment, method-assign]
 
     def answer(request: "Request") -> Response:
         with intake.body(request.environ) as body:

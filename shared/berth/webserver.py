@@ -11,6 +11,7 @@ for each client to end its connection, in the thread that accepts them all. Noth
 import argparse
 import contextlib
 import os
+import select
 import selectors
 import socket
 import time
@@ -21,13 +22,16 @@ from typing import Any
 
 import functions_framework
 from gunicorn.app.base import BaseApplication
-from gunicorn.workers.gthread import TConn, ThreadWorker
+from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, TConn, ThreadWorker
 
-from berth.intake import END_CONNECTION
+from berth.intake import END_CONNECTION, PATIENCE
 
 HEADER_SECONDS = 5.0
 LARGEST_HEAD = 64 * 1024
 """Bytes of a request's first line and headers; kube-scheduler and Knative send some 2,000."""
+
+ANSWER_SECONDS = 1.5 * PATIENCE
+"""Seconds that a client may take to receive an answer. Reading a body ends before, by berth.intake."""
 
 _CONNECTIONS = 512
 _HEALTH_THREADS = 2
@@ -51,6 +55,13 @@ class Connection(TConn):  # type: ignore[misc]
     @property
     def head_is_there(self) -> bool:
         return _END in self.head
+
+    @property
+    def takes_answers(self) -> bool:
+        """Whether an answer would find room, for the client has received those before."""
+        poll = select.poll()  # which knows no highest number of a file, as select does
+        poll.register(self.sock, select.POLLOUT)
+        return bool(poll.poll(0))
 
     def receive(self) -> bool:
         """Take what has come, without waiting; whether more may come."""
@@ -109,15 +120,17 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         except (BlockingIOError, ConnectionAbortedError):
             return
         self.nr_conns += 1
-        if self.nr_conns >= self.worker_connections:
-            self._make_room()
         self.enqueue_req(Connection(self, client, address, listener.getsockname()))
 
     def _make_room(self) -> None:
-        """Close the connection that has asked for nothing for longest; one that waits for a thread stays."""
-        for idle in (self.pending_conns, self.keepalived_conns):
-            if idle:
-                self._drop(idle[0], idle)
+        """Close the connections that have asked for nothing for longest; those that wait for a thread stay,
+        and the newest, which has had no time to ask."""
+        while self.nr_conns >= self.worker_connections:
+            if len(self.pending_conns) > 1:
+                self._drop(self.pending_conns[0], self.pending_conns)
+            elif self.keepalived_conns:
+                self._drop(self.keepalived_conns[0], self.keepalived_conns)
+            else:
                 return
 
     def enqueue_req(self, conn: Connection) -> None:
@@ -143,14 +156,24 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
     def handle_request(self, req: Any, conn: Connection) -> Any:
         setattr(req.body, END_CONNECTION, req.force_close)
-        return super().handle_request(req, conn)
+        conn.sock.settimeout(ANSWER_SECONDS)
+        try:
+            return super().handle_request(req, conn)
+        except TimeoutError:
+            return False
 
     def murder_pending(self) -> None:
-        """Close what has sent no whole request in time; a worker that stops waits for none."""
+        """Close what has sent no whole request in time, and what there is no room for.
+
+        gunicorn calls it when a turn's events are all handled: one of them may be of a connection that is
+        closed here. A worker that stops waits for requests as long as gunicorn does.
+        """
         now = time.monotonic()
-        while self.pending_conns and (not self.alive or self.pending_conns[0].timeout <= now):
+        late = now if self.alive else now + HEADER_SECONDS - STOP_KEEPALIVE_LINGER
+        while self.pending_conns and self.pending_conns[0].timeout <= late:
             self._drop(self.pending_conns[0], self.pending_conns)
-        while self._lingering and self._lingering[0].timeout <= now:
+        self._make_room()
+        while self._lingering and (self._lingering[0].timeout <= now or len(self._lingering) > _LINGERING):
             self._end(self._lingering[0])
 
     def linger(self, conn: Connection) -> None:
@@ -165,14 +188,16 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         conn.timeout = time.monotonic() + _LINGER_SECONDS
         self._lingering.append(conn)
         self._watch(conn, self._on_lingering_readable)
-        if len(self._lingering) > _LINGERING:
-            self._end(self._lingering[0])
 
     def _on_lingering_readable(self, conn: Connection, _: socket.socket) -> None:
         if not conn.drain():
             self._end(conn)
 
     def _serve(self, conn: Connection) -> None:
+        if not conn.takes_answers:
+            self.nr_conns -= 1
+            conn.close()
+            return
         assert self._health is not None
         pool = self._health if conn.head.startswith(_HEALTH) else self.tpool
         conn.hand_over()

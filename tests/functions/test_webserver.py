@@ -2,7 +2,11 @@
 
 import contextlib
 import http.client
+import json
+import os
+import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,10 +14,41 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.floods import MIB, Health, address, answer, health, opened, peak, trickles
-from tests.support.framework import function, send
+from tests.support.floods import MIB, Health, address, answer, health, opened, peak, trickles, workers
+from tests.support.framework import ROOT, function, send
 
 SOON = 1.0
+ROOM = 512  # connections
+_HEAD = b"POST /filter HTTP/1.1\r\nHost: berth\r\nAuthorization: Bearer s3cret\r\n"
+NO_REQUESTS = (
+    *(
+        _HEAD + b"Content-Length: %s\r\n\r\n{}" % length
+        for length in (b"-1", b"1, 1", b"+1", b"0x1", b"\xb2", b"")
+    ),
+    _HEAD + b"Content-Length: %s\r\n\r\n{}" % (b"9" * 5000),
+    _HEAD + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
+    _HEAD + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    *(
+        _HEAD + b"Transfer-Encoding: %s\r\n\r\n0\r\n\r\n" % how
+        for how in (b"gzip", b"chunked, chunked", b"x")
+    ),
+    *(
+        _HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk
+        for chunk in (b"-1\r\n", b"2\r\n{}0\r\n\r\n", b"x" * 9000)
+    ),
+    _HEAD + b"Expect: the unexpected\r\n\r\n",
+    _HEAD + b"Name : value\r\n\r\n",
+    _HEAD + b"Name: \x00\r\n\r\n",
+    _HEAD + b"A: b\r\n" * 101 + b"\r\n",
+    _HEAD + b"A: " + b"b" * 9000 + b"\r\n\r\n",
+    b"POST /" + b"x" * 5000 + b" HTTP/1.1\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    b"GET /\r\n\r\n",
+    b"\r\n\r\n",
+    b"",
+)
+"""Bytes of which no function should see anything."""
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +147,106 @@ def test_bodies_that_come_slowly_hold_threads_and_health_has_its_own(url: str) -
     assert (asked.longest < SOON, asked.wrong) == (True, 0)
 
 
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/robots.txt", {}, 404),
+        ("/favicon.ico", {}, 404),
+        ("/filter", {"Connection": "Upgrade", "Upgrade": "websocket"}, 400),
+    ],
+)
+def test_what_is_answered_without_the_function_waits_for_no_body(
+    url: str, path: str, headers: dict[str, str], status: int
+) -> None:
+    with ExitStack() as stack, Health(url) as asked:
+        body = {"Content-Length": "1000", **headers}
+        clients = [stack.enter_context(opened(url, body, path=path)) for _ in range(12)]
+        began = time.monotonic()
+        assert send(url, "POST", "/filter", b"{}", {})[0] == 401
+        assert time.monotonic() - began < SOON
+        assert {answer(each).status for each in clients} == {status}
+    assert (asked.longest < SOON, asked.wrong) == (True, 0)
+
+
+class Deaf(threading.Thread):
+    """A client that sends one request after the other, takes no answer, and ends when it is cut off."""
+
+    def __init__(self, url: str, request: bytes) -> None:
+        super().__init__(daemon=True)
+        self._connection, self._request = socket.socket(), request
+        self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self._connection.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536
+        )  # for small buffers there, too
+        self._connection.connect(address(url))
+        self.start()
+
+    def run(self) -> None:
+        with self._connection, contextlib.suppress(OSError):
+            while True:
+                self._connection.sendall(self._request)
+
+
+@pytest.mark.parametrize(("path", "status"), [("/healthz", 200), ("/filter", 405)])
+def test_clients_that_take_no_answers_are_cut_off(url: str, path: str, status: int) -> None:
+    with Health(url) as asked:
+        clients = [Deaf(url, f"GET {path} HTTP/1.1\r\nHost: berth\r\n\r\n".encode()) for _ in range(3)]
+        for each in clients:
+            each.join(60)
+        assert not any(each.is_alive() for each in clients)
+        assert send(url, "GET", path, b"", {})[0] == status
+    assert asked.wrong == 0
+
+
+def test_a_client_that_does_not_take_a_large_answer_holds_no_thread_for_long(url: str) -> None:
+    sample = json.loads((ROOT / "events/extender/filter-full.json").read_bytes())
+    (node, *_) = sample["Nodes"]["items"]
+    sample["Pod"] = {"metadata": {"name": "a", "uid": "a"}}  # it asks for no unit: all nodes are sent back
+    sample["Nodes"]["items"] = [{**node, "filling": "x" * MIB}]
+    body = json.dumps(sample).encode()
+    head = (
+        f"POST /filter HTTP/1.1\r\nHost: berth\r\nAuthorization: Bearer s3cret\r\nContent-Length: {len(body)}"
+    )
+    assert len(send(url, "POST", "/filter", body, {"Authorization": "Bearer s3cret"})[2]) > MIB
+    clients = [Deaf(url, f"{head}\r\n\r\n".encode() + body) for _ in range(4)]
+    for each in clients:
+        each.join(60)
+    assert not any(each.is_alive() for each in clients)
+    began = time.monotonic()
+    assert send(url, "POST", "/filter", b"{}", {})[0] == 401
+    assert time.monotonic() - began < SOON
+
+
+def test_room_is_made_of_connections_that_come_alive_in_the_same_moment(url: str) -> None:
+    """They are not touched again, which would end the process and all calls under way."""
+    (worker,) = serving = workers(url)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(silent(url)) for _ in range(ROOM + 10)]
+        assert clients[9].recv(1) == b""  # it is full now, and makes room for each that comes
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            stack.enter_context(silent(url))
+            for each in clients[10:]:
+                each.sendall(b"P")
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        assert health(url) == 200
+        assert workers(url) == serving
+
+
+def test_what_is_no_request_ends_nothing_but_its_connection(url: str) -> None:
+    serving = workers(url)
+    with Health(url) as asked:
+        for sent in NO_REQUESTS:
+            with silent(url) as connection:
+                connection.sendall(sent)
+                connection.shutdown(socket.SHUT_WR)
+                told = answer(connection).status
+                assert told in (0, 400, 414, 417, 431, 501), sent[:100]
+    assert (asked.longest < SOON, asked.wrong) == (True, 0)
+    assert workers(url) == serving
+
+
 def test_a_connection_stays_for_the_next_request(url: str) -> None:
     connection = http.client.HTTPConnection(*address(url), timeout=10)
     with contextlib.closing(connection):
@@ -170,3 +305,21 @@ def test_it_ends_at_once_with_clients_that_say_nothing(tmp_path: Path) -> None:
             assert health(found) == 200
             began = time.monotonic()
         assert time.monotonic() - began < 10
+
+
+def test_requests_that_have_begun_are_answered_when_it_ends(tmp_path: Path) -> None:
+    environment = {"BERTH_STORE": f"sqlite:///{tmp_path}/ledger.db"}
+    with function("filter", environment, "webserver") as found, ExitStack() as stack:
+        begun = stack.enter_context(half_a_head(found))
+        reading = stack.enter_context(opened(found, {"Content-Length": "2"}))
+        other = stack.enter_context(contextlib.closing(http.client.HTTPConnection(*address(found))))
+        (worker,), told = workers(found), False
+        while not told:  # that the connection ends, as a worker does that stops
+            other.request("GET", "/healthz")
+            reply = other.getresponse()
+            reply.read()
+            told = reply.will_close
+            os.kill(worker, signal.SIGTERM)
+        begun.sendall(b"rth\r\nContent-Length: 2\r\n\r\n{}")
+        reading.sendall(b"{}")
+        assert (answer(reading).status, answer(begun).status) == (400, 400)

@@ -33,10 +33,14 @@ def address(url: str) -> tuple[str, int]:
     return parts.hostname, parts.port
 
 
-def opened(url: str, headers: Mapping[str, str], method: str = "POST") -> socket.socket:
+def opened(url: str, headers: Mapping[str, str], method: str = "POST", path: str = "/") -> socket.socket:
     """A connection that has sent its headers, and nothing of a body."""
     connection = socket.create_connection(address(url), timeout=_SECONDS)
-    lines = [f"{method} / HTTP/1.1", "Host: berth", *(f"{name}: {value}" for name, value in headers.items())]
+    lines = [
+        f"{method} {path} HTTP/1.1",
+        "Host: berth",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
     connection.sendall("\r\n".join([*lines, "", ""]).encode())
     return connection
 
@@ -129,11 +133,22 @@ def health(url: str, seconds: float = _SECONDS) -> int:
 
 def peak(url: str) -> int:
     """The most memory that a process of the function at this port has had, in MiB (Linux)."""
+    return max(int(status["VmHWM"].split()[0]) // 1024 for status in _processes(url).values())
+
+
+def workers(url: str) -> set[int]:
+    """The processes of the function at this port that serve it: those that another one started (Linux)."""
+    found = _processes(url)
+    return {process for process, status in found.items() if int(status["PPid"]) in found}
+
+
+def _processes(url: str) -> dict[int, dict[str, str]]:
+    """What the system tells of each process of the function at this port."""
     port = str(address(url)[1]).encode()
-    found = []
+    found = {}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if port in (process / "cmdline").read_bytes().split(b"\0"):
                 lines = (process / "status").read_text().splitlines()
-                found += [int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM")]
-    return max(found)
+                found[int(process.name)] = dict(line.split(":", 1) for line in lines if ":" in line)
+    return found
