@@ -17,6 +17,7 @@ from berth.causes import reason
 from berth.errors import ClusterRefusedError, ClusterUnavailableError, SettingsError
 
 _JSON = "application/json"
+_LONGEST = 1000  # characters of a path that a message tells: names may come from anybody
 _CONNECTIONS = 64  # bind runs 48 threads
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKEN_SECONDS = 60.0  # a token that is replaced stays good for longer
@@ -239,7 +240,7 @@ def _explain(status: int, content: bytes, method: str, path: str) -> NoReturn:
         said = msgspec.json.decode(content, type=_Status).message or "no reason given"
     except msgspec.DecodeError:
         said = "no reason given"
-    where = f"{method} {path.partition('?')[0]}"
+    where = f"{method} {path.partition('?')[0][:_LONGEST]}"
     if status == 429 or status >= 500:
         raise ClusterUnavailableError(f"the API server answered {status} to {where}: {said}")
     raise ClusterRefusedError(f"the API server refused {where} ({status}): {said}", status)

@@ -16,7 +16,7 @@ from unittest import mock
 
 import pytest
 
-from berth.cluster import Cluster
+from berth.cluster import Cluster, connect
 from berth.demo.apiserver import StandIn
 from berth.errors import StoreUnavailableError
 from berth.http import Endpoint, Reply, Router, respond
@@ -61,7 +61,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settin
         yield Settings(store=f"sqlite:///{tmp_path}/ledger.db", pools=tmp_path / "pools.yaml")
 
 
-def call(target: Endpoint | Router, kind: str = "Pool") -> Reply:
+def call(target: Endpoint | Router, kind: str = "Pool", node: str = "n1", pod: str = "forged") -> Reply:
     change = "delete" if kind == "Pod" else "add"
     event = {
         "specversion": "1.0",
@@ -69,8 +69,8 @@ def call(target: Endpoint | Router, kind: str = "Pool") -> Reply:
         "source": "a",
         "type": f"dev.knative.apiserver.resource.{change}",
     }
-    spec = {"containers": [{"resources": {"limits": {"berth.dev/ip": "1"}}}], "nodeName": "n1"}
-    data = {"kind": kind, "metadata": {"name": "forged", "uid": "forged"}, "spec": spec}
+    spec = {"containers": [{"resources": {"limits": {"berth.dev/ip": "1"}}}], "nodeName": node}
+    data = {"kind": kind, "metadata": {"name": pod, "uid": "forged"}, "spec": spec}
     body = json.dumps({**event, "data": data}).encode()
     return respond(target, "POST", "/", {"Content-Type": "application/cloudevents+json"}, io.BytesIO(body))
 
@@ -137,6 +137,40 @@ def test_forged_deletions_of_pods_share_wakes(settings: Settings, monkeypatch: p
         gate.let_go.set()
         assert {each.result(SECONDS).status for each in (first, *late)} == {204}
         assert gate.lists == 2
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "x" * 2_000_000])
+def test_a_forged_deletion_on_no_node_fails_no_wake(settings: Settings, name: str) -> None:
+    """Wakes that failed are tried again with all nodes that were asked for: one could fail all."""
+    assert call(reconcile.endpoint(settings)).status == 204
+    spec = {"schedulerName": "berth", "containers": [{"resources": {"limits": {"berth.dev/ip": "1"}}}]}
+    waiting = {"metadata": {"name": "waits", "namespace": "default"}, "spec": spec}
+    pods, headers = "/api/v1/namespaces/default/pods", {"Content-Type": "application/json"}
+    assert send(connect().host, "POST", pods, json.dumps(waiting).encode(), headers)[0] == 201
+    target = release.endpoint(settings)
+    assert [call(target, "Pod", node).status for node in (name, "n1")] == [204, 204]
+
+
+def test_a_forged_deletion_with_a_name_of_two_megabytes_fills_no_log(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert call(reconcile.endpoint(settings)).status == 204
+    assert call(release.endpoint(settings), "Pod", pod="x" * 2_000_000).status == 422
+    assert len(caplog.text) < 3000
+
+
+def test_nodes_that_were_left_are_kept_in_mind_up_to_a_number() -> None:
+    seen: list[Collection[str]] = []
+
+    def wake(_: Mapping[str, int], left: Collection[str]) -> int:
+        seen.append(left)
+        raise StoreUnavailableError("away")
+
+    shared = SharedWake(wake)
+    for number in range(1000):
+        with pytest.raises(StoreUnavailableError):
+            shared({"ip": 1}, f"n{number}")
+    assert max(map(len, seen)) < 100
 
 
 def test_a_shared_wake_that_fails_is_not_lost_on_who_shares_the_next_one() -> None:

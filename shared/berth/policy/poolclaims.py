@@ -62,7 +62,7 @@ def parse(document: Any) -> PoolClaim:
     """Reads one decoded document. Raises BadInputError that names the PoolClaim and field."""
     metadata = _metadata(document)
     namespace, name = str(metadata.get("namespace") or "default"), str(metadata.get("name") or "")
-    if not _is_name(name) or not _is_name(namespace):
+    if not is_name(name) or not is_name(namespace):
         raise BadInputError(
             f"PoolClaim {namespace[:64]}/{name[:64]}: its namespace and name should be of lower-case letters,"
             " digits, - and ."
@@ -96,7 +96,7 @@ def named(pod: Pod) -> tuple[str, ...]:
         raise ValueError(f"annotation {CLAIMS} names more than {MOST_CLAIMS} PoolClaims: name fewer")
     names = tuple(dict.fromkeys(name for part in parts if (name := part.strip())))
     for name in names:
-        if not _is_name(name):
+        if not is_name(name):
             raise ValueError(
                 f"annotation {CLAIMS}: {name[:64]!r} can't be the name of a PoolClaim, which has lower-case"
                 " letters, digits, - and ."
@@ -145,7 +145,7 @@ def _spec(spec: Any, where: str) -> _Spec:
     except msgspec.ValidationError as error:
         said = str(error).replace("`$", "`spec")
         raise BadInputError(f"{where}: {said if '`spec' in said else f'{said} - at `spec`'}") from error
-    if not _is_name(found.pool, _LONGEST_POOL):
+    if not is_name(found.pool, _LONGEST_POOL):
         raise BadInputError(f"{where}: spec.pool {found.pool[:64]!r} can't be the name of a Pool")
     if found.count is not None and not 0 < found.count < 2**31:
         raise BadInputError(f"{where}: spec.count {found.count} should be a number from 1 to 2147483647")
@@ -177,5 +177,6 @@ def _unit(entry: str) -> str:
     return found.entries()[0]
 
 
-def _is_name(name: str, longest: int = _LONGEST_NAME) -> bool:
+def is_name(name: str, longest: int = _LONGEST_NAME) -> bool:
+    """Whether an object of Kubernetes may have this name (a DNS subdomain)."""
     return len(name) <= longest and _NAME.fullmatch(name) is not None

@@ -24,6 +24,8 @@ IN_TURN = 400
 of those behind."""
 
 _PATCH_SECONDS = 3.0
+_MOST_LEFT = 64
+"""Nodes that are kept in mind until a wake gets through; others may be woken for in vain."""
 
 
 def room_in(made: Iterable[Holding | CapacityChange]) -> dict[str, int]:
@@ -114,7 +116,7 @@ class SharedWake:
         with self._lock:
             for pool, units in room.items():
                 self._room[pool] = max(units, self._room.get(pool, 0))
-            self._left.update(left)
+            self._left.update(islice(left, _MOST_LEFT - len(self._left)))
 
     def _look(self) -> int:
         with self._lock:

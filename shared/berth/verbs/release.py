@@ -13,6 +13,7 @@ from berth.http import Endpoint
 from berth.ledger import Ledger
 from berth.objects import Pod
 from berth.policy.demand import demand, might_ask
+from berth.policy.poolclaims import is_name
 from berth.settings import Settings
 from berth.steps.keeping import kept
 from berth.steps.ours import ledger_and_cluster
@@ -53,7 +54,8 @@ def run(
     if keep.state == "lost":
         # Units that are lost with their node are no longer what the next pod of that name waits for.
         room = {**dict.fromkeys(keep.pools, 1), **room}
-    left = pod.spec.node_name or ""
+    node = pod.spec.node_name or ""
+    left = node if is_name(node) else ""  # a forged one would be asked for again and again
     if freed:
         woken = _wake(ledger, cluster, schedulers, clock, room, [left])
     else:
