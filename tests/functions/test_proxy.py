@@ -227,6 +227,18 @@ def test_it_answers_a_probe_and_nothing_else_there(stage: Stage) -> None:
     assert stage.replica.got == []
 
 
+@pytest.mark.parametrize("origin", ["http://example.com", "null"])
+def test_no_web_page_gets_the_token_added(stage: Stage, origin: str) -> None:
+    """A browser beside it sends a form or text to 127.0.0.1 for any page, and says from where that came."""
+    stage.answering(200, b"{}")
+    with closing(stage.connection()) as connection:
+        headers = {"Content-Type": "text/plain", "Origin": origin}
+        connection.request("POST", "/bind", b"{}", headers)
+        reply = connection.getresponse()
+        reply.read()
+    assert (reply.status, stage.replica.got) == (403, [])
+
+
 def test_strangers_at_the_probe_s_port_keep_kube_scheduler_from_nothing(stage: Stage) -> None:
     """The port is open to each pod of the cluster, the scheduler's is not."""
     stage.answering(200, b"{}")

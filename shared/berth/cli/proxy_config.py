@@ -49,9 +49,11 @@ defaults
     retry-on conn-failure empty-response
     option http-buffer-request
 """
-_LOG = """\
+_ITS_CALLS = """\
     # The number before the size is the function's own status; kube-scheduler gets 200 whatever it is.
     log-format "%ci:%cp [%tr] %ft %b/%s %TR/%Tw/%Tc/%Tr/%Ta %[var(txn.status)] %B %tsc %rc %{+Q}r"
+    # A browser beside it says so of each call that a page makes.
+    http-request deny status 403 if { req.fhdr(origin) -m found }
 """
 _HEALTH = """\
     # Each pod of the cluster may come here: what it does must leave the scheduler's calls alone.
@@ -134,7 +136,7 @@ def script() -> str:
 
 def _frontend(proxy: Proxy) -> str:
     verbs = [f"    use_backend {verb} if {{ path /{verb} }}\n" for verb in _VERBS]
-    text = "".join(["\nfrontend scheduler\n", f"    bind 127.0.0.1:{proxy.port}\n", _LOG, *verbs])
+    text = "".join(["\nfrontend scheduler\n", f"    bind 127.0.0.1:{proxy.port}\n", _ITS_CALLS, *verbs])
     return text if proxy.health is None else f"{text}\nfrontend health\n    bind :{proxy.health}\n{_HEALTH}"
 
 
