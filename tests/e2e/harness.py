@@ -73,6 +73,7 @@ class Berth:
     single: bool = False
     replicas: int = 1
     proxy: bool = False
+    proxy_tls: Path | None = None
     writes: bool = True
     command: Sequence[str] = (BERTH,)
 
@@ -131,6 +132,7 @@ class Berth:
         arguments = ["--json", "--port", str(self.port)]
         arguments += ["--scheduler-config", str(self.scheduler_config)] if self.writes else []
         arguments += ["--proxy", str(self.proxy_config)] if self.proxy else []
+        arguments += ["--proxy-tls", str(self.proxy_tls)] if self.proxy_tls else []
         arguments += ["--functions", str(self.functions)] if self.functions else []
         arguments += ["--single"] if self.single else []
         arguments += ["--replicas", str(self.replicas)] if self.replicas > 1 else []

@@ -112,29 +112,33 @@ def test_a_reviewed_token_opens_each_verb_and_a_tenant_s_own_does_not(system_of:
 def test_on_a_shared_loopback_the_proxy_takes_kube_scheduler_s_certificate_and_no_other_caller(
     system_of: Systems, haproxy_program: Path, tmp_path: Path
 ) -> None:
-    """As docs/operations.md#the-proxy says it, for a kube-scheduler that is not alone on its 127.0.0.1."""
-    system = system_of(1, proxy=True, start_scheduler=False)
+    """For a kube-scheduler that is not alone on its 127.0.0.1, with what `berth up --proxy-tls` writes."""
     (own, own_key), (theirs, their_key), (another, another_key) = (
         self_signed(tmp_path / name, address=(127, 0, 0, 1)) for name in ("proxy", "scheduler", "another")
     )
-    (tmp_path / "both.pem").write_text(own.read_text() + own_key.read_text())
-    asking = f" ssl crt {tmp_path}/both.pem ca-file {theirs} verify required\n"
+    tls = tmp_path / "tls"
+    tls.mkdir()
+    for name, parts in {
+        "proxy.pem": (own, own_key),
+        "scheduler.crt": (theirs,),
+        "scheduler.key": (their_key,),
+        "proxy-ca.crt": (own,),
+        "scheduler-ca.crt": (theirs,),
+    }.items():
+        (tls / name).write_text("".join(part.read_text() for part in parts))
+    system = system_of(1, proxy=True, proxy_tls=tls, start_scheduler=False)
     config, url = system.berth.proxy_config, system.berth.proxy_url
-    bind = f"bind {url.removeprefix('http://')}"
+    assert url.startswith("https:")
     health = f"127.0.0.1:{free_port()}"
     probe = f"\nfrontend health\n    bind {health}\n    http-request return status 200\n"
-    config.write_text(config.read_text().replace(f"{bind}\n", f"{bind}{asking}") + probe)
-    secure = url.replace("http:", "https:")
+    config.write_text(config.read_text() + probe)
     with HAProxy.written(haproxy_program, config, url, f"http://{health}"):
-        tls = {"caFile": str(own), "certFile": str(theirs), "keyFile": str(their_key)}
-        extenders = yaml.safe_load(system.berth.scheduler_config.read_text())["extenders"]
-        changed = [{**each, "urlPrefix": secure, "tlsConfig": tls} for each in extenders]
-        system.plane.start_scheduler(system.scheduler_config("berth", extenders=changed))
+        system.plane.start_scheduler(system.scheduler_config("berth"))
         system.cluster.create_pod("pod")
         system.cluster.wait_bound("pod")
-        assert not answers(secure, own)
-        assert not answers(secure, own, (another, another_key))
-        assert answers(secure, own, (theirs, their_key))
+        assert not answers(url, own)
+        assert not answers(url, own, (another, another_key))
+        assert answers(url, own, (theirs, their_key))
 
 
 def test_an_upgrade_from_a_token_in_the_urls_costs_no_pod_and_ends_with_that_token_worth_nothing(

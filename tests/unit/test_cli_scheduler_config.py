@@ -52,6 +52,22 @@ def test_with_a_proxy_the_scheduler_calls_it_alone_and_its_files_are_written(tmp
     assert "core.register_action" in (proxy.parent / "proxy.lua").read_text()
 
 
+def test_with_certificates_the_proxy_takes_the_scheduler_s_calls_alone(tmp_path: Path) -> None:
+    out, proxy = tmp_path / "scheduler.yaml", tmp_path / "haproxy.cfg"
+    options = ["--proxy", str(proxy), "--proxy-tls", "/tls", "-o", str(out)]
+    assert main(["scheduler-config", *EACH, *options]) == 0
+    for extender in yaml.safe_load(out.read_text())["extenders"]:
+        assert extender["urlPrefix"] == "https://127.0.0.1:8089"
+        files = {
+            "caFile": "/tls/proxy-ca.crt",
+            "certFile": "/tls/scheduler.crt",
+            "keyFile": "/tls/scheduler.key",
+        }
+        assert extender["tlsConfig"] == files
+    asking = "ssl crt /tls/proxy.pem ca-file /tls/scheduler-ca.crt verify required\n"
+    assert f"bind 127.0.0.1:8089 {asking}" in proxy.read_text()
+
+
 @pytest.mark.parametrize("name", ["BERTH_AUTH_TOKEN", "BERTH_AUTH_ACCOUNTS"])
 def test_what_the_functions_want_kube_scheduler_gets_a_proxy_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
@@ -99,6 +115,9 @@ def test_a_policy_is_json(capsys: pytest.CaptureFixture[str]) -> None:
         ([*EACH, "--proxy-token", "/x"], "without --proxy there is no --proxy-token: leave it out"),
         ([*EACH, "--proxy", "x", "--proxy-port", "65536"], "--proxy-port 65536 should be a port"),
         ([*EACH, "--proxy", "x", "--proxy-token", "x y"], "'x y' should be an absolute path"),
+        ([*EACH, "--proxy-tls", "/x"], "without --proxy there is no --proxy-tls: leave it out"),
+        ([*EACH, "--proxy", "x", "--proxy-tls", "x"], "'x' should be an absolute path"),
+        ([*EACH, "--proxy", "x", "--proxy-tls", ""], "--proxy-tls is empty: name a path, or leave it out"),
         ([*EACH, "--proxy", ""], "--proxy is empty: name a path, or leave it out"),
         ([*EACH[:-1], "http://a/'b", "--proxy", "x"], "bind's URL http://a/'b has signs in its path"),
     ],

@@ -146,6 +146,7 @@ def _up(parser: argparse.ArgumentParser) -> None:
         help="close the functions by a token, and write the configuration of an HAProxy that adds it for the "
         "scheduler (with --scheduler-config)",
     )
+    parser.add_argument("--proxy-tls", metavar="FOLDER", help=schedulers.PROXY_TLS)
     parser.add_argument(
         "--single",
         action="store_true",

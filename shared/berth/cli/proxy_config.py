@@ -82,15 +82,18 @@ class Proxy(NamedTuple):
     """Where the proxy listens on 127.0.0.1, and its token's file where it runs.
 
     `health` is a port on all addresses that answers a probe, and nothing else; None: there is none.
+    `tls` is a folder, where it runs, with proxy.pem (its certificate and key) and scheduler-ca.crt: then who
+    calls needs a certificate of that authority. None: whoever reaches 127.0.0.1 there may call.
     """
 
     port: int = PORT
     token: str = TOKEN
     health: int | None = None
+    tls: str | None = None
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}"
 
 
 def haproxy(proxy: Proxy, urls: Mapping[str, str], ca: str | None, seconds: int) -> str:
@@ -99,7 +102,7 @@ def haproxy(proxy: Proxy, urls: Mapping[str, str], ca: str | None, seconds: int)
     `ca` is the authority's certificates for https, where the proxy runs; without it the system's are asked.
     `seconds` is kube-scheduler's patience. Raises SettingsError for what HAProxy's language can't hold.
     """
-    for path in (proxy.token, ca or "/"):
+    for path in (proxy.token, ca or "/", proxy.tls or "/"):
         if not path.startswith("/") or set(path) & set(" '\"\\#,$") or not path.isprintable():
             raise SettingsError(f"{path!r} should be an absolute path without blanks and quotation marks")
     for name, url in urls.items():
@@ -136,7 +139,10 @@ def script() -> str:
 
 def _frontend(proxy: Proxy) -> str:
     verbs = [f"    use_backend {verb} if {{ path /{verb} }}\n" for verb in _VERBS]
-    text = "".join(["\nfrontend scheduler\n", f"    bind 127.0.0.1:{proxy.port}\n", _ITS_CALLS, *verbs])
+    bind = f"    bind 127.0.0.1:{proxy.port}"
+    if tls := proxy.tls:
+        bind += f" ssl crt {tls}/proxy.pem ca-file {tls}/scheduler-ca.crt verify required"
+    text = "".join(["\nfrontend scheduler\n", f"{bind}\n", _ITS_CALLS, *verbs])
     return text if proxy.health is None else f"{text}\nfrontend health\n    bind :{proxy.health}\n{_HEALTH}"
 
 

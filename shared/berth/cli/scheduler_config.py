@@ -41,7 +41,8 @@ class Calls(NamedTuple):
     (docs/kubernetes.md#credentials). `ca` is the path, where kube-scheduler or the proxy runs, of the
     authority's certificates for https URLs; without it the system's are asked. `weight` is that of Berth's
     scores, 1 being as much as a plugin's; `timeout` is in seconds, by default kube-scheduler's own, and above
-    bind's deadline.
+    bind's deadline. `tls` is a folder, where kube-scheduler runs: by its scheduler.crt and scheduler.key the
+    proxy knows it, and by proxy-ca.crt it knows the proxy.
     """
 
     urls: Mapping[str, str]
@@ -49,6 +50,7 @@ class Calls(NamedTuple):
     ca: str | None = None
     weight: int = 1
     timeout: int = 5
+    tls: str | None = None
 
 
 class Lease(NamedTuple):
@@ -190,8 +192,16 @@ def _extender(calls: Calls, name: str, verbs: Mapping[str, Any]) -> dict[str, An
     weight = {"weight": calls.weight} if "weight" in verbs else {}
     # Not enableHTTPS: without a CA it means that no certificate is checked (scheduler/extender.go,
     # makeTransport). An https URL is served with TLS as it is, and checked.
-    tls = {} if calls.ca is None or calls.proxy is not None else {"tlsConfig": {"caFile": calls.ca}}
+    tls = {"tlsConfig": files} if (files := _files(calls)) else {}
     return {"urlPrefix": calls.proxy or url, **verbs, **weight, "nodeCacheCapable": True, **tls}
+
+
+def _files(calls: Calls) -> dict[str, str]:
+    """By what kube-scheduler knows whom it calls, and is known there."""
+    if calls.proxy is None:
+        return {} if calls.ca is None else {"caFile": calls.ca}
+    names = {"caFile": "proxy-ca.crt", "certFile": "scheduler.crt", "keyFile": "scheduler.key"}
+    return {} if calls.tls is None else {key: f"{calls.tls}/{name}" for key, name in names.items()}
 
 
 def checked(name: str, url: str, ca: str | None) -> str:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 _EACH, _ALL = ("filter", "prioritize", "preempt", "bind"), "extender"
 _LEAST, _MOST = 5, 300  # seconds; bind takes up to 4.8
+PROXY_TLS = (
+    "have the proxy take kube-scheduler's calls alone, by certificates in FOLDER: proxy.pem (with its key), "
+    "proxy-ca.crt, scheduler.crt, scheduler.key, scheduler-ca.crt"
+)
 _INSTEAD = "let a proxy beside it add the token (--proxy FILE, see docs/operations.md, The proxy)"
 
 
@@ -82,6 +86,7 @@ def _add_proxy(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--proxy-token", metavar="PATH", help=f"where it finds the token's file; default {TOKEN}"
     )
+    parser.add_argument("--proxy-tls", metavar="FOLDER", help=PROXY_TLS)
     parser.add_argument(
         "--proxy-health", type=int, metavar="PORT", help="where it answers a probe; else nowhere"
     )
@@ -107,7 +112,7 @@ def _text(options: argparse.Namespace) -> str:
     from berth.cli import scheduler_config
     from berth.policy.pools import GROUP
 
-    _refuse_empty(options, ("ca", "scheduler_kubeconfig", "output", "proxy", "proxy_token"))
+    _refuse_empty(options, ("ca", "scheduler_kubeconfig", "output", "proxy", "proxy_token", "proxy_tls"))
     if options.in_a_url is not None:
         raise SettingsError(
             "--from and --token-file put the token into the scheduler's URLs, and it prints those into pods' "
@@ -147,13 +152,16 @@ def _proxy_text(options: argparse.Namespace) -> str:
 
 def _proxy(options: argparse.Namespace) -> Proxy | None:
     if options.proxy is None:
-        _refuse(options, ("proxy_port", "proxy_token", "proxy_health"), "without --proxy there is no")
+        others = ("proxy_port", "proxy_token", "proxy_health", "proxy_tls")
+        _refuse(options, others, "without --proxy there is no")
         return None
     for name in ("proxy_port", "proxy_health"):
         port = getattr(options, name)
         if port is not None and not 0 < port < 65536:
             raise SettingsError(f"--{name.replace('_', '-')} {port} should be a port, from 1 to 65535")
-    return Proxy(options.proxy_port or PORT, options.proxy_token or TOKEN, options.proxy_health)
+    return Proxy(
+        options.proxy_port or PORT, options.proxy_token or TOKEN, options.proxy_health, options.proxy_tls
+    )
 
 
 def _urls(options: argparse.Namespace) -> dict[str, str]:
@@ -177,7 +185,8 @@ def _calls(options: argparse.Namespace) -> "Calls":
     proxy = _proxy(options)
     if proxy is None:
         refuse_a_token(settings.from_environment().admission)
-    return Calls(_urls(options), proxy and proxy.url, options.ca, options.weight, options.timeout)
+    url, tls = (None, None) if proxy is None else (proxy.url, proxy.tls)
+    return Calls(_urls(options), url, options.ca, options.weight, options.timeout, tls)
 
 
 def _managed(options: argparse.Namespace) -> list[str] | None:

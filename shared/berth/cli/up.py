@@ -64,8 +64,9 @@ def run(options: argparse.Namespace) -> int:
     functions = Functions(folder, options.port, say, single=options.single, replicas=options.replicas)
     managed = sorted(by_resource(pools)) if options.single else None
     if written is not None:
-        proxy = _write_proxy(options.proxy, options.port, functions.urls, say) if options.proxy else None
-        _write(written, Calls(functions.urls, proxy), found, pools, managed, say)
+        proxy = _write_proxy(options, functions.urls, say) if options.proxy else None
+        calls = Calls(functions.urls, proxy and proxy.url, tls=proxy and proxy.tls)
+        _write(written, calls, found, pools, managed, say)
     relay = Relay(
         cluster,
         functions.urls,
@@ -195,6 +196,8 @@ def _check_doors(found: Settings, options: argparse.Namespace) -> None:
         raise SettingsError(
             "--proxy is for kube-scheduler: name its configuration by --scheduler-config, too"
         )
+    if options.proxy_tls is not None and not (options.proxy and options.proxy_tls):
+        raise SettingsError("--proxy-tls is a folder, for the proxy: name that by --proxy")
     if options.proxy and not re.fullmatch(r"[\w.~+/-]+=*", found.admission.token or "", re.ASCII):
         raise SettingsError(
             "the token has signs that a proxy can't send (RFC 6750): letters, digits and -._~+/ will do"
@@ -203,16 +206,17 @@ def _check_doors(found: Settings, options: argparse.Namespace) -> None:
         refuse_a_token(found.admission)
 
 
-def _write_proxy(path: str, first_port: int, urls: Mapping[str, str], say: Say) -> str:
-    """Write the proxy's configuration, and its token unless that has a file; return the proxy's URL."""
+def _write_proxy(options: argparse.Namespace, urls: Mapping[str, str], say: Say) -> Proxy:
+    """Write the proxy's configuration, and its token unless that has a file."""
     token = os.environ.get("BERTH_AUTH_TOKEN_FILE")
     if token is None:
-        token = _token_file(path, os.environ["BERTH_AUTH_TOKEN"])
-    port = first_port + len(ORDER) if first_port else free_port()
-    proxy = Proxy(port, str(Path(token).absolute()))
-    proxy_config.write(Path(path), proxy_config.haproxy(proxy, urls, None, Calls(urls).timeout))
-    say({"proxy": path, "state": "written", "url": proxy.url})
-    return proxy.url
+        token = _token_file(options.proxy, os.environ["BERTH_AUTH_TOKEN"])
+    port = options.port + len(ORDER) if options.port else free_port()
+    tls = str(Path(options.proxy_tls).absolute()) if options.proxy_tls else None
+    proxy = Proxy(port, str(Path(token).absolute()), tls=tls)
+    proxy_config.write(Path(options.proxy), proxy_config.haproxy(proxy, urls, None, Calls(urls).timeout))
+    say({"proxy": options.proxy, "state": "written", "url": proxy.url})
+    return proxy
 
 
 def _write(
