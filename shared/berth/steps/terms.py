@@ -181,14 +181,22 @@ def owners_of(pod: Pod) -> tuple[str, ...]:
 
 
 def unnamed(claims: Iterable[Claim], pools: Mapping[str, Pool]) -> list[str]:
-    """A line for each claim with units of a named pool whose names are not known."""
-    return [
-        f"pod {claim.label} holds {each.count} of {each.pool} in {each.place}, {len(each.units)} of them by "
-        "name: what it uses besides is another pod's, or not of the pool"
-        for claim in claims
-        for each in claim.holdings
-        if each.pool in pools and pools[each.pool].named and not each.bound and len(each.units) < each.count
-    ]
+    """A line for each claim with units of a named pool whose names are not known, by domain: how that is cut
+    into stripes is nothing to a person."""
+    found = []
+    for claim in claims:
+        held: dict[tuple[str, str], tuple[int, int]] = {}
+        for each in claim.holdings:
+            if each.pool in pools and pools[each.pool].named and not each.bound:
+                count, by_name = held.get((each.pool, each.place), (0, 0))
+                held[(each.pool, each.place)] = count + each.count, by_name + len(each.units)
+        found += [
+            f"pod {claim.label} holds {count} of {pool} in {place}, {by_name} of them by name: what it uses "
+            "besides is another pod's, or not of the pool"
+            for (pool, place), (count, by_name) in held.items()
+            if by_name < count
+        ]
+    return found
 
 
 def _too_few(units: Mapping[str, int], claims: Iterable[tuple[str, str, Wants]]) -> str | None:
