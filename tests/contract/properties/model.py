@@ -38,6 +38,9 @@ class Ledger(Protocol):
     @property
     def held_back(self) -> Collection[str]: ...
 
+    @property
+    def refused(self) -> str: ...
+
     def share(self, where: Domain) -> Share: ...
 
     def place(self, pool: str, node: str) -> str: ...
@@ -179,7 +182,9 @@ class Model:
         asked_of = self.units(uid, lambda pool: ledger.place(pool, node), ledger.pools)
         for where, asked in asked_of.items():
             share = ledger.share(where)
-            if share is None or share[0] < asked:
+            if where == CLAIMED and ledger.refused:
+                said.add(fit.claimed(where[0], CLAIM, share, ledger.refused))
+            elif share is None or share[0] < asked:
                 said |= told(where, share, asked)
                 if share and wish.claim and where[0] == CLAIMED[0]:  # in two parts, or one
                     less = max(0, share[0] - 1), share[1]

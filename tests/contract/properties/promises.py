@@ -43,6 +43,7 @@ _REASON = re.compile(
     r"( \(what its pods left counts while it rests or is kept\))?"
     r"|held back since berth's ledger was lost: .*"
     r"|what the last pod of this name had is not free yet"
+    r"|PoolClaim erc is refused: it names units that the Pool does not list"
     r"|another pod holds PoolClaim erc|the units of PoolClaim erc are not here, or not free)"
     r"|berth\.dev/(ip|seat): no Pool has this resource|there are: ([a-z., /]+)"
     rf"|there is no PoolClaim erc in the pod's namespace|{fit.KEPT}"

@@ -57,6 +57,12 @@ class Seen:
         held = {each.pool for claim in standing for each in claim.holdings}
         return self.filters and by == "Pod" and pool in held
 
+    @property
+    def refused(self) -> str:
+        """Why nobody may have the PoolClaim."""
+        head = self.ledger.head(CLAIMED)
+        return "" if head is None or head.wants is None else head.wants.refused
+
     def gives(self, where: Domain) -> bool:
         """Whether the domain has the units that the PoolClaim is for."""
         head = self.ledger.head(CLAIMED)
