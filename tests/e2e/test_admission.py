@@ -141,6 +141,18 @@ def test_the_annotations_of_a_pod_stay_as_they_are(
     assert bool(why) == bool(found)
 
 
+@pytest.mark.parametrize("what", ["ephemeralcontainers", "resize"])
+def test_no_other_subresource_changes_the_annotations_of_a_pod(guarded: Cluster, pod: str, what: str) -> None:
+    """The policies don't look at them: Kubernetes takes no annotation by them."""
+    before = guarded.get(pod)["metadata"]["annotations"]
+    how = "application/strategic-merge-patch+json"
+    for notes in ({ALLOCATED: "[]"}, {CLAIMS: "other"}, {CLAIMS: None}):
+        body = {"metadata": {"annotations": notes}}
+        reply = guarded.request("PATCH", f"{pod}/{what}", body, None, how)
+        assert reply.status in (200, 403, 422)
+        assert guarded.get(pod)["metadata"]["annotations"] == before
+
+
 def test_only_bind_s_account_says_what_was_allocated(guarded: Cluster, pod: str) -> None:
     bind, release = token_of(guarded, "berth-bind"), token_of(guarded, "berth-release")
     assert said(guarded, "POST", f"{pod}/binding", binding_of("ours", "[]"), bind) == ""

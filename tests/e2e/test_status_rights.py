@@ -15,7 +15,7 @@ from berth.steps.claims import CONDITION, condition
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.harness import pool
 from tests.support.accounts import Accounts
-from tests.support.cluster import PATCH_TYPES, Cluster, Object, pod_path, wait
+from tests.support.cluster import PATCH_TYPES, Cluster, Object, pod_document, pod_path, wait
 from tests.support.kubernetes import OVERLAY, has
 from tests.support.manifests import component, put, rendered, serve_pools, status_policies
 
@@ -128,6 +128,23 @@ def test_each_function_writes_its_condition_first_and_again_beside_those_of_othe
         assert said.pop(CONDITION).startswith(text)
         assert said == {"Ready": "by its kubelet", "Initialized": "by its kubelet"}
         assert after["podIP"] == RUNNING["podIP"]
+
+
+def test_a_tenant_can_t_make_a_pod_that_no_function_may_write_to(stage: Stage, acting_as: Any) -> None:
+    """With tens of thousands of labels the policy looked at each of them, for longer than 10 s.
+    After a loss of the ledger what such a pod asks for is held back from all, for it can't be fenced."""
+    many = {f"l{number}": "" for number in range(60_000)}
+    document = pod_document("many", {}, labels=many)
+    # Without managedFields, which would name each label once more, more of them fit.
+    document["metadata"] |= {"finalizers": ["example.com/stays"], "managedFields": [{}]}
+    stage.cluster.call("POST", "/api/v1/namespaces/default/pods", document)
+    meta = stage.cluster.get_pod("many")["metadata"]
+    pod = Pod(Meta(name="many", namespace="default", uid=meta["uid"]))
+    assert acting_as("bind").set_condition(pod, condition("Fenced", "x", 0.0)) is not None
+    stage.cluster.delete_pod("many")
+    assert stage.cluster.get_pod("many")["metadata"]["deletionTimestamp"]
+    assert acting_as("bind").set_condition(pod, condition("Fenced", "again", 0.0)) is not None
+    stage.cluster.patch(pod_path("many"), {"metadata": {"finalizers": None}})
 
 
 @pytest.mark.skipif(not has("1.36"), reason="the label is a MutatingAdmissionPolicy's")
