@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from berth.demo.apiserver import StandIn
 from tests.bench import report
-from tests.support.floods import MIB, address, health, peak, pour, trickles
+from tests.support.floods import MIB, Deaf, address, health, opened, peak, pour, trickles
 from tests.support.framework import SERVERS, function, send
 
 SECONDS = 8.0
@@ -71,6 +71,8 @@ def floods() -> Sequence[Flood]:
             "40 that were answered and stay", "filter", 4, lambda url: _hold(url, b"GET / HTTP/1.0\r\n\r\n")
         ),
         Flood("300 MiB of a first line", "filter", 4, _endless_line),
+        Flood("40 calls of /robots.txt whose bodies don't come", "filter", 4, _bodiless),
+        Flood("3 clients that ask for /healthz and take no answer", "filter", 4, _deaf),
     )
 
 
@@ -98,6 +100,18 @@ def _endless_line(url: str) -> None:
         connection.sendall(b"GET /")
         for _ in range(300):
             connection.sendall(b"x" * MIB)
+
+
+def _bodiless(url: str) -> None:
+    with ExitStack() as stack:
+        for _ in range(40):
+            stack.enter_context(opened(url, {"Content-Length": "1000"}, path="/robots.txt"))
+        time.sleep(SECONDS)
+
+
+def _deaf(url: str) -> None:
+    for each in [Deaf(url, b"GET /healthz HTTP/1.1\r\nHost: berth\r\n\r\n") for _ in range(3)]:
+        each.join(2 * SECONDS)
 
 
 class _Watch:

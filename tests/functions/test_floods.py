@@ -103,8 +103,10 @@ def test_slow_bodies_make_way_where_they_hold_most_threads(serve: Serve, environ
         assert send(url, "POST", "/", b"{}", EVENT)[0] == 400
         assert time.monotonic() - began < SOON
         told = [answer(each) for each in clients]
-        assert {each.status for each in told} == {503}
-        assert {each.headers["retry-after"] for each in told} == {"1"}
+        assert {each.status for each in told} <= {408, 503}
+        made_way = [each for each in told if each.status == 503]
+        assert len(made_way) > 2, "fewer than three quarters of the threads read, and those may have 10 s"
+        assert {each.headers["retry-after"] for each in made_way} == {"1"}
 
 
 def test_nobody_stops_reconcile_by_a_body(serve: Serve, environment: Environment) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -14,7 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.floods import MIB, Health, address, answer, health, opened, peak, trickles, workers
+from tests.support.floods import (
+    MIB,
+    Deaf,
+    Health,
+    address,
+    answer,
+    health,
+    opened,
+    peak,
+    trickles,
+    workers,
+)
 from tests.support.framework import ROOT, function, send
 
 SOON = 1.0
@@ -166,25 +176,6 @@ def test_what_is_answered_without_the_function_waits_for_no_body(
         assert time.monotonic() - began < SOON
         assert {answer(each).status for each in clients} == {status}
     assert (asked.longest < SOON, asked.wrong) == (True, 0)
-
-
-class Deaf(threading.Thread):
-    """A client that sends one request after the other, takes no answer, and ends when it is cut off."""
-
-    def __init__(self, url: str, request: bytes) -> None:
-        super().__init__(daemon=True)
-        self._connection, self._request = socket.socket(), request
-        self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        self._connection.setsockopt(
-            socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536
-        )  # for small buffers there, too
-        self._connection.connect(address(url))
-        self.start()
-
-    def run(self) -> None:
-        with self._connection, contextlib.suppress(OSError):
-            while True:
-                self._connection.sendall(self._request)
 
 
 @pytest.mark.parametrize(("path", "status"), [("/healthz", 200), ("/filter", 405)])

@@ -95,6 +95,25 @@ def trickles(
             sender.join()
 
 
+class Deaf(threading.Thread):
+    """A client that sends one request after the other, takes no answer, and ends when it is cut off."""
+
+    def __init__(self, url: str, request: bytes) -> None:
+        super().__init__(daemon=True)
+        self._connection, self._request = socket.socket(), request
+        self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self._connection.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536
+        )  # for small buffers there, too
+        self._connection.connect(address(url))
+        self.start()
+
+    def run(self) -> None:
+        with self._connection, contextlib.suppress(OSError):
+            while True:
+                self._connection.sendall(self._request)
+
+
 class Health:
     """How long /healthz took at the longest, asked again and again on a connection of its own each time."""
 
