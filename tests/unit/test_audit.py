@@ -56,6 +56,13 @@ def test_a_licence_that_may_not_be_given_on_is_told(licence: str, taken: bool) -
     assert found == ([] if taken else [f"a 1 has the licence {licence!r}"])
 
 
+def test_a_package_whose_licence_nobody_looked_at_is_told() -> None:
+    """The lock has some that another Python needs, and that are not installed here."""
+    found = [{"Name": "Jinja2", "Version": "3", "License": "BSD License"}]
+    said = "note: async-timeout is not installed here, so nobody looked at its licence"
+    assert list(audit.licences(found, ["jinja2", "async-timeout"])) == [said]
+
+
 def test_what_looks_like_a_secret_is_told_by_its_place_unless_it_is_known() -> None:
     place = {"type": "AWS Access Key", "line_number": 7}
     key, file = sorted(audit.KNOWN)[0]
