@@ -298,3 +298,28 @@ def test_what_a_poolclaim_s_last_pod_had_is_remembered_within_the_same_bound(
     again = shards.bound_pod(claims="c2", net=3000)
     assert {*had[:128]} <= {*shards.of(again, "net")[2]}
     shards.check_well()
+
+
+@CHEAP
+def test_a_poolclaim_that_is_edited_is_judged_anew_and_its_holder_keeps_what_it_has(
+    stage: PoolsStage,
+) -> None:
+    stage.claim_object("mine", "k80", units=["k80-9"])
+    waiter = stage.pod(claims="mine", k80=1)
+    assert stage.bind(waiter) == f"k80: PoolClaim mine is refused: {UNLISTED}"
+    stage.claim_object("mine", "k80", units=["k80-1"])
+    assert (stage.status("mine"), waiter.name in stage.woken()) == ({"phase": "Available"}, True)
+    assert stage.bind(waiter) == ""
+    stage.claim_object("mine", "k80", units=["k80-9"])
+    assert (stage.status("mine")["phase"], stage.bind(waiter)) == ("Bound", "")
+    assert stage.of(waiter, "k80") == ("n1", 1, ("k80-1",))
+    stage.check_well()
+    stage.check_survives_a_loss()
+    stage.gone(waiter)
+    stage.reconcile()
+    assert stage.status("mine") == {"phase": "Refused", "message": UNLISTED}
+    stage.claim_object("mine", "no-such-pool")
+    assert stage.status("mine")["phase"] == "Available"
+    elsewhere: Any = {"no-such-pool": 1}
+    assert "no Pool" in stage.bind(stage.pod(claims="mine", **elsewhere))
+    stage.check_well()
