@@ -50,6 +50,8 @@ class _Stage(NamedTuple):
             cluster.create_pods(*pods, scheduler=way.name)
             wait(lambda: len(seen.bound_at) == len(pods), _PATIENCE, "all pods are bound", every=0.02)
             way.rates.append(len(pods) / (max(seen.bound_at.values()) - began))
+        if len(held := self.system.berth.ledger().claims()) != len(pods):
+            raise BenchError(f"{way.name}: {len(pods)} pods are bound, and the ledger has {len(held)} claims")
         for name in pods:
             cluster.delete_pod(name)
         wait(lambda: not self.system.berth.ledger().claims(), _PATIENCE, "no claims without pods")
