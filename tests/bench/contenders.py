@@ -19,9 +19,11 @@ from tests.bench.rounds import FLOOR, Case, Contender
 from tests.bench.stores import place
 from tests.support.haproxy import MISSING, HAProxy, haproxy_binary
 
-EXTENDER = "extender"  # both verbs in the one process of functions/extender
-PROXIED = "proxied"  # gthread, with a token, behind the HAProxy that adds it beside kube-scheduler
-SERVERS = ("gthread", EXTENDER, PROXIED, "asgi", "asgi-threads")
+SHIPPED = "webserver"  # what the image and `berth up` start
+PLAIN = "gthread"  # functions-framework
+EXTENDER = "extender"  # both verbs in the one process of functions/extender, as shipped
+PROXIED = "proxied"  # as shipped, with a token, behind the HAProxy that adds it beside kube-scheduler
+SERVERS = (SHIPPED, PLAIN, EXTENDER, PROXIED, "asgi", "asgi-threads")
 _ASGI = ROOT / "tests" / "bench" / "asgi.py"
 
 
@@ -72,7 +74,7 @@ def functions(
 
         yield [
             Contender(
-                "·".join(filter(None, (tree.label, store, "" if kind == "gthread" else kind))),
+                "·".join(filter(None, (tree.label, store, "" if kind == SHIPPED else kind))),
                 _servers(stack, tree, kind, verbs, environment),
                 expected,
                 change,
@@ -99,7 +101,7 @@ def _proxied(tree: Tree, verb: str, environment: Mapping[str, str]) -> Iterator[
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="berth-bench-")))
         closed = {**environment, "BERTH_AUTH_TOKEN": "s3cret"}
-        up = stack.enter_context(_served(tree, "gthread", verb, closed))
+        up = stack.enter_context(_served(tree, SHIPPED, verb, closed))
         proxy = HAProxy(binary, folder, {EXTENDER: f"http://127.0.0.1:{up.port}"})
         proxy.token.write_text("s3cret")
         stack.enter_context(proxy)
@@ -108,12 +110,15 @@ def _proxied(tree: Tree, verb: str, environment: Mapping[str, str]) -> Iterator[
 
 @contextmanager
 def _served(tree: Tree, kind: str, verb: str, environment: Mapping[str, str]) -> Iterator[Server]:
-    command = [str(Path(sys.executable).with_name("functions-framework")), "--target", verb]
-    command += ["--host", "127.0.0.1", "--port", "PORT"]
-    if kind in ("gthread", EXTENDER):
-        command += ["--source", str(tree.functions / verb / "main.py")]
+    if kind in (SHIPPED, EXTENDER):
+        command = [sys.executable, "-m", "berth.webserver"]
     else:
-        command += ["--source", str(_ASGI), "--asgi"]
+        command = [str(Path(sys.executable).with_name("functions-framework"))]
+    command += ["--target", verb, "--host", "127.0.0.1", "--port", "PORT", "--source"]
+    if kind.startswith("asgi"):
+        command += [str(_ASGI), "--asgi"]
+    else:
+        command += [str(tree.functions / verb / "main.py")]
     threads = {"BENCH_ASGI_THREADS": "1"} if kind == "asgi-threads" else {}
     with server(command, {**environment, **threads}) as up:
         yield up
