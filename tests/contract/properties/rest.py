@@ -9,7 +9,7 @@ from tests.contract.properties import pools
 from tests.contract.properties.api import Api
 from tests.contract.properties.kept import Kept
 from tests.contract.properties.model import Model
-from tests.contract.properties.pools import CLAIMED, LIMIT, NOWHERE, Domain, NodeIs
+from tests.contract.properties.pools import CLAIM, CLAIMED, LIMIT, NOWHERE, Domain, NodeIs
 from tests.contract.properties.seen import kinds
 
 
@@ -49,6 +49,7 @@ class Rest:
             self._keep(one, f"{uid} has more than one claim: {ledger.claims[uid]}")
             self._holds_what_it_should(uid, ledger.claims[uid][0], self._model.holds(uid, pods[uid]))
         self._capacities(ledger, pools.capacities(self._model.pools, nodes))
+        self._the_claim_is_judged(ledger)
         self._nothing_of_what_is_gone(ledger, now)
 
     def _uncounted(self, pods: Mapping[str, Json], ledger: Kept) -> set[str]:
@@ -98,6 +99,19 @@ class Rest:
         for where in found.keys() | there.keys():
             right = found.get(where) == right_size(where, ledger, self._model, there)
             self._keep(right, f"the ledger has {found.get(where)} units of {where}, and there are {there}")
+
+    def _the_claim_is_judged(self, ledger: Kept) -> None:
+        """The PoolClaim is for the units that it names, or refused where its Pool does not list them all."""
+        document, head = self._api.claimed(), ledger.head(CLAIMED)
+        wants = None if head is None else head.wants
+        if document is None or CLAIMED[0] not in self._model.pools or wants is None:
+            return
+        lists = self._model.pools[CLAIMED[0]].get("units", {})
+        named = {*document["spec"].get("units", ())}
+        unlisted = not named <= {unit for units in lists.values() for unit in units}
+        wanted = ("unlisted", set()) if unlisted else ("", named)
+        found = (wants.refused, {*wants.units})
+        self._keep(found == wanted, f"PoolClaim {CLAIM} is {found} in the ledger, and should be {wanted}")
 
     def _nothing_of_what_is_gone(self, ledger: Kept, now: float) -> None:
         """No document of a Pool that is no more, but for what pods of it that run hold, or what rests."""
