@@ -115,7 +115,7 @@ def _deaf(url: str) -> None:
 
 
 class _Watch:
-    """The longest time until /healthz says 200; a wait that is under way when the flood ends counts till then."""
+    """The longest time until /healthz says 200; a wait under way when the flood ends counts till then."""
 
     def __init__(self, url: str) -> None:
         self.longest = 0.0
