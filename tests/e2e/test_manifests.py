@@ -377,7 +377,7 @@ def test_with_the_shared_token_s_component_each_verb_takes_that_too(tmp_path: Pa
 def test_with_the_component_for_it_events_come_with_tokens_of_knative_s_accounts(
     crds: list[Object], overlay: str
 ) -> None:
-    """As Knative 0.50 names them."""
+    """How Knative names these accounts, its own controllers say in tests/knative/test_oidc.py."""
     before = {(each["kind"], each["metadata"]["name"]): each for each in rendered(overlay)}
     changed = {
         key: each

@@ -1,6 +1,6 @@
 """Who may send events where BERTH_EVENTS_ACCOUNTS says it: Knative Eventing's senders, by their tokens.
 
-The API server's word on tokens is the test's.
+The API server's word on tokens is the test's; Knative's own senders are in tests/knative/test_oidc.py.
 """
 
 import base64

@@ -33,13 +33,14 @@ def installed(
     knative_binaries: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Overlay]:
-    """The overlay that the test names, with 500 units on 5 nodes and a kube-scheduler."""
-    name = request.param
+    """The overlay that the test names, with 500 units on 5 nodes and a kube-scheduler; with +events-oidc that
+    component of infra too, and Knative's senders show who they are."""
+    name, _, more = request.param.partition("+")
     folder = tmp_path_factory.mktemp(name)
     with (
         ControlPlane(binaries, folder / "plane") as plane,
-        knative_on(plane, knative_binaries, folder / "knative") as knative,
-        overlay_on(knative, name, folder / "overlay", NODES) as overlay,
+        knative_on(plane, knative_binaries, folder / "knative", oidc=bool(more)) as knative,
+        overlay_on(knative, name, folder / "overlay", NODES, more) as overlay,
     ):
         yield overlay
 

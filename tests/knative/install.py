@@ -17,6 +17,7 @@ import yaml
 
 from tests.controlplane.plane import ControlPlane
 from tests.knative.programs import Names, Pods, wait_port
+from tests.knative.tunnel import Tunnel
 from tests.support.cluster import Cluster, Object, wait
 from tests.support.kubectl import Kubectl
 from tests.support.kubernetes import CONTROLPLANE
@@ -87,13 +88,23 @@ class Knative:
         self.kubectl = Kubectl(plane, folder)
         self.names = Names(binaries, folder)
         self.pods = Pods(plane, cluster, binaries, folder, self.names)
+        self._tunnel: Tunnel | None = None
 
-    def start(self, *, events: bool = True) -> None:
-        """Without `events` the webhooks alone."""
+    def start(self, *, events: bool = True, oidc: bool = False) -> None:
+        """Without `events` the webhooks alone; with `oidc` its senders show tokens, and its receivers ask for
+        them."""
         self.names.start()
         objects = eventing() + serving()
+        if oidc:
+            self._switch_on(objects, "authentication-oidc")
+            objects += manifests(
+                "knative.dev/eventing", "brokers/mt-channel-broker/roles/ingress-serviceaccount-oidc.yaml"
+            )
+            self._tunnel = Tunnel("kubernetes.default.svc:443", self.plane.url)
+            self._tunnel.start()
+            self.pods.https_proxy = self._tunnel.url
         self._apply([each for each in objects if each["kind"] == "Namespace"])
-        plain = ("CustomResourceDefinition", "ConfigMap", "Secret", "Deployment")
+        plain = ("CustomResourceDefinition", "ConfigMap", "Secret", "Deployment", "ServiceAccount")
         self._apply([each for each in objects if each["kind"] in plain])
         deployments = {each["metadata"]["name"]: each for each in objects if each["kind"] == "Deployment"}
         self._make_accounts(list(deployments.values()))
@@ -110,6 +121,19 @@ class Knative:
     def stop(self) -> None:
         self.pods.stop()
         self.names.stop()
+        if self._tunnel is not None:
+            self._tunnel.stop()
+
+    def _switch_on(self, objects: list[Object], feature: str) -> None:
+        (features,) = (
+            each
+            for each in objects
+            if each["kind"] == "ConfigMap"
+            and each["metadata"]["name"] == "config-features"
+            and each["metadata"]["namespace"] == EVENTING
+        )
+        assert features["data"][feature] == "disabled"
+        features["data"][feature] = "enabled"
 
     def _apply(self, objects: list[Object]) -> None:
         file = self.folder / "objects.json"
@@ -136,8 +160,8 @@ class Knative:
         self._apply([*accounts, binding])
 
     def _serve_webhooks(self, objects: list[Object]) -> None:
-        """The webhooks' Services lead to this machine, and the configurations name the programs' ports. Their
-        rules and authorities are written by the programs."""
+        """The webhooks' Services lead to this machine, and the configurations name the programs' ports, as do
+        CRDs with other versions. Their rules and authorities are written by the programs."""
         ports = {}
         for program, (namespace, service) in _WEBHOOKS.items():
             spec = {"type": "ExternalName", "externalName": "localhost"}
@@ -150,6 +174,13 @@ class Knative:
                 at = webhook["clientConfig"]["service"]
                 at["port"] = ports[at["namespace"], at["name"]]
         self._apply(configurations)
+        for each in objects:
+            if (webhook := each.get("spec", {}).get("conversion", {}).get("webhook")) is not None:
+                at = webhook["clientConfig"]["service"]
+                at["port"] = ports[at["namespace"], at["name"]]
+                change = {"spec": {"conversion": {"webhook": {"clientConfig": {"service": at}}}}}
+                path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+                self.cluster.patch(f"{path}/{each['metadata']['name']}", change)
 
     def _start_data_plane(self, objects: list[Object], deployments: dict[str, Object]) -> None:
         for service, (name, variable) in _DATA.items():

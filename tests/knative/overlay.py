@@ -24,24 +24,25 @@ from tests.knative.install import Knative
 from tests.knative.programs import DOMAIN, Call, Program, is_ready, wait_port
 from tests.support.cluster import Object, wait
 from tests.support.framework import ROOT
-from tests.support.manifests import INFRA, NAMESPACE, rendered, serve_pools, token_of
+from tests.support.manifests import INFRA, NAMESPACE, component, rendered, serve_pools, token_of
 from tests.support.objects import pool_document
 
 VERBS = ("filter", "prioritize", "preempt", "bind")
 EVENT_FUNCTIONS = ("release", "inventory", "reconcile")
 ADAPTER = "apiserversource"
 SOURCES = "/apis/sources.knative.dev/v1/namespaces/berth/apiserversources"
+TICKER = "berth-reconcile-oidc-sources.knative.dev-pingsource"
 _SECONDS = 180.0
 _JSON = {"Content-Type": "application/json"}
 _http = urllib3.PoolManager(maxsize=8, retries=False)
 
 
 class Overlay:
-    """One overlay, installed and running once `start` returns."""
+    """One overlay, installed and running once `start` returns; `more` is a component beside it."""
 
-    def __init__(self, knative: Knative, name: str, folder: Path) -> None:
+    def __init__(self, knative: Knative, name: str, folder: Path, more: str = "") -> None:
         folder.mkdir(exist_ok=True)
-        self.knative, self.name, self.folder = knative, name, folder
+        self.knative, self.name, self.folder, self._more = knative, name, folder, more
         self.cluster, self.names, self.plane = knative.cluster, knative.names, knative.plane
         self.store = f"sqlite:///{folder / 'ledger.db'}"
         self.functions: dict[str, Program] = {}
@@ -52,7 +53,7 @@ class Overlay:
 
     def start(self, units: Mapping[str, int]) -> None:
         """So many nodes, by name, with so many units each: all of one Pool, `underlay-ip`."""
-        self.knative.kubectl("apply", "-k", INFRA / "overlays" / self.name, "--validate=strict")
+        self._apply()
         serve_pools(self.cluster)
         self._say_where_services_are()
         self.start_functions(*VERBS, *EVENT_FUNCTIONS)
@@ -71,9 +72,22 @@ class Overlay:
             each.stop()
         self.knative.names.stop()
 
+    def objects(self, *kinds: str) -> list[Object]:
+        """What is installed: all of it, or the objects of some kinds."""
+        if self._more:
+            return component(self._more, *kinds, overlay=self.name)
+        return rendered(self.name, *kinds)
+
+    def _apply(self) -> None:
+        where = ("-k", INFRA / "overlays" / self.name)
+        if self._more:
+            where = ("-f", self.folder / "objects.json")
+            where[1].write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": self.objects()}))
+        self.knative.kubectl("apply", *where, "--validate=strict")
+
     def _say_where_services_are(self) -> None:
         """As Serving's controllers would, in the status of each Service."""
-        for each in rendered(self.name, "Service"):
+        for each in self.objects("Service"):
             if each["apiVersion"] != "serving.knative.dev/v1":
                 continue
             name = each["metadata"]["name"]
@@ -127,8 +141,8 @@ class Overlay:
         return Program(name, argv, log, f"http://127.0.0.1:{port}/healthz", environment=environment)
 
     def _settings(self, name: str) -> dict[str, str]:
-        """What the Service's manifest sets, without who may call."""
-        services = rendered(self.name, "Service")
+        """What the Service's manifest sets, without who may call a verb."""
+        services = self.objects("Service")
         (service,) = (each for each in services if each["metadata"]["name"] == name)
         (container,) = service["spec"]["template"]["spec"]["containers"]
         found = {each["name"]: each["value"] for each in container["env"] if "value" in each}
@@ -137,9 +151,16 @@ class Overlay:
 
     def tick(self) -> Object:
         """A reconcile, asked for as a person does; what it mended."""
-        reply = _http.request("POST", self.url("reconcile"), body=b"{}", headers=_JSON, timeout=120)
+        headers = {**_JSON, **(self.bearer(TICKER) if self._more else {})}
+        reply = _http.request("POST", self.url("reconcile"), body=b"{}", headers=headers, timeout=120)
         assert reply.status == 200, reply.data
         return dict(json.loads(reply.data))
+
+    def bearer(self, account: str, audience: str = "berth", namespace: str = NAMESPACE) -> dict[str, str]:
+        """The header with which Knative's sender of this account calls, once Knative has made that."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}"
+        wait(lambda: self.cluster.request("GET", path).status == 200, _SECONDS, f"an account {account}")
+        return {"Authorization": f"Bearer {token_of(self.cluster, account, namespace, audience)}"}
 
     # Knative's side
 
@@ -206,7 +227,7 @@ class Overlay:
 
     @property
     def through_broker(self) -> bool:
-        return bool(rendered(self.name, "Broker"))
+        return bool(self.objects("Broker"))
 
     def _all_ready(self) -> bool:
         items = list(self.cluster.get(SOURCES)["items"])
@@ -310,8 +331,10 @@ def _owner(deployment: Object) -> str:
 
 
 @contextmanager
-def overlay_on(knative: Knative, name: str, folder: Path, units: Mapping[str, int]) -> Iterator[Overlay]:
-    made = Overlay(knative, name, folder)
+def overlay_on(
+    knative: Knative, name: str, folder: Path, units: Mapping[str, int], more: str = ""
+) -> Iterator[Overlay]:
+    made = Overlay(knative, name, folder, more)
     try:
         made.start(units)
         yield made

@@ -144,6 +144,7 @@ class Pods:
     ) -> None:
         self._plane, self._cluster, self._binaries, self._folder = plane, cluster, binaries, folder
         self._names = names
+        self.https_proxy = ""
         self.programs: dict[str, Program] = {}
 
     def run(self, deployment: Object) -> Program:
@@ -159,6 +160,7 @@ class Pods:
             **ports,
             "KUBECONFIG": str(kubeconfig),
             "HTTP_PROXY": self._names.url,
+            **({"HTTPS_PROXY": self.https_proxy} if self.https_proxy else {}),
             "CLUSTER_DOMAIN": DOMAIN.removeprefix("svc."),
             "KUBERNETES_MIN_VERSION": "v1.30.0",
         }
