@@ -14,6 +14,7 @@ import os
 import select
 import selectors
 import socket
+import struct
 import time
 from collections import deque
 from concurrent import futures
@@ -24,14 +25,14 @@ import functions_framework
 from gunicorn.app.base import BaseApplication
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, TConn, ThreadWorker
 
-from berth.intake import END_CONNECTION, PATIENCE
+from berth.intake import END_CONNECTION
 
 HEADER_SECONDS = 5.0
 LARGEST_HEAD = 64 * 1024
 """Bytes of a request's first line and headers; kube-scheduler and Knative send some 2,000."""
 
-ANSWER_SECONDS = 1.5 * PATIENCE
-"""Seconds that a client may take to receive an answer. Reading a body ends before, by berth.intake."""
+ANSWER_SECONDS = 10
+"""Seconds that an answer waits for a client to receive some of it."""
 
 _CONNECTIONS = 512
 _HEALTH_THREADS = 2
@@ -48,6 +49,9 @@ class Connection(TConn):  # type: ignore[misc]
 
     def __init__(self, worker: "Worker", client: socket.socket, address: Any, server: Any) -> None:
         super().__init__(worker.cfg, client, address, server)
+        # The system's own limit: with one of Python's, each part of an answer would wait until a third of the
+        # system's buffer is free.
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", ANSWER_SECONDS, 0))
         self._worker = worker
         self.head = bytearray()
         self.drained = 0
@@ -156,10 +160,9 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
     def handle_request(self, req: Any, conn: Connection) -> Any:
         setattr(req.body, END_CONNECTION, req.force_close)
-        conn.sock.settimeout(ANSWER_SECONDS)
         try:
             return super().handle_request(req, conn)
-        except TimeoutError:
+        except BlockingIOError:  # after ANSWER_SECONDS
             return False
 
     def murder_pending(self) -> None:

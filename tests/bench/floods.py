@@ -62,7 +62,10 @@ def floods() -> Sequence[Flood]:
         Flood("1 client, a byte now and then", "reconcile", 1, lambda url: _trickle(url, 1, {})),
         Flood("an event of 255 MiB", "release", 8, lambda url: pour(url, 255 * MIB, _EVENT)),
         Flood(
-            "an event of 25 MiB, `[],[],…`", "release", 8, lambda url: send(url, "POST", "/", _LISTS, _EVENT)
+            "an event of 25 MiB, `[],[],…`",
+            "release",
+            8,
+            lambda url: pour(url, len(_LISTS), _EVENT, _LISTS),
         ),
         Flood("32 events of 3 MiB, `[],[],…`, 8 at once", "release", 8, _garbage),
         Flood("40 connections that send nothing", "filter", 4, lambda url: _hold(url, b"")),
