@@ -89,9 +89,8 @@ def _stage(folder: Path, pods: int) -> Iterator[_Stage]:
     with ExitStack() as stack:
         plane = stack.enter_context(ControlPlane(BINARIES["newest"], folder / "plane"))
         cluster = stack.enter_context(closing(Cluster(plane.url, plane.admin_token, plane.ca_file)))
-        for number in range(
-            1 + 2 * pods // _UNITS
-        ):  # where units are short, a round lasts as long as backoffs
+        # Where units are short, a round lasts as long as backoffs.
+        for number in range(1 + 2 * pods // _UNITS):
             cluster.create_node(f"node-{number}")
         accounts = Accounts(plane, cluster, folder)
         environment = {"BERTH_AUTH_TOKEN": _TOKEN, "BERTH_SCHEDULER_NAMES": " ".join(WAYS)}
