@@ -24,6 +24,7 @@ PLAIN = "gthread"  # functions-framework
 EXTENDER = "extender"  # both verbs in the one process of functions/extender, as shipped
 PROXIED = "proxied"  # as shipped, with a token, behind the HAProxy that adds it beside kube-scheduler
 SERVERS = (SHIPPED, PLAIN, EXTENDER, PROXIED, "asgi", "asgi-threads")
+TOKEN = "s3cret" * 200  # as long as a pod's
 _ASGI = ROOT / "tests" / "bench" / "asgi.py"
 
 
@@ -100,10 +101,10 @@ def _proxied(tree: Tree, verb: str, environment: Mapping[str, str]) -> Iterator[
         raise BenchError(MISSING)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="berth-bench-")))
-        closed = {**environment, "BERTH_AUTH_TOKEN": "s3cret"}
+        closed = {**environment, "BERTH_AUTH_TOKEN": TOKEN}
         up = stack.enter_context(_served(tree, SHIPPED, verb, closed))
         proxy = HAProxy(binary, folder, {EXTENDER: f"http://127.0.0.1:{up.port}"})
-        proxy.token.write_text("s3cret")
+        proxy.token.write_text(TOKEN)
         stack.enter_context(proxy)
         yield Server(int(proxy.url.rpartition(":")[2]), up.pid)
 

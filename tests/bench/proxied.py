@@ -16,6 +16,7 @@ import yaml
 
 from berth.cli.scheduler_config import Calls, configuration
 from tests.bench import report
+from tests.bench.contenders import TOKEN
 from tests.bench.processes import BenchError
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.harness import Berth, System, pool
@@ -25,7 +26,6 @@ from tests.support.haproxy import MISSING, HAProxy, haproxy_binary
 from tests.support.kubernetes import BINARIES
 
 WAYS = ("direct", "proxied")
-_TOKEN = "s3cret"
 _PATIENCE = 300.0
 _UNITS = 10  # of a node
 
@@ -93,13 +93,13 @@ def _stage(folder: Path, pods: int) -> Iterator[_Stage]:
         for number in range(1 + 2 * pods // _UNITS):
             cluster.create_node(f"node-{number}")
         accounts = Accounts(plane, cluster, folder)
-        environment = {"BERTH_AUTH_TOKEN": _TOKEN, "BERTH_SCHEDULER_NAMES": " ".join(WAYS)}
+        environment = {"BERTH_AUTH_TOKEN": TOKEN, "BERTH_SCHEDULER_NAMES": " ".join(WAYS)}
         kubeconfig, pools = plane.kubeconfig(folder / "kubeconfig"), [pool(units=_UNITS)]
         berth = Berth(folder / "berth", kubeconfig, pools, environment, accounts.functions(folder))
         stack.callback(berth.stop)
         berth.launch_alone()
         proxy = HAProxy(binary, folder, berth.urls)
-        proxy.token.write_text(_TOKEN)
+        proxy.token.write_text(TOKEN)
         system = System(plane, cluster, berth, accounts)
         stack.enter_context(proxy)
         for way in WAYS:
@@ -111,7 +111,7 @@ def _config(system: System, way: str, proxy: HAProxy) -> Path:
     kubeconfig = str(system.accounts.kubeconfig("scheduler"))
     document = configuration(Calls(system.berth.urls), kubeconfig=kubeconfig, schedulers=[way])
     for extender in document["extenders"]:
-        direct = extender["urlPrefix"].replace("//", f"//berth:{_TOKEN}@")
+        direct = extender["urlPrefix"].replace("//", f"//berth:{TOKEN}@")
         extender["urlPrefix"] = direct if way == "direct" else proxy.url
     path = system.berth.folder / f"scheduler-{way}.yaml"
     path.write_text(yaml.safe_dump(document))
