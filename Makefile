@@ -105,7 +105,7 @@ test-fast: .venv ## only the tests that need no control plane
 	$(BIN)/pytest $(FAST) $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 .PHONY: chaos
-chaos: .venv redis controlplane ## every fault on every store at full length, and docs/reliability.md anew (CHAOS_ARGS=--help)
+chaos: .venv redis haproxy controlplane ## every fault on every store at full length, and docs/reliability.md anew (CHAOS_ARGS=--help)
 	$(BIN)/python -m tests.chaos --write docs/reliability.md $(CHAOS_ARGS)
 
 .PHONY: demo

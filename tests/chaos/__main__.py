@@ -16,6 +16,7 @@ from tests.chaos.report import page, table
 from tests.chaos.runs import FAILED, Runs
 from tests.chaos.stores import STORES
 from tests.chaos.world import LONG, SHORT
+from tests.support.haproxy import MISSING, haproxy_binary
 
 BINARIES = Path(__file__).resolve().parents[1] / "controlplane" / ".bin"
 
@@ -27,9 +28,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(number, _stop)
     if options.short and options.write:
         parser.error("the page is for the full form: its text says what that does")
+    if (proxy := haproxy_binary()) is None:
+        print(f"chaos: {MISSING}", file=sys.stderr)
+        return 1
     form, began = (SHORT if options.short else LONG), time.monotonic()
     print(f"seed {options.seed}", flush=True)
-    runs = Runs(BINARIES, form, options.seed, lambda what: print(what, flush=True))
+    runs = Runs(BINARIES, proxy, form, options.seed, lambda what: print(what, flush=True))
     runs.run(options.stores, options.faults)
     if options.write:
         before = options.write.read_text() if options.write.exists() else ""

@@ -32,7 +32,9 @@ with Berth's functions as `berth up` runs them. For every cell of the table the 
 - at no moment did a node's pods hold more units than there are (the API server's own watch of pods tells;
   where it was interrupted, every revision that it missed was listed);
 - after one reconcile, and no other, every unit is held by a pod: none lies idle beside a waiter;
-- the ledger's claims are exactly the bound pods, and a second reconcile finds nothing to mend.
+- the ledger's claims are exactly the bound pods, and a second reconcile finds nothing to mend;
+- on SQLite, where kube-scheduler calls by way of its proxy, the token that the proxy adds is in no object of
+  the API server, no log (kube-scheduler's at `--v=10`), no command line and no process's environment.
 
 A cell says how many pods were bound from before the fault until after it, and how many of them while it
 lasted; how many claims and capacities the one reconcile mended, those among them whose event was still on its

@@ -7,17 +7,17 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.chaos.faults import Outcome, faults_of, suffer
-from tests.chaos.world import Form, World, world_of
+from tests.chaos.world import PROXIED, Form, World, world_of
 
 Say = Callable[[str], None]
 FAILED = "failed"
 
 
 class Runs:
-    """`outcomes` by (fault, store); FAILED in place of one for what did not hold."""
+    """`outcomes` by (fault, store); FAILED in place of one for what did not hold. `proxy` is an HAProxy."""
 
-    def __init__(self, binaries: Path, form: Form, seed: int, say: Say) -> None:
-        self._binaries, self._form, self._seed, self._say = binaries, form, seed, say
+    def __init__(self, binaries: Path, proxy: Path, form: Form, seed: int, say: Say) -> None:
+        self._binaries, self._proxy, self._form, self._seed, self._say = binaries, proxy, form, seed, say
         self.outcomes: dict[tuple[str, str], Outcome | str] = {}
 
     def run(self, stores: Sequence[str], faults: Sequence[str]) -> None:
@@ -32,7 +32,8 @@ class Runs:
         if fault is None:
             return False
         with tempfile.TemporaryDirectory(prefix="berth-chaos-") as folder, ExitStack() as stack:
-            made = world_of(self._binaries, Path(folder), store, self._form, self._seed)
+            proxy = self._proxy if store == PROXIED else None
+            made = world_of(self._binaries, Path(folder), store, self._form, self._seed, proxy)
             world = stack.enter_context(made)
             while fault is not None and self._passed(world, store, fault):
                 fault = next(left, None)

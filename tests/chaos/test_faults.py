@@ -15,7 +15,7 @@ import pytest
 from tests.chaos.faults import chosen, suffer
 from tests.chaos.runs import told
 from tests.chaos.stores import STORES
-from tests.chaos.world import SHORT, world_of
+from tests.chaos.world import PROXIED, SHORT, world_of
 from tests.support.neighbours import MEASURED
 
 
@@ -31,9 +31,8 @@ def the_seed() -> int:
 def test_whatever_breaks_one_reconcile_later_the_ledger_equals_the_pods_and_all_that_fits_is_bound(
     store: str, binaries: Path, haproxy_program: Path, tmp_path: Path
 ) -> None:
-    """On SQLite kube-scheduler calls by way of the proxy, and the token that this adds shows nowhere."""
     seed = the_seed()
-    proxy = haproxy_program if store == "sqlite" else None
+    proxy = haproxy_program if store == PROXIED else None
     print(f"{MEASURED}chaos, {store}: seed {seed}")
     with world_of(binaries, tmp_path, store, SHORT, seed, proxy) as world:
         try:
