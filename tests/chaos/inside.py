@@ -8,7 +8,6 @@ clock's ticks pass. What comes of it is not looked at here.
 import contextlib
 import functools
 import importlib
-import io
 import json
 import os
 import signal
@@ -17,13 +16,14 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TypeVar
 from unittest import mock
 from urllib.parse import urlsplit
 
 import urllib3
+from msgspec.structs import replace
 
+from berth.http import Endpoint, Reply
 from berth.ledger import Ledger
 from berth.serve import Response, serve
 from berth.stores.base import Changes, Document, Store
@@ -42,15 +42,11 @@ def faulty(name: str) -> Answer:
     """The function's callable, as serve makes it, with its faults."""
     if name == "bind":
         _watch_calls()
-    answer = serve(importlib.import_module(f"berth.verbs.{name}").endpoint)
-    wrapped = {
-        "bind": _ordered,
-        "preempt": _mortal,
-        "release": _told,
-        "inventory": _told,
-        "reconcile": _timeless,
-    }[name]
-    return functools.partial(wrapped, name, answer)
+    endpoint = importlib.import_module(f"berth.verbs.{name}").endpoint
+    if name in ("release", "inventory"):
+        return serve(lambda settings: _told(name, endpoint(settings)))
+    wrapped = {"bind": _ordered, "preempt": _mortal, "reconcile": _timeless}[name]
+    return functools.partial(wrapped, name, serve(endpoint))
 
 
 # bind: one request at a time follows an order
@@ -264,26 +260,24 @@ def _die_of(order: str) -> None:
 # Events
 
 
-def _told(name: str, answer: Answer, request: Any) -> Response:
-    mode = _text("events")
-    if request.method != "POST" or not mode:
-        return answer(request)
-    _count(f"struck-{name}-{request.headers.get('Ce-Type', '').rpartition('.')[2]}")
-    body, headers = request.get_data(), dict(request.headers.items())
-    if mode == "kept":
-        kept = {"function": name, "headers": headers, "body": body.decode()}
-        _write(f"kept-{time.monotonic_ns():020}-{name}", json.dumps(kept))
-    if mode != "doubled":
-        return OK
+def _told(name: str, endpoint: Endpoint) -> Endpoint:
+    """The endpoint, to which events come as the order says."""
 
-    def once(_: int) -> Response:
-        stream = io.BytesIO(body)
-        return answer(
-            SimpleNamespace(method="POST", path=request.path, headers=request.headers, stream=stream)
-        )
+    def answer(headers: Mapping[str, str], body: bytes) -> Reply:
+        mode = _text("events")
+        if not mode:
+            return endpoint.answer(headers, body)
+        _count(f"struck-{name}-{headers.get('ce-type', '').rpartition('.')[2]}")
+        if mode == "kept":
+            kept = {"function": name, "headers": dict(headers), "body": body.decode()}
+            _write(f"kept-{time.monotonic_ns():020}-{name}", json.dumps(kept))
+        if mode != "doubled":
+            return Reply(204, b"")
+        with ThreadPoolExecutor(2) as twice:
+            replies = twice.map(lambda _: endpoint.answer(headers, body), range(2))
+            return max(replies, key=lambda reply: reply.status)
 
-    with ThreadPoolExecutor(2) as twice:
-        return max(twice.map(once, range(2)), key=lambda response: response[1])
+    return replace(endpoint, answer=answer)
 
 
 def _timeless(_: str, answer: Answer, request: Any) -> Response:

@@ -1,12 +1,15 @@
-"""Orders that bind follows in chaos: each goes to one request at a time, whatever the others do."""
+"""Faults inside functions, in chaos: an order that bind follows goes to one request at a time, whatever the
+others do; events that are doubled or kept are whole ones."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from berth.http import Endpoint, Reply
 from tests.chaos import inside
 
 OK = inside.OK
@@ -36,3 +39,27 @@ def test_an_order_that_was_carried_out_is_not_given_again_when_the_next_one_is_t
     assert inside._ordered("bind", answer, post) == OK
     assert not (tmp_path / "order").exists()
     assert json.loads((tmp_path / "taken").read_text()) == second
+
+
+@pytest.mark.parametrize(("mode", "seen"), [("", 1), ("doubled", 2), ("kept", 0), ("lost", 0)])
+def test_events_come_as_ordered_and_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, seen: int
+) -> None:
+    monkeypatch.setattr(inside, "FAULTS", tmp_path)
+    got: list[tuple[Mapping[str, str], bytes]] = []
+
+    def answer(headers: Mapping[str, str], body: bytes) -> Reply:
+        got.append((headers, body))
+        return Reply(204, b"")
+
+    def failed(*_: object) -> Reply:
+        raise AssertionError
+
+    real = Endpoint(name="release", answer=answer, failed=failed, health=lambda: None, body_limit=9)
+    (tmp_path / "events").write_text(mode)
+    headers = {"ce-type": "dev.knative.apiserver.resource.delete"}
+    assert inside._told("release", real).answer(headers, b"{}") == Reply(204, b"")
+    assert got == [(headers, b"{}")] * seen
+    kept = [json.loads(each.read_text()) for each in tmp_path.glob("kept-*")]
+    assert kept == [{"function": "release", "headers": headers, "body": "{}"}] * (mode == "kept")
+    assert (tmp_path / "struck-release-delete").exists() == bool(mode)

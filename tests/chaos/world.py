@@ -199,8 +199,9 @@ class World(System):
         for each in kept:
             event = json.loads(each.read_text())
             each.unlink()
-            headers = {name: value for name, value in event["headers"].items() if name.startswith("Ce-")}
-            self.berth.post(event["function"], event["body"].encode(), headers)
+            headers = {name: value for name, value in event["headers"].items() if name.startswith("ce-")}
+            reply = self.berth.post(event["function"], event["body"].encode(), headers)
+            assert not 400 <= reply.status < 500, f"{event} was refused: {reply}"
         return len(kept)
 
 

@@ -194,8 +194,18 @@ OVERHEAD = {UNDERLAY_IP: "1"}
 
 
 @pytest.fixture(scope="module")
-def managed(guarded: Cluster) -> Cluster:
-    """With what the overlay `single` has besides, and a RuntimeClass whose overhead is a unit."""
+def boxing(guarded: Cluster) -> Cluster:
+    """With a RuntimeClass whose overhead is a unit."""
+    for name, overhead in {"boxed": OVERHEAD, "plain": {"cpu": "10m"}}.items():
+        made = {"metadata": {"name": name}, "handler": "none", "overhead": {"podFixed": overhead}}
+        guarded.call("POST", "/apis/node.k8s.io/v1/runtimeclasses", made)
+    return guarded
+
+
+@pytest.fixture
+def managed(boxing: Cluster) -> Iterator[Cluster]:
+    """With what the overlay `single` has besides. Of two policies that refuse a pod the API server tells
+    either, so it is there for those alone who ask for it."""
     special = [
         each for each in rendered("single", *ADMISSION) if each["metadata"]["name"] == "overhead.berth.dev"
     ]
@@ -203,12 +213,12 @@ def managed(guarded: Cluster) -> Cluster:
         "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding",
     ]
-    put(guarded, special)
-    for name, overhead in {"boxed": OVERHEAD, "plain": {"cpu": "10m"}}.items():
-        made = {"metadata": {"name": name}, "handler": "none", "overhead": {"podFixed": overhead}}
-        guarded.call("POST", "/apis/node.k8s.io/v1/runtimeclasses", made)
-    wait(lambda: said(guarded, "POST", PODS, boxed({})), 60, "the policy in force", every=0.1)
-    return guarded
+    put(boxing, special)
+    wait(lambda: said(boxing, "POST", PODS, boxed({})), 60, "the policy in force", every=0.1)
+    yield boxing
+    for kind in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
+        boxing.call("DELETE", f"/apis/admissionregistration.k8s.io/v1/{kind}/overhead.berth.dev")
+    wait(lambda: not said(boxing, "POST", PODS, boxed({})), 60, "the policy gone", every=0.1)
 
 
 def boxed(resources: Mapping[str, int], runtime: str = "boxed", **more: Any) -> Object:
@@ -227,6 +237,6 @@ def test_a_request_in_the_overhead_alone_is_refused_where_kube_scheduler_would_n
     assert said(managed, "POST", PODS, boxed({"cpu": 1}, "plain")) == ""
 
 
-def test_the_overhead_is_a_request_like_any_other(managed: Cluster) -> None:
-    found = said(managed, "POST", PODS, boxed({}, scheduler="default-scheduler"))
+def test_the_overhead_is_a_request_like_any_other(boxing: Cluster) -> None:
+    found = said(boxing, "POST", PODS, boxed({}, scheduler="default-scheduler"))
     assert "set spec.schedulerName to berth" in found

@@ -18,28 +18,37 @@ SEAT = "example.com/seat"
 SHORT = "underlay-ip: 0 of 5 free, 1 asked"
 _EXTENDER = """
 import json
-from io import BytesIO
 from pathlib import Path
 
 import functions_framework
-from flask import Request
+from msgspec.structs import replace
 
 from berth.extender import router
 from berth.serve import serve
 
-told = serve(router)
+
+def counted(name, told):
+    def answer(headers, body):
+        call = json.loads(body)
+        pod = call["Pod"]["metadata"]["name"] if "Pod" in call else call.get("PodName", "nobody")
+        with Path(%r).open("a") as calls:
+            calls.write(f"/{name} {pod}\\n")
+        return told.answer(headers, body)
+
+    return replace(told, answer=answer)
+
+
+def counting(settings):
+    made = router(settings)
+    return replace(made, endpoints={name: counted(name, told) for name, told in made.endpoints.items()})
+
+
+answer = serve(counting)
 
 
 @functions_framework.http
 def extender(request):
-    if request.method == "POST":
-        body = request.get_data()
-        call = json.loads(body)
-        name = call["Pod"]["metadata"]["name"] if "Pod" in call else call.get("PodName", "nobody")
-        with Path(%r).open("a") as calls:
-            calls.write(f"{request.path} {name}\\n")
-        request = Request({**request.environ, "wsgi.input": BytesIO(body)})
-    return told(request)
+    return answer(request)
 """
 
 
