@@ -3,6 +3,7 @@
 A fault's function returns when it has ended; what must hold then is judge.py's.
 """
 
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -118,6 +119,8 @@ def _signal_apiserver(world: World, number: signal.Signals) -> None:
     (process,) = (each.process for each in world.plane.components if each.name == "kube-apiserver")
     assert process is not None
     process.send_signal(number)
+    if number == signal.SIGSTOP:
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # until then some of its threads go on
 
 
 def _events(mode: str) -> Suffer:
