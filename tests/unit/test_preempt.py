@@ -248,6 +248,42 @@ def test_a_nominated_node_that_is_a_candidate_or_has_no_such_units_is_no_reason_
     assert scene.kept(pod(nominated="gone"), n2=["c"]) == ["n2"]
 
 
+def test_a_nomination_that_an_error_took_away_is_kept_in_mind(store: SqliteStore) -> None:
+    """It was: one more victim, on another node, each time that filter failed in such a moment."""
+    scene = Scene(store)
+    for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2"), ("d", "n2")):
+        scene.hold(name, node)
+    assert scene.kept(pod(nominated="n1"), n2=["c"]) == []
+    assert scene.kept(pod(), n2=["c"]) == []
+    assert scene.kept(pod(), n1=["b"], n2=["c"]) == ["n1", "n2"]  # others took what was freed there
+
+
+def test_so_is_where_pods_may_have_been_evicted_before_the_nomination_was_seen(store: SqliteStore) -> None:
+    scene = Scene(store)
+    for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2"), ("d", "n2")):
+        scene.hold(name, node)
+    assert scene.kept(pod(), n1=["a"], n2=["c"]) == ["n1", "n2"]
+    assert scene.kept(pod(), n1=["a"], n2=["c"]) == ["n1", "n2"]  # nobody was evicted yet
+    assert scene.kept(pod(), n2=["c"]) == []
+    scene.ledger.release("a")
+    assert scene.kept(pod(), n2=["c"]) == []  # room since filter looked
+    scene.hold("more-important", "n1")
+    assert scene.kept(pod(), n2=["c"]) == ["n2"]
+
+
+def test_where_others_are_evicted_by_others_is_no_reason_to_wait(store: SqliteStore) -> None:
+    scene = Scene(store)
+    for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2"), ("d", "n2")):
+        scene.hold(name, node)
+    assert scene.kept(pod(), n1=["a"], n2=["c"]) == ["n1", "n2"]
+    scene.ledger.release("a")
+    scene.hold("more-important", "n1")
+    assert scene.kept(pod(), n2=["c"]) == ["n2"]
+    scene.ledger.release("c")
+    scene.hold("as-important", "n2")
+    assert scene.kept(pod(), n1=["b"]) == ["n1"]
+
+
 def test_each_pod_waits_for_itself_and_so_do_many_in_bounded_memory(store: SqliteStore) -> None:
     scene = Scene(store)
     scene.hold("a", "n1", k80=2)
@@ -255,7 +291,9 @@ def test_each_pod_waits_for_itself_and_so_do_many_in_bounded_memory(store: Sqlit
     for number in range(1500):
         other = msgspec.structs.replace(pod(nominated="n1"), metadata=Meta(name="p", uid=f"p-{number}"))
         assert scene.kept(other, n2=["c"]) == []
+        assert scene.kept(msgspec.structs.replace(other, status=PodStatus("Pending")), n1=["a"]) == ["n1"]
     assert len(scene.verb._since) <= 1000
+    assert len(scene.verb._made) <= 1000
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,10 @@ class Evictions:
             _, short = room.taken(holdings, at, asker)
         return None if any(each.capacity is None for each in short) else short
 
+    def held(self, uids: Iterable[str]) -> bool:
+        """Whether the ledger still counts something for one of these pods."""
+        return any(self._view.claims_of(uid) for uid in uids)
+
     def _wanted(self, node: str) -> Claim:
         holdings = self._terms.holdings(self._pod, node, self._asked)
         meta = self._pod.metadata

@@ -6,11 +6,12 @@ An error is an answer other than 200: then kube-scheduler evicts nobody, unless 
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from berth import callers, wire
 from berth.http import Endpoint, Reply
 from berth.ledger import Ledger
+from berth.objects import Pod
 from berth.policy.demand import might_ask
 from berth.settings import Settings
 from berth.steps.preemption import Evictions
@@ -23,20 +24,25 @@ _SETTLE_SECONDS = 90.0
 _GRACE_SECONDS = 5.0
 """Room that filter did not find may have been made since it looked, a moment ago in the same attempt."""
 
-_KEPT = 1000  # nominations that are kept in mind
+_KEPT = 1000  # nominations, and pods, that are kept in mind
 
 Found = Mapping[str, wire.Victims]
+Made = Mapping[str, tuple[str, ...]]
+"""Nodes where pods may have been evicted for one, and their UIDs; none: they are not known."""
 
 
 class Preempt:
     """The preempt verb on one ledger; safe for many calls at once.
 
-    It keeps in mind since when a pod waits for its nominated node. That may be lost: then it waits anew.
+    It keeps in mind where room may have been made for a pod, and since when the pod waits for that: with each
+    error of filter or bind kube-scheduler forgets the nomination (docs/kubernetes.md#victims). That may be
+    lost: then the nomination alone tells, and the pod waits anew.
     """
 
     def __init__(self, ledger: Ledger, clock: Callable[[], float] = time.time) -> None:
         self._ledger, self._clock = ledger, clock
         self._since: dict[tuple[str, str, bool], float] = {}
+        self._made: dict[str, Made] = {}
 
     def run(self, call: wire.PreemptionCall) -> Found:
         """Those of the candidates where the pod fits once their victims are gone, each as it came."""
@@ -52,24 +58,39 @@ class Preempt:
         rest = max(view.pools[name].spec.reuse_after_seconds for name in asked.units)
         if self._settling(call, found, rest):
             return {}
-        return {
+        kept = {
             node: victims for node, victims in call.victims.items() if found.short(node, victims.uids) == []
         }
+        if kept:
+            self._note(call.pod, {node: victims.uids for node, victims in kept.items()})
+        return kept
 
     def _settling(self, call: wire.PreemptionCall, found: Evictions, rest: float) -> bool:
         """Whether pods were evicted for this one already, on a node that only its claims keep it from.
 
         kube-scheduler sees no more need to evict there, and would do it elsewhere: one more pod at each try.
         """
-        node = call.pod.status.nominated_node_name
-        if not node or node in call.victims:
-            return False
+        if nominated := call.pod.status.nominated_node_name:
+            self._note(call.pod, {nominated: ()})
+        made = self._made.get(call.pod.metadata.uid, {})
+        return any(
+            self._settles(call.pod, node, victims, found, rest)
+            for node, victims in made.items()
+            if node not in call.victims
+        )
+
+    def _settles(self, pod: Pod, node: str, victims: Collection[str], found: Evictions, rest: float) -> bool:
         short = found.short(node)
-        if short is None:
+        if short is None or (short and victims and not found.held(victims)):
             return False
         # Not for ever: the units may have gone to a pod that was more important, or the node been closed.
         patience = _SETTLE_SECONDS + rest if short else _GRACE_SECONDS
-        return self._clock() - self._first(call.pod.metadata.uid, node, bool(short)) < patience
+        return self._clock() - self._first(pod.metadata.uid, node, bool(short)) < patience
+
+    def _note(self, pod: Pod, made: Made) -> None:
+        if len(self._made) >= _KEPT:
+            self._made = dict([*self._made.items()][_KEPT // 2 :])
+        self._made[pod.metadata.uid] = made
 
     def _first(self, uid: str, node: str, short: bool) -> float:
         if len(self._since) >= _KEPT:
