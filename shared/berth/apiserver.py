@@ -175,6 +175,8 @@ class PodsOwn:
         self._file, self._monotonic = account / "token", monotonic
         self._lock = threading.Lock()
         self._token, self._read_at = self._read(), monotonic()
+        if not self._token:
+            raise ValueError(f"{self._file} is empty")
         authority = account / "ca.crt"
         authority.read_bytes()
         self.pool = urllib3.PoolManager(

@@ -50,3 +50,10 @@ def test_an_address_of_ip_version_6_is_put_into_brackets(tmp_path: Path) -> None
 def test_outside_a_pod_it_says_so(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Service host/port is not set"):
         PodsOwn({}, tmp_path)
+
+
+def test_an_account_without_a_token_is_told_at_once(tmp_path: Path) -> None:
+    with Pod(tmp_path) as pod:
+        (pod.account / "token").write_text("\n")
+        with pytest.raises(ValueError, match=r"token is empty$"):
+            own(pod, Time())
