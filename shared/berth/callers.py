@@ -153,7 +153,7 @@ class Callers:
         if offered is not None:
             if self._secret is not None and hmac.compare_digest(offered, self._secret):
                 return ""
-            if self._reviews is not None and _is_text(offered) and self._reviews.good(offered.decode()):
+            if self._reviews is not None and offered.isascii() and self._reviews.good(offered.decode()):
                 return ""
         return self._needs
 
@@ -202,7 +202,3 @@ def _offered(authorization: str) -> bytes | None:
         return base64.b64decode(offered, validate=True).partition(b":")[2]
     except binascii.Error:
         return None
-
-
-def _is_text(offered: bytes) -> bool:
-    return offered.isascii()

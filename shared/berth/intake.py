@@ -213,9 +213,13 @@ class IncomingBody:
 
 
 def intake_for(target: Endpoint | Router) -> Intake:
-    """The intake of a process that serves this. THREADS is the framework's variable, with its default."""
-    threads = int(os.environ.get("THREADS") or 4 * (os.cpu_count() or 1))
-    return Intake(max(LEAST_IN_HAND, target.body_limit), threads)
+    """The intake of a process that serves this."""
+    return Intake(max(LEAST_IN_HAND, target.body_limit), threads())
+
+
+def threads() -> int:
+    """How many serve a process: THREADS is functions-framework's variable, with its default."""
+    return int(os.environ.get("THREADS") or 4 * (os.cpu_count() or 1))
 
 
 def _slow() -> BodyRefusedError:

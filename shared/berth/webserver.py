@@ -25,7 +25,7 @@ import functions_framework
 from gunicorn.app.base import BaseApplication
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, TConn, ThreadWorker
 
-from berth.intake import END_CONNECTION
+from berth.intake import END_CONNECTION, threads
 
 HEADER_SECONDS = 5.0
 LARGEST_HEAD = 64 * 1024
@@ -69,12 +69,9 @@ class Connection(TConn):  # type: ignore[misc]
 
     def receive(self) -> bool:
         """Take what has come, without waiting; whether more may come."""
-        try:
-            part = self.sock.recv(_RECEIVED)
-        except BlockingIOError:
+        part = self._part()
+        if part is None:
             return True
-        except OSError:
-            return False
         self.take(part)
         return bool(part) and (self.head_is_there or len(self.head) <= LARGEST_HEAD)
 
@@ -84,14 +81,21 @@ class Connection(TConn):  # type: ignore[misc]
 
     def drain(self) -> bool:
         """The same once it is answered: what comes is thrown away."""
-        try:
-            part = self.sock.recv(_RECEIVED)
-        except BlockingIOError:
+        part = self._part()
+        if part is None:
             return True
-        except OSError:
-            return False
         self.drained += len(part)
         return bool(part) and self.drained < _LINGER_BYTES
+
+    def _part(self) -> bytes | None:
+        """What has come, empty at the end; None: nothing yet."""
+        try:
+            part: bytes = self.sock.recv(_RECEIVED)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+        return part
 
     def hand_over(self) -> None:
         """Give the parser what has come, so that it need not wait for any of the headers."""
@@ -237,8 +241,8 @@ class Server(BaseApplication):  # type: ignore[misc]
     def load_config(self) -> None:
         settings = {
             "bind": self._bind,
-            "workers": int(os.environ.get("WORKERS", 1)),
-            "threads": int(os.environ.get("THREADS") or 4 * (os.cpu_count() or 1)),
+            "workers": int(os.environ.get("WORKERS") or 1),
+            "threads": threads(),
             "worker_class": Worker,
             "worker_connections": _CONNECTIONS,
             "timeout": 0,

@@ -62,6 +62,16 @@ def ticks(stage: Stage, verb: Reconcile) -> list[float]:
     raise AssertionError(f"it was never rebuilt: {took}")
 
 
+def interrupted(stage: Stage) -> tuple[Slow, Reconcile]:
+    """A lost ledger's rebuild that has run out of time once, and what it has fenced."""
+    stage.lose_ledger()
+    slow = Slow(stage)
+    verb = reconciler(stage, slow)
+    with pytest.raises(UnfinishedError, match="the next reconcile goes on"):
+        verb.run()
+    return slow, verb
+
+
 def test_a_rebuild_that_takes_too_long_ends_in_time_and_goes_on_where_it_was(stage: Stage) -> None:
     running = stage.add_pod()
     assert stage.bind(running) == ""
@@ -78,11 +88,7 @@ def test_a_rebuild_that_takes_too_long_ends_in_time_and_goes_on_where_it_was(sta
 def test_a_ledger_that_is_lost_again_meanwhile_is_rebuilt_anew(stage: Stage) -> None:
     """What was fenced before proves nothing then: the ledger may have been open in between."""
     waiting = [stage.add_pod().name for _ in range(PODS)]
-    stage.lose_ledger()
-    slow = Slow(stage)
-    verb = reconciler(stage, slow)
-    with pytest.raises(UnfinishedError, match="the next reconcile goes on"):
-        verb.run()
+    slow, verb = interrupted(stage)
     before = len(slow.fenced)
     assert 0 < before < PODS
     stage.lose_ledger()
@@ -92,11 +98,7 @@ def test_a_ledger_that_is_lost_again_meanwhile_is_rebuilt_anew(stage: Stage) -> 
 
 def test_a_rebuild_that_another_reconcile_took_over_is_begun_anew(stage: Stage) -> None:
     waiting = [stage.add_pod().name for _ in range(PODS)]
-    stage.lose_ledger()
-    slow = Slow(stage)
-    verb = reconciler(stage, slow)
-    with pytest.raises(UnfinishedError, match="the next reconcile goes on"):
-        verb.run()
+    slow, verb = interrupted(stage)
     before = len(slow.fenced)
     assert stage.reconcile().rebuilt
     assert stage.bind(stage.add_pod()) == ""

@@ -3,8 +3,10 @@ and that one to an address, which may change."""
 
 import socketserver
 import struct
-import threading
+from contextlib import ExitStack
 from typing import Self
+
+from tests.support.serving import serving
 
 _A, _CNAME, _IN, _SECONDS = 1, 5, 1, 1
 _POINTER = b"\xc0\x0c"  # the name that was asked for
@@ -16,16 +18,15 @@ class NameServer:
 
     def __init__(self) -> None:
         self.address: str | None = None
-        self._server = _Server(self)
+        self._stack, self._server = ExitStack(), _Server(self)
         self.port = int(self._server.server_address[1])
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        self._stack.enter_context(serving(self._server))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._stack.close()
 
 
 class _Server(socketserver.UDPServer):

@@ -3,12 +3,13 @@ server behind them that knows TokenReviews alone."""
 
 import json
 import ssl
-import threading
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Self
 
 from tests.support.certificates import self_signed
+from tests.support.serving import serving
 
 TOKEN = "e30.eyJhdWQiOlsiYmVydGgiXX0.c2ln"  # its claims: {"aud":["berth"]}
 ACCOUNT = "berth/berth-scheduler"
@@ -26,7 +27,7 @@ class Pod:
         context.load_cert_chain(certificate, key)
         self.reviewed: list[str] = []
         self.bearer: list[str] = []
-        self._server = _Server(self)
+        self._stack, self._server = ExitStack(), _Server(self)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self.environment = {
             "ACCOUNT": str(self.account),
@@ -38,12 +39,11 @@ class Pod:
         }
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        self._stack.enter_context(serving(self._server))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._stack.close()
 
 
 class _Server(ThreadingHTTPServer):

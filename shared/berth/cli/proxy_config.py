@@ -16,7 +16,7 @@ TOKEN = "/var/run/secrets/berth/token"
 _LUA = "proxy.lua"
 _PLAIN = re.compile(r"[A-Za-z0-9._~/-]*")
 _SPARE = 0.1  # seconds before kube-scheduler gives up in which the proxy says so
-_VERBS = ("filter", "prioritize", "preempt", "bind")
+VERBS = ("filter", "prioritize", "preempt", "bind")
 _TELLING = ("filter", "bind")  # the others' answers have no place for an error
 
 _GLOBAL = f"""\
@@ -118,7 +118,7 @@ def haproxy(proxy: Proxy, urls: Mapping[str, str], ca: str | None, seconds: int)
     if any(_is_asked_for(_host(url)) for url in urls.values()):
         parts.append(_RESOLVERS)
     parts.append(_frontend(proxy))
-    calls = {verb: urls.get(verb) or urls["extender"] for verb in _VERBS}
+    calls = {verb: urls.get(verb) or urls["extender"] for verb in VERBS}
     return "".join([*parts, *(_backend(verb, url, proxy, ca, patience) for verb, url in calls.items())])
 
 
@@ -138,7 +138,7 @@ def script() -> str:
 
 
 def _frontend(proxy: Proxy) -> str:
-    verbs = [f"    use_backend {verb} if {{ path /{verb} }}\n" for verb in _VERBS]
+    verbs = [f"    use_backend {verb} if {{ path /{verb} }}\n" for verb in VERBS]
     bind = f"    bind 127.0.0.1:{proxy.port}"
     if tls := proxy.tls:
         bind += f" ssl crt {tls}/proxy.pem ca-file {tls}/scheduler-ca.crt verify required"
@@ -204,10 +204,8 @@ def _answer(verb: str, why: str, status: int | None = 200) -> str:
 def _server(url: str, ca: str | None) -> str:
     found, host = urlsplit(url), _host(url)
     secure = found.scheme == "https"
-    address = f"{found.hostname}:{found.port or (443 if secure else 80)}"
-    if ":" in host:
-        address = f"[{host}]:{found.port or (443 if secure else 80)}"
-    words = [address]
+    name = f"[{host}]" if ":" in host else host
+    words = [f"{name}:{found.port or (443 if secure else 80)}"]
     if _is_asked_for(host):
         words += ["resolvers cluster", "init-addr none"]
     if secure:

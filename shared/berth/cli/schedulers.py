@@ -5,14 +5,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from berth.cli.proxy_config import PORT, TOKEN, Proxy
+from berth.cli.proxy_config import PORT, TOKEN, VERBS, Proxy
 from berth.errors import SettingsError
 
 if TYPE_CHECKING:
     from berth.cli.scheduler_config import Calls, Lease
     from berth.settings import Admission
 
-_EACH, _ALL = ("filter", "prioritize", "preempt", "bind"), "extender"
+_ALL = "extender"
 _LEAST, _MOST = 5, 300  # seconds; bind takes up to 4.8
 PROXY_TLS = (
     "have the proxy take kube-scheduler's calls alone, by certificates in FOLDER: proxy.pem (with its key), "
@@ -22,7 +22,7 @@ _INSTEAD = "let a proxy beside it add the token (--proxy FILE, see docs/operatio
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    for name in (*_EACH, _ALL):
+    for name in (*VERBS, _ALL):
         parser.add_argument(f"--{name}", metavar="URL", help=f"where functions/{name} answers")
     parser.add_argument(
         "--scheduler",
@@ -165,7 +165,7 @@ def _proxy(options: argparse.Namespace) -> Proxy | None:
 
 
 def _urls(options: argparse.Namespace) -> dict[str, str]:
-    return {name: url for name in (*_EACH, _ALL) if (url := getattr(options, name))}
+    return {name: url for name in (*VERBS, _ALL) if (url := getattr(options, name))}
 
 
 def refuse_a_token(admission: "Admission") -> None:
@@ -191,7 +191,7 @@ def _calls(options: argparse.Namespace) -> "Calls":
 
 def _managed(options: argparse.Namespace) -> list[str] | None:
     """The resources that functions/extender is called for; None with one URL a function."""
-    each = [name for name in _EACH if getattr(options, name)]
+    each = [name for name in VERBS if getattr(options, name)]
     if options.extender and each:
         raise SettingsError(
             f"--extender has all verbs, and --{each[0]} would be called beside it: kube-scheduler refuses "
@@ -205,7 +205,7 @@ def _managed(options: argparse.Namespace) -> list[str] | None:
             "--resource is for --extender: kube-scheduler refuses one that two entries manage, so one URL a "
             "function goes without, and wants a scheduler of its own"
         )
-    missing = [f"--{name}" for name in _EACH if name not in each]
+    missing = [f"--{name}" for name in VERBS if name not in each]
     if missing:
         raise SettingsError(
             f"{' and '.join(missing)} should name the functions' URLs, or --extender the one of all"

@@ -115,7 +115,7 @@ class Pool(msgspec.Struct, frozen=True):
 
     @property
     def listed(self) -> Units:
-        """The units of all its domains."""
+        """The units of all its domains: joined at once, for there may be thousands of lists."""
         lists = (Units.parse(entries).entries() for entries in self.spec.units.values())
         return Units().joined(Units.of(chain.from_iterable(lists)))
 
