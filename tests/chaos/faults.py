@@ -51,6 +51,8 @@ def suffer(world: World, fault: str) -> Outcome:
     assert lost or fault not in (stores.EMPTIED, stores.FAIL_OVER), f"{fault}, and no ledger was lost"
     if world.evicting:
         note += f", {world.evicting.victims} evicted"
+        if world.evicting.lost:
+            note += f" ({world.evicting.lost} nominations lost)"
     world.clean_up()
     bound = sum(map(churn.has, seen.bound_at))
     return Outcome(bound, meanwhile, *recovered, note, time.monotonic() - began)

@@ -48,7 +48,8 @@ until no reservation is younger than bind's deadline.
   where it never arrives, where its answer is lost, and where the pod was written before it. The steps are no
   list in the test: bind is made to tell them. The other functions are killed, in turn, at the same steps;
   preempt in turn before it decides, and before it answers that pods are to be evicted. Urgent pods evict
-  others all the while: each has cost one pod, and is bound.
+  others all the while: each is bound, and has cost one pod, or at most one more for each time that an error
+  of filter or bind made kube-scheduler forget its nomination (docs/kubernetes.md#victims).
 - Store down, for {outage:g} s. SQLite: the file is locked by another process. Redis: the server is killed and
   started again, with an AOF. Sentinels: all of them are killed, the primary goes on. DynamoDB: every call is
   answered with InternalServerError.

@@ -45,18 +45,21 @@ class _GoneError(Exception):
 
 class PodWatch:
     """`peak` is the most ever held by a node, `held` the last, `history` each change, `bound_at` when a pod's
-    binding was first seen (time.monotonic(), by pod name), `gaps` where the watch could not go on."""
+    binding was first seen (time.monotonic(), by pod name), `unnominated` how often a pod that was not bound
+    lost its nominated node (by pod name), `gaps` where the watch could not go on."""
 
     def __init__(self, http: urllib3.PoolManager, url: str, token: str, resource: str) -> None:
         self.peak: Counter[str] = Counter()
         self.held: Counter[str] = Counter()
         self.history: list[Moment] = []
         self.bound_at: dict[str, float] = {}
+        self.unnominated: Counter[str] = Counter()
         self.gaps: list[Gap] = []
         self._http, self._url, self._resource = http, f"{url}/api/v1/pods", resource
         self._headers = {"Authorization": f"Bearer {token}"}
         self._holders: dict[str, Held] = {}
         self._names: dict[str, str] = {}
+        self._nominated: set[str] = set()
         self._versions: dict[str, str] = {}
         self._gone: set[str] = set()
         self._cursor = ""
@@ -187,6 +190,7 @@ class PodWatch:
         metadata = pod["metadata"]
         uid = metadata["uid"]
         self._move(uid, metadata["name"], None if kind == "DELETED" else self._holds(pod))
+        self._nominate(uid, pod, gone=kind == "DELETED")
         self._names[uid] = metadata["name"]
         self._remember(uid, None if kind == "DELETED" else metadata["resourceVersion"])
 
@@ -198,6 +202,14 @@ class PodWatch:
         if before != after:
             self._count(name, before, -1)
             self._count(name, after, 1)
+
+    def _nominate(self, uid: str, pod: dict[str, Any], *, gone: bool) -> None:
+        if pod["status"].get("nominatedNodeName"):
+            self._nominated.add(uid)
+        elif uid in self._nominated:
+            self._nominated.discard(uid)
+            if not gone and not pod["spec"].get("nodeName"):
+                self.unnominated[pod["metadata"]["name"]] += 1
 
     def _remember(self, uid: str, version: str | None) -> None:
         # Last: once settle() sees the version, everything else has been counted.

@@ -87,3 +87,25 @@ def test_an_api_server_that_is_away_is_asked_again_from_the_same_place() -> None
     assert not seen.gaps
     assert http.cursors[:3] == ["4", "5", "5"]
     assert seen.peak == {"n1": 3}
+
+
+def test_a_nomination_that_goes_is_counted_but_not_with_its_pod_or_a_binding() -> None:
+    def nominated(name: str, version: int, to: str = "", node: str = "") -> Pod:
+        return pod(name, version, node) | {"status": {"nominatedNodeName": to} if to else {}}
+
+    names = ("cleared", "bound", "deleted", "moved")
+    cleared, bound, deleted, moved = (nominated(name, number, "n1") for number, name in enumerate(names, 1))
+    events = [
+        ("MODIFIED", nominated("cleared", 5)),
+        ("MODIFIED", nominated("cleared", 6, "n2")),
+        ("MODIFIED", nominated("cleared", 7)),
+        ("MODIFIED", nominated("bound", 8, node="n1")),
+        ("DELETED", nominated("deleted", 9)),
+        ("MODIFIED", nominated("moved", 10, "n2")),
+    ]
+    lines = [{"type": kind, "object": changed} for kind, changed in events]
+    after = [each for kind, each in events[2:] if kind != "DELETED"]
+    http = Scripted([(4, [cleared, bound, deleted, moved]), (10, after)], [(200, lines)])
+    with PodWatch(http, "http://api", "token", "berth.dev/ip") as seen:
+        assert http.asked_again.wait(30)
+        assert seen.unnominated == {"cleared": 2}
