@@ -1,7 +1,8 @@
 """What tests/chaos takes for struck, and for right, without a cluster: what met nothing does not pass."""
 
+from collections import Counter
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -65,11 +66,22 @@ def test_a_claims_units_of_one_pool_are_summed_over_their_domains(asked: int, di
 
 
 class Evicting:
-    """A cluster in which `victims` holders go as soon as an urgent pod comes, and it is bound."""
+    """A cluster in which `victims` holders go as soon as an urgent pod comes, and it is bound; its watch has
+    seen `lost` nominations go."""
 
-    def __init__(self, victims: int) -> None:
+    def __init__(self, victims: int, lost: int = 0) -> None:
         self._victims = victims
         self.pods: list[str] = []
+        self.unnominated = Counter({URGENT: lost})
+
+    def watch_pods(self) -> Self:
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
 
     def create_pod(self, name: str, *_: object, **__: object) -> None:
         if name.startswith(URGENT):
@@ -95,13 +107,21 @@ def test_each_urgent_pod_costs_one_victim() -> None:
     assert len(cluster.pods) == NODES
 
 
-@pytest.mark.parametrize("victims", [0, 2])
-def test_a_pod_that_cost_two_victims_or_none_is_told(victims: int) -> None:
-    cluster: Any = Evicting(victims)
+@pytest.mark.parametrize(("victims", "lost"), [(0, 0), (0, 1), (2, 0), (3, 1)])
+def test_a_pod_that_cost_two_victims_or_none_is_told(victims: int, lost: int) -> None:
+    cluster: Any = Evicting(victims, lost)
     with Evictions(cluster) as evicting:
         pass
     with pytest.raises(AssertionError, match="pods were evicted for 1"):
         evicting.check()
+
+
+def test_a_nomination_that_was_lost_may_cost_one_more() -> None:
+    cluster: Any = Evicting(victims=2, lost=1)
+    with Evictions(cluster) as evicting:
+        pass
+    evicting.check()
+    assert (evicting.victims, evicting.lost) == (2, 1)
 
 
 class EvictingLate(Evicting):
