@@ -4,8 +4,8 @@ Run it: functions-framework --source functions/extender/main.py --target extende
 import functions_framework
 from flask import Request
 
-from berth.extender import router
-from berth.serve import Response, serve
+from berth.handlers.extender import router
+from berth.http.function import Response, serve
 
 answer = serve(router)
 

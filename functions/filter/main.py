@@ -4,8 +4,8 @@ Run it: functions-framework --source functions/filter/main.py --target filter"""
 import functions_framework
 from flask import Request
 
-from berth.serve import Response, serve
-from berth.verbs import filter as verb
+from berth.handlers import filter as verb
+from berth.http.function import Response, serve
 
 answer = serve(verb.endpoint)
 

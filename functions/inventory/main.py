@@ -4,8 +4,8 @@ Run it: functions-framework --source functions/inventory/main.py --target invent
 import functions_framework
 from flask import Request
 
-from berth.serve import Response, serve
-from berth.verbs import inventory as verb
+from berth.handlers import inventory as verb
+from berth.http.function import Response, serve
 
 answer = serve(verb.router)
 

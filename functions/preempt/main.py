@@ -4,8 +4,8 @@ Run it: functions-framework --source functions/preempt/main.py --target preempt"
 import functions_framework
 from flask import Request
 
-from berth.serve import Response, serve
-from berth.verbs import preempt as verb
+from berth.handlers import preempt as verb
+from berth.http.function import Response, serve
 
 answer = serve(verb.endpoint)
 

@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from berth import settings
-from berth.http import Endpoint, Reply, respond
-from berth.verbs import filter as filter_verb
-from berth.verbs import prioritize as prioritize_verb
+from berth.handlers import filter as filter_verb
+from berth.handlers import prioritize as prioritize_verb
+from berth.http.endpoint import Endpoint, Reply, respond
 
 _IN_THREADS = bool(os.environ.get("BENCH_ASGI_THREADS"))
 

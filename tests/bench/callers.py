@@ -15,9 +15,9 @@ from itertools import count
 import msgspec
 from msgspec.structs import replace
 
-from berth.documents import Claim, Holding
 from berth.errors import RefusedError, RetryableError
-from berth.ledger import Ledger
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import Claim, Holding
 from berth.stores import open_store
 from berth.stores.base import Store
 from tests.bench.contents import POOL, node_names

@@ -112,7 +112,7 @@ def _proxied(tree: Tree, verb: str, environment: Mapping[str, str]) -> Iterator[
 @contextmanager
 def _served(tree: Tree, kind: str, verb: str, environment: Mapping[str, str]) -> Iterator[Server]:
     if kind in (SHIPPED, EXTENDER):
-        command = [sys.executable, "-m", "berth.webserver"]
+        command = [sys.executable, "-m", "berth.http.server"]
     else:
         command = [str(Path(sys.executable).with_name("functions-framework"))]
     command += ["--target", verb, "--host", "127.0.0.1", "--port", "PORT", "--source"]

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from berth.demo.apiserver import StandIn
+from berth.testing.api_server import StandIn
 from tests.bench import report
 from tests.support.floods import MIB, Deaf, address, health, opened, peak, pour, trickles
 from tests.support.framework import SERVERS, function, send

@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from berth.documents import Claim, domain_key
-from berth.ledger import Ledger
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import Claim, domain_key
 from berth.stores import open_store
 from berth.stores.base import Store
 from tests.bench import report

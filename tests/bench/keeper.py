@@ -9,11 +9,11 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from berth import documents
-from berth.documents import Claim, Domain, Holding, domain_key, encode
+from berth.api import pool
 from berth.errors import RetryableError
-from berth.ledger import Ledger
-from berth.policy import pools
+from berth.ledger import model
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import Claim, Domain, Holding, domain_key, encode
 from berth.stores import open_store
 from berth.stores.base import Store
 from tests.bench.contents import CAPACITY, POOL, POOL_CLAIM, node_names, number_of, units_held
@@ -21,7 +21,7 @@ from tests.bench.contents import CAPACITY, POOL, POOL_CLAIM, node_names, number_
 _PATIENCE_SECONDS = 60.0
 _BATCH = 96  # documents in a commit: every store takes so many
 _POOL = {
-    "apiVersion": pools.API_VERSION,
+    "apiVersion": pool.API_VERSION,
     "kind": "Pool",
     "metadata": {"name": POOL},
     "spec": {"capacity": {"perDomain": CAPACITY}},
@@ -37,7 +37,7 @@ def fill(store: Store, names: list[str]) -> None:
 def _open(store: Store) -> None:
     keeper = Ledger(store, while_closed=True)
     mark = keeper.begin_rebuild("bench")
-    keeper.apply_pools(pools.parse([_POOL], "bench"))
+    keeper.apply_pools(pool.parse([_POOL], "bench"))
     if not keeper.view().open:
         keeper.open("bench", mark)
 
@@ -93,9 +93,9 @@ def holder(name: str, number: int) -> Claim:
 
 def add_pool_claim(store: Store) -> None:
     """One that nobody has; of a version without PoolClaims, none."""
-    if hasattr(documents, "Wants"):
-        key = domain_key(POOL, f"{documents.POOL_CLAIM}default/{POOL_CLAIM}")
-        body = encode(Domain(1, wants=documents.Wants(1)))
+    if hasattr(model, "Wants"):
+        key = domain_key(POOL, f"{model.POOL_CLAIM}default/{POOL_CLAIM}")
+        body = encode(Domain(1, wants=model.Wants(1)))
         patiently(lambda: store.commit({key: body}, {}))
 
 

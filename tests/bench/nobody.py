@@ -7,7 +7,7 @@ from typing import Self
 
 import msgspec
 
-from berth.demo.loopback import Loopback, Reply, Request
+from berth.testing.loopback import Loopback, Reply, Request
 
 
 class Nobody:

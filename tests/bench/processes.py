@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from berth.ports import free_port
+from berth.local.ports import free_port
 from tests.bench.bodies import ROOT
 
 _READY_SECONDS = 120.0

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import yaml
 
-from berth.cli.scheduler_config import Calls, configuration
+from berth.scheduler_config.kube_scheduler import Calls, configuration
 from tests.bench import report
 from tests.bench.contenders import TOKEN
 from tests.bench.processes import BenchError

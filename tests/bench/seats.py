@@ -14,9 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from berth.documents import Claim, Holding, domain_key, stripe_keys
-from berth.ledger import Ledger
-from berth.policy.pools import EVERYWHERE
+from berth.api.pool import EVERYWHERE
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import Claim, Holding, domain_key, stripe_keys
 from berth.stores import open_store
 from berth.stores.base import Store
 from tests.bench import report

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from berth.demo.controlplane import ControlPlane, ControlPlaneError
+from berth.testing.control_plane import ControlPlane, ControlPlaneError
 from tests.bench.floor import BIN
 from tests.bench.processes import BenchError
 from tests.support.cluster import Cluster

@@ -23,9 +23,9 @@ from urllib.parse import urlsplit
 import urllib3
 from msgspec.structs import replace
 
-from berth.http import Endpoint, Reply
-from berth.ledger import Ledger
-from berth.serve import Response, serve
+from berth.http.endpoint import Endpoint, Reply
+from berth.http.function import Response, serve
+from berth.ledger.ledger import Ledger
 from berth.stores.base import Changes, Document, Store
 
 FAULTS = Path(os.environ.get("FAULTS", "."))
@@ -149,7 +149,7 @@ def _phase(name: str) -> Iterator[None]:
 def _watch_calls() -> None:
     for name in PHASES:
         _within(Ledger, name)
-    _within(importlib.import_module("berth.verbs.bind"), "wake")
+    _within(importlib.import_module("berth.handlers.bind"), "wake")
     made = Ledger.__init__
 
     def watched(self: Ledger, store: Store, **options: Any) -> None:

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from typing import Any, NamedTuple
 
-from berth.steps.claims import BIND_SECONDS
+from berth.controller.settle import BIND_SECONDS
 from tests.chaos.background import PATIENCE
 from tests.chaos.churn import Churn
 from tests.chaos.world import World

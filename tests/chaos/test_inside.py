@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from berth.http import Endpoint, Reply
+from berth.http.endpoint import Endpoint, Reply
 from tests.chaos import inside
 
 OK = inside.OK

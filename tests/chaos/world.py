@@ -18,10 +18,10 @@ from unittest import mock
 import urllib3
 
 from berth.errors import RetryableError
-from berth.ledger import Ledger
+from berth.ledger.ledger import Ledger
+from berth.ledger.view import View
 from berth.stores import open_store
 from berth.stores.base import Store
-from berth.view import View
 from tests.chaos import evictions
 from tests.chaos.background import PATIENCE
 from tests.chaos.churn import Churn, deleted

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from berth.stores.redis import RedisStore
-from berth.stores.redis.location import parse
+from berth.stores.redis.url import parse
 from tests.support.configmaps import ConfigMapServer, Opened
 from tests.support.dynamo import Table
 from tests.support.motoserver import ENVIRONMENT, MotoServer

@@ -10,7 +10,7 @@ import pytest
 import urllib3
 import yaml
 
-from berth.demo.apiserver import StandIn
+from berth.testing.api_server import StandIn
 from tests.support.cluster import Cluster
 
 

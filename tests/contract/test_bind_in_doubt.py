@@ -12,12 +12,12 @@ from unittest import mock
 
 import pytest
 
-from berth.apiserver import ApiServer
+from berth.controller.settle import BIND_SECONDS
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError
-from berth.objects import Pod
-from berth.steps.claims import BIND_SECONDS
-from berth.verbs.bind import _WAKE_SECONDS
-from berth.wire import BindingCall
+from berth.handlers.bind import _WAKE_SECONDS
+from berth.http.extender_v1 import BindingCall
+from berth.kube.client import ApiServer
+from berth.kube.types import Pod
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, mended, pools_staged
 from tests.support.stage import DOWN

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from berth import wire
-from berth.steps.claims import BIND_SECONDS
+from berth.controller.settle import BIND_SECONDS
+from berth.http import extender_v1
 from tests.support.places import Place
 from tests.support.stage import KilledError, Stage, staged
 
 # What is tried here is the verb's order, not the store's; on every store: tests/contract/properties.
 pytestmark = pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)
 
-Call = wire.BindingCall
+Call = extender_v1.BindingCall
 MOST_STEPS = 40  # a bind makes fewer calls; the test says so if that changes
 
 

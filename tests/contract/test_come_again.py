@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from berth.errors import ClusterRefusedError
-from berth.policy.fit import KEPT
+from berth.ledger.refusals import KEPT
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, pools_staged
 

@@ -8,7 +8,7 @@ import pytest
 
 from berth.errors import StoreFailedError
 from berth.stores.base import EPOCH, LIMIT
-from berth.stores.configmap import ConfigMapStore, objects
+from berth.stores.configmap import ConfigMapStore, client
 from berth.stores.configmap.feed import CONSISTENT_SECONDS
 from tests.support.configmaps import Opened
 
@@ -118,7 +118,7 @@ def test_a_full_one_lets_go_of_what_it_holds(configmaps: Opened, monkeypatch: py
     key, other, *_ = configmaps.apart()
     store = configmaps.store()
     assert store.commit({key: os.urandom(3000)}, {})
-    monkeypatch.setattr(objects, "MOST_BYTES", 1000)
+    monkeypatch.setattr(client, "MOST_BYTES", 1000)
     with pytest.raises(StoreFailedError, match="is full"):
         store.commit({key: os.urandom(3100)}, {})
     assert store.commit({key: os.urandom(2000), other: b"1"}, {})

@@ -11,7 +11,7 @@ import pytest
 from berth.errors import StoreUnavailableError
 from berth.stores.base import EPOCH, Changes
 from berth.stores.configmap import ConfigMapStore
-from berth.stores.configmap.location import parse
+from berth.stores.configmap.url import parse
 from tests.support.cluster import Object, wait
 from tests.support.configmaps import CONFIGMAPS, Opened, Tapped
 from tests.support.losses import check_lost, fill, life

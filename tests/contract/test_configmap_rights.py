@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from berth.errors import ClusterUnavailableError, StoreFailedError, StoreUnavailableError
-from berth.ports import free_port
+from berth.local.ports import free_port
 from berth.stores.base import EPOCH
 from berth.stores.configmap import ConfigMapStore
-from berth.stores.configmap.location import parse
+from berth.stores.configmap.url import parse
 from tests.support.cluster import wait
 from tests.support.configmaps import CONFIGMAPS, USER, Opened
 

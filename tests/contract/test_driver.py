@@ -12,10 +12,10 @@ from unittest import mock
 
 import pytest
 
-from berth.cluster import Cluster, connect
-from berth.demo.apiserver import StandIn
 from berth.demo.driver import Driver
-from berth.demo.loopback import Loopback, Reply, Request
+from berth.kube.cluster import Cluster, connect
+from berth.testing.api_server import StandIn
+from berth.testing.loopback import Loopback, Reply, Request
 
 PODS = "/api/v1/namespaces/default/pods"
 

@@ -15,8 +15,8 @@ import pytest
 
 from berth.errors import BerthError, StoreFailedError, StoreUnavailableError
 from berth.stores.dynamodb import DynamoStore
-from berth.stores.dynamodb.link import Clients
-from berth.stores.dynamodb.location import Location
+from berth.stores.dynamodb.client import Clients
+from berth.stores.dynamodb.url import Location
 from tests.support.dynamo import Table, cancelled, refused
 from tests.support.ledgers import Time
 from tests.support.motoserver import PATIENT

@@ -13,9 +13,9 @@ import boto3
 import pytest
 
 from berth.stores.base import EPOCH, Store
+from berth.stores.dynamodb.client import Clients
 from berth.stores.dynamodb.clock import ServerClock
 from berth.stores.dynamodb.feed import TOMBSTONES, WIDE, WIDE_EVERY
-from berth.stores.dynamodb.link import Clients
 from tests.support.dynamo import Table
 from tests.support.ledgers import Time
 

@@ -10,7 +10,7 @@ import pytest
 
 from berth.errors import BerthError, StoreFailedError, StoreUnavailableError
 from berth.stores.base import EPOCH, Store
-from berth.stores.dynamodb.life import CHECK_SECONDS
+from berth.stores.dynamodb.generation import CHECK_SECONDS
 from tests.support.dynamo import Table
 from tests.support.ledgers import Time
 from tests.support.losses import check_lost, fill

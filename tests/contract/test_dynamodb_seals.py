@@ -4,7 +4,7 @@ moto lets all transactions through, one after the other: motodynamo.py cancels t
 """
 
 from berth.stores.base import EPOCH
-from berth.stores.dynamodb.clauses import SEALS
+from berth.stores.dynamodb.transaction import SEALS
 from tests.support.dynamo import Table
 from tests.support.races import in_threads
 

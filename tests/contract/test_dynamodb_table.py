@@ -13,8 +13,8 @@ import pytest
 
 from berth.errors import BerthError, StoreFailedError, StoreUnavailableError
 from berth.stores.base import EPOCH
-from berth.stores.dynamodb.location import parse
 from berth.stores.dynamodb.table import make
+from berth.stores.dynamodb.url import parse
 from tests.support.dynamo import Table, refused
 from tests.support.ledgers import Time
 

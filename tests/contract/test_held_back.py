@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from berth.cluster import Cluster
 from berth.errors import ClusterRefusedError, ClusterUnavailableError
-from berth.steps.move import Copy
+from berth.http.extender_v1 import BindingCall
+from berth.kube.cluster import Cluster
+from berth.ledger.migrate import Copy
 from berth.stores import open_store
-from berth.wire import BindingCall
 from tests.support.ledgers import ledger_on
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, pools_staged
@@ -205,7 +205,7 @@ def test_a_look_that_was_overtaken_lifts_nothing(stage: PoolsStage) -> None:
 def test_a_ledger_stays_closed_while_too_many_pods_can_not_be_fenced(
     stage: PoolsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("berth.steps.fencing.MOST_UNFENCED", 1)
+    monkeypatch.setattr("berth.controller.fencing.MOST_UNFENCED", 1)
     for name in ("one", "two"):
         stage.pod(name, ip=1)
     stage.lose_ledger()

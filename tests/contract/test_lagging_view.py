@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from berth.documents import Claim, Holding, domain_key
-from berth.ledger import Ledger
+from berth.handlers.reconcile import Report
+from berth.http.extender_v1 import BindingCall
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import Claim, Holding, domain_key
 from berth.stores.base import Changes, Cursor, Store
-from berth.verbs.reconcile import Report
-from berth.wire import BindingCall
 from tests.contract.properties.bugs import a_pod_with_two_claims_that_are_bound_is_taken_for_well
 from tests.support.ledgers import claim as a_claim
 from tests.support.ledgers import held, ledger_on

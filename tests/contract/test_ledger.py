@@ -7,10 +7,10 @@ from contextlib import closing
 import msgspec
 import pytest
 
-from berth.decisions import ElsewhereError, MissingClaimError, SupersededError
-from berth.documents import Claim, Holding
 from berth.errors import ContentionError, RefusedError, StoreUnavailableError
-from berth.ledger import Ledger
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import Claim, Holding
+from berth.ledger.transitions import ElsewhereError, MissingClaimError, SupersededError
 from tests.support.ledgers import FaultyStore, Time, claim, free, held, ledger_on, two_pools
 from tests.support.places import Place
 

@@ -6,9 +6,9 @@ from contextlib import closing
 import pytest
 from msgspec.structs import replace
 
-from berth.documents import Claim, Holding, domain_key
 from berth.errors import RefusedError, StoreUnavailableError
-from berth.ledger import Ledger
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import Claim, Holding, domain_key
 from berth.stores.base import LIMIT, Changes, Cursor, Store, Version
 from tests.contract.properties.pools import small_stripes
 from tests.support.ledgers import FaultyStore, claim, held, ledger_on, opened

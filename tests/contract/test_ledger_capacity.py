@@ -6,10 +6,10 @@ from contextlib import closing
 
 import pytest
 
-from berth.decisions import CapacityChange
+from berth.api.pool import Capacity, Pool, PoolSpec
 from berth.errors import RefusedError
-from berth.ledger import Ledger
-from berth.policy.pools import Capacity, Pool, PoolSpec
+from berth.ledger.ledger import Ledger
+from berth.ledger.transitions import CapacityChange
 from tests.support.ledgers import FaultyStore, claim, free, held, ledger_on, resize, two_pools
 from tests.support.places import Place
 

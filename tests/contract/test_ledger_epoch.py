@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from berth.decisions import MissingClaimError
-from berth.documents import Claim, Holding
+from berth.api.pool import Capacity, Pool, PoolSpec
 from berth.errors import ContentionError, RebuildingError, RefusedError
-from berth.ledger import Ledger
-from berth.policy.pools import Capacity, Pool, PoolSpec
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import Claim, Holding
+from berth.ledger.transitions import MissingClaimError
 from berth.stores import open_store
 from berth.stores.base import Version
 from tests.support.ledgers import FaultyStore, claim, ledger_on, resize

@@ -16,12 +16,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from berth.decisions import ElsewhereError, MissingClaimError, SupersededError
-from berth.documents import Claim, Domain, decode_domain, domain_key
 from berth.errors import BerthError, RebuildingError, RefusedError, StoreUnavailableError
-from berth.ledger import Ledger
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import Claim, Domain, decode_domain, domain_key
+from berth.ledger.transitions import ElsewhereError, MissingClaimError, SupersededError
+from berth.ledger.view import View
 from berth.stores import open_store
-from berth.view import View
 from tests.support.ledgers import FaultyStore, claim, ledger_on, resize
 from tests.support.places import Place
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from berth.documents import DOMAIN
-from berth.wire import BindingCall
+from berth.http.extender_v1 import BindingCall
+from berth.ledger.model import DOMAIN
 from tests.support.ledgers import ledger_on
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, mended, pools_staged

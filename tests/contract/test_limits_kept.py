@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from berth.wire import BindingCall
+from berth.http.extender_v1 import BindingCall
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, pools_staged
 

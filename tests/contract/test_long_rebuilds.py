@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from berth.errors import UnfinishedError
-from berth.objects import Pod
-from berth.verbs.reconcile import Reconcile
+from berth.handlers.reconcile import Reconcile
+from berth.kube.types import Pod
 from tests.support.places import Place
 from tests.support.stage import Stage, staged
 

@@ -12,10 +12,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from berth.documents import LOOK
-from berth.ledger import Ledger
-from berth.policy.units import Units
-from berth.verbs import inventory
+from berth.api.units import Units
+from berth.handlers import inventory
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import LOOK
 from tests.contract.properties.calls import KilledError
 from tests.contract.properties.pools import small_stripes
 from tests.support.places import Place
@@ -159,7 +159,7 @@ def test_who_is_refused_while_a_look_counts_pods_of_others_is_woken(
     stage: PoolsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is put into the first stripe, which has room for one: the domain is closed for a moment."""
-    monkeypatch.setattr("berth.room._first", Mock(return_value=0))
+    monkeypatch.setattr("berth.ledger.allocation._first", Mock(return_value=0))
     with small_stripes():
         stage.pools(seat={**SEAT, "capacity": {"domains": {"*": 6}}})
         for _ in range(2):

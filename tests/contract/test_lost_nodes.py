@@ -7,10 +7,10 @@ from unittest import mock
 
 import pytest
 
-from berth.cluster import DEFAULT_TIMEOUT
+from berth.controller.settle import BIND_SECONDS
 from berth.errors import ClusterRefusedError
-from berth.objects import Node
-from berth.steps.claims import BIND_SECONDS
+from berth.kube.cluster import DEFAULT_TIMEOUT
+from berth.kube.types import Node
 from tests.support.places import Place
 from tests.support.pools_stage import OUT_OF_SERVICE, PoolsStage, mended, pools_staged
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from berth.documents import Claim, Holding
+from berth.controller.annotation import ALLOCATED
 from berth.errors import RefusedError, StoreUnavailableError
-from berth.ledger import Ledger
-from berth.steps.notes import ALLOCATED
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import Claim, Holding
 from berth.stores import open_store
 from berth.stores.base import EPOCH
 from tests.contract.properties.pools import small_stripes

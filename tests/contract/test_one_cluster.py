@@ -11,17 +11,16 @@ from unittest import mock
 
 import pytest
 
+from berth.api.pool import Capacity, Pool, PoolSpec
 from berth.cli import main, up
-from berth.documents import CLUSTER, Claim
 from berth.errors import OtherClusterError, RebuildingError
-from berth.http import Endpoint
-from berth.ledger import Ledger
-from berth.policy.pools import Capacity, Pool, PoolSpec
+from berth.handlers import bind, inventory, reconcile, release, wiring
+from berth.http.endpoint import Endpoint
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import CLUSTER, Claim
 from berth.settings import Settings
-from berth.steps import ours
 from berth.stores import open_store
 from berth.stores.base import Store
-from berth.verbs import bind, inventory, reconcile, release
 from tests.support.fixtures import PLACES
 from tests.support.ledgers import FaultyStore, Time, claim, held, ledger_on, two_pools
 from tests.support.places import Place
@@ -122,7 +121,7 @@ def test_the_functions_act_for_the_cluster_of_their_kubeconfig(
     other: Stage, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "other/kubeconfig"))
-    monkeypatch.setattr(ours, "open_store", lambda _: other.store)
+    monkeypatch.setattr(wiring, "open_store", lambda _: other.store)
     settings = Settings(store=place.url, pools=other.settings.pools)
     waiting = other.add_pod()
     meta = {"name": "n1", "namespace": "default", "uid": "u"}

@@ -14,19 +14,19 @@ from unittest import mock
 import pytest
 
 from berth.cli import main
-from berth.cluster import Cluster, connect
-from berth.commits import OutdatedError
-from berth.documents import Claim, Holding
+from berth.controller import pool_source
+from berth.controller.pool_status import publish
 from berth.errors import ClusterRefusedError
-from berth.events import Event
-from berth.http import Reply, respond
-from berth.ledger import Ledger
+from berth.handlers import external, inventory
+from berth.handlers.reconcile import Reconcile
+from berth.http.cloudevents import Event
+from berth.http.endpoint import Reply, respond
+from berth.kube.cluster import Cluster, connect
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import Claim, Holding
+from berth.ledger.transaction import OutdatedError
 from berth.settings import Admission, Settings
-from berth.steps import source
-from berth.steps.publish import publish
 from berth.stores import open_store
-from berth.verbs import external, inventory
-from berth.verbs.reconcile import Reconcile
 from tests.support import cluster as raw
 from tests.support.cluster import Object
 from tests.support.configmaps import ConfigMapServer
@@ -127,7 +127,7 @@ def test_a_pool_that_was_written_meanwhile_is_looked_at_again(
         return found
 
     monkeypatch.setattr(cluster, "pools", pools)
-    source.amend(None, lambda: cluster, "k80", _also_n2)
+    pool_source.amend(None, lambda: cluster, "k80", _also_n2)
     assert pool(admin, "k80")["spec"]["suspended"] == ["n1", "n2"]
 
 
@@ -137,7 +137,7 @@ def test_a_pool_that_is_always_written_meanwhile_is_left_with_the_reason(
     refused = ClusterRefusedError("the object has been modified", 409)
     monkeypatch.setattr(cluster, "patch_pool", mock.Mock(side_effect=refused))
     with pytest.raises(ClusterRefusedError, match="has been modified"):
-        source.amend(None, lambda: cluster, "k80", _also_n2)
+        pool_source.amend(None, lambda: cluster, "k80", _also_n2)
     assert "suspended" not in pool(admin, "k80")["spec"]
 
 
@@ -172,7 +172,7 @@ def test_a_call_whose_own_event_was_faster_writes_the_status_all_the_same(
 ) -> None:
     """Its write of the Pool is an event too; who handles that may have come as far as the ledger."""
     assert ledger.view().open
-    real = source.amend
+    real = pool_source.amend
 
     def and_its_event(*args: Any) -> Any:
         done = real(*args)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
+from berth.api.poolclaim import PoolClaim, parse, status_of
 from berth.cli import main
-from berth.cluster import Cluster, connect
-from berth.demo.apiserver import StandIn
 from berth.errors import BadInputError, ClusterRefusedError
-from berth.policy.poolclaims import PoolClaim, parse, status_of
+from berth.kube.cluster import Cluster, connect
+from berth.testing.api_server import StandIn
 from tests.support import cluster as raw
 from tests.support.cluster import Object
 from tests.support.configmaps import ConfigMapServer

@@ -12,10 +12,10 @@ from unittest import mock
 import msgspec
 import pytest
 
-from berth.demo.apiserver import StandIn
+from berth.controller.poolclaims import PUBLISH_SECONDS
 from berth.errors import StoreFailedError
-from berth.steps.poolclaims import PUBLISH_SECONDS
 from berth.stores.base import Version
+from berth.testing.api_server import StandIn
 from tests.support.configmapapi import Memory
 from tests.support.ledgers import FaultyStore
 from tests.support.places import Place

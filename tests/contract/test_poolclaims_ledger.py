@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.wire import BindingCall
+from berth.http.extender_v1 import BindingCall
 from tests.support.ledgers import FaultyStore
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, mended, pools_staged

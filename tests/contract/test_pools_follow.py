@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from berth import wire
+from berth.http import extender_v1
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, pools_staged
 
@@ -226,7 +226,7 @@ def over(scope: str, first: list[str], second: list[str], pool: str = "ip") -> d
     return {where: part for where, part in parts.items() if part[0]}
 
 
-def check_stays(stage: PoolsStage, holder: wire.BindingCall) -> None:
+def check_stays(stage: PoolsStage, holder: extender_v1.BindingCall) -> None:
     """Nothing that looks at the claim again changes it."""
     claims = stage._ledger(stage.store).view().claims_of(holder.uid)
     stage.check_well()

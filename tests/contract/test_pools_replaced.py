@@ -10,10 +10,10 @@ from unittest import mock
 
 import pytest
 
-from berth import wire
-from berth.cluster import Cluster
 from berth.errors import ClusterUnavailableError, StoreUnavailableError
-from berth.ledger import Ledger
+from berth.http import extender_v1
+from berth.kube.cluster import Cluster
+from berth.ledger.ledger import Ledger
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, pools_staged
 from tests.support.steps import Step, each_step
@@ -35,7 +35,9 @@ def stage(tmp_path: Path, place: Place) -> Iterator[PoolsStage]:
         yield found
 
 
-def shares(stage: PoolsStage, call: wire.BindingCall, pool: str) -> list[tuple[str, int, tuple[str, ...]]]:
+def shares(
+    stage: PoolsStage, call: extender_v1.BindingCall, pool: str
+) -> list[tuple[str, int, tuple[str, ...]]]:
     """What the pod holds of one pool: domains, counts and units."""
     found = stage.held().get(call.name, {}).items()
     return sorted((domain, *what) for (of, domain), what in found if of == pool)

@@ -5,14 +5,14 @@ from contextlib import closing
 
 import pytest
 
-from berth.documents import Claim, Holding
-from berth.ledger import Ledger
-from berth.objects import Container, Meta, Pod, PodSpec, PodStatus, Resources
-from berth.policy.pool_spec import Capacity
-from berth.policy.pools import Pool, PoolSpec
+from berth.api.pool import Pool, PoolSpec
+from berth.api.pool_spec import Capacity
+from berth.handlers.preempt import Preempt
+from berth.http.extender_v1 import PreemptionCall, Victims
+from berth.kube.types import Container, Meta, Pod, PodSpec, PodStatus, Resources
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import Claim, Holding
 from berth.stores import open_store
-from berth.verbs.preempt import Preempt
-from berth.wire import PreemptionCall, Victims
 from tests.support.ledgers import Time, ledger_on, opened
 from tests.support.places import Place
 

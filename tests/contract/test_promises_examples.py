@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from berth.documents import Claim, Domain, Holding, Wants, domain_key
-from berth.policy import fit
-from berth.room import Asker, plan, taken
+from berth.ledger import refusals
+from berth.ledger.allocation import Asker, plan, taken
+from berth.ledger.model import Claim, Domain, Holding, Wants, domain_key
 from tests.contract.properties.api import api_client
 from tests.contract.properties.bugs import (
     a_capacity_that_falls_closes_nothing,
@@ -219,7 +219,7 @@ def look_for_a_kept_unit(world: World) -> object:
 
 
 def test_a_pod_keeps_to_its_units_though_it_is_offered_another_node_alone(world: World) -> None:
-    assert look_for_a_kept_unit(world) == {"n2": fit.KEPT}
+    assert look_for_a_kept_unit(world) == {"n2": refusals.KEPT}
 
 
 SEEN: list[tuple[Bug, Example, object, str]] = [

@@ -11,11 +11,11 @@ from multiprocessing.synchronize import Barrier
 import pytest
 from msgspec.structs import replace
 
-from berth.decisions import SupersededError
-from berth.documents import NAMESPACE, Domain, Holding, decode_domain, domain_key, encode, in_order
-from berth.ledger import Ledger
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import NAMESPACE, Domain, Holding, decode_domain, domain_key, encode, in_order
+from berth.ledger.transitions import SupersededError
+from berth.ledger.view import View
 from berth.stores import open_store
-from berth.view import View
 from tests.support.ledgers import claim
 from tests.support.objects import pool
 from tests.support.places import Place

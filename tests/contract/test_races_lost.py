@@ -10,7 +10,7 @@ from multiprocessing.synchronize import Barrier, Event
 from typing import NamedTuple
 
 from berth.errors import BerthError, RefusedError, RetryableError, StoreUnavailableError
-from berth.ledger import Ledger
+from berth.ledger.ledger import Ledger
 from berth.stores import open_store
 from tests.support.ledgers import claim, reopen
 from tests.support.places import Place

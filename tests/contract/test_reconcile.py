@@ -8,9 +8,9 @@ from unittest import mock
 
 import pytest
 
+from berth.controller.settle import BIND_SECONDS
 from berth.errors import ClusterUnavailableError, ContentionError
-from berth.steps.claims import BIND_SECONDS
-from berth.wire import BindingCall
+from berth.http.extender_v1 import BindingCall
 from tests.support.ledgers import ledger_on
 from tests.support.places import Place
 from tests.support.stage import DOWN, KilledError, Stage, staged

@@ -11,11 +11,11 @@ import pytest
 from redis.exceptions import BusyLoadingError, ClusterDownError, RedisError, ResponseError, TryAgainError
 
 from berth.errors import BerthError, StoreFailedError, StoreUnavailableError
-from berth.ports import free_port
+from berth.local.ports import free_port
 from berth.stores.base import Store
 from berth.stores.redis import RedisStore
-from berth.stores.redis.location import parse
-from berth.stores.redis.texts import explained
+from berth.stores.redis.errors import explained
+from berth.stores.redis.url import parse
 from tests.support.certificates import self_signed
 from tests.support.redisserver import RedisServer
 

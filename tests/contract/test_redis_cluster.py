@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from berth.errors import StoreFailedError, StoreUnavailableError
-from berth.ports import free_port
+from berth.local.ports import free_port
 from berth.stores.base import EPOCH
 from berth.stores.redis import RedisStore
-from berth.stores.redis.location import parse
+from berth.stores.redis.url import parse
 from tests.support.certificates import self_signed
 from tests.support.failovers import check_nothing_is_given_twice
 from tests.support.losses import check_lost, fill, life

@@ -11,7 +11,7 @@ import pytest
 from berth.errors import StoreUnavailableError
 from berth.stores import redis as redis_stores
 from berth.stores.redis import RedisStore
-from berth.stores.redis.location import parse
+from berth.stores.redis.url import parse
 from tests.support.races import persistently
 from tests.support.redisserver import RedisServer
 

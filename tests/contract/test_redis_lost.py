@@ -9,7 +9,7 @@ import pytest
 from berth.errors import StoreFailedError
 from berth.stores.base import EPOCH
 from berth.stores.redis import RedisStore
-from berth.stores.redis.location import parse
+from berth.stores.redis.url import parse
 from tests.support.losses import check_lost, fill, life
 from tests.support.redisserver import RedisServer, RedisServerError
 

@@ -8,7 +8,7 @@ import pytest
 
 from berth.errors import RebuildingError, RefusedError, StoreFailedError, StoreUnavailableError
 from berth.stores.base import EPOCH
-from berth.stores.redis import RedisStore, link
+from berth.stores.redis import RedisStore, client
 from tests.support.ledgers import claim, ledger_on, resize
 from tests.support.losses import check_lost, fill, life
 from tests.support.redisserver import RedisServer
@@ -101,7 +101,7 @@ def test_a_commit_is_answered_for_once_as_many_replicas_have_it_as_the_url_says(
     opened_at: Callable[[str], RedisStore],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(link, "_WAIT_MS", 20_000)
+    monkeypatch.setattr(client, "_WAIT_MS", 20_000)
     store = opened_at(f"{own_redis.url}?wait=1")
     for number in range(1, 20):
         assert store.commit({"a": b"%d" % number}, {})
@@ -115,10 +115,10 @@ def test_a_primary_that_no_replica_follows_any_more_answers_for_no_commit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As in a network that is split: the other side has elected another."""
-    monkeypatch.setattr(link, "_WAIT_MS", 20_000)
+    monkeypatch.setattr(client, "_WAIT_MS", 20_000)
     store = opened_at(f"{own_redis.url}?wait=1")
     fill(store)
-    monkeypatch.setattr(link, "_WAIT_MS", 100)
+    monkeypatch.setattr(client, "_WAIT_MS", 100)
     version = store.read(["a"])["a"].version
     replica.replica_of(None)
     with pytest.raises(StoreUnavailableError) as caught:

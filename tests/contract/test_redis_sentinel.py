@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from berth.errors import StoreFailedError, StoreUnavailableError
-from berth.ports import free_port
+from berth.local.ports import free_port
 from berth.stores.base import EPOCH
-from berth.stores.redis import RedisStore, route
+from berth.stores.redis import RedisStore, topology
 from tests.support.failovers import check_nothing_is_given_twice
 from tests.support.losses import check_lost, fill, life
 from tests.support.redissentinel import NAME, RedisSentinels, Sentinel
@@ -175,9 +175,9 @@ def test_a_primary_that_was_replaced_is_left_while_it_still_takes_writes_and_whe
 ) -> None:
     sentinels.flush()
     replaced, late = sentinels.primary, opened_at(sentinels.url)
-    monkeypatch.setattr(route, "_CHECK_SECONDS", 1e9)
+    monkeypatch.setattr(topology, "_CHECK_SECONDS", 1e9)
     assert late.read(["a"]) == {}
-    monkeypatch.setattr(route, "_CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(topology, "_CHECK_SECONDS", 0.0)
     before = opened_at(sentinels.url)
     fill(before)
     sentinels.replica.catch_up(replaced)

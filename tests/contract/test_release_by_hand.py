@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from berth import wire
-from berth.cli import freeing, main
+from berth.cli import main, release
+from berth.http import extender_v1
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, pools_staged
 
@@ -25,12 +25,12 @@ POOLS = {
 @pytest.fixture
 def stage(tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[PoolsStage]:
     with pools_staged(tmp_path, place, POOLS) as found:
-        monkeypatch.setattr(freeing, "connect", lambda: found.cluster)
+        monkeypatch.setattr(release, "connect", lambda: found.cluster)
         monkeypatch.setenv("BERTH_STORE", place.url)
         yield found
 
 
-def lose(stage: PoolsStage, *gone: wire.BindingCall) -> None:
+def lose(stage: PoolsStage, *gone: extender_v1.BindingCall) -> None:
     """n1 does not answer any more, and these of its pods are deleted."""
     stage.write_node("n1", ready=False)
     for call in gone:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from berth import room, sizes
-from berth.documents import DOMAIN, decode_domain
+from berth.http.extender_v1 import BindingCall
+from berth.ledger import allocation, capacity
+from berth.ledger.model import DOMAIN, decode_domain
 from berth.stores.base import Version
-from berth.wire import BindingCall
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, pools_staged
 
@@ -255,7 +255,7 @@ def test_a_unit_rests_on_when_its_name_goes_and_comes_back_in_another_stripe(sta
 def unnamed(stage: PoolsStage, monkeypatch: pytest.MonkeyPatch) -> BindingCall:
     """A pod whose 8 units have no names, though all of the pool's 9 have some by now; its stripe lists one,
     and the other stripe, which lists 8, has given one of them."""
-    for module in (room, sizes):
+    for module in (allocation, capacity):
         monkeypatch.setattr(module, "STRIPE", 8)
     waits = {"reuseAfterSeconds": HOUR, "sticky": {"by": "Pod", "forSeconds": 2 * HOUR}}
     stage.pools(slot={"scope": "Cluster", "capacity": {"perDomain": 9}, **waits})

@@ -9,10 +9,11 @@ from unittest import mock
 
 import pytest
 
-from berth import room, sizes
-from berth.documents import Claim, Domain, Holding, Wants, decode_domain
-from berth.ledger import Ledger
-from berth.policy.units import Units
+from berth.api.units import Units
+from berth.ledger import allocation
+from berth.ledger import capacity as sizes
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import Claim, Domain, Holding, Wants, decode_domain
 from berth.stores import open_store
 from berth.stores.base import Version
 from tests.contract.test_lagging_view import Lagging
@@ -28,7 +29,7 @@ SEAT = Holding("seat", "*", 1)
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stripes of 8 units, so that few units are in several of them."""
-    for module in (room, sizes):
+    for module in (allocation, sizes):
         monkeypatch.setattr(module, "STRIPE", 8)
 
 

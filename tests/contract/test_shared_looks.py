@@ -16,16 +16,16 @@ from unittest import mock
 
 import pytest
 
-from berth.cluster import Cluster, connect
-from berth.demo.apiserver import StandIn
+from berth.controller.requeue import SharedWake
 from berth.errors import StoreUnavailableError
-from berth.http import Endpoint, Reply, Router, respond
-from berth.ledger import Ledger
-from berth.objects import Pod
+from berth.handlers import inventory, reconcile, release
+from berth.http.endpoint import Endpoint, Reply, Router, respond
+from berth.kube.cluster import Cluster, connect
+from berth.kube.types import Pod
+from berth.ledger.ledger import Ledger
 from berth.settings import Settings
-from berth.steps.wake import SharedWake
 from berth.stores import open_store
-from berth.verbs import inventory, reconcile, release
+from berth.testing.api_server import StandIn
 from tests.support.cluster import wait
 from tests.support.framework import send
 
@@ -109,7 +109,7 @@ def test_who_comes_while_a_look_is_under_way_shares_the_next_one(
     settings: Settings, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert call(reconcile.endpoint(settings)).status == 204
-    monkeypatch.setattr("berth.looks.threading", SimpleNamespace(Condition=Waiters))
+    monkeypatch.setattr("berth.coalesce.threading", SimpleNamespace(Condition=Waiters))
     target = inventory.router(settings) if name == "inventory" else reconcile.endpoint(settings)
     with gated() as gate, ThreadPoolExecutor(MANY + 1) as pool:
         first = pool.submit(call, target)
@@ -127,7 +127,7 @@ def test_who_comes_while_a_look_is_under_way_shares_the_next_one(
 
 def test_forged_deletions_of_pods_share_wakes(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     assert call(reconcile.endpoint(settings)).status == 204
-    monkeypatch.setattr("berth.looks.threading", SimpleNamespace(Condition=Waiters))
+    monkeypatch.setattr("berth.coalesce.threading", SimpleNamespace(Condition=Waiters))
     target = release.endpoint(settings)
     with gated("unbound_pods") as gate, ThreadPoolExecutor(MANY + 1) as pool:
         first = pool.submit(call, target, "Pod")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from berth.objects import PodStatus
-from berth.verbs import filter as filter_verb
-from berth.wire import Candidates
+from berth.handlers import filter as filter_verb
+from berth.http.extender_v1 import Candidates
+from berth.kube.types import PodStatus
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, pools_staged
 

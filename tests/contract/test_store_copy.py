@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from berth.documents import Epoch, decode_epoch, encode
 from berth.errors import MovedError, PausedError, RetryableError
-from berth.http import for_the_event
-from berth.ledger import Ledger
-from berth.steps.move import Copied, Copy, CopyError, resume
+from berth.http.endpoint import for_the_event
+from berth.ledger.ledger import Ledger
+from berth.ledger.migrate import Copied, Copy, CopyError, resume
+from berth.ledger.model import Epoch, decode_epoch, encode
 from berth.stores import open_store
 from berth.stores.base import EPOCH
 from tests.support.copies import CLAIMS, UNITS, Pair, check_moved, claims_in, copy, fill, gives, pause, state

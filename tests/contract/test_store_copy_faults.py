@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from berth.errors import MovedError, StoreUnavailableError
-from berth.steps.move import resume
+from berth.ledger.migrate import resume
 from tests.support.copies import (
     CLAIMS,
     UNITS,

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from berth.view import View
+from berth.ledger.view import View
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, mended, pools_staged
 

@@ -6,8 +6,8 @@ from itertools import count
 
 import pytest
 
-from berth.ledger import Ledger
-from berth.policy.units import Units
+from berth.api.units import Units
+from berth.ledger.ledger import Ledger
 from berth.stores.base import Store
 from tests.support.ledgers import Time, ledger_on, opened
 from tests.support.places import Place

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from berth import wire
-from berth.steps.claims import BIND_SECONDS
+from berth.controller.settle import BIND_SECONDS
+from berth.http import extender_v1
 from tests.support.places import Place
 from tests.support.stage import Stage, staged
 
@@ -30,7 +30,7 @@ def stage(tmp_path: Path, place: Place) -> Iterator[Stage]:
 class Turns(threading.Thread):
     """One bind in a thread that goes only as many steps as it is given."""
 
-    def __init__(self, stage: Stage, call: wire.BindingCall, node: str) -> None:
+    def __init__(self, stage: Stage, call: extender_v1.BindingCall, node: str) -> None:
         super().__init__(daemon=True)
         self._stage, self._call, self._node = stage, call, node
         self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)

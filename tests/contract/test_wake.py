@@ -9,10 +9,10 @@ from unittest import mock
 
 import pytest
 
+from berth.controller.requeue import wake
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError
-from berth.policy.demand import demand
-from berth.steps.wake import wake
-from berth.steps.writes import FAILING_SECONDS
+from berth.kube.writes import FAILING_SECONDS
+from berth.scheduling.demand import demand
 from tests.support.ledgers import ledger_on
 from tests.support.places import Place
 from tests.support.pools_stage import PoolsStage, pools_staged
@@ -72,7 +72,7 @@ def test_no_pods_are_listed_while_nothing_is_free(stage: Stage) -> None:
 def test_no_more_waiters_are_judged_than_are_woken(stage: Stage) -> None:
     for number in range(30):
         stage.add_pod(labels={"number": str(number)})
-    with mock.patch("berth.steps.terms.demand", wraps=demand) as judged:
+    with mock.patch("berth.scheduling.terms.demand", wraps=demand) as judged:
         assert _wake(stage, {"ip": 1}) == 10
     assert judged.call_count == 10
 
@@ -241,8 +241,8 @@ def test_a_unit_freed_on_a_node_that_takes_no_pods_wakes_nobody_until_it_does(po
 def test_a_reconcile_writes_to_a_bounded_number_of_waiters_and_reaches_everyone_in_turn(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, pauses: tuple[int, ...]
 ) -> None:
-    monkeypatch.setattr("berth.steps.wake.FIRST_IN_LINE", 3)
-    monkeypatch.setattr("berth.steps.wake.IN_TURN", 7)
+    monkeypatch.setattr("berth.controller.requeue.FIRST_IN_LINE", 3)
+    monkeypatch.setattr("berth.controller.requeue.IN_TURN", 7)
     waiters = {stage.add_pod().name for _ in range(48)}
     seen, reached = stage.versions(), set[str]()
     until, ticks = stage.time.now + 17 * 60, cycle(pauses)  # 45 in turn, at least 3 further on each minute
@@ -256,8 +256,8 @@ def test_a_reconcile_writes_to_a_bounded_number_of_waiters_and_reaches_everyone_
 
 
 def test_a_reconcile_always_wakes_the_first_in_line(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("berth.steps.wake.FIRST_IN_LINE", 1)
-    monkeypatch.setattr("berth.steps.wake.IN_TURN", 2)
+    monkeypatch.setattr("berth.controller.requeue.FIRST_IN_LINE", 1)
+    monkeypatch.setattr("berth.controller.requeue.IN_TURN", 2)
     for _ in range(12):
         stage.add_pod()
     first = stage.add_pod(priority=1)

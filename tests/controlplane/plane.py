@@ -3,6 +3,6 @@
 The class is Berth's, for `berth demo --real`; the tests know it by this name.
 """
 
-from berth.demo.controlplane import Component, ControlPlane, ControlPlaneError
+from berth.testing.control_plane import Component, ControlPlane, ControlPlaneError
 
 __all__ = ["Component", "ControlPlane", "ControlPlaneError"]

@@ -13,10 +13,10 @@ from pathlib import Path
 import boto3
 import pytest
 
-from berth.deathsig import when_parent_dies
-from berth.ports import free_port
-from berth.stores.dynamodb.location import parse
+from berth.local.deathsig import when_parent_dies
+from berth.local.ports import free_port
 from berth.stores.dynamodb.table import make
+from berth.stores.dynamodb.url import parse
 from tests.support.cluster import wait
 from tests.support.motoserver import ENVIRONMENT, PATIENT, REGION
 from tests.support.patience import be_patient

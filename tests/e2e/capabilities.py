@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from berth.documents import Claim
+from berth.ledger.model import Claim
 from tests.e2e.harness import System, pool
 from tests.support.cluster import Object, wait
 

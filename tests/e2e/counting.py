@@ -14,7 +14,7 @@ from pathlib import Path
 
 import functions_framework
 
-from berth.serve import serve
+from berth.http.function import serve
 from berth.verbs import filter as verb
 
 told = verb.run

@@ -18,10 +18,10 @@ from typing import Any
 import urllib3
 import yaml
 
-from berth.deathsig import when_parent_dies
-from berth.ledger import Ledger
+from berth.ledger.ledger import Ledger
+from berth.ledger.view import View
+from berth.local.deathsig import when_parent_dies
 from berth.stores import open_store
-from berth.view import View
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.invariant import difference, more_than_there_is
 from tests.support.accounts import FUNCTIONS, Accounts

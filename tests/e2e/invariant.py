@@ -6,7 +6,7 @@ It looks at what it is handed, and asks nobody; who holds what at which moment i
 from collections import Counter
 from collections.abc import Iterable
 
-from berth.view import View
+from berth.ledger.view import View
 from tests.support.cluster import Object, is_finished
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth.policy.pools import PoolSpec, parse
+from berth.api.pool import PoolSpec, parse
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, pool, settled

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from berth.cli.scheduler_config import Calls, configuration
-from berth.ports import free_port, is_free
+from berth.local.ports import free_port, is_free
+from berth.scheduler_config.kube_scheduler import Calls, configuration
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, faulty_functions, pool, settled
 from tests.e2e.readable import Readable

@@ -23,8 +23,8 @@ from pathlib import Path
 import functions_framework
 from msgspec.structs import replace
 
-from berth.extender import router
-from berth.serve import serve
+from berth.handlers.extender import router
+from berth.http.function import serve
 
 
 def counted(name, told):

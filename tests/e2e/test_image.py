@@ -16,7 +16,7 @@ import urllib3
 import yaml
 
 import berth
-from berth.demo.apiserver import StandIn
+from berth.testing.api_server import StandIn
 from tests.e2e.harness import pool
 from tests.support.cluster import Cluster, Object, wait
 from tests.support.image import Image, Process, functions

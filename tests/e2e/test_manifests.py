@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from berth.cli import main
-from berth.cli.processes import ANSWER_SECONDS
-from berth.steps.fencing import FENCE_SECONDS
-from berth.verbs.reconcile import REBUILD_SECONDS
+from berth.controller.fencing import FENCE_SECONDS
+from berth.handlers.reconcile import REBUILD_SECONDS
+from berth.local.processes import ANSWER_SECONDS
 from tests.support.cluster import Object
 from tests.support.manifests import INFRA, OVERLAYS, component, kustomized, passes, rendered
 from tests.support.schemas import crds_of, schema_of, wrong

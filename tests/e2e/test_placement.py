@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from berth.view import View
+from berth.ledger.view import View
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import CONTROL_PLANE, System, pool, settled
 from tests.support.cluster import UNDERLAY_IP, Object, wait

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from berth.steps.claims import BIND_SECONDS
+from berth.controller.settle import BIND_SECONDS
 from tests.e2e.bursts import PATIENCE, in_the_end, names, tell
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import Berth, System, pool

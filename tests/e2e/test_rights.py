@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from berth.cluster import connect
-from berth.objects import Meta, Pod
-from berth.steps.claims import condition
+from berth.controller.settle import condition
+from berth.kube.cluster import connect
+from berth.kube.types import Meta, Pod
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.harness import Berth, System, pool, settled
 from tests.support.accounts import Accounts

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from berth.ports import free_port, is_free
+from berth.local.ports import free_port, is_free
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import CONTROL_PLANE, System

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from berth.cluster import Cluster as BerthsCluster
-from berth.cluster import connect
-from berth.objects import Meta, Pod
-from berth.steps.claims import CONDITION, condition
+from berth.controller.settle import CONDITION, condition
+from berth.kube.cluster import Cluster as BerthsCluster
+from berth.kube.cluster import connect
+from berth.kube.types import Meta, Pod
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.harness import pool
 from tests.support.accounts import Accounts

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.ports import free_port, is_free
+from berth.local.ports import free_port, is_free
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import Berth, System, pool, settled
 from tests.support.cluster import wait

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.demo.apiserver import StandIn
+from berth.testing.api_server import StandIn
 from tests.e2e import harness
 from tests.e2e.harness import Berth, pool
 from tests.support.cluster import Cluster, wait

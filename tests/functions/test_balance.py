@@ -11,8 +11,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from berth.cli.balance import Balancer
 from berth.errors import SettingsError
+from berth.local.load_balancer import Balancer
 from tests.support.replicas import SECONDS, Balanced, Client, Handler
 
 Make = Callable[[int], Balanced]

@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth import wire
-from berth.demo.loopback import Loopback, Reply
-from berth.ledger import Ledger
+from berth.handlers import filter as filter_verb
+from berth.handlers import prioritize as prioritize_verb
+from berth.http import extender_v1
+from berth.ledger.ledger import Ledger
 from berth.stores import open_store
 from berth.stores.base import Store
-from berth.verbs import filter as filter_verb
-from berth.verbs import prioritize as prioritize_verb
+from berth.testing.loopback import Loopback, Reply
 from tests.bench import __main__ as bench
 from tests.bench import costs, report, seats
 from tests.bench.answers import Asked, Expected, check, of_the_floor, without_its_claim
@@ -188,10 +188,10 @@ def test_what_is_expected_of_berth_is_what_it_answers_whatever_claims_come_and_g
         ledger, passed = Ledger(store), set()
         for _ in range(14):  # the seventh claim that comes fills a node
             expected = without_its_claim(stock.now) if pod == REFUSED else stock.now
-            call = wire.candidates(next(calls))
-            body = wire.filter_answer(call, filter_verb.run(ledger, call))
+            call = extender_v1.candidates(next(calls))
+            body = extender_v1.filter_answer(call, filter_verb.run(ledger, call))
             passed.add(check(Asked("filter", NAMES, calls.full), expected, body))
-            body = wire.priorities(prioritize_verb.run(ledger, call))
+            body = extender_v1.priorities(prioritize_verb.run(ledger, call))
             assert check(Asked("prioritize", NAMES, calls.full), expected, body) == len(NAMES)
             change(ledger, *stock.change())
     assert passed == ({0} if pod == REFUSED else {18, 17})
@@ -417,7 +417,7 @@ def test_the_calls_are_what_kube_scheduler_sends() -> None:
 @pytest.mark.parametrize("full", [False, True])
 def test_each_call_is_for_another_pod_and_offers_every_node_in_another_order(full: bool) -> None:
     calls = Calls(node_names(500), full=full)
-    first, second = wire.candidates(next(calls)), wire.candidates(next(calls))
+    first, second = extender_v1.candidates(next(calls)), extender_v1.candidates(next(calls))
     assert first.pod.metadata.uid != second.pod.metadata.uid
     assert first.names != second.names
     assert sorted(first.names) == sorted(second.names) == node_names(500)

@@ -19,7 +19,7 @@ import yaml
 
 from berth.cli import main
 from berth.cli.arguments import parsed
-from berth.demo.apiserver import StandIn
+from berth.testing.api_server import StandIn
 from tests.support.framework import send
 
 BERTH = Path(sys.executable).with_name("berth")

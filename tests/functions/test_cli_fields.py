@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from berth.cli import main
-from berth.demo.apiserver import StandIn
-from berth.documents import Claim, Holding
-from berth.ledger import Ledger
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import Claim, Holding
 from berth.stores import open_store
+from berth.testing.api_server import StandIn
 from tests.support.cluster import Cluster
 from tests.support.ledgers import ledger_on
 from tests.support.objects import pool_document

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from berth.demo.apiserver import StandIn
+from berth.testing.api_server import StandIn
 from tests.e2e.harness import BERTH, faulty_functions
 from tests.support.accounts import FUNCTIONS
 from tests.support.cluster import Cluster, wait

@@ -14,10 +14,10 @@ import pytest
 import yaml
 
 from berth.cli import main
-from berth.demo.apiserver import StandIn
-from berth.ledger import Ledger
-from berth.ports import free_port
+from berth.ledger.ledger import Ledger
+from berth.local.ports import free_port
 from berth.stores import open_store
+from berth.testing.api_server import StandIn
 from tests.e2e.harness import BERTH
 from tests.support.cluster import Cluster
 from tests.support.copies import pause

@@ -13,9 +13,9 @@ from unittest import mock
 import pytest
 
 from berth.cli import main
-from berth.documents import REBUILD
-from berth.ports import free_port
-from berth.steps.move import Copy
+from berth.ledger.migrate import Copy
+from berth.ledger.model import REBUILD
+from berth.local.ports import free_port
 from berth.stores import open_store
 from tests.support.copies import claims_in, gives, pause
 from tests.support.ledgers import claim, ledger_on, opened

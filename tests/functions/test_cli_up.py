@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from berth.cli import main, up
-from berth.demo.apiserver import StandIn
-from berth.ports import free_port
+from berth.local.ports import free_port
+from berth.testing.api_server import StandIn
 from tests.e2e.harness import BERTH, Berth, pool
 from tests.support.cluster import wait
 from tests.support.processes import group_is_alive

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from berth.cli import demo, main
-from berth.cli.environment import without_settings
+from berth.demo.environment import without_settings
 from berth.demo.story import Measured
 from tests.support.cluster import wait
 from tests.support.terminal import Terminal

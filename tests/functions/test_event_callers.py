@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from berth.demo.apiserver import StandIn
-from berth.demo.loopback import CUT, Loopback, Reply, Request
+from berth.testing.api_server import StandIn
+from berth.testing.loopback import CUT, Loopback, Reply, Request
 from tests.support.floods import answer, opened
 from tests.support.framework import SERVERS, function, send
 

@@ -13,7 +13,7 @@ from functools import partial
 
 import pytest
 
-from berth.demo.apiserver import StandIn
+from berth.testing.api_server import StandIn
 from tests.support.floods import MIB, Health, answer, health, opened, peak, pour, trickles
 from tests.support.framework import SERVERS, function, send
 

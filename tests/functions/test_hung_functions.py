@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from berth.cli.processes import Functions, Kept
+from berth.local.processes import Functions, Kept
 from tests.support.cluster import wait
 
 SECONDS = 90.0

@@ -19,8 +19,8 @@ _TEST = """
 import json, threading
 from pathlib import Path
 
-from berth.demo.apiserver import StandIn
-from berth.demo.controlplane import Component
+from berth.testing.api_server import StandIn
+from berth.testing.control_plane import Component
 from tests.e2e.harness import Berth
 
 FAKE = '''

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from berth.ports import FIRST, LAST
+from berth.local.ports import FIRST, LAST
 
 ROOT = Path(__file__).parents[2]
 _TESTS = """

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from berth.cli.proxy_config import Proxy, haproxy
 from berth.errors import SettingsError
-from berth.ports import free_port
+from berth.local.ports import free_port
+from berth.scheduler_config.haproxy import Proxy, haproxy
 from tests.support.certificates import self_signed
 from tests.support.cluster import wait
 from tests.support.haproxy import HAProxy

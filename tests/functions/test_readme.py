@@ -9,11 +9,11 @@ from pathlib import Path
 
 import yaml
 
+from berth.api.pool import parse
 from berth.cli.arguments import _COMMANDS
-from berth.cli.processes import ORDER
-from berth.cli.scheduler_config import Calls, configuration
-from berth.policy.pools import parse
-from berth.ports import free_port
+from berth.local.ports import free_port
+from berth.local.processes import ORDER
+from berth.scheduler_config.kube_scheduler import Calls, configuration
 from tests.support.framework import ROOT, started
 
 _MARK = "<!-- run by tests/functions/test_readme.py -->\n```sh\n"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from berth.demo.apiserver import StandIn
+from berth.testing.api_server import StandIn
 from tests.support.framework import ROOT, SERVERS, function, send
 
 EVENTS = ROOT / "events"

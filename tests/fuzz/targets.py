@@ -19,18 +19,19 @@ import msgspec
 import pytest
 import yaml
 
-from berth.demo.apiserver import StandIn
-from berth.documents import Claim, Holding, domain_key, node_key, pool_key
+from berth.api import pool as pools
+from berth.api import poolclaim, quantity
+from berth.controller.annotation import ALLOCATED, with_notes
 from berth.errors import BerthError
-from berth.http import Endpoint, Router, respond
-from berth.objects import Meta, Pod
-from berth.policy import poolclaims, pools, quantity
+from berth.handlers import bind, filter, inventory, preempt, prioritize, reconcile, release  # noqa: A004
+from berth.http.endpoint import Endpoint, Router, respond
+from berth.kube.types import Meta, Pod
+from berth.ledger.model import Claim, Holding, domain_key, node_key, pool_key
+from berth.ledger.view import View
 from berth.settings import Admission, Settings
-from berth.steps.notes import ALLOCATED, with_notes
 from berth.stores.base import EPOCH
 from berth.stores.configmap import content
-from berth.verbs import bind, filter, inventory, preempt, prioritize, reconcile, release  # noqa: A004
-from berth.view import View
+from berth.testing.api_server import StandIn
 from tests.support.framework import send
 
 Target = Callable[[bytes], None]
@@ -116,7 +117,7 @@ def _parsed(documents: list[object]) -> None:
 
 def _poolclaim(body: bytes) -> None:
     try:
-        poolclaims.parse(msgspec.json.decode(body))
+        poolclaim.parse(msgspec.json.decode(body))
     except (BerthError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import urllib3
 
 from berth.cli import main as berth
-from berth.ledger import Ledger
-from berth.ports import free_port
+from berth.ledger.ledger import Ledger
+from berth.local.ports import free_port
 from berth.stores import open_store
 from tests.knative.install import Knative
 from tests.knative.programs import DOMAIN, Call, Program, is_ready, wait_port
@@ -130,7 +130,7 @@ class Overlay:
         argv = [
             str(ROOT / ".venv/bin/python"),
             "-m",
-            "berth.webserver",
+            "berth.http.server",
             "--source",
             str(source),
             "--target",

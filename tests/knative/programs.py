@@ -16,8 +16,8 @@ from typing import Any
 
 import urllib3
 
-from berth.demo.controlplane import Component
-from berth.ports import free_ports
+from berth.local.ports import free_ports
+from berth.testing.control_plane import Component
 from tests.controlplane.plane import ControlPlane
 from tests.support.cluster import Cluster, Object, wait
 from tests.support.manifests import token_of

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import urllib3
 
-from berth.ports import free_ports
+from berth.local.ports import free_ports
 from tests.knative.answering import answering
 from tests.knative.programs import Program
 from tests.support.cluster import Object, wait

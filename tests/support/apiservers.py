@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import pytest
 import urllib3
 
-from berth.demo.apiserver import StandIn
+from berth.testing.api_server import StandIn
 from tests.controlplane.plane import ControlPlane
 from tests.support.cluster import PATCH_TYPES, Cluster, Object, Reply
 

@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from berth.apiserver import ApiServer
 from berth.errors import ClusterRefusedError
+from berth.kube.client import ApiServer
 from berth.stores.base import EPOCH
 from berth.stores.configmap import ConfigMapStore
+from berth.stores.configmap.client import Objects
 from berth.stores.configmap.content import Content, decode
-from berth.stores.configmap.location import Location
-from berth.stores.configmap.objects import Objects
+from berth.stores.configmap.url import Location
 from tests.support.ledgers import Time
 from tests.support.races import SECONDS
 from tests.support.stage import KilledError

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Self
 from unittest import mock
 
-from berth.apiserver import ApiServer, configured
+from berth.kube.client import ApiServer, configured
 from berth.stores.configmap import ConfigMapStore
 from berth.stores.configmap.content import Content, decode
-from berth.stores.configmap.location import parse
+from berth.stores.configmap.url import parse
 from tests.controlplane.plane import ControlPlane
 from tests.support.cluster import ApiError, Cluster, Object
 from tests.support.ledgers import Time

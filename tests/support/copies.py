@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import pytest
 
-from berth.documents import Epoch, encode
 from berth.errors import BerthError
-from berth.steps.move import Copied, Copy
+from berth.ledger.migrate import Copied, Copy
+from berth.ledger.model import Epoch, encode
 from berth.stores import open_store
 from berth.stores.base import EPOCH, Changes, Cursor, Document, Store, Version
 from tests.support.ledgers import Time, claim, held, ledger_on, reopen

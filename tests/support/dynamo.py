@@ -5,7 +5,7 @@ from typing import Any
 
 from berth.stores.dynamodb import DynamoStore
 from berth.stores.dynamodb.clock import ServerClock, uptime
-from berth.stores.dynamodb.location import parse
+from berth.stores.dynamodb.url import parse
 from tests.support.ledgers import Time
 from tests.support.motoserver import PATIENT, MotoServer
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from berth.documents import Claim
 from berth.errors import RebuildingError, RefusedError
+from berth.ledger.model import Claim
 from berth.stores.base import Store
 from tests.support.ledgers import FaultyStore, claim, ledger_on, reopen
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from berth.ports import free_port
+from berth.local.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 _READY_SECONDS = 120.0
@@ -36,7 +36,7 @@ def started(command: list[str], environment: Mapping[str, str], port: int) -> It
             _end(process)
 
 
-SERVERS = {"functions-framework": ["functions-framework"], "webserver": ["python", "-m", "berth.webserver"]}
+SERVERS = {"functions-framework": ["functions-framework"], "webserver": ["python", "-m", "berth.http.server"]}
 """What serves a function: plain functions-framework, and what the image and `berth up` start."""
 
 

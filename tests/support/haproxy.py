@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
-from berth.cli.proxy_config import PORT, TOKEN, Proxy, haproxy, write
-from berth.ports import free_ports
+from berth.local.ports import free_ports
+from berth.scheduler_config.haproxy import PORT, TOKEN, Proxy, haproxy, write
 from tests.controlplane.plane import Component
 
 MISSING = "no haproxy here: run `make haproxy`, or install it (Debian: apt-get install haproxy)"

@@ -21,8 +21,8 @@ from typing import Any
 
 import yaml
 
-from berth.deathsig import when_parent_dies
-from berth.ports import free_port
+from berth.local.deathsig import when_parent_dies
+from berth.local.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTAINERFILE = ROOT / "infra" / "Containerfile"

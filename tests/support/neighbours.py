@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from berth.ports import FIRST, LAST
+from berth.local.ports import FIRST, LAST
 
 MEASURED = "measured: "  # begins a line that a test prints for whoever reads the run
 _FOLDER = "berth-neighbours"  # what a process is told: where the locks and the groups are

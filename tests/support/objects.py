@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from berth import wire
-from berth.objects import Container, Meta, Node, Pod, PodSpec, Quantity, Resources
-from berth.policy import pools
-from berth.policy.pools import Pool
+from berth.api import pool as pools
+from berth.api.pool import Pool
+from berth.http import extender_v1
+from berth.kube.types import Container, Meta, Node, Pod, PodSpec, Quantity, Resources
 
 EVENTS = Path(__file__).resolve().parents[2] / "events"
 IP = "berth.dev/underlay-ip"
@@ -80,5 +80,7 @@ def filter_call(names: Sequence[str], requests: Mapping[str, Quantity] | None = 
     return json.dumps({"Pod": document, "Nodes": None, "NodeNames": list(names)}).encode()
 
 
-def candidates(names: Sequence[str], requests: Mapping[str, Quantity] | None = None) -> wire.Candidates:
-    return wire.candidates(filter_call(names, requests))
+def candidates(
+    names: Sequence[str], requests: Mapping[str, Quantity] | None = None
+) -> extender_v1.Candidates:
+    return extender_v1.candidates(filter_call(names, requests))

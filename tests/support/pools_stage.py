@@ -11,19 +11,19 @@ from typing import Any
 import msgspec
 import yaml
 
-from berth import wire
-from berth.cluster import Cluster
-from berth.demo.apiserver import StandIn
-from berth.demo.checks import Key
+from berth.api.pool import API_VERSION
+from berth.api.poolclaim import CLAIMS
 from berth.errors import ClusterRefusedError
-from berth.events import Event
-from berth.objects import Pod
-from berth.policy.poolclaims import CLAIMS
-from berth.policy.pools import API_VERSION
-from berth.steps.holders import wholes
-from berth.verbs import filter as filter_verb
-from berth.verbs import inventory, prioritize, release
-from berth.verbs.reconcile import Report
+from berth.handlers import filter as filter_verb
+from berth.handlers import inventory, prioritize, release
+from berth.handlers.reconcile import Report
+from berth.http import extender_v1
+from berth.http.cloudevents import Event
+from berth.kube.cluster import Cluster
+from berth.kube.types import Pod
+from berth.ledger.holders import wholes
+from berth.testing.api_server import StandIn
+from berth.testing.checks import Key
 from tests.support.objects import pool_document
 from tests.support.places import Place
 from tests.support.stage import Stage, Tap
@@ -199,7 +199,7 @@ class PoolsStage(Stage):
         grace: int | None = None,
         tolerates: str = "",
         **asked: int,
-    ) -> wire.BindingCall:
+    ) -> extender_v1.BindingCall:
         """A waiting pod that asks for so many units of these pools, or one that runs on a node already."""
         name = name or f"pod-{next(self._numbers)}"
         limits = {f"berth.dev/{pool}": str(units) for pool, units in asked.items()}
@@ -217,20 +217,20 @@ class PoolsStage(Stage):
         }
         self.cluster.create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": meta, "spec": spec})
         pod = self.get(name, namespace)
-        return wire.BindingCall(name, namespace, pod.metadata.uid, node or "n1")
+        return extender_v1.BindingCall(name, namespace, pod.metadata.uid, node or "n1")
 
     def get(self, name: str, namespace: str = "default") -> Pod:
         found: Pod | None = self.cluster.pod(namespace, name)
         assert found is not None
         return found
 
-    def bound_pod(self, name: str = "", on: str = "n1", **how: Any) -> wire.BindingCall:
+    def bound_pod(self, name: str = "", on: str = "n1", **how: Any) -> extender_v1.BindingCall:
         """A pod that was bound by bind."""
         call = self.pod(name, **how)
         assert self.bind(call, on) == ""
         return call
 
-    def gone(self, call: wire.BindingCall) -> dict[str, object]:
+    def gone(self, call: extender_v1.BindingCall) -> dict[str, object]:
         """Delete the pod; what release answers to its event."""
         pod = self.get(call.name, call.namespace)
         self.cluster.delete(f"/api/v1/namespaces/{call.namespace}/pods/{call.name}")
@@ -240,21 +240,21 @@ class PoolsStage(Stage):
         event = Event(f"{_EVENT}.{kind}", {"kind": "Pod", **msgspec.to_builtins(pod)})
         return release.run(self._ledger(self.store), self.cluster, ("berth",), event, self.time)
 
-    def finished(self, call: wire.BindingCall) -> dict[str, object]:
+    def finished(self, call: extender_v1.BindingCall) -> dict[str, object]:
         """The pod succeeds; what release answers to its event."""
         self.finish(call)
         return self.event_of(self.get(call.name), "update")
 
     # What verbs say
 
-    def why(self, call: wire.BindingCall, *names: str) -> dict[str, str]:
+    def why(self, call: extender_v1.BindingCall, *names: str) -> dict[str, str]:
         """The reasons of filter, by node."""
         return dict(filter_verb.run(self._ledger(self.store), self._offered(call, names), self.time))
 
-    def passes(self, call: wire.BindingCall, *names: str) -> set[str]:
+    def passes(self, call: extender_v1.BindingCall, *names: str) -> set[str]:
         return set(names) - self.why(call, *names).keys()
 
-    def scores(self, call: wire.BindingCall, *names: str) -> dict[str, int]:
+    def scores(self, call: extender_v1.BindingCall, *names: str) -> dict[str, int]:
         found = [msgspec.json.decode(each) for each in self._scored(call, names)]
         return {each["Host"]: each["Score"] for each in found}
 
@@ -268,7 +268,7 @@ class PoolsStage(Stage):
                 mine[(each.pool, each.domain)] = (number + each.count, tuple(sorted(units + each.units)))
         return found
 
-    def of(self, call: wire.BindingCall, pool: str) -> tuple[str, int, tuple[str, ...]]:
+    def of(self, call: extender_v1.BindingCall, pool: str) -> tuple[str, int, tuple[str, ...]]:
         """What the pod holds of one pool: domain, count and units."""
         (found,) = [
             (where[1], *what) for where, what in self.held().get(call.name, {}).items() if where[0] == pool
@@ -314,10 +314,10 @@ class PoolsStage(Stage):
         assert (self.held(), self.states()) == (before, states)
         self.check_well()
 
-    def _offered(self, call: wire.BindingCall, names: tuple[str, ...]) -> wire.Candidates:
-        return wire.Candidates(self.get(call.name, call.namespace), list(names), True, None)
+    def _offered(self, call: extender_v1.BindingCall, names: tuple[str, ...]) -> extender_v1.Candidates:
+        return extender_v1.Candidates(self.get(call.name, call.namespace), list(names), True, None)
 
-    def _scored(self, call: wire.BindingCall, names: tuple[str, ...]) -> list[bytes]:
+    def _scored(self, call: extender_v1.BindingCall, names: tuple[str, ...]) -> list[bytes]:
         return prioritize.run(self._ledger(self.store), self._offered(call, names))
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
-from berth.ports import free_port
+from berth.local.ports import free_port
 from tests.controlplane.plane import ControlPlane
 
 _HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "host", "authorization"}

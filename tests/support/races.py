@@ -10,10 +10,10 @@ from contextlib import closing, contextmanager
 from multiprocessing.process import BaseProcess
 from typing import TypeVar
 
-from berth.decisions import ElsewhereError
-from berth.documents import Claim
 from berth.errors import RefusedError, RetryableError
-from berth.ledger import Ledger
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import Claim
+from berth.ledger.transitions import ElsewhereError
 from berth.stores import urls
 from tests.support.ledgers import ledger_on, opened
 from tests.support.places import Place

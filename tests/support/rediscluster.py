@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from berth.ports import free_port
+from berth.local.ports import free_port
 from tests.support.redisserver import RedisServer, RedisServerError
 
 SECONDS = 90.0

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Self
 
-from berth.ports import free_port
+from berth.local.ports import free_port
 
 READY_SECONDS = 60.0
 MISSING = "no redis-server here: run `make redis`, or install it (Debian: apt-get install redis-server)"

@@ -98,7 +98,7 @@ def references_in(name: str, text: str) -> set[Reference]:
 
 
 def _is_ours(module: str) -> bool:
-    """Whether it is written as a module of ours: `steps/wake`, in a folder of the package."""
+    """Whether it is written as a module of ours: `controller/requeue`, in a folder of the package."""
     return _is_folder(f"{PACKAGE}/{module.partition('/')[0]}")
 
 

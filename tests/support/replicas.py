@@ -10,8 +10,8 @@ from contextlib import ExitStack, closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
-from berth.cli.balance import Balancer, _closed
-from berth.ports import free_ports
+from berth.local.load_balancer import Balancer, _closed
+from berth.local.ports import free_ports
 from tests.support.cluster import wait
 
 SECONDS = 30.0

@@ -11,22 +11,22 @@ from unittest import mock
 
 import msgspec
 
-from berth import wire
-from berth.cluster import connect
-from berth.demo.apiserver import StandIn
-from berth.documents import Claim
+from berth.controller.settle import claim_of
 from berth.errors import BerthError, ClusterUnavailableError
-from berth.events import Event
-from berth.ledger import Ledger
-from berth.objects import Pod
+from berth.handlers import inventory, release
+from berth.handlers.bind import Bind
+from berth.handlers.reconcile import Reconcile, Report
+from berth.http import extender_v1
+from berth.http.cloudevents import Event
+from berth.kube.cluster import connect
+from berth.kube.types import Pod
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import Claim
+from berth.scheduling.terms import terms_of
 from berth.settings import Settings
-from berth.steps.claims import claim_of
-from berth.steps.terms import terms_of
 from berth.stores import open_store
 from berth.stores.base import Store
-from berth.verbs import inventory, release
-from berth.verbs.bind import Bind
-from berth.verbs.reconcile import Reconcile, Report
+from berth.testing.api_server import StandIn
 from tests.support.cluster import Cluster
 from tests.support.ledgers import Time, ledger_on
 from tests.support.places import Place
@@ -114,7 +114,7 @@ class Stage:
         gates: Sequence[Mapping[str, str]] = (),
         other: str = "",
         **metadata: Any,
-    ) -> wire.BindingCall:
+    ) -> extender_v1.BindingCall:
         """A waiting pod that asks for units (and one of `other`), as the call that binds it to n1."""
         name = f"pod-{next(self._numbers)}"
         asked = {RESOURCE: units, **({other: "1"} if other else {})}
@@ -128,14 +128,16 @@ class Stage:
         self.cluster.create("/api/v1/namespaces/default/pods", body)
         pod = self.cluster.pod("default", name)
         assert pod is not None
-        return wire.BindingCall(name, "default", pod.metadata.uid, "n1")
+        return extender_v1.BindingCall(name, "default", pod.metadata.uid, "n1")
 
-    def finish(self, call: wire.BindingCall) -> None:
+    def finish(self, call: extender_v1.BindingCall) -> None:
         self.raw.finish_pod(call.name)
 
-    def bind(self, call: wire.BindingCall, node: str = "", step: Callable[[], object] | None = None) -> str:
+    def bind(
+        self, call: extender_v1.BindingCall, node: str = "", step: Callable[[], object] | None = None
+    ) -> str:
         """One bind call; what its answer says, empty for success."""
-        wanted = wire.BindingCall(call.name, call.namespace, call.uid, node or call.node)
+        wanted = extender_v1.BindingCall(call.name, call.namespace, call.uid, node or call.node)
         try:
             self._bind(step or (lambda: None)).run(wanted)
         except BerthError as error:
@@ -151,10 +153,10 @@ class Stage:
     def lose_ledger(self) -> None:
         self._place.lose()
 
-    def delete(self, call: wire.BindingCall) -> None:
+    def delete(self, call: extender_v1.BindingCall) -> None:
         self.cluster.delete(f"/api/v1/namespaces/default/pods/{call.name}")
 
-    def delete_with_event(self, call: wire.BindingCall) -> None:
+    def delete_with_event(self, call: extender_v1.BindingCall) -> None:
         """Delete the pod, and let release have the event at once."""
         pod = self.cluster.pod("default", call.name)
         if pod is not None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from berth.apiserver import ApiServer, PodsOwn
-from berth.cluster import Cluster
 from berth.errors import ClusterUnavailableError
+from berth.kube.client import ApiServer, PodsOwn
+from berth.kube.cluster import Cluster
 from tests.support.ledgers import Time
 from tests.support.podsown import ACCOUNT, TOKEN, Pod
 

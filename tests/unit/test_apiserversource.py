@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from berth.cli import relay
-from berth.ports import free_port
+from berth.local import event_relay
+from berth.local.ports import free_port
 from tests.support.apiserversource import (
     PAUSES,
     REFERENCE,
@@ -205,8 +205,8 @@ def test_who_is_not_there_is_tried_as_often(pauses: list[float]) -> None:
 
 
 def test_the_relay_of_berth_up_retries_as_the_source_does() -> None:
-    assert relay._PAUSES == PAUSES
-    assert {0, *relay._RETRIED} == set(RETRIED)
+    assert event_relay._PAUSES == PAUSES
+    assert {0, *event_relay._RETRIED} == set(RETRIED)
 
 
 def test_the_other_dresses_carry_the_same_event() -> None:

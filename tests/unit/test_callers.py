@@ -10,9 +10,16 @@ from typing import Any
 
 import pytest
 
-from berth import callers
-from berth.callers import AWAY_SECONDS, BAD_SECONDS, GOOD_SECONDS, Callers, CrowdedReviewsError, Reviews
 from berth.errors import ClusterRefusedError, ClusterUnavailableError
+from berth.http import authentication
+from berth.http.authentication import (
+    AWAY_SECONDS,
+    BAD_SECONDS,
+    GOOD_SECONDS,
+    Callers,
+    CrowdedReviewsError,
+    Reviews,
+)
 from berth.settings import Admission
 from tests.support.ledgers import Time
 
@@ -216,4 +223,4 @@ def test_a_refusal_says_what_is_needed_and_nothing_of_what_was_offered(reviews: 
 
 
 def test_a_door_without_a_token_and_without_accounts_is_no_door() -> None:
-    assert callers.door(Admission()) is None
+    assert authentication.door(Admission()) is None

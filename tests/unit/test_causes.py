@@ -11,7 +11,7 @@ import pytest
 import urllib3
 
 from berth.causes import beneath, reason
-from berth.ports import free_port
+from berth.local.ports import free_port
 
 REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
 UNKNOWN = socket.gaierror(socket.EAI_NONAME, "Name or service not known")

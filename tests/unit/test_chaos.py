@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import pytest
 
-from berth.documents import NAMESPACE, Claim, Holding
+from berth.ledger.model import NAMESPACE, Claim, Holding
 from tests.chaos import evictions, kills
 from tests.chaos.evictions import NODES, URGENT, Evictions
 from tests.chaos.judge import check_binds

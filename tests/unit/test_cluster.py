@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from berth.cluster import Cluster
+from berth.kube.cluster import Cluster
 
 PATH = "/apis/berth.dev/v1alpha1/poolclaims"
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from berth.apiserver import connect
 from berth.errors import SettingsError, StoreUnavailableError
+from berth.kube.client import connect
 from berth.stores import open_store
+from berth.stores.compression import LARGEST, unpack
 from berth.stores.configmap import ConfigMapStore
 from berth.stores.configmap.content import (
     UNREADABLE,
@@ -23,8 +24,7 @@ from berth.stores.configmap.content import (
     decode,
     encode,
 )
-from berth.stores.configmap.location import Location, parse
-from berth.stores.packing import LARGEST, unpack
+from berth.stores.configmap.url import Location, parse
 
 FORM = "configmap://NAMESPACE/NAME[?shards=N&timeout=SECONDS]"
 SECONDS = "whole number from 1 to 3 seconds, since kube-scheduler waits for 5"

@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from berth.decisions import adopted, standing, with_claim
-from berth.documents import Claim, Domain, Holding, Left, domain_key
+from berth.ledger.model import Claim, Domain, Holding, Left, domain_key
+from berth.ledger.transitions import adopted, standing, with_claim
 
 
 def claim(*holdings: Holding) -> Claim:

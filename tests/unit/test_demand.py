@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.objects import Container, Meta, Pod, PodSpec, Quantity, Resources
-from berth.policy.demand import demand, might_ask
+from berth.kube.types import Container, Meta, Pod, PodSpec, Quantity, Resources
+from berth.scheduling.demand import demand, might_ask
 from tests.support.objects import IP, SEAT, container, pod, pod_asking, pool, pools_of, sidecar
 
 POOLS = pools_of(pool("underlay-ip"), pool("matlab-licence"), pool("k80", resource="example.com/k80"))

@@ -13,8 +13,8 @@ import pytest
 
 from berth.demo.courier import Courier
 from berth.demo.gateway import Gateway
-from berth.demo.loopback import Loopback, Reply, Request
 from berth.demo.story import BrokenPromiseError, Measured, require_kept
+from berth.testing.loopback import Loopback, Reply, Request
 
 BINDING = "/api/v1/namespaces/default/pods/pod-1/binding"
 KEPT: dict[str, Any] = {"wake_seconds": 0.2, "bound": 9, "waiting": 8}

@@ -10,10 +10,10 @@ import pytest
 from berth.errors import SettingsError
 from berth.stores import open_store, shown
 from berth.stores.base import EPOCH, LIMIT, chunks
-from berth.stores.dynamodb import clauses
-from berth.stores.dynamodb.clauses import SEALS, Stamp
+from berth.stores.dynamodb import transaction
 from berth.stores.dynamodb.clock import ServerClock
-from berth.stores.dynamodb.location import Location, parse
+from berth.stores.dynamodb.transaction import SEALS, Stamp
+from berth.stores.dynamodb.url import Location, parse
 
 SECRET = "s3cr3t"
 STAMP = Stamp("v2", 1000, 2)
@@ -91,14 +91,14 @@ def test_without_the_boto3_package_the_url_is_refused_with_what_to_install() -> 
 # Clauses
 
 
-def touched(items: list[clauses.Item]) -> list[str]:
+def touched(items: list[transaction.Item]) -> list[str]:
     """The keys of the items that a transaction names."""
     parts = [next(iter(each.values())) for each in items]
     return [(part.get("Key") or part["Item"])["key"]["S"] for part in parts]
 
 
-def commit(key: str, seal: int, **expected: str | None) -> list[clauses.Item]:
-    return clauses.transaction("berth", {key: b"1"}, {**COMMON, **expected}, STAMP, seal)
+def commit(key: str, seal: int, **expected: str | None) -> list[transaction.Item]:
+    return transaction.transaction("berth", {key: b"1"}, {**COMMON, **expected}, STAMP, seal)
 
 
 def test_commits_of_different_documents_meet_on_no_item_unless_they_check_the_same_seal() -> None:
@@ -117,7 +117,7 @@ def test_a_commit_checks_the_epoch_and_the_cluster_in_one_seal() -> None:
 
 
 def test_a_change_of_the_epoch_meets_every_commit() -> None:
-    changed = touched(clauses.transaction("berth", {EPOCH: None}, COMMON, STAMP, 0))
+    changed = touched(transaction.transaction("berth", {EPOCH: None}, COMMON, STAMP, 0))
     assert all(set(changed) & set(touched(commit("a", seal))) for seal in range(SEALS))
 
 
@@ -125,14 +125,14 @@ def test_a_change_of_the_epoch_meets_every_commit() -> None:
 def test_no_transaction_names_an_item_twice(keys: list[str]) -> None:
     """DynamoDB refuses that."""
     expected = {**COMMON, "a": "v1", "b": None}
-    found = touched(clauses.transaction("berth", dict.fromkeys(keys, b"1"), expected, STAMP, 1))
+    found = touched(transaction.transaction("berth", dict.fromkeys(keys, b"1"), expected, STAMP, 1))
     assert len(set(found)) == len(found)
 
 
 def test_a_batch_with_all_that_is_expected_beside_it_fits_into_one_transaction() -> None:
     batch = max(chunks([f"domain/ip/{i}" for i in range(300)]), key=len)
     expected = {**COMMON, **dict.fromkeys(batch)}
-    items = clauses.transaction("berth", dict.fromkeys(batch, b"1"), expected, STAMP, 1)
+    items = transaction.transaction("berth", dict.fromkeys(batch, b"1"), expected, STAMP, 1)
     assert len(items) <= LIMIT
 
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth import events
+from berth.api.poolclaim import parse
 from berth.errors import BadInputError, StoreFailedError, StoreUnavailableError
-from berth.events import Event
-from berth.http import Reply, respond
-from berth.objects import Gate, Node, Pod
-from berth.policy.poolclaims import parse
+from berth.http import cloudevents
+from berth.http.cloudevents import Event
+from berth.http.endpoint import Reply, respond
+from berth.kube.types import Gate, Node, Pod
 from tests.support.ledgers import Time
 from tests.support.objects import EVENTS
 
@@ -34,7 +34,7 @@ def sample(name: str) -> dict[str, Any]:
 
 
 def structured(name: str) -> Event:
-    return events.decode(STRUCTURED, (EVENTS / "cloudevents" / f"{name}.json").read_bytes())
+    return cloudevents.decode(STRUCTURED, (EVENTS / "cloudevents" / f"{name}.json").read_bytes())
 
 
 def binary(name: str) -> Event:
@@ -42,12 +42,12 @@ def binary(name: str) -> Event:
     data = json.dumps(document.pop("data")).encode()
     content_type = document.pop("datacontenttype")
     headers = {f"ce-{key}": value for key, value in document.items()}
-    return events.decode({**headers, "content-type": content_type}, data)
+    return cloudevents.decode({**headers, "content-type": content_type}, data)
 
 
 def refusal(headers: Mapping[str, str], body: bytes) -> str:
     with pytest.raises(BadInputError) as caught:
-        events.decode(headers, body).kind()
+        cloudevents.decode(headers, body).kind()
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -121,7 +121,7 @@ def test_a_ping_is_about_no_object() -> None:
 @pytest.mark.parametrize("body", [b"", b'{"kind": "Po', b"[1]", b"{}", b'{"kind": 5}', b"null"])
 def test_an_objects_event_that_carries_no_object_is_told_what_it_lacks(body: bytes) -> None:
     headers = {f"ce-{name}": value for name, value in NEEDED.items()}
-    event = events.decode({**headers, "ce-type": "dev.knative.apiserver.resource.delete"}, body)
+    event = cloudevents.decode({**headers, "ce-type": "dev.knative.apiserver.resource.delete"}, body)
     said = r"resource\.delete: its body is no JSON object with a kind; mode Resource sends the whole object$"
     with pytest.raises(BadInputError, match=said):
         event.kind()
@@ -129,7 +129,7 @@ def test_an_objects_event_that_carries_no_object_is_told_what_it_lacks(body: byt
 
 def test_headers_may_come_in_any_case() -> None:
     upper = {name.upper(): value for name, value in BINARY.items()}
-    assert events.decode(upper, b'{"kind":"Pod"}').kind() == "Pod"
+    assert cloudevents.decode(upper, b'{"kind":"Pod"}').kind() == "Pod"
 
 
 @pytest.mark.parametrize("body", [b"", b"null", b"[]", b'"x"', b"{}", b"not JSON", b"\xff", b"[" * 100_000])
@@ -177,14 +177,17 @@ def test_an_event_without_an_object_is_refused(body: bytes) -> None:
     ids=str,
 )
 def test_an_object_of_another_shape_is_refused(data: dict[str, object]) -> None:
-    found = events.decode(BINARY, json.dumps({"kind": "Pod", **data}).encode())
+    found = cloudevents.decode(BINARY, json.dumps({"kind": "Pod", **data}).encode())
     with pytest.raises(BadInputError, match=r"^event type .*: its object is not what it should be: "):
         found.about(Pod)
 
 
 def test_a_failure_that_a_retry_may_mend_is_503_and_any_other_one_that_nobody_tries_again() -> None:
-    assert (events.failed("busy", True).status, events.failed("internal error", False).status) == (503, 422)
-    assert events.failed("busy", True).body == b'{"error":"busy"}'
+    assert (cloudevents.failed("busy", True).status, cloudevents.failed("internal error", False).status) == (
+        503,
+        422,
+    )
+    assert cloudevents.failed("busy", True).body == b'{"error":"busy"}'
 
 
 # How events are answered
@@ -195,10 +198,10 @@ def test_an_event_may_be_so_large_and_reconcile_reads_none() -> None:
         def handle(_: Mapping[str, str], body: bytes) -> dict[str, object]:
             return {"read": len(body)}
 
-        found = events.subscriber("release", handle, health=lambda: None, body_limit=limit)
+        found = cloudevents.subscriber("release", handle, health=lambda: None, body_limit=limit)
         return respond(found, "POST", "/", {}, BytesIO(b"x" * size))
 
-    largest = events.LARGEST_EVENT
+    largest = cloudevents.LARGEST_EVENT
     assert taken(2 * largest, largest) == Reply(200, b'{"read":%d}' % largest)
     for refused, why in (
         (taken(2 * largest, largest + 1), f"{largest} bytes (the largest event that is taken)"),
@@ -210,15 +213,15 @@ def test_an_event_may_be_so_large_and_reconcile_reads_none() -> None:
 
 def test_data_in_base64_are_read() -> None:
     data = base64.b64encode(b'{"kind": "Pod", "metadata": {"uid": "u"}}').decode()
-    event = events.decode(STRUCTURED, json.dumps({**NEEDED, "data_base64": data}).encode())
+    event = cloudevents.decode(STRUCTURED, json.dumps({**NEEDED, "data_base64": data}).encode())
     assert (event.kind(), event.about(Pod).metadata.uid) == ("Pod", "u")
     with pytest.raises(BadInputError, match=r"^not a CloudEvent: "):
-        events.decode(STRUCTURED, json.dumps({**NEEDED, "data_base64": "x"}).encode())
+        cloudevents.decode(STRUCTURED, json.dumps({**NEEDED, "data_base64": "x"}).encode())
 
 
 def asked(headers: Mapping[str, str], body: bytes = b"{}", done: Mapping[str, object] | None = None) -> Reply:
     """What a subscriber answers that has done this."""
-    found = events.subscriber(
+    found = cloudevents.subscriber(
         "release",
         lambda *_: {"released": 0, "why": "it lives"} if done is None else done,
         health=lambda: None,
@@ -257,7 +260,7 @@ def test_a_failure_says_why_to_an_event_s_sender_too(error: Exception) -> None:
     def fail(*_: object) -> NoReturn:
         raise error
 
-    found = events.subscriber("release", fail, health=lambda: None, body_limit=1000)
+    found = cloudevents.subscriber("release", fail, health=lambda: None, body_limit=1000)
     replies = [respond(found, "POST", "/", headers, BytesIO(b"{}")) for headers in (BINARY, {})]
     assert [reply.body for reply in replies] == [b'{"error":"why"}'] * 2
     assert {reply.status for reply in replies} <= {400, 422, 503}
@@ -292,8 +295,8 @@ def test_the_log_says_once_a_minute_that_senders_are_refused(caplog: pytest.LogC
             return "" if authorization == "good" else "needs a token of x"
 
     time = Time()
-    door = events.ToldDoor("release", Shut(), time)
-    for passed in (0.0, events.TOLD_SECONDS - 0.001, 0.001, 1.0):
+    door = cloudevents.ToldDoor("release", Shut(), time)
+    for passed in (0.0, cloudevents.TOLD_SECONDS - 0.001, 0.001, 1.0):
         time.advance(passed)
         assert door.refusal("bad secret") == "needs a token of x"
     assert door.refusal("good") == ""
@@ -307,7 +310,7 @@ def test_an_event_that_is_no_good_is_logged_and_a_person_s_call_is_not(
     def refuse(*_: object) -> NoReturn:
         raise BadInputError("mode Reference")
 
-    found = events.subscriber("release", refuse, health=lambda: None, body_limit=1000)
+    found = cloudevents.subscriber("release", refuse, health=lambda: None, body_limit=1000)
     for headers in (BINARY, {}):
         assert respond(found, "POST", "/", headers, BytesIO(b"{}")) == Reply(
             400, b'{"error":"mode Reference"}'
@@ -341,7 +344,10 @@ def test_whatever_an_event_says_of_itself_makes_one_line_of_the_log(
 ) -> None:
     odd = json.dumps({**NEEDED, "subject": said, "knativeerrordest": said, "knativeerrordata": said})
     for sent in (body, odd.encode()):
-        with mock.patch.object(events.log, "log") as log, mock.patch.object(events.log, "warning") as warning:
+        with (
+            mock.patch.object(cloudevents.log, "log") as log,
+            mock.patch.object(cloudevents.log, "warning") as warning,
+        ):
             assert asked({**headers, "ce-subject": said}, sent) == Reply(204, b"")
         for call in (*log.call_args_list, *warning.call_args_list):
             assert len(" ".join(map(str, call.args)).splitlines()) == 1
@@ -365,7 +371,7 @@ attributes = st.fixed_dictionaries(
 )
 def test_whatever_comes_is_an_event_or_refused(headers: dict[str, str], body: bytes) -> None:
     try:
-        found = events.decode(headers, body)
+        found = cloudevents.decode(headers, body)
         found.kind()
         found.about(Pod)
     except BadInputError as error:

@@ -15,16 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from berth import extender
-from berth.callers import door
 from berth.errors import BerthError, ClusterUnavailableError, RefusedError, StoreUnavailableError
-from berth.http import Endpoint, Reply, Router, for_the_event, respond
-from berth.ledger import Ledger
+from berth.handlers import bind, extender, wiring
+from berth.http.authentication import door
+from berth.http.endpoint import Endpoint, Reply, Router, for_the_event, respond
+from berth.ledger.ledger import Ledger
 from berth.settings import Admission, Settings
-from berth.steps import ours
 from berth.stores.base import Changes, Cursor
 from berth.stores.sqlite import SqliteStore
-from berth.verbs import bind
 from tests.support.ledgers import resize
 from tests.support.objects import EVENTS, IP, filter_call, pod_asking, pool
 
@@ -149,8 +147,8 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording
     found = Recording(tmp_path / "ledger.db")
     found.seen = []
     opened = iter([found])  # a second store would end the test
-    monkeypatch.setattr(ours, "open_store", lambda _: next(opened))
-    monkeypatch.setattr(ours, "connect", mock.Mock)
+    monkeypatch.setattr(wiring, "open_store", lambda _: next(opened))
+    monkeypatch.setattr(wiring, "connect", mock.Mock)
     yield found
     found.close()
 
@@ -186,7 +184,7 @@ def test_its_bind_takes_nothing_from_another_clusters_ledger(
     open_ledger(store, {"n1": 10}, cluster="another")
     asking = pod_asking({IP: 1})
     cluster = mock.Mock(**{"identity.return_value": "this cluster", "pod.return_value": asking})
-    monkeypatch.setattr(ours, "connect", lambda: cluster)
+    monkeypatch.setattr(wiring, "connect", lambda: cluster)
     meta = asking.metadata
     call = {"PodName": meta.name, "PodNamespace": meta.namespace, "PodUID": meta.uid, "Node": "n1"}
     status, answer = ask(extender.router(Settings()), "/bind", json.dumps(call).encode())

@@ -10,16 +10,15 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
-from berth.documents import Claim, Holding
-from berth.http import Reply, respond
-from berth.ledger import Ledger
-from berth.objects import Quantity
-from berth.policy.pools import Pool, Sticky
+from berth.api.pool import Pool, Sticky
+from berth.handlers import bind, prioritize, wiring
+from berth.handlers import filter as filter_verb
+from berth.http.endpoint import Reply, respond
+from berth.kube.types import Quantity
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import Claim, Holding
 from berth.settings import Settings
-from berth.steps import ours
 from berth.stores.sqlite import SqliteStore
-from berth.verbs import bind, prioritize
-from berth.verbs import filter as filter_verb
 from tests.support.ledgers import resize
 from tests.support.objects import EVENTS, IP, SEAT, candidates, filter_call, pool
 
@@ -264,7 +263,7 @@ def test_an_internal_failure_of_prioritize_is_503(path: Path, monkeypatch: pytes
 def test_an_internal_failure_of_bind_reaches_the_pods_event_without_foreign_text(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ours, "connect", mock.Mock)
+    monkeypatch.setattr(wiring, "connect", mock.Mock)
     monkeypatch.setattr(bind.Bind, "run", failing)
     reply = ask(bind, path, (EVENTS / "extender/bind.json").read_bytes())
     assert reply.status == 200

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.policy import fit
-from berth.policy.free import Free, Share
+from berth.ledger import refusals as fit
+from berth.ledger.free import Free, Share
 
 POOLS = ("underlay-ip", "matlab-licence", "k80", "seat")
 

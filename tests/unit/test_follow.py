@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from berth.documents import Epoch, domain_key, encode
 from berth.errors import StoreUnavailableError
-from berth.follow import Follower
+from berth.ledger.follow import Follower
+from berth.ledger.model import Epoch, domain_key, encode
+from berth.ledger.view import View
 from berth.stores.base import EPOCH, Changes, Cursor
-from berth.view import View
 
 SECONDS = 30
 

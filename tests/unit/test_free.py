@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.policy.free import Free, Share
+from berth.ledger.free import Free, Share
 
 NAMES = [f"n{number}" for number in range(6)]
 

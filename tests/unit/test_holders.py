@@ -8,14 +8,14 @@ from typing import Literal
 
 import pytest
 
+from berth.api.units import Units
 from berth.cli import tables
-from berth.documents import Claim, Domain, Epoch, Holding, Left, domain_key, encode
-from berth.policy.units import Units
-from berth.steps.holders import unit_rows
-from berth.steps.publish import status_of
-from berth.steps.summary import pool_rows
+from berth.controller.pool_status import status_of
+from berth.ledger.holders import unit_rows
+from berth.ledger.model import Claim, Domain, Epoch, Holding, Left, domain_key, encode
+from berth.ledger.report import pool_rows
+from berth.ledger.view import View
 from berth.stores.base import EPOCH
-from berth.view import View
 
 NOW = 100.0
 

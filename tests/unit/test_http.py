@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from werkzeug.test import EnvironBuilder
 
-from berth.callers import door
 from berth.errors import BadInputError, MovedError, RefusedError, StoreUnavailableError
-from berth.http import BodyRefusedError, Endpoint, Reply, Stream, respond
-from berth.serve import Response, serve
+from berth.http.authentication import door
+from berth.http.endpoint import BodyRefusedError, Endpoint, Reply, Stream, respond
+from berth.http.function import Response, serve
 from berth.settings import Admission, Settings
 
 TOKEN = "s3cret"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from berth.http import BodyRefusedError, Endpoint, Reply, Router
-from berth.intake import (
+from berth.http.endpoint import BodyRefusedError, Endpoint, Reply, Router
+from berth.http.request_body import (
     CROWDED_PATIENCE,
     END_CONNECTION,
     LEAST_IN_HAND,

@@ -14,12 +14,12 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from berth.cli import live
-from berth.cli.live import LiveView, picture
+from berth.cli import dashboard
+from berth.cli.dashboard import LiveView, picture
 from berth.cli.waiters import Refusal, Waiters
 from berth.errors import StoreUnavailableError
-from berth.steps.summary import PoolRow, pool_rows
-from berth.view import View
+from berth.ledger.report import PoolRow, pool_rows
+from berth.ledger.view import View
 from tests.support.objects import pool, pools_of
 from tests.unit.test_tables import claim, view_of
 
@@ -276,7 +276,7 @@ def test_the_view_wants_a_terminal_that_can_move_its_cursor(
 ) -> None:
     monkeypatch.setattr(sys, "stdout", stream)
     monkeypatch.setitem(os.environ, "TERM", term)
-    assert live.possible() == possible
+    assert dashboard.possible() == possible
 
 
 def test_without_colours_nothing_is_coloured(monkeypatch: pytest.MonkeyPatch) -> None:

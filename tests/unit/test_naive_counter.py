@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from berth.demo.loopback import CUT, Loopback, Reply, Request
 from berth.demo.naive.counter import Counter, from_environment
+from berth.testing.loopback import CUT, Loopback, Reply, Request
 
 DELETE = "dev.knative.apiserver.resource.delete"
 CALL = {"PodName": "pod-1", "PodNamespace": "default", "PodUID": "uid-1", "Node": "n1"}

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from berth.api.pool import Pool, PoolSpec
+from berth.api.pool_spec import Capacity
+from berth.controller.node_status import publish_native
 from berth.errors import ClusterRefusedError, ClusterUnavailableError
-from berth.ledger import Ledger
-from berth.objects import Meta, Node, NodeStatus, Quantity
-from berth.policy.pool_spec import Capacity
-from berth.policy.pools import Pool, PoolSpec
-from berth.steps.native import publish_native
+from berth.kube.types import Meta, Node, NodeStatus, Quantity
+from berth.ledger.ledger import Ledger
 from berth.stores.sqlite import SqliteStore
 from tests.contract.properties.bugs import a_node_shows_its_capacity_though_its_pods_hold_more
 from tests.support.ledgers import claim, ledger_on, resize

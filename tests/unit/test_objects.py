@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.objects import Meta, Pod, PodSpec, Toleration
+from berth.kube.types import Meta, Pod, PodSpec, Toleration
 
 KEY = "node.kubernetes.io/unschedulable"
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from berth.api.pool import Pool, PoolSpec, parse
 from berth.errors import BadInputError
-from berth.policy.pools import Pool, PoolSpec, parse
 from tests.support.objects import node
 from tests.support.pool_specs import (
     CAPACITY,

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from berth.api.poolclaim import CLAIMS, PoolClaim, named, parse, status_of, within
 from berth.errors import BadInputError
-from berth.objects import Pod
-from berth.policy.poolclaims import CLAIMS, PoolClaim, named, parse, status_of, within
+from berth.kube.types import Pod
 from tests.support.objects import pod
 
 NAMES = [f"seat-{number}" for number in range(129)]

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from berth.api.pool import Pool, parse
 from berth.errors import BadInputError
-from berth.policy.pools import Pool, parse
 from tests.support.objects import node, pool, pool_document
 
 WRONG_SPECS: list[tuple[dict[str, Any], str]] = [

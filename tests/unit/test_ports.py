@@ -3,7 +3,7 @@
 import pytest
 
 from berth.errors import SettingsError
-from berth.ports import FIRST, LAST, free_ports
+from berth.local.ports import FIRST, LAST, free_ports
 
 
 def test_ports_are_different_and_not_among_those_that_the_kernel_gives_to_clients() -> None:

@@ -11,18 +11,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth.documents import Claim, Holding
-from berth.http import Reply, respond
-from berth.ledger import Ledger
-from berth.objects import Container, Meta, Pod, PodSpec, PodStatus, Resources
-from berth.policy.pool_spec import Capacity
-from berth.policy.pools import Pool, PoolSpec, Reserved, Sticky
+from berth.api.pool import Pool, PoolSpec, Reserved, Sticky
+from berth.api.pool_spec import Capacity
+from berth.handlers import preempt
+from berth.handlers.filter import run as filtered
+from berth.handlers.preempt import Preempt
+from berth.http.endpoint import Reply, respond
+from berth.http.extender_v1 import Candidates, PreemptionCall, Victims
+from berth.kube.types import Container, Meta, Pod, PodSpec, PodStatus, Resources
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import Claim, Holding
 from berth.settings import Settings
 from berth.stores.sqlite import SqliteStore
-from berth.verbs import preempt
-from berth.verbs.filter import run as filtered
-from berth.verbs.preempt import Preempt
-from berth.wire import Candidates, PreemptionCall, Victims
 from tests.support.ledgers import Time, ledger_on, resize
 from tests.support.objects import EVENTS
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.policy.quantity import LARGEST, units
+from berth.api.quantity import LARGEST, units
 
 FACTORS = {
     "": 1,

@@ -44,12 +44,12 @@ def test_plain_words_are_no_citation(text: str) -> None:
         (f"`{HERE}::test_plain`", HERE, "", "test_plain"),
         ("(infra/overlays/below-1.36)", "infra/overlays/below-1.36", "", ""),
         ("test_up.py shows it", "*/test_up.py", "", ""),
-        ("`steps/wake` wakes", "shared/berth/steps/wake.py", "", ""),
+        ("`controller/requeue` wakes", "shared/berth/controller/requeue.py", "", ""),
         ("`stores/redis` keeps", "shared/berth/stores/redis", "", ""),
     ],
 )
 def test_a_file_that_is_named_is_a_reference(text: str, path: str, anchor: str, test: str) -> None:
-    assert references_in("shared/berth/http.py", text) == {Reference(path, anchor, test)}
+    assert references_in("shared/berth/http/endpoint.py", text) == {Reference(path, anchor, test)}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_file_that_is_named_is_a_reference(text: str, path: str, anchor: str, 
     ],
 )
 def test_a_url_a_pattern_and_a_unit_are_none(text: str) -> None:
-    assert references_in("shared/berth/http.py", text) == set()
+    assert references_in("shared/berth/http/endpoint.py", text) == set()
 
 
 def test_a_page_s_links_are_from_its_own_folder_and_those_in_examples_are_none() -> None:

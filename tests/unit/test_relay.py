@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from berth.cli.relay import Relay
 from berth.errors import ClusterRefusedError
+from berth.local.event_relay import Relay
 from tests.support.serving import serving
 
 SECONDS = 60.0

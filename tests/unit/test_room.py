@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth import room, sizes
-from berth.documents import Claim, Domain, Holding, Left, domain_key, stripe
-from berth.policy.units import Units
-from berth.room import Asker, CrowdedError
+from berth.api.units import Units
+from berth.ledger import allocation as room
+from berth.ledger import capacity as sizes
+from berth.ledger.allocation import Asker, CrowdedError
+from berth.ledger.model import Claim, Domain, Holding, Left, domain_key, stripe
 
 SIZE = 4
 KEY = domain_key("p", "d")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from berth.cli.scheduler_config import Calls, Lease, as_yaml, configuration, policy, write
+from berth.controller.settle import BIND_SECONDS
 from berth.errors import SettingsError
-from berth.steps.claims import BIND_SECONDS
-from berth.verbs.bind import _WAKE_SECONDS
+from berth.handlers.bind import _WAKE_SECONDS
+from berth.scheduler_config.kube_scheduler import Calls, Lease, as_yaml, configuration, policy, write
 
 URLS = {
     name: f"http://127.0.0.1:{port}"

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.policy.free import Free, Share
-from berth.policy.score import Ask, scores
+from berth.ledger.free import Free, Share
+from berth.scheduling.score import Ask, scores
 from tests.support.objects import pool
 
 SHARES = {"n0": (0, 10), "n1": (1, 10), "n5": (5, 10), "n10": (10, 10)}

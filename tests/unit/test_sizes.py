@@ -9,10 +9,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from berth import retained, sizes
-from berth.decisions import Capacity, CapacityChange, amount
-from berth.documents import Claim, Domain, Holding, Left, stripe
-from berth.policy.units import MOST, Units
+from berth.api.units import MOST, Units
+from berth.ledger import capacity as sizes
+from berth.ledger import retained
+from berth.ledger.model import Claim, Domain, Holding, Left, stripe
+from berth.ledger.transitions import Capacity, CapacityChange, amount
 
 NAMES = [f"u{number}" for number in range(12)]
 SIZE = 4  # units of a stripe, so that a handful is in several

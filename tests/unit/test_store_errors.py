@@ -25,15 +25,15 @@ from berth.errors import (
     StoreFailedError,
     StoreUnavailableError,
 )
-from berth.http import respond
-from berth.ports import free_port
+from berth.handlers import filter as filter_verb
+from berth.http.endpoint import respond
+from berth.local.ports import free_port
 from berth.settings import Settings
 from berth.stores import open_store
 from berth.stores.base import Store
-from berth.stores.redis.location import parse
-from berth.stores.redis.texts import explained as explained_redis
-from berth.stores.sqlite_errors import explained as explained_sqlite
-from berth.verbs import filter as filter_verb
+from berth.stores.redis.errors import explained as explained_redis
+from berth.stores.redis.url import parse
+from berth.stores.sqlite.errors import explained as explained_sqlite
 from tests.support.objects import filter_call
 
 SECRET = "s3cr3t"

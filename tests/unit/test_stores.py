@@ -9,7 +9,7 @@ import pytest
 
 from berth.errors import SettingsError
 from berth.stores import open_store, shown
-from berth.stores.redis.location import Address, Location, parse
+from berth.stores.redis.url import Address, Location, parse
 from berth.stores.sqlite import SqliteStore
 
 SECRET = "s3cr3t"

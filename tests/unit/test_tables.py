@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from berth.cli import tables
-from berth.documents import Claim, Domain, Epoch, Holding, domain_key, encode, pool_key
-from berth.steps.summary import pool_rows
+from berth.ledger.model import Claim, Domain, Epoch, Holding, domain_key, encode, pool_key
+from berth.ledger.report import pool_rows
+from berth.ledger.view import View
 from berth.stores.base import EPOCH
-from berth.view import View
 from tests.support.objects import pool
 
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 import msgspec
 import pytest
 
-from berth.documents import Wants
-from berth.objects import Meta, Owner, Pod
-from berth.policy.poolclaims import CLAIMS
-from berth.steps.terms import Terms, owner_of
+from berth.api.poolclaim import CLAIMS
+from berth.kube.types import Meta, Owner, Pod
+from berth.ledger.model import Wants
+from berth.scheduling.terms import Terms, owner_of
 from tests.support.objects import container, pod, pool
 
 POOLS = {"k80": pool(name="k80")}

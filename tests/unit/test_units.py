@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.policy import addresses
-from berth.policy.units import Units, normal
+from berth.api import addresses
+from berth.api.units import Units, normal
 
 NAMES = [f"k80-{number}" for number in range(6)] + ["0000:3b:00.0", "10.0.3", "a-b"]
 # Around both ends of each family, where arithmetic goes wrong first, and in the middle.

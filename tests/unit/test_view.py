@@ -1,7 +1,7 @@
 """What the ledger's View costs and says as documents change and time passes."""
 
-from berth.documents import Domain, Left, domain_key, encode
-from berth.view import View
+from berth.ledger.model import Domain, Left, domain_key, encode
+from berth.ledger.view import View
 from tests.contract.properties.bugs import each_update_of_a_document_makes_one_time_more
 
 KEY = domain_key("ip", "n1")

@@ -1,10 +1,10 @@
 """What a pod wants as it sees it: where it keeps to what was kept for it."""
 
-from berth.documents import Domain, Left, domain_key, encode, pool_key
-from berth.objects import Meta, Pod
-from berth.steps.terms import Asked
-from berth.steps.wants import Wanted
-from berth.view import View
+from berth.kube.types import Meta, Pod
+from berth.ledger.model import Domain, Left, domain_key, encode, pool_key
+from berth.ledger.view import View
+from berth.scheduling.terms import Asked
+from berth.scheduling.wants import Wanted
 from tests.support.objects import pool
 
 POD = Pod(Meta(name="web-0", namespace="d", uid="u"))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth import wire
 from berth.errors import BadInputError
+from berth.http import extender_v1
 from tests.support.objects import EVENTS, IP
 
 EXTENDER = EVENTS / "extender"
@@ -23,9 +23,9 @@ def recorded(name: str) -> bytes:
 
 def refusal(body: bytes) -> str:
     with pytest.raises(BadInputError) as caught:
-        wire.candidates(body)
+        extender_v1.candidates(body)
     with pytest.raises(BadInputError):
-        wire.binding(body)
+        extender_v1.binding(body)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -36,7 +36,7 @@ def full(*nodes: bytes, names: bytes = b"null") -> bytes:
 
 @pytest.mark.parametrize("name", ["filter-names", "prioritize-names"])
 def test_a_recorded_call_by_names_is_understood(name: str) -> None:
-    call = wire.candidates(recorded(name))
+    call = extender_v1.candidates(recorded(name))
     assert sorted(call.names) == ["n0", "n1", "n2"]
     assert call.names == json.loads(recorded(name))["NodeNames"]
     assert (call.by_name, call.raw) == (True, None)
@@ -47,16 +47,16 @@ def test_a_recorded_call_by_names_is_understood(name: str) -> None:
 @pytest.mark.parametrize("name", ["filter-full", "prioritize-full"])
 def test_a_recorded_call_with_full_nodes_is_understood_and_echoed_byte_for_byte(name: str) -> None:
     body = recorded(name)
-    call = wire.candidates(body)
+    call = extender_v1.candidates(body)
     assert (call.names, call.by_name) == (["n0", "n1", "n2"], False)
     items = body[body.index(b'"items":') : body.index(b',"NodeNames"')]
-    answer = wire.filter_answer(call, {})
+    answer = extender_v1.filter_answer(call, {})
     assert b'"Nodes":{"metadata":{},' + items in answer
     assert json.loads(answer)["NodeNames"] is None
 
 
 def test_a_recorded_bind_call_is_understood() -> None:
-    call = wire.binding(recorded("bind"))
+    call = extender_v1.binding(recorded("bind"))
     assert (call.namespace, call.name, call.node) == ("default", "a", "n2")
     assert call.uid == "2b8684ba-6308-4af1-b16c-684948142a6b"
 
@@ -77,12 +77,12 @@ def any_case(draw: st.DrawFn, name: str) -> bytes:
 
 @given(any_case("filter-names"), any_case("filter-full"), any_case("bind"))
 def test_keys_are_taken_in_any_case(by_names: bytes, by_nodes: bytes, bind: bytes) -> None:
-    assert wire.candidates(by_names) == wire.candidates(recorded("filter-names"))
-    found = wire.candidates(by_nodes)
-    assert found.pod == wire.candidates(recorded("filter-full")).pod
+    assert extender_v1.candidates(by_names) == extender_v1.candidates(recorded("filter-names"))
+    found = extender_v1.candidates(by_nodes)
+    assert found.pod == extender_v1.candidates(recorded("filter-full")).pod
     assert found.raw is not None
     assert list(found.raw) == found.names == ["n0", "n1", "n2"]
-    assert wire.binding(bind) == wire.binding(recorded("bind"))
+    assert extender_v1.binding(bind) == extender_v1.binding(recorded("bind"))
 
 
 @pytest.mark.parametrize(
@@ -105,37 +105,37 @@ def test_nodes_come_by_name_in_full_both_or_not_at_all(
         b'{%s,"Nodes":%s,"NodeNames":%s}' % (POD, nodes, names),
         b'{"nodenames":%s,"nodes":%s,%s}' % (names, nodes, POD.lower()),
     ):
-        call = wire.candidates(body)
+        call = extender_v1.candidates(body)
         assert (call.names, call.by_name) == (expected, by_name)
 
 
 @pytest.mark.parametrize("key", [b"Nodes", b"NodeNames", b"nodes", b"nodenames"])
 def test_one_key_may_be_missing(key: bytes) -> None:
     value = b'["n1"]' if b"ames" in key else b'{"items":[%s]}' % ODD_NODE
-    assert wire.candidates(b'{%s,"%s":%s}' % (POD, key, value)).names == ["n1"]
-    assert wire.candidates(b"{%s}" % POD).names == []
+    assert extender_v1.candidates(b'{%s,"%s":%s}' % (POD, key, value)).names == ["n1"]
+    assert extender_v1.candidates(b"{%s}" % POD).names == []
 
 
 def test_an_odd_node_is_echoed_byte_for_byte() -> None:
     other = b'{"metadata":{"name":"n2"}}'
-    call = wire.candidates(full(ODD_NODE, other))
-    assert b'"items":[%s,%s]}' % (ODD_NODE, other) in wire.filter_answer(call, {})
-    assert b'"items":[%s]}' % ODD_NODE in wire.filter_answer(call, {"n2": "why"})
-    assert b'"items":[]}' in wire.filter_answer(call, {"n1": "why", "n2": "why"})
+    call = extender_v1.candidates(full(ODD_NODE, other))
+    assert b'"items":[%s,%s]}' % (ODD_NODE, other) in extender_v1.filter_answer(call, {})
+    assert b'"items":[%s]}' % ODD_NODE in extender_v1.filter_answer(call, {"n2": "why"})
+    assert b'"items":[]}' in extender_v1.filter_answer(call, {"n1": "why", "n2": "why"})
 
 
 def test_where_both_were_offered_both_are_answered() -> None:
-    call = wire.candidates(full(ODD_NODE, names=b'["n1","only-a-name"]'))
-    answer = wire.filter_answer(call, {})
+    call = extender_v1.candidates(full(ODD_NODE, names=b'["n1","only-a-name"]'))
+    answer = extender_v1.filter_answer(call, {})
     assert ODD_NODE in answer
     assert b'"NodeNames":["n1","only-a-name"]' in answer
 
 
 def test_unknown_fields_are_ignored_at_any_depth() -> None:
     extra = b'{"x":[{}],"Pod":{"y":1,"metadata":{"name":"a","z":{}},"spec":{"q":null}},"NodeNames":["n1"]}'
-    assert wire.candidates(extra).names == ["n1"]
+    assert extender_v1.candidates(extra).names == ["n1"]
     bind = json.dumps({**json.loads(recorded("bind")), "Later": [1]}).encode()
-    assert wire.binding(bind) == wire.binding(recorded("bind"))
+    assert extender_v1.binding(bind) == extender_v1.binding(recorded("bind"))
 
 
 DEEP = b"[" * 100_000
@@ -184,14 +184,14 @@ def test_bad_input_is_refused_in_one_line(body: bytes) -> None:
 def test_a_bind_call_must_say_everything(missing: str) -> None:
     document = json.loads(recorded("bind"))
     with pytest.raises(BadInputError, match=f"^the bind call has an empty {missing}$"):
-        wire.binding(json.dumps({**document, missing: ""}).encode())
+        extender_v1.binding(json.dumps({**document, missing: ""}).encode())
     wrongs: tuple[object, ...] = (None, 7, ["x"], {})
     for wrong in wrongs:
         with pytest.raises(BadInputError):
-            wire.binding(json.dumps({**document, missing: wrong}).encode())
+            extender_v1.binding(json.dumps({**document, missing: wrong}).encode())
     del document[missing]
     with pytest.raises(BadInputError, match=missing.lower()):
-        wire.binding(json.dumps(document).encode())
+        extender_v1.binding(json.dumps(document).encode())
 
 
 anything = st.recursive(
@@ -206,7 +206,7 @@ calls = st.fixed_dictionaries(
 
 
 def only_bad_input(body: bytes) -> None:
-    for decode in (wire.candidates, wire.binding):
+    for decode in (extender_v1.candidates, extender_v1.binding):
         try:
             decode(body)
         except BadInputError as error:
@@ -230,37 +230,37 @@ def test_a_damaged_call_is_understood_or_refused(name: str, at: int, damage: byt
 
 
 def test_a_filter_answer_by_names_has_gos_names_and_nothing_in_failed_nodes() -> None:
-    call = wire.candidates(b'{%s,"Nodes":null,"NodeNames":["n1","n2","n3"]}' % POD)
-    assert wire.filter_answer(call, {"n2": "k80: 0 of 1 free, 1 asked"}) == (
+    call = extender_v1.candidates(b'{%s,"Nodes":null,"NodeNames":["n1","n2","n3"]}' % POD)
+    assert extender_v1.filter_answer(call, {"n2": "k80: 0 of 1 free, 1 asked"}) == (
         b'{"Nodes":null,"NodeNames":["n1","n3"],"FailedNodes":{},'
         b'"FailedAndUnresolvableNodes":{"n2":"k80: 0 of 1 free, 1 asked"},"Error":""}'
     )
 
 
 def test_a_filter_answer_to_nothing_offered_is_an_empty_list() -> None:
-    answer = json.loads(wire.filter_answer(wire.candidates(b"{%s}" % POD), {}))
+    answer = json.loads(extender_v1.filter_answer(extender_v1.candidates(b"{%s}" % POD), {}))
     assert (answer["Nodes"], answer["NodeNames"], answer["Error"]) == (None, [], "")
 
 
 def test_an_error_of_filter_names_no_nodes() -> None:
-    assert wire.filter_error('the "ledger"') == (
+    assert extender_v1.filter_error('the "ledger"') == (
         b'{"Nodes":null,"NodeNames":null,"FailedNodes":{},"FailedAndUnresolvableNodes":{},'
         b'"Error":"the \\"ledger\\""}'
     )
 
 
 def test_the_other_answers_have_gos_names_too() -> None:
-    scored = [wire.priority("n1", 10), wire.priority("n2", 0)]
-    assert wire.priorities(scored) == b'[{"Host":"n1","Score":10},{"Host":"n2","Score":0}]'
-    assert wire.priorities([]) == b"[]"
-    assert wire.bind_answer() == b'{"Error":""}'
-    assert wire.bind_answer("no room") == b'{"Error":"no room"}'
-    assert wire.error_answer("what\nhappened") == b'{"error":"what\\nhappened"}'
+    scored = [extender_v1.priority("n1", 10), extender_v1.priority("n2", 0)]
+    assert extender_v1.priorities(scored) == b'[{"Host":"n1","Score":10},{"Host":"n2","Score":0}]'
+    assert extender_v1.priorities([]) == b"[]"
+    assert extender_v1.bind_answer() == b'{"Error":""}'
+    assert extender_v1.bind_answer("no room") == b'{"Error":"no room"}'
+    assert extender_v1.error_answer("what\nhappened") == b'{"error":"what\\nhappened"}'
 
 
 def test_a_number_may_stand_for_a_quantity() -> None:
     spec = json.dumps({"containers": [{"resources": {"requests": {IP: 2}}}]}).encode()
     body = b'{"Pod":{"metadata":{"name":"a"},"spec":%s},"NodeNames":[]}' % spec
-    container = (wire.candidates(body).pod.spec.containers or [])[0]
+    container = (extender_v1.candidates(body).pod.spec.containers or [])[0]
     assert container.resources is not None
     assert container.resources.requests == {IP: 2}

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError
-from berth.steps.writes import FAILING_SECONDS, LOOK_SECONDS, PodWrites, StatusWrites
+from berth.kube.writes import FAILING_SECONDS, LOOK_SECONDS, PodWrites, StatusWrites
 from tests.support.ledgers import Time
 
 

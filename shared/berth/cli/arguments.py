@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from berth import __version__
-from berth.cli import raise_at_ctrl_c, schedulers, store, token, upkeep
+from berth.cli import maintenance, raise_at_ctrl_c, schedulers, store, token
 from berth.errors import BerthError, ClusterUnavailableError, SettingsError
 from berth.settings import DEFAULT_STORE
 from berth.stores import absolute
@@ -81,16 +81,16 @@ def _command(options: argparse.Namespace) -> Callable[[argparse.Namespace], int]
 
         return demo.run
     others = {"store": store.run, "scheduler-config": schedulers.run, "token": token.run}
-    others |= dict.fromkeys(upkeep.COMMANDS, upkeep.run)
+    others |= dict.fromkeys(maintenance.COMMANDS, maintenance.run)
     if options.command in others:
         return others[options.command]
     if options.command in ("status", "claims"):
-        from berth.cli import see
+        from berth.cli import inspect
 
-        return see.status if options.command == "status" else see.claims
-    from berth.cli import pools
+        return inspect.status if options.command == "status" else inspect.claims
+    from berth.cli import apply
 
-    return pools.apply if options.command == "apply" else pools.reconcile
+    return apply.apply if options.command == "apply" else apply.reconcile
 
 
 def _environment(options: argparse.Namespace) -> None:
@@ -109,7 +109,7 @@ def _environment(options: argparse.Namespace) -> None:
             if not made and not Path(value).is_file():
                 raise SettingsError(f"there is no file {value} (--{option.replace('_', '-')})")
         os.environ[variable] = value
-    if options.command in ("up", "reconcile", "status", "claims", *upkeep.COMMANDS):
+    if options.command in ("up", "reconcile", "status", "claims", *maintenance.COMMANDS):
         os.environ["BERTH_STORE"] = absolute(os.environ.get("BERTH_STORE") or DEFAULT_STORE)
 
 
@@ -288,19 +288,19 @@ _COMMANDS = (
     ),
     (
         "suspend",
-        upkeep.suspend,
+        maintenance.suspend,
         "give nothing new of a Pool, or of some of its domains; holders keep what they have",
         "It writes spec.suspended in the active source (BERTH_POOLS' file or the cluster).",
     ),
     (
         "external",
-        upkeep.external,
+        maintenance.external,
         "say how many units of a Pool are in use outside the cluster",
         "It writes spec.external in the active source (BERTH_POOLS' file or the cluster).",
     ),
     (
         "release",
-        upkeep.release,
+        maintenance.release,
         "free units that stay held though their pod is gone (onLostNode: Hold)",
         "Say it only when they are in use no more. It refuses for a pod that the API server says lives.",
     ),

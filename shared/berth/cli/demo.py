@@ -16,12 +16,12 @@ from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 
-from berth.cli.real import ControlPlanes, binaries
-from berth.cli.relay import Observe
-from berth.cli.stage import Kit, StandIns, ledger_url, staged
+from berth.demo.real import ControlPlanes, binaries
+from berth.demo.stage import Kit, StandIns, ledger_url, staged
 from berth.demo.story import Measured, Story, require_kept
 from berth.errors import BerthError, SettingsError
-from berth.ledger import Ledger
+from berth.ledger.ledger import Ledger
+from berth.local.event_relay import Observe
 from berth.stores import open_store
 
 Show = Callable[[str], None]
@@ -71,14 +71,14 @@ def _played(
 @contextmanager
 def _told(folder: Path) -> Iterator[tuple[Show, Observe | None]]:
     """On a terminal Berth's pools are below the story, in a table that follows it; else plain lines."""
-    from berth.cli import live  # rich takes 0.1 s to import
+    from berth.cli import dashboard  # rich takes 0.1 s to import
 
-    if not live.possible():
+    if not dashboard.possible():
         yield _show, None
         return
     with contextlib.closing(open_store(ledger_url(folder))) as store:
         ledger = Ledger(store, while_closed=True)
-        with live.LiveView(ledger.view, lambda _: "") as view:
+        with dashboard.LiveView(ledger.view, lambda _: "") as view:
             view.show("The table below is Berth's ledger, as it changes.\n")
             yield view.show, view.observe
 

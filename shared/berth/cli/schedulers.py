@@ -5,11 +5,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from berth.cli.proxy_config import PORT, TOKEN, VERBS, Proxy
 from berth.errors import SettingsError
+from berth.scheduler_config.haproxy import PORT, TOKEN, VERBS, Proxy
 
 if TYPE_CHECKING:
-    from berth.cli.scheduler_config import Calls, Lease
+    from berth.scheduler_config.kube_scheduler import Calls, Lease
     from berth.settings import Admission
 
 _ALL = "extender"
@@ -93,13 +93,13 @@ def _add_proxy(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from berth.cli import proxy_config, scheduler_config
+    from berth.scheduler_config import haproxy, kube_scheduler
 
     text, proxy = _text(options), _proxy_text(options)
     if proxy:
-        proxy_config.write(Path(options.proxy), proxy)
+        haproxy.write(Path(options.proxy), proxy)
     if options.output:
-        scheduler_config.write(Path(options.output), text, "--output")
+        kube_scheduler.write(Path(options.output), text, "--output")
     else:
         print(text, end="")
     return 0
@@ -109,8 +109,8 @@ def _text(options: argparse.Namespace) -> str:
     import msgspec
 
     from berth import settings
-    from berth.cli import scheduler_config
-    from berth.policy.pools import GROUP
+    from berth.api.pool import GROUP
+    from berth.scheduler_config import kube_scheduler
 
     _refuse_empty(options, ("ca", "scheduler_kubeconfig", "output", "proxy", "proxy_token", "proxy_tls"))
     if options.in_a_url is not None:
@@ -127,9 +127,9 @@ def _text(options: argparse.Namespace) -> str:
                 "and the Pools' resources by --resource"
             )
         _refuse(options, ("group", "scheduler", "lease", "scheduler_kubeconfig"), "a Policy holds no")
-        document = scheduler_config.policy(calls, managed)
+        document = kube_scheduler.policy(calls, managed)
         return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
-    document = scheduler_config.configuration(
+    document = kube_scheduler.configuration(
         calls,
         kubeconfig=options.scheduler_kubeconfig,
         schedulers=options.scheduler or settings.from_environment().scheduler_names,
@@ -137,17 +137,17 @@ def _text(options: argparse.Namespace) -> str:
         managed=managed,
         lease=_lease(options.lease),
     )
-    return scheduler_config.as_yaml(document)
+    return kube_scheduler.as_yaml(document)
 
 
 def _proxy_text(options: argparse.Namespace) -> str:
     """The proxy's configuration; empty: there is none."""
-    from berth.cli import proxy_config
+    from berth.scheduler_config import haproxy
 
     proxy = _proxy(options)
     if proxy is None:
         return ""
-    return proxy_config.haproxy(proxy, _urls(options), options.ca, options.timeout)
+    return haproxy.haproxy(proxy, _urls(options), options.ca, options.timeout)
 
 
 def _proxy(options: argparse.Namespace) -> Proxy | None:
@@ -176,7 +176,7 @@ def refuse_a_token(admission: "Admission") -> None:
 
 def _calls(options: argparse.Namespace) -> "Calls":
     from berth import settings
-    from berth.cli.scheduler_config import Calls
+    from berth.scheduler_config.kube_scheduler import Calls
 
     if not _LEAST <= options.timeout <= _MOST:
         raise SettingsError(
@@ -227,7 +227,7 @@ def _refuse_empty(options: argparse.Namespace, names: tuple[str, ...]) -> None:
 
 
 def _lease(text: str | None) -> "Lease | None":
-    from berth.cli.scheduler_config import Lease
+    from berth.scheduler_config.kube_scheduler import Lease
 
     if text is None:
         return None

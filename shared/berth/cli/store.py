@@ -61,8 +61,8 @@ def run(options: argparse.Namespace) -> int:
 def _copy(options: argparse.Namespace) -> int:
     import msgspec
 
-    from berth.cli.see import require_there
-    from berth.steps.move import Copy
+    from berth.cli.inspect import require_there
+    from berth.ledger.migrate import Copy
     from berth.stores import shown
 
     source, target = _url(options.source), _url(options.target)
@@ -82,8 +82,8 @@ def _copy(options: argparse.Namespace) -> int:
 
 
 def _resume(options: argparse.Namespace) -> int:
-    from berth.cli.see import require_there
-    from berth.steps.move import resume
+    from berth.cli.inspect import require_there
+    from berth.ledger.migrate import resume
     from berth.stores import shown
 
     url = _url(options.url)

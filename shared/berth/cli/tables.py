@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from berth.documents import Claim
-from berth.steps.holders import UnitRow, wholes
-from berth.steps.summary import DomainRow, PoolRow, natural
-from berth.view import View
+from berth.ledger.holders import UnitRow, wholes
+from berth.ledger.model import Claim
+from berth.ledger.report import DomainRow, PoolRow, natural
+from berth.ledger.view import View
 
 _POOL_COLUMNS = ("POOL", "DOMAIN", "CAPACITY", "USED", "FREE", "RESERVED", "WAITING")
 _CLAIM_COLUMNS = ("NAMESPACE", "POD", "NODE", "POOL", "DOMAIN", "COUNT", "STATE", "AGE")

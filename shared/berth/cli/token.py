@@ -16,7 +16,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     import secrets
 
-    from berth.cluster import connect
+    from berth.kube.cluster import connect
 
     namespace, _, name = options.secret.partition("/")
     if not namespace or not name or "/" in name:

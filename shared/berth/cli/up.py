@@ -17,25 +17,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from berth import settings
-from berth.cli import proxy_config, scheduler_config
-from berth.cli.processes import ORDER, Functions, Say, functions_folder
-from berth.cli.proxy_config import Proxy
-from berth.cli.relay import Relay
-from berth.cli.scheduler_config import Calls
+from berth.api.pool import GROUP, NATIVE, Pool, by_resource
 from berth.cli.schedulers import refuse_a_token
-from berth.cluster import Cluster, connect
+from berth.controller.capacity_sync import read_pools
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError, SettingsError
-from berth.ledger import Ledger
-from berth.policy.pools import GROUP, NATIVE, Pool, by_resource
-from berth.ports import free_port
+from berth.handlers.wiring import ledger_of
+from berth.kube.cluster import Cluster, connect
+from berth.ledger.ledger import Ledger
+from berth.local.event_relay import Relay
+from berth.local.ports import free_port
+from berth.local.processes import ORDER, Functions, Say, functions_folder
+from berth.scheduler_config import haproxy, kube_scheduler
+from berth.scheduler_config.haproxy import Proxy
+from berth.scheduler_config.kube_scheduler import Calls
 from berth.settings import Settings
-from berth.steps.ours import ledger_of
-from berth.steps.stock import read_pools
 from berth.stores import open_store, shown
 from berth.stores.base import Store
 
 if TYPE_CHECKING:
-    from berth.cli.live import LiveView
+    from berth.cli.dashboard import LiveView
 
 _LOOK_SECONDS = 2.0
 _LOST = {
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _live(store: Store) -> "LiveView | None":
     """The table, if there is a terminal for it."""
-    from berth.cli import live  # rich takes 0.1 s to import
+    from berth.cli import dashboard as live  # rich takes 0.1 s to import
 
     return live.LiveView(Ledger(store, while_closed=True).view, _words) if live.possible() else None
 
@@ -181,7 +181,7 @@ def _make_token(options: argparse.Namespace) -> None:
 
 def _token_file(proxy: str, token: str) -> str:
     path = Path(f"{proxy}.token").absolute()
-    scheduler_config.write(path, f"{token}\n", "--proxy")
+    kube_scheduler.write(path, f"{token}\n", "--proxy")
     return str(path)
 
 
@@ -214,7 +214,7 @@ def _write_proxy(options: argparse.Namespace, urls: Mapping[str, str], say: Say)
     port = options.port + len(ORDER) if options.port else free_port()
     tls = str(Path(options.proxy_tls).absolute()) if options.proxy_tls else None
     proxy = Proxy(port, str(Path(token).absolute()), tls=tls)
-    proxy_config.write(Path(options.proxy), proxy_config.haproxy(proxy, urls, None, Calls(urls).timeout))
+    haproxy.write(Path(options.proxy), haproxy.haproxy(proxy, urls, None, Calls(urls).timeout))
     say({"proxy": options.proxy, "state": "written", "url": proxy.url})
     return proxy
 
@@ -229,14 +229,14 @@ def _write(
 ) -> None:
     listed = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     kubeconfig = listed.split(os.pathsep)[0]  # kube-scheduler takes one
-    document = scheduler_config.configuration(
+    document = kube_scheduler.configuration(
         calls,
         kubeconfig=str(Path(kubeconfig).absolute()),
         schedulers=found.scheduler_names,
         groups={GROUP, *(pool.resource.partition("/")[0] for pool in pools.values())} - {NATIVE},
         managed=managed,
     )
-    scheduler_config.write(path, scheduler_config.as_yaml(document), "--scheduler-config")
+    kube_scheduler.write(path, kube_scheduler.as_yaml(document), "--scheduler-config")
     say({"schedulerConfig": str(path), "state": "written"})
 
 

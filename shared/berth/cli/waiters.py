@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from berth.objects import Pod
-from berth.policy.pools import Pool
-from berth.steps.waiting import asking
+from berth.api.pool import Pool
+from berth.controller.waiting import asking
+from berth.kube.types import Pod
 
 _PREEMPTION = " preemption: "  # kube-scheduler goes on with this; it says nothing of our pools
 

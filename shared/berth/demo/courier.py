@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-from berth.demo.loopback import Loopback, Reply, Request
 from berth.errors import BerthError
+from berth.testing.loopback import Loopback, Reply, Request
 
 _SECONDS = 30.0
 _PATIENCE = 120.0  # an event that nobody sends on goes on by itself

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from berth.cluster import Cluster
 from berth.errors import BerthError
-from berth.objects import Meta, Pod
+from berth.kube.cluster import Cluster
+from berth.kube.types import Meta, Pod
 
 Json = dict[str, Any]
 

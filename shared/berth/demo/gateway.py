@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-from berth.demo.loopback import CUT, Loopback, Reply, Request
+from berth.testing.loopback import CUT, Loopback, Reply, Request
 
 _PASSED = ("Content-Type", "Accept")
 _SECONDS = 30.0

@@ -6,8 +6,8 @@ from collections import Counter
 from types import TracebackType
 from typing import Any, Self
 
-from berth.cluster import Cluster
 from berth.errors import BerthError
+from berth.kube.cluster import Cluster
 
 _PODS = "/api/v1/namespaces/default/pods"
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from berth.cluster import Cluster
 from berth.demo.courier import Courier, Parcel
 from berth.demo.gateway import Gateway
 from berth.errors import BerthError, ClusterRefusedError
+from berth.kube.cluster import Cluster
 
 Json = dict[str, Any]
 

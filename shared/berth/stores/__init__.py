@@ -65,15 +65,15 @@ def _redis(url: str, reads_only: bool) -> Store:
         raise SettingsError(
             f"BERTH_STORE: {shown(url)} needs the package redis: pip install 'berth-scheduler[redis]'"
         ) from error
-    from berth.stores.redis.location import parse
+    from berth.stores.redis.url import parse
 
     return RedisStore(parse(url), reads_only=reads_only)
 
 
 def _configmap(url: str, reads_only: bool) -> Store:
-    from berth.apiserver import connect
+    from berth.kube.client import connect
     from berth.stores.configmap import ConfigMapStore
-    from berth.stores.configmap.location import parse
+    from berth.stores.configmap.url import parse
 
     return ConfigMapStore(parse(url), connect(), reads_only=reads_only)
 
@@ -87,6 +87,6 @@ def _dynamodb(url: str, reads_only: bool) -> Store:
         raise SettingsError(
             f"BERTH_STORE: {shown(url)} needs the package boto3: pip install 'berth-scheduler[dynamodb]'"
         ) from error
-    from berth.stores.dynamodb.location import parse
+    from berth.stores.dynamodb.url import parse
 
     return DynamoStore(parse(url), reads_only=reads_only)

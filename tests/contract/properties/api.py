@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 import msgspec
 import urllib3
 
-from berth.apiserver import Client
-from berth.cluster import Cluster
-from berth.demo import calls
-from berth.demo.checks import Key
-from berth.demo.memory import Memory
-from berth.demo.rules import Json, StatusError, merge
-from berth.paths import BERTH_API, POOL_CLAIMS, POOLS, pool_claim_path
-from berth.policy.poolclaims import CLAIMS
+from berth.api.poolclaim import CLAIMS
+from berth.kube.client import Client
+from berth.kube.cluster import Cluster
+from berth.kube.paths import BERTH_API, POOL_CLAIMS, POOLS, pool_claim_path
+from berth.testing import calls
+from berth.testing.checks import Key
+from berth.testing.memory import Memory
+from berth.testing.rules import Json, StatusError, merge
 from tests.contract.properties.pools import CLAIM, NAMESPACE, SPACES, NodeIs, Spec
 
 HOST = "http://in.memory"
@@ -189,7 +189,7 @@ class _Nobody:
 
 
 def api_client() -> Client:
-    """What `berth.cluster.connect` would make for this API server."""
+    """What `berth.kube.cluster.connect` would make for this API server."""
     return _Nobody()
 
 

@@ -8,40 +8,40 @@ from unittest import mock
 
 import msgspec
 
-from berth import decisions, room, sizes
-from berth.cluster import Cluster
-from berth.decisions import Domains
-from berth.documents import NAMESPACE as NAMESPACE_LIMIT
-from berth.documents import ORDINARY, POOL_CLAIM, Claim, Domain, Holding, Left
-from berth.due import Due
+from berth.controller import adopt as adoption
+from berth.controller import capacity_sync, node_status, retention
+from berth.controller.adopt import Adopted, adopt
+from berth.controller.settle import Settled
 from berth.errors import BerthError, RefusedError, StoreUnavailableError
-from berth.events import Event
-from berth.keeper import Keeper
-from berth.ledger import Ledger
-from berth.objects import Pod
-from berth.policy import fit
-from berth.steps import adopt as adoption
-from berth.steps import keeping, native, stock
-from berth.steps.adopt import Adopted, adopt
-from berth.steps.claims import Settled
-from berth.steps.judgement import Judgement
-from berth.steps.wants import Wanted
-from berth.steps.writes import PodWrites
-from berth.verbs import reconcile, release
-from berth.verbs.bind import Bind
-from berth.view import View
+from berth.handlers import reconcile, release
+from berth.handlers.bind import Bind
+from berth.http.cloudevents import Event
+from berth.kube.cluster import Cluster
+from berth.kube.types import Pod
+from berth.kube.writes import PodWrites
+from berth.ledger import allocation, capacity, transitions
+from berth.ledger import refusals as fit
+from berth.ledger.deadlines import Due
+from berth.ledger.keeper import Keeper
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import NAMESPACE as NAMESPACE_LIMIT
+from berth.ledger.model import ORDINARY, POOL_CLAIM, Claim, Domain, Holding, Left
+from berth.ledger.transitions import Domains
+from berth.ledger.view import View
+from berth.scheduling.fit import Judgement
+from berth.scheduling.wants import Wanted
 from tests.contract.properties.memory import MemoryStore
 from tests.contract.properties.pools import LONG, Kind
 
 
 def only_the_first_pool_is_counted() -> Any:
-    taken = room.taken
+    taken = allocation.taken
 
     def first(holdings: Sequence[Holding], *rest: Any) -> Any:
         held, short = taken(holdings[:1], *rest)
         return (*held, *holdings[1:]), short
 
-    return mock.patch.object(room, "taken", first)
+    return mock.patch.object(allocation, "taken", first)
 
 
 def who_writes_last_wins() -> Any:
@@ -51,16 +51,16 @@ def who_writes_last_wins() -> Any:
 
 
 def a_claim_is_written_pool_by_pool_and_not_to_its_end() -> Any:
-    with_claim = decisions.with_claim
+    with_claim = transitions.with_claim
 
     def first(claim: Claim, domains: Domains) -> Any:
         return dict(list(with_claim(claim, domains).items())[:1])
 
-    return mock.patch.object(decisions, "with_claim", first)
+    return mock.patch.object(transitions, "with_claim", first)
 
 
 def what_a_dead_bind_reserved_is_left_alone() -> Any:
-    return mock.patch("berth.verbs.reconcile.settle", return_value=Settled(None))
+    return mock.patch("berth.handlers.reconcile.settle", return_value=Settled(None))
 
 
 def a_delete_event_is_believed() -> Any:
@@ -130,7 +130,7 @@ def pods_that_terminate_are_not_counted_after_a_loss() -> Any:
     def some(ledger: Ledger, cluster: Cluster, pods: Iterable[Pod], *rest: Any) -> Adopted:
         return adopt(ledger, cluster, [pod for pod in pods if pod.metadata.deletion_timestamp is None], *rest)
 
-    return mock.patch("berth.verbs.reconcile.adopt", some)
+    return mock.patch("berth.handlers.reconcile.adopt", some)
 
 
 def a_store_that_does_not_answer_is_taken_for_a_yes() -> Any:
@@ -147,28 +147,28 @@ def a_store_that_does_not_answer_is_taken_for_a_yes() -> Any:
 
 def two_stripes_give_the_same_units() -> Any:
     return mock.patch.object(
-        sizes, "_listed", lambda parts, whole: [part._replace(units=whole) for part in parts]
+        capacity, "_listed", lambda parts, whole: [part._replace(units=whole) for part in parts]
     )
 
 
 def a_full_stripe_is_taken_for_a_full_pool() -> Any:
-    parts = room._parts
+    parts = allocation._parts
 
     def first(holding: Holding, count: int, *rest: Any) -> Any:
         found = parts(holding, count, *rest)
-        return found if found == [room._in(holding, room._first(rest[1].uid, count))] else None
+        return found if found == [allocation._in(holding, allocation._first(rest[1].uid, count))] else None
 
-    return mock.patch.object(room, "_parts", first)
+    return mock.patch.object(allocation, "_parts", first)
 
 
 def _never_short(begins: str) -> Any:
     """Bounds that begin so are read by filter, in its View, and not looked at by bind."""
-    there = room._room
+    there = allocation._room
 
     def enough(holding: Holding, *rest: Any) -> int:
         return holding.count if holding.domain.startswith(begins) else there(holding, *rest)
 
-    return mock.patch.object(room, "_room", enough)
+    return mock.patch.object(allocation, "_room", enough)
 
 
 def a_poolclaim_has_as_many_holders_as_come_at_once() -> Any:
@@ -184,27 +184,27 @@ def a_unit_that_rests_is_given_all_the_same() -> Any:
 
 
 def a_capacity_that_falls_closes_nothing() -> Any:
-    cut = sizes.cut
+    cut = capacity.cut
 
     def open_still(*arguments: Any) -> Any:
         changed = cut(*arguments)
         return {name: msgspec.structs.replace(domain, closed=False) for name, domain in changed.items()}
 
-    return mock.patch.object(sizes, "cut", open_still)
+    return mock.patch.object(capacity, "cut", open_still)
 
 
 def a_lost_node_is_taken_for_one_that_is_gone() -> Any:
     """And what its pods used is given to others while they may still run."""
-    return mock.patch.object(keeping, "may_run", return_value=False)
+    return mock.patch.object(retention, "may_run", return_value=False)
 
 
 def a_lost_ledger_forgets_which_units_pods_have() -> Any:
-    return mock.patch("berth.steps.adopt.with_notes", lambda claim, *_: claim)
+    return mock.patch("berth.controller.adopt.with_notes", lambda claim, *_: claim)
 
 
 def two_holdings_of_a_claim_are_counted_one_by_one() -> Any:
     """A pod that asks for more than its PoolClaim gives takes the last unit twice."""
-    return mock.patch.object(room, "_besides", lambda at, _: at)
+    return mock.patch.object(allocation, "_besides", lambda at, _: at)
 
 
 def what_rests_takes_room_though_it_is_listed_no_more() -> Any:
@@ -238,7 +238,7 @@ def a_pod_that_has_a_claim_is_not_looked_at_again() -> Any:
         new = [pod for pod in pods if not ledger.view().claims_of(pod.metadata.uid)]
         return adopt(ledger, cluster, new, *rest)
 
-    return mock.patch("berth.verbs.reconcile.adopt", unknown)
+    return mock.patch("berth.handlers.reconcile.adopt", unknown)
 
 
 def waiters_are_woken_for_what_a_cordoned_node_has() -> Any:
@@ -250,7 +250,7 @@ def a_rack_is_taken_for_the_node_of_the_same_name() -> Any:
     def is_of_node(which: tuple[str, str], node: str, _: object) -> bool:
         return which[1] in (node, f"{node}{ORDINARY}")
 
-    return mock.patch.object(stock, "_is_of_node", is_of_node)
+    return mock.patch.object(capacity_sync, "_is_of_node", is_of_node)
 
 
 def an_older_look_at_pools_undoes_a_newer_one() -> Any:
@@ -285,7 +285,7 @@ def a_pod_with_two_claims_that_are_bound_is_taken_for_well() -> Any:
 def a_node_shows_its_capacity_though_its_pods_hold_more() -> Any:
     """A kubelet that starts again ends running pods then. The worlds have none, and Pools of another group of
     resources: tests/unit/test_native.py shows it."""
-    return mock.patch.object(native, "_held", return_value=0)
+    return mock.patch.object(node_status, "_held", return_value=0)
 
 
 def each_update_of_a_document_makes_one_time_more() -> Any:

@@ -4,7 +4,8 @@ How domains are cut into documents is undone here: the promises are about whole 
 from collections.abc import Mapping
 from functools import cached_property
 
-from berth.documents import (
+from berth.api.pool import Pool
+from berth.ledger.model import (
     POOL,
     Claim,
     Domain,
@@ -17,7 +18,6 @@ from berth.documents import (
     domain_of,
     node_key,
 )
-from berth.policy.pools import Pool
 from berth.stores.base import EPOCH
 from tests.contract.properties.pools import EVERYWHERE, NOWHERE, Spec, spec_of
 from tests.contract.properties.pools import Domain as Where

@@ -4,7 +4,7 @@ Counted apart from the ledger, by what its commits drop: it has only a Pool's fi
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
-from berth.documents import Holding
+from berth.ledger.model import Holding
 from tests.contract.properties.kept import Kept
 from tests.contract.properties.pools import Domain, Spec
 

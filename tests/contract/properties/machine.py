@@ -7,8 +7,8 @@ from typing import TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from berth.apiserver import Client
-from berth.events import Event
+from berth.http.cloudevents import Event
+from berth.kube.client import Client
 from berth.stores.base import Store
 from tests.contract.properties import pools
 from tests.contract.properties.api import bound_node

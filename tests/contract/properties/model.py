@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from berth.demo.rules import Json
-from berth.policy import fit
-from berth.policy.pools import GROUP
+from berth.api.pool import GROUP
+from berth.ledger import refusals
+from berth.testing.rules import Json
 from tests.contract.properties.api import bound_node, finished
 from tests.contract.properties.pools import (
     CLAIM,
@@ -176,28 +176,32 @@ class Model:
             there = ", ".join(f"{GROUP}/{resource}" for resource in sorted(known)) or "none yet"
             return {f"{GROUP}/{missing[0]}: no Pool has this resource", f"there are: {there}"}
         if wish.claim and (CLAIMED[0] not in ledger.pools or ledger.share(CLAIMED) is None):
-            return {fit.no_claim(CLAIM)}
-        said |= {fit.leaving(known[resource]) for resource in wish.units if ledger.leaving(known[resource])}
-        said |= {fit.held_back(known[resource]) for resource in wish.units if resource in ledger.held_back}
+            return {refusals.no_claim(CLAIM)}
+        said |= {
+            refusals.leaving(known[resource]) for resource in wish.units if ledger.leaving(known[resource])
+        }
+        said |= {
+            refusals.held_back(known[resource]) for resource in wish.units if resource in ledger.held_back
+        }
         asked_of = self.units(uid, lambda pool: ledger.place(pool, node), ledger.pools)
         for where, asked in asked_of.items():
             share = ledger.share(where)
             if where == CLAIMED and ledger.refused:
-                said.add(fit.claimed(where[0], CLAIM, share, ledger.refused))
+                said.add(refusals.claimed(where[0], CLAIM, share, ledger.refused))
             elif share is None or share[0] < asked:
                 said |= told(where, share, asked)
                 if share and wish.claim and where[0] == CLAIMED[0]:  # in two parts, or one
                     less = max(0, share[0] - 1), share[1]
                     said |= (
-                        {fit.elsewhere(where[0], CLAIM)}
+                        {refusals.elsewhere(where[0], CLAIM)}
                         | told(where, share, 1)
                         | told(where, less, 1)
                         | told(where, less, asked - 1)
                     )
             if ledger.suspends(where):
-                said.add(fit.suspended(where[0]))
+                said.add(refusals.suspended(where[0]))
             if where[0] == CLAIMED[0] and wish.claim and not ledger.gives(where):
-                said.add(fit.elsewhere(where[0], CLAIM))
+                said.add(refusals.elsewhere(where[0], CLAIM))
         return said
 
 
@@ -205,11 +209,13 @@ def told(where: Domain, share: Share, asked: int) -> set[str]:
     """What may be said of a domain that is short."""
     pool, domain = where
     if domain.startswith(LIMIT):
-        return {fit.limited(pool, domain.removeprefix(LIMIT), share, asked)}
+        return {refusals.limited(pool, domain.removeprefix(LIMIT), share, asked)}
     if where == CLAIMED:
-        return {fit.claimed(pool, CLAIM, share)}
-    words = fit.ordinary if domain.endswith(ORDINARY) else fit.told
-    return {words(pool, share, asked)} if share else {fit.absent(pool), fit.unlabelled(pool, "zone")}
+        return {refusals.claimed(pool, CLAIM, share)}
+    words = refusals.ordinary if domain.endswith(ORDINARY) else refusals.told
+    return (
+        {words(pool, share, asked)} if share else {refusals.absent(pool), refusals.unlabelled(pool, "zone")}
+    )
 
 
 def _until_deleted(spec: Spec) -> bool:

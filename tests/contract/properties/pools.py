@@ -9,8 +9,8 @@ from unittest import mock
 import msgspec
 from hypothesis import strategies as st
 
-from berth import ledger, room, sizes
-from berth.policy.pools import API_VERSION, GROUP, Pool, parse
+from berth.api.pool import API_VERSION, GROUP, Pool, parse
+from berth.ledger import allocation, capacity, ledger
 
 Spec = Mapping[str, Any]
 Domain = tuple[str, str]
@@ -192,6 +192,6 @@ def capacities(pools: Mapping[str, Spec], nodes: Mapping[str, NodeIs]) -> dict[D
 def small_stripes() -> Iterator[None]:
     """As long as it lasts, two units make a stripe."""
     with ExitStack() as patched:
-        for module in (room, sizes, ledger):
+        for module in (allocation, capacity, ledger):
             patched.enter_context(mock.patch.object(module, "STRIPE", 2))
         yield

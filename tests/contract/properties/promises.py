@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from berth.documents import Claim
-from berth.policy import fit
-from berth.steps.notes import ALLOCATED
+from berth.controller.annotation import ALLOCATED
+from berth.ledger import refusals
+from berth.ledger.model import Claim
 from tests.contract.properties import pools
 from tests.contract.properties.api import Api, bound_node
 from tests.contract.properties.calls import Call
@@ -46,7 +46,7 @@ _REASON = re.compile(
     r"|PoolClaim erc is refused: it names units that the Pool does not list"
     r"|another pod holds PoolClaim erc|the units of PoolClaim erc are not here, or not free)"
     r"|berth\.dev/(ip|seat): no Pool has this resource|there are: ([a-z., /]+)"
-    rf"|there is no PoolClaim erc in the pod's namespace|{fit.KEPT}"
+    rf"|there is no PoolClaim erc in the pod's namespace|{refusals.KEPT}"
 )
 
 
@@ -278,7 +278,9 @@ class Promises:
             for node in call.offered:
                 wanted = self._refusals(call.uid, node, ledger, filters=True)
                 said = set(filter(None, reasons.get(node, "").split("; ")))
-                kept = said == {fit.KEPT} and (len(reasons) < len(NODES) or len(call.offered) < len(NODES))
+                kept = said == {refusals.KEPT} and (
+                    len(reasons) < len(NODES) or len(call.offered) < len(NODES)
+                )
                 right = said <= wanted[0] | wanted[1] and bool(said) in map(bool, wanted)
                 right = right or ledger.nameless  # then nobody can tell which of them rest
                 self.keep(7, right or kept, f"filter said of {node} {said}, and the ledger {wanted}")

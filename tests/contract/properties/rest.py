@@ -3,8 +3,8 @@ The ledger is held against the API server's pods, nodes and Pools by the model, 
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from berth.demo.rules import Json
-from berth.documents import Claim
+from berth.ledger.model import Claim
+from berth.testing.rules import Json
 from tests.contract.properties import pools
 from tests.contract.properties.api import Api
 from tests.contract.properties.kept import Kept

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.documents import Claim, Holding
+from berth.controller.adopt import held_by
 from berth.errors import RefusedError
-from berth.ledger import Ledger
-from berth.objects import Container, Meta, Pod, PodSpec, Resources
-from berth.steps.adopt import held_by
-from berth.steps.terms import Terms
-from berth.verbs.preempt import Preempt
-from berth.wire import PreemptionCall, Victims
+from berth.handlers.preempt import Preempt
+from berth.http.extender_v1 import PreemptionCall, Victims
+from berth.kube.types import Container, Meta, Pod, PodSpec, Resources
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import Claim, Holding
+from berth.scheduling.terms import Terms
 from tests.contract.properties.memory import MemoryStore
 from tests.support.ledgers import Time, ledger_on, reopen
 from tests.support.objects import pool

@@ -9,21 +9,21 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from berth.apiserver import Client
-from berth.cluster import Cluster
+from berth.api.pool import GROUP
+from berth.controller.settle import BIND_SECONDS
 from berth.errors import StoreUnavailableError
-from berth.events import Event
-from berth.ledger import Ledger
-from berth.objects import Pod
-from berth.policy.pools import GROUP
+from berth.handlers import filter as filtering
+from berth.handlers import inventory, release
+from berth.handlers.bind import Bind
+from berth.handlers.reconcile import Reconcile, Report
+from berth.http.cloudevents import Event
+from berth.http.extender_v1 import BindingCall, Candidates
+from berth.kube.client import Client
+from berth.kube.cluster import Cluster
+from berth.kube.types import Pod
+from berth.ledger.ledger import Ledger
 from berth.settings import Settings
-from berth.steps.claims import BIND_SECONDS
 from berth.stores.base import Store
-from berth.verbs import filter as filtering
-from berth.verbs import inventory, release
-from berth.verbs.bind import Bind
-from berth.verbs.reconcile import Reconcile, Report
-from berth.wire import BindingCall, Candidates
 from tests.contract.properties import pools
 from tests.contract.properties.api import OWNERS, Answer, Api, lost
 from tests.contract.properties.calls import KILL, Call, Order

@@ -13,10 +13,10 @@ from unittest import mock
 import functions_framework
 from flask import Request
 
-from berth.cluster import Cluster
-from berth.ledger import Ledger
-from berth.serve import Response, serve
-from berth.verbs import bind as verb
+from berth.handlers import bind as verb
+from berth.http.function import Response, serve
+from berth.kube.cluster import Cluster
+from berth.ledger.ledger import Ledger
 
 DIE = Path(os.environ["FAULTS"]) / "die"
 os.environ["KUBECONFIG"] = os.environ["KUBECONFIG_OF_BIND"]

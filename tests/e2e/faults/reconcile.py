@@ -8,8 +8,8 @@ from pathlib import Path
 import functions_framework
 from flask import Request
 
-from berth.serve import Response, serve
-from berth.verbs import reconcile as verb
+from berth.handlers import reconcile as verb
+from berth.http.function import Response, serve
 
 NO_TICK = Path(os.environ["FAULTS"]) / "no-tick"
 answer = serve(verb.endpoint)

@@ -16,9 +16,9 @@ from unittest import mock
 import functions_framework
 from flask import Request
 
-from berth.serve import Response, serve
-from berth.steps.wake import wake
-from berth.verbs import release as verb
+from berth.controller.requeue import wake
+from berth.handlers import release as verb
+from berth.http.function import Response, serve
 
 FAULTS = Path(os.environ["FAULTS"])
 HELD = ("mute", "dies", "dies-once")

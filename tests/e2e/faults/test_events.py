@@ -13,7 +13,7 @@ from typing import Self
 
 import pytest
 
-from berth.ports import free_port
+from berth.local.ports import free_port
 from tests.e2e.faults.checks import UNITS
 from tests.e2e.faults.world import World
 from tests.e2e.harness import settled

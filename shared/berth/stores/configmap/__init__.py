@@ -1,5 +1,5 @@
 """The ledger in ConfigMaps of the cluster itself: a head, and shards by the last segment of a document's key.
-Commits: transactions.py; losses: lives.py.
+Commits: transaction.py; losses: generation.py.
 
 `changes` may lag behind `read` by CONSISTENT_SECONDS (feed.py), mostly by milliseconds. To write what stands
 in the head (the epoch, the cluster) takes long, since it holds all shards.
@@ -10,15 +10,15 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from berth.apiserver import ApiServer
+from berth.kube.client import ApiServer
 from berth.stores.base import NOTHING, Changes, Cursor, Document, Version, chunks, only_read
+from berth.stores.configmap.client import Item, Objects
 from berth.stores.configmap.content import Documents, Life, applied
 from berth.stores.configmap.feed import Feed
+from berth.stores.configmap.generation import Lives
 from berth.stores.configmap.intents import Intents
-from berth.stores.configmap.lives import Lives
-from berth.stores.configmap.location import Location
-from berth.stores.configmap.objects import Item, Objects
-from berth.stores.configmap.transactions import Transactions
+from berth.stores.configmap.transaction import Transactions
+from berth.stores.configmap.url import Location
 
 
 class ConfigMapStore:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from berth.stores.base import Version
-from berth.stores.packing import pack, unpack
+from berth.stores.compression import pack, unpack
 
 Bodies = Mapping[str, bytes | None]
 Expected = Mapping[str, Version | None]

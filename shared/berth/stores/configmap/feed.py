@@ -11,10 +11,10 @@ is not decided as they were before it.
 from collections.abc import Callable, Iterator, Mapping
 
 from berth.stores.base import Changes, Cursor
+from berth.stores.configmap.client import Item, Seen
 from berth.stores.configmap.content import Documents, Intent, Life, applied
+from berth.stores.configmap.generation import Lives
 from berth.stores.configmap.intents import Intents, is_of, knows
-from berth.stores.configmap.lives import Lives
-from berth.stores.configmap.objects import Item, Seen
 
 CONSISTENT_SECONDS = 5.0
 

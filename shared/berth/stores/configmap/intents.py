@@ -8,9 +8,9 @@ promised that what others left behind is taken out before he needs a ConfigMap w
 
 from collections.abc import Callable, Collection
 
+from berth.stores.configmap.client import Item
 from berth.stores.configmap.content import Intent, Life, applied, replaced
-from berth.stores.configmap.lives import Lives
-from berth.stores.configmap.objects import Item
+from berth.stores.configmap.generation import Lives
 
 UNDECIDED_SECONDS = 2.0
 SHOWN_SECONDS = 0.5

@@ -1,9 +1,8 @@
-"""The ledger in a DynamoDB table of one region: an item a document, a commit one transaction (clauses.py).
+"""The ledger in a DynamoDB table of one region: an item a document, a commit one transaction.
 
 `changes` lags: what is committed is told as soon as the index has it, if that takes less than 5 s (feed.py),
 and what took up to 7 minutes on its way within 30 s more. A table that was made anew or restored is a loss
-(life.py). Not promised: anything about a global table, which is refused, since two regions would give units
-out twice.
+(generation.py). A global table is refused, since two regions would give units out twice.
 """
 
 import os
@@ -16,15 +15,15 @@ from typing import Any
 
 from berth.errors import StoreUnavailableError
 from berth.stores.base import NOTHING, Changes, Cursor, Document, Version, chunks, only_read
-from berth.stores.dynamodb import clauses
-from berth.stores.dynamodb.clauses import SEALED, SEALS, Stamp
+from berth.stores.dynamodb import transaction
+from berth.stores.dynamodb.client import Clients, Link, MissingTableError, UnmetError
 from berth.stores.dynamodb.clock import ServerClock
+from berth.stores.dynamodb.errors import ledger, missing, require_room
 from berth.stores.dynamodb.feed import TOMBSTONES, Feed, Position, overlap
-from berth.stores.dynamodb.life import TableLife
-from berth.stores.dynamodb.link import Clients, Link, MissingTableError, UnmetError
-from berth.stores.dynamodb.location import Location
+from berth.stores.dynamodb.generation import TableLife
 from berth.stores.dynamodb.table import make
-from berth.stores.dynamodb.texts import ledger, missing, require_room
+from berth.stores.dynamodb.transaction import SEALED, SEALS, Stamp
+from berth.stores.dynamodb.url import Location
 
 _TRIES = 3
 
@@ -58,12 +57,12 @@ class DynamoStore:
         if not keys:
             return {}
         ordered = list(dict.fromkeys(keys))
-        request = {"TransactItems": clauses.gets(self._location.table, ordered)}
+        request = {"TransactItems": transaction.gets(self._location.table, ordered)}
         with self._table_there():
             if not self._life.current():
                 return {}
             answers = self._link.call("transact_get_items", request, ordered)["Responses"]
-        found = zip(ordered, (clauses.document(each.get("Item") or {}) for each in answers), strict=True)
+        found = zip(ordered, (transaction.document(each.get("Item") or {}) for each in answers), strict=True)
         return {key: document for key, document in found if document is not None}
 
     def commit(self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]) -> bool:
@@ -71,7 +70,7 @@ class DynamoStore:
             return True
         if self._reads_only:
             raise only_read()
-        packed = {key: None if body is None else clauses.packed(body) for key, body in writes.items()}
+        packed = {key: None if body is None else transaction.packed(body) for key, body in writes.items()}
         require_room(self._location, {key: len(body) for key, body in packed.items() if body is not None})
         with self._table_there():
             life = self._life.current()
@@ -118,7 +117,7 @@ class DynamoStore:
     def _transaction(
         self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]
     ) -> dict[str, Any]:
-        items = clauses.transaction(
+        items = transaction.transaction(
             self._location.table, writes, expected, self._stamp(), random.randrange(SEALS)
         )
         # AWS takes a transaction with the same token for the same one: it may be sent again.

@@ -19,7 +19,10 @@ import tenacity
 
 from berth.errors import StoreUnavailableError
 from berth.stores.base import EPOCH, LIMIT, Changes, Cursor
-from berth.stores.dynamodb.clauses import (
+from berth.stores.dynamodb.client import Link
+from berth.stores.dynamodb.clock import ServerClock
+from berth.stores.dynamodb.errors import ledger
+from berth.stores.dynamodb.transaction import (
     BODY,
     FEED,
     FEED_NAME,
@@ -32,10 +35,7 @@ from berth.stores.dynamodb.clauses import (
     document,
     name,
 )
-from berth.stores.dynamodb.clock import ServerClock
-from berth.stores.dynamodb.link import Link
-from berth.stores.dynamodb.location import Location
-from berth.stores.dynamodb.texts import ledger
+from berth.stores.dynamodb.url import Location
 
 WIDE, WIDE_EVERY = 420.0, 30.0
 TOMBSTONES = 24 * 3600.0  # a deletion is remembered so long; a cursor is served for half that time

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from berth.errors import StoreFailedError, StoreUnavailableError
-from berth.stores.dynamodb.clauses import EXPIRES, FEED, INDEX, KEY, VERSION, WRITTEN
+from berth.stores.dynamodb.client import Clients, Link, MissingTableError
 from berth.stores.dynamodb.clock import ServerClock
-from berth.stores.dynamodb.life import require_ours
-from berth.stores.dynamodb.link import Clients, Link, MissingTableError
-from berth.stores.dynamodb.location import Location
-from berth.stores.dynamodb.texts import UnknownOperationError, ledger
+from berth.stores.dynamodb.errors import UnknownOperationError, ledger
+from berth.stores.dynamodb.generation import require_ours
+from berth.stores.dynamodb.transaction import EXPIRES, FEED, INDEX, KEY, VERSION, WRITTEN
+from berth.stores.dynamodb.url import Location
 
 _CALL_SECONDS, _READY_SECONDS, _LOOK_SECONDS = 10.0, 180.0, 1.0
 

@@ -14,8 +14,8 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 from berth.stores.base import EPOCH, NOTHING, Changes, Cursor, Document, Version, chunks, only_read
-from berth.stores.redis.link import Link, Script
-from berth.stores.redis.location import Location
+from berth.stores.redis.client import Link, Script
+from berth.stores.redis.url import Location
 
 _SECONDS = 1.0  # for a connection, and for an answer
 _KEPT_DELETIONS = 10_000  # deletions remembered for readers that are behind

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple, Protocol
 
 import redis
 
-from berth.stores.redis.location import Address, Location
+from berth.stores.redis.url import Address, Location
 
 
 class Connection(Protocol):

@@ -1,0 +1,275 @@
+"""The live view: pools, domains, waiters and refusals, refreshed in place while something runs on a terminal.
+It only looks; what it can't find out it says in a line of its own, and it raises nothing."""
+
+import contextlib
+import io
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TextIO
+
+import msgspec
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from berth.api.pool import Pool
+from berth.cli import tables
+from berth.cli.waiters import Refusal, Waiters
+from berth.errors import BerthError
+from berth.ledger.report import DomainRow, PoolRow, natural, pool_rows
+from berth.ledger.view import View
+
+_EVERY = 0.5  # seconds between two looks, and between two pictures
+_PATIENCE = 3.0  # seconds that the end waits for a ledger or a terminal that hangs
+_KEPT = 10_000  # lines that wait for a terminal that was stopped; then the oldest are dropped
+_REFUSALS = 5
+_CLOSED = "the ledger is new or being rebuilt, within a minute (at once: berth reconcile)"
+
+
+def possible() -> bool:
+    """Whether standard output is a terminal that can move its cursor; else plain lines are better."""
+    return _is_terminal(sys.stdout) and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
+
+
+def picture(
+    pools: Sequence[PoolRow],
+    refusals: Sequence[Refusal],
+    size: tuple[int, int],
+    now: float,
+    trouble: str = "",
+) -> Group:
+    """Lines that fit into `size` (columns, lines): each pool in all, the fullest of their domains, and the
+    refusals said last. A line that is too wide is cut."""
+    room = size[1] - 1 - bool(trouble)
+    told = refusals[: min(_REFUSALS, max(0, (room - 3) // 3))]
+    lines = _pool_lines(pools, room - (len(told) + 2 if told else 0))
+    if told:
+        lines += [_line(""), _line("PODS   AGE     WHY THEY WAIT", "bold")]
+    for refusal in told:
+        age = tables.age(now - refusal.since)
+        lines.append(_line(f"{refusal.pods:<4}   {age:<5}   {refusal.text}"))
+    if trouble:
+        lines.append(_line(trouble, "red"))
+    for line in lines:
+        # Two columns are left for the terminal's own ^C: on a full line it would go on to the next one.
+        line.truncate(max(1, size[0] - 2), overflow="ellipsis")
+    return Group(*lines)
+
+
+def _pool_lines(pools: Sequence[PoolRow], room: int) -> list[Text]:
+    rows = room - 1 - len(pools)
+    named = pools if rows >= 0 else pools[: max(0, room - 2)]
+    every = [(pool.name, domain) for pool in pools for domain in pool.domains]
+    shown = every if len(every) <= rows else sorted(every, key=_fullest)[: max(0, rows - 1)]
+    chosen = {(pool, domain.name) for pool, domain in shown}
+    cells, styles = [], []
+    for pool in named:
+        domains = [domain for domain in pool.domains if (pool.name, domain.name) in chosen]
+        cells += [tables.total_cells(pool), *(tables.domain_cells(pool.name, each) for each in domains)]
+        styles += [_style(pool.over_committed), *(_style(domain.over) for domain in domains)]
+    header, *others = tables.aligned_pools(cells)
+    lines = [_line(header, "bold"), *map(_line, others, styles)]
+    if not pools:
+        lines.append(_line("no pools yet"))
+    elif len(named) < len(pools) and room > 1:
+        lines.append(_line(f"and {len(pools) - len(named)} more pools"))
+    elif len(every) > len(shown) and rows > 0:
+        lines.append(_line(f"and {len(every) - len(shown)} more domains, less full"))
+    return lines
+
+
+def _fullest(found: tuple[str, DomainRow]) -> tuple[bool, float, int, object]:
+    _, domain = found
+    return not domain.used, domain.free / (domain.capacity or 1), -domain.used, natural(domain.name)
+
+
+def _style(over: int) -> str:
+    return "red" if over else ""
+
+
+def _line(text: str, style: str = "") -> Text:
+    return Text(tables.printable(text), style, no_wrap=True, overflow="ellipsis")
+
+
+class _Seen(NamedTuple):
+    """What a look at the ledger found: the View's own dicts, by which a change is known, and the rows."""
+
+    domains: object = None
+    pools: object = None
+    rows: Sequence[PoolRow] = ()
+    resources: Mapping[str, Pool] = {}
+    trouble: str = _CLOSED
+
+
+class LiveView:
+    """Use as `with LiveView(ledger.view, words) as live:`; `say`, `show` and `observe` are for any thread.
+
+    One thread looks at the ledger and one writes to the terminal, so that neither a store nor a terminal
+    that hangs holds up those who say something. Meanwhile lines for a standard error that is a terminal
+    too go above the table.
+    """
+
+    def __init__(
+        self,
+        view: Callable[[], View],
+        words: Callable[[Mapping[str, object]], str],
+        *,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`view` may raise Berth's errors; `words` is the line for what `say` is given, empty for none."""
+        self._view, self._words, self._clock = view, words, clock
+        self._console = console or Console(
+            force_terminal=True, force_interactive=True, highlight=False, markup=False, emoji=False
+        )
+        self._live = Live(
+            console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+        )
+        self._waiters = Waiters(clock)
+        self._lines: deque[str] = deque(maxlen=_KEPT)
+        self._seen = _Seen()
+        self._drawn: object = None
+        self._wake, self._read_all, self._painted_all = (
+            threading.Event(),
+            threading.Event(),
+            threading.Event(),
+        )
+        self._reader = threading.Thread(target=self._read, name="live-reader", daemon=True)
+        self._painter = threading.Thread(target=self._paint, name="live-painter", daemon=True)
+        self._stderr, self._above = sys.stderr, _Above(self.show)
+
+    def say(self, what: Mapping[str, object]) -> None:
+        """A change of state, as a line above the table."""
+        if words := self._words(what):
+            self.show(words)
+
+    def show(self, text: str) -> None:
+        """Lines above the table."""
+        self._lines.extend(text.split("\n"))
+        self._wake.set()
+
+    def observe(self, kind: str, item: Mapping[str, Any]) -> None:
+        """What a Relay tells of our pods."""
+        self._waiters.observe(kind, item)
+
+    def __enter__(self) -> Self:
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+        with contextlib.suppress(OSError):
+            self._live.start()
+        self._stderr = sys.stderr
+        if _is_terminal(sys.stderr):
+            sys.stderr = self._above
+        self._reader.start()
+        self._painter.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._read_all.set()
+            self._reader.join(_PATIENCE)
+            sys.stderr = self._stderr
+            self._above.finish()
+            self._painted_all.set()
+            self._wake.set()
+            self._painter.join(_PATIENCE)
+        finally:
+            sys.stderr = self._stderr
+            # A terminal that takes nothing has the painter stuck in it, and would have us, too.
+            if not self._painter.is_alive():
+                with contextlib.suppress(OSError, ValueError):
+                    self._live.stop()
+
+    # The ledger
+
+    def _read(self) -> None:
+        while not self._read_all.is_set():
+            begun = time.thread_time()
+            self._seen = self._look()
+            self._read_all.wait(_pause(begun))
+        self._seen = self._look()
+
+    def _look(self) -> _Seen:
+        try:
+            view = self._view()
+            trouble = _CLOSED if view.epoch is None else str(view.epoch.trouble() or "")
+            # A View's dicts are replaced when something changes.
+            if view.domains is not self._seen.domains or view.pools is not self._seen.pools:
+                rows = pool_rows(view, {})
+                return _Seen(view.domains, view.pools, rows, view.resources, trouble)
+            return self._seen._replace(trouble=trouble)
+        except BerthError as error:
+            return self._seen._replace(trouble=str(error))
+        except Exception as error:  # noqa: BLE001 (a view must not end what it shows)
+            return self._seen._replace(trouble=f"the ledger can't be shown: {type(error).__name__}: {error}")
+
+    # The terminal
+
+    def _paint(self) -> None:
+        due = 0.0
+        while True:
+            begun = time.thread_time()
+            over = self._painted_all.is_set()
+            self._wake.clear()
+            # SystemExit is how rich answers a reader that is gone.
+            with contextlib.suppress(OSError, ValueError, SystemExit):
+                self._print_lines()
+                if over or time.monotonic() >= due:
+                    self._refresh()
+                    due = time.monotonic() + _pause(begun)
+            if over:
+                return
+            self._wake.wait(_EVERY)
+
+    def _print_lines(self) -> None:
+        lines = [self._lines.popleft() for _ in range(len(self._lines))]
+        if lines:
+            text = "\n".join(tables.printable(line.expandtabs()) for line in lines)
+            self._console.print(Text(text), soft_wrap=True)
+
+    def _refresh(self) -> None:
+        seen, size, now = self._seen, self._console.size, self._clock()
+        waiting, refusals = self._waiters.asking(seen.resources), self._waiters.refusals()
+        told = [(each.text, each.pods, tables.age(now - each.since)) for each in refusals]
+        if (seen, size, waiting, told) != self._drawn:
+            self._drawn = (seen, size, waiting, told)
+            rows = [msgspec.structs.replace(row, waiting=waiting.get(row.name, 0)) for row in seen.rows]
+            self._live.update(picture(rows, refusals, size, now, seen.trouble), refresh=True)
+
+
+class _Above(io.TextIOBase):
+    """In place of standard error: whole lines go above the table."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show, self._rest, self._lock = show, "", threading.Lock()
+
+    def write(self, text: str) -> int:
+        with self._lock:
+            *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._show(line)
+        return len(text)
+
+    def finish(self) -> None:
+        """Show what was written without the end of its line."""
+        if self._rest:
+            self.write("\n")
+
+
+def _pause(begun: float) -> float:
+    """5,000 domains take 0.1 s of the interpreter that calls and events go through too: a tenth at most."""
+    return max(_EVERY, 9 * (time.thread_time() - begun))
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # it was closed
+        return False

@@ -1,0 +1,252 @@
+"""Take stock: Pools from their active source, capacities from the nodes as they are, both into the ledger.
+It frees and wakes nobody; it returns what changed."""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tenacity
+import yaml
+from msgspec.structs import replace
+
+from berth.api import pool as policy
+from berth.api.pool import Pool
+from berth.api.units import Units
+from berth.controller.annotation import with_own
+from berth.errors import BadInputError, SettingsError
+from berth.kube.cluster import Cluster
+from berth.kube.types import Node
+from berth.ledger import capacity
+from berth.ledger.keeper import Which
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import NAMESPACE, ORDINARY, POOL_CLAIM, Claim, Places, in_order
+from berth.ledger.transaction import OutdatedError
+from berth.ledger.transitions import Capacity, CapacityChange
+from berth.ledger.view import View
+from berth.scheduling.terms import Terms, terms_of
+
+_TRIES = 5
+
+
+def read_pools(path: Path | None, cluster: Cluster) -> dict[str, Pool]:
+    """Pools by name from the file if there is one, else Pool objects from the cluster; never both.
+
+    Raises SettingsError where there is no source, BadInputError for a document that is wrong.
+    """
+    if path is not None:
+        pools = policy.parse(documents(path), str(path))
+        if not pools:
+            # An editor that empties a file before it writes must not withdraw all Pools for a moment.
+            raise BadInputError(f"{path} holds no Pool; to withdraw the last one, set its capacity to 0")
+        return pools
+    found = cluster.pools()
+    if found is None:
+        raise SettingsError(
+            "no Pools: set BERTH_POOLS to a file of them, or install the Pool CRD in the cluster"
+        )
+    return policy.parse((_known(document) for document in found), "the cluster")
+
+
+def documents(path: Path) -> list[Any]:
+    """The YAML documents of a file. Raises BadInputError naming the file and line."""
+    try:
+        return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise BadInputError(f"can't read the Pools in {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeError) as error:
+        raise BadInputError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+
+
+class Stock(NamedTuple):
+    """What nodes give to Pools: capacities by pool and domain, nodes' places by node and pool, and which
+    domains are in stripes."""
+
+    capacities: dict[Which, Capacity]
+    places: dict[str, dict[str, str]]
+    stripes: set[Which]
+
+    def by_pool(self) -> dict[str, dict[str, str]]:
+        """Nodes' places by pool and node."""
+        found: dict[str, dict[str, str]] = {}
+        for node, places in self.places.items():
+            for pool, domain in places.items():
+                found.setdefault(pool, {})[node] = domain
+        return found
+
+
+def stock_of(pools: Mapping[str, Pool], nodes: Iterable[Node]) -> Stock:
+    """What there is, by these nodes as they are."""
+    found = Stock({}, {}, set())
+    for pool in pools.values():
+        for domain in pool.explicit():
+            _add(found, pool, domain, pool.capacity_of(domain))
+    for node in nodes:
+        found.places[node.metadata.name] = {}
+        for pool in pools.values():
+            _add_node(found, pool, node)
+    return found
+
+
+def withdraw(ledger: Ledger, pools: Mapping[str, Pool]) -> list[CapacityChange]:
+    """Take away the capacity of Pools that are gone, and of those whose domains, or resource, are others now,
+    or whose units have names now, or none any more.
+
+    It is the first thing to do in a look: what their pods hold is counted elsewhere then, and must not be
+    given to whom is bound by the Pools of before meanwhile.
+    """
+    if _gone(ledger.view().pools, pools):
+        # By a View that lags behind, what a look before this one gave would be taken away.
+        ledger.snapshot()
+    view = ledger.view()
+    known, gone = view.capacities(), _gone(view.pools, pools)
+    wanted: dict[Which, Capacity] = {which: None for which in known if which[0] in gone and _gives(which[1])}
+    changes = ledger.set_capacities(wanted, known)
+    if gone:
+        ledger.snapshot()  # with all claims that were made by the Pools of before
+    return changes
+
+
+def _gone(before: Mapping[str, Pool], pools: Mapping[str, Pool]) -> set[str]:
+    return {name for name in before if name not in pools or pools[name].shape != before[name].shape}
+
+
+def take_stock(
+    ledger: Ledger, pools: Mapping[str, Pool], nodes: Callable[[], Iterable[Node]]
+) -> list[CapacityChange]:
+    """Set every domain's capacity by all nodes, which are asked for only once it is known what the ledger
+    has: so a later look of somebody else's is not undone. A domain whose node is gone loses its capacity."""
+    view = ledger.view()
+    known, before = view.capacities(), view.nodes
+    found = stock_of(pools, nodes())
+    moved = ledger.set_places({**{node: {} for node in before}, **found.places}, before)
+    wanted: dict[Which, Capacity] = {which: None for which in known if not which[1].startswith(POOL_CLAIM)}
+    wanted |= {which: pools[which[0]].limit(which[1][1:]) for which in known if _is_limit(which, pools)}
+    changes = ledger.set_capacities({**wanted, **found.capacities}, known, found.stripes)
+    _follow(ledger, {node: found.places.get(node, {}) for node in moved})
+    for which in closed(ledger.view()):
+        ledger.reopen(which)
+    return changes
+
+
+def take_stock_of(ledger: Ledger, name: str, node: Callable[[], Node | None]) -> list[CapacityChange]:
+    """The same for one node, by the ledger's Pools; None: it is gone. Domains of several nodes may gain by
+    it; that one has lost its last node, a look at all nodes finds.
+
+    Where the Pools change meanwhile, it begins again: what it found was by those of before.
+    """
+    attempts = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(OutdatedError),
+        stop=tenacity.stop_after_attempt(_TRIES),
+        reraise=True,
+    )
+    was = ledger.view().nodes.get(name, {})
+    changes: list[CapacityChange] = attempts(lambda: _stock_of_node(ledger.beside_looks(), name, was, node))
+    return changes
+
+
+def _stock_of_node(
+    ledger: Ledger, name: str, was: Mapping[str, str], node: Callable[[], Node | None]
+) -> list[CapacityChange]:
+    """`was`: where the node's pods are counted until now. A try before may have moved the node alone."""
+    pools, view = ledger.pools(), ledger.view()
+    known, places = view.capacities(), view.nodes.get(name, {})  # before the look at the node
+    found = node()
+    stock = stock_of(pools, [] if found is None else [found])
+    own = [which for which in known if _is_of_node(which, name, pools)]
+    now = stock.places.get(name, {})
+    moved = ledger.set_places({name: now}, {name: places})
+    changes = ledger.set_capacities({**dict.fromkeys(own), **stock.capacities}, known, stock.stripes)
+    if now != was and (moved or now == places):
+        _follow(ledger, {name: now})
+    return changes
+
+
+def closed(view: View) -> list[Which]:
+    """Domains that give less than they have: nothing, because more of them was used than there is, or not all
+    of it, because a stripe has room without units."""
+    found = {
+        (pool, name.partition("#")[0])
+        for pool, domains in view.domains.items()
+        for name, domain in domains.items()
+        if domain.closed or ("#" in name and capacity.uneven(pool, name, domain))
+    }
+    return sorted(found)
+
+
+def _follow(ledger: Ledger, moves: Mapping[str, Places]) -> None:
+    """Let what pods use move with these nodes, which are given with their places now."""
+    if not moves:
+        return
+    view = ledger.view()
+    terms = terms_of(view)
+    for claim in view.claims():
+        if claim.node in moves and claim.state == "bound":
+            there = _moved(claim, moves[claim.node], terms)
+            if there.logical() != claim.logical():
+                ledger.adopt(there, anew=False)
+
+
+def _moved(claim: Claim, places: Places, terms: Terms) -> Claim:
+    """The claim as adoption would have it now that its node is in these places: a unit whose name is known
+    stays where that is listed, whatever else it holds of these Pools comes along."""
+    pools = {pool for pool, place in places.items() if place and pool in terms.pools}
+    mine = replace(claim, holdings=tuple(each for each in claim.holdings if each.pool in pools))
+    here = (replace(each, domain=_at(each.domain, places[each.pool])) for each in mine.holdings)
+    moved = replace(mine, holdings=replace(mine, holdings=tuple(here)).logical())
+    if moved.holdings == mine.logical():
+        return claim
+    others = (each for each in claim.holdings if each.pool not in pools)
+    return replace(claim, holdings=in_order((*with_own(moved, mine, terms).holdings, *others)))
+
+
+def _at(domain: str, place: str) -> str:
+    if not _gives(domain):
+        return domain
+    return f"{place}{ORDINARY}" if domain.partition("#")[0].endswith(ORDINARY) else place
+
+
+def _add_node(found: Stock, pool: Pool, node: Node) -> None:
+    place = pool.place(node)
+    if place is None:
+        return
+    if pool.spec.scope != "Node":
+        found.places[node.metadata.name][pool.name] = place
+    if place:
+        _add(found, pool, place, pool.capacity_of(place, node))
+
+
+def _add(found: Stock, pool: Pool, domain: str, units: int | None) -> None:
+    if units is None:
+        return
+    which = (pool.name, domain)
+    found.capacities[which] = Units.parse(pool.spec.units.get(domain, ())).entries() if pool.named else units
+    ordinary = (pool.name, f"{domain}{ORDINARY}")
+    if pool.spec.reserved is not None:
+        found.capacities[ordinary] = max(0, units - pool.spec.reserved.units)
+    if pool.spec.scope != "Node":
+        found.stripes.update({which, ordinary} & found.capacities.keys())
+
+
+def _is_of_node(which: Which, node: str, pools: Mapping[str, Pool]) -> bool:
+    """Whether it is the node's own share of a pool: a rack may bear the same name."""
+    pool = pools.get(which[0])
+    return pool is not None and pool.spec.scope == "Node" and which[1] in (node, f"{node}{ORDINARY}")
+
+
+def _gives(domain: str) -> bool:
+    """Whether it is a place, or a share of one."""
+    return not domain.startswith((NAMESPACE, POOL_CLAIM))
+
+
+def _is_limit(which: Which, pools: Mapping[str, Pool]) -> bool:
+    return which[1].startswith(NAMESPACE) and which[0] in pools
+
+
+def problems(pools: Iterable[Pool], nodes: Iterable[Node]) -> list[str]:
+    """What is wrong with nodes' annotations, a line each."""
+    nodes = list(nodes)
+    return [problem for pool in pools for node in nodes if (problem := pool.problem(node)) is not None]
+
+
+def _known(document: dict[str, Any]) -> dict[str, Any]:
+    return {key: document.get(key) for key in ("apiVersion", "kind", "metadata", "spec")}

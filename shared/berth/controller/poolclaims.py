@@ -1,0 +1,234 @@
+"""PoolClaims: from their objects to the ledger, and from the ledger to their status.
+The status is for people: nothing is decided by it, and what could not be written reconcile writes."""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+from berth.api.pool import Pool
+from berth.api.poolclaim import Phase, PoolClaim, parse, status_of, within
+from berth.api.units import Units
+from berth.errors import BadInputError, BerthError, ClusterRefusedError
+from berth.kube.cluster import Cluster
+from berth.kube.writes import StatusWrites
+from berth.ledger import refusals as fit
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import POOL_CLAIM, Claim, Domain, Holding, Refusal, Wants
+from berth.ledger.transaction import OutdatedError
+from berth.ledger.view import View
+from berth.scheduling.terms import Named
+
+log = logging.getLogger("berth.poolclaims")
+
+PUBLISH_SECONDS = 20.0
+"""So long one call may write PoolClaims' status: an event has 60 s, and the next tick is to come."""
+
+_LINES = 20
+_NOTHING = Domain()
+_SECONDS = 2.0
+_AVAILABLE = status_of("Available")
+
+
+class Bounds(NamedTuple):
+    """The Pools that PoolClaims are judged by, and what those of a namespace may weigh together."""
+
+    pools: Mapping[str, Pool]
+    most: int
+
+
+def read_claims(cluster: Cluster, problems: list[str]) -> list[PoolClaim]:
+    """The cluster's PoolClaims; of those that can't be read, lines are added to `problems`."""
+    found, wrong = [], []
+    for document in cluster.poolclaims() or ():
+        try:
+            found.append(parse(document))
+        except BadInputError as error:
+            wrong.append(str(error))
+    problems += _first(wrong)
+    return found
+
+
+def named(claims: Iterable[PoolClaim], bounds: Bounds) -> Named:
+    """As a pod's demand is read by them."""
+    found = _wants(within(claims, bounds.most), bounds.pools)
+    return {(each.namespace, each.name): (each.pool, wants) for each, wants in found.items()}
+
+
+def take_claims(
+    ledger: Ledger, claims: Collection[PoolClaim], bounds: Bounds, problems: list[str]
+) -> list[tuple[str, str]]:
+    """Make the ledger's PoolClaims these; those that are new or want something else, by pool and domain. None
+    where a look at PoolClaims began later than the ledger's, which then makes them what it found.
+
+    Those beyond what a namespace may have are left out, and those that the store can't take: to `problems` a
+    line is added for each namespace, or PoolClaim.
+    """
+    taken = within(claims, bounds.most)
+    wanted: dict[tuple[str, str], Wants | None] = dict.fromkeys(_known(ledger.view()))
+    for each, wants in _wants(taken, bounds.pools).items():
+        wanted[(each.pool, f"{POOL_CLAIM}{each.label}")] = wants
+    failed: list[str] = []
+
+    def note(which: tuple[str, str], error: BerthError) -> None:
+        label = which[1].removeprefix(POOL_CLAIM)
+        failed.append(f"PoolClaim {label}: the ledger did not take it over: {error}")
+
+    try:
+        changed = ledger.set_wants(wanted, note)
+    except OutdatedError:
+        return []
+    problems += _first(_beyond(claims, taken, bounds.most)) + _first(failed)
+    return [which for which in changed if wanted[which] is not None]
+
+
+def tell(cluster: Cluster, claim: Claim, left: Callable[[], float]) -> None:
+    """Write the status of the PoolClaims that a claim holds, if there are any and there is time: `left` is
+    asked before each request for the seconds that it may take."""
+    for namespace, name in _held(claim.holdings):
+        _write(cluster, namespace, name, _status(claim, name), left)
+
+
+def told_free(
+    cluster: Cluster, freed: Iterable[Holding], left: Callable[[], float] = lambda: _SECONDS
+) -> None:
+    """Write into the status of PoolClaims that they are free again; `left` as in `tell`."""
+    for namespace, name in _held(freed):
+        _write(cluster, namespace, name, _AVAILABLE, left)
+
+
+def publish_claims(
+    ledger: Ledger, cluster: Cluster, most: int, monotonic: Callable[[], float] = time.monotonic
+) -> list[str]:
+    """Write each PoolClaim's status where it differs; problems, a line each. `most` as in Bounds.
+
+    Users may make them faster than their status is written. So this ends in time, and the next call goes on;
+    those that are in the ledger come first. Raises store errors, and cluster errors where the PoolClaims
+    can't be read.
+    """
+    documents = cluster.poolclaims() or ()  # first: what is counted then is newer than what stands there
+    view = ledger.view()
+    writes = StatusWrites("PoolClaims", monotonic, PUBLISH_SECONDS)
+    beyond = _refusals(documents, most)
+    for document in sorted(documents, key=lambda each: _label(each) in beyond):
+        meta, label = document["metadata"], _label(document)
+        pool = (document.get("spec") or {}).get("pool", "")
+        domain = view.domains.get(pool, {}).get(f"{POOL_CLAIM}{label}", _NOTHING)
+        status = _status_now(domain, meta["name"], beyond.get(label, ""))
+        what = f"the status of PoolClaim {label} was not written"
+        if document.get("status") != status:
+            writes.attempt(what, partial(_set, cluster, document, status))
+    return writes.problems
+
+
+def _first(lines: list[str]) -> list[str]:
+    """The first of these lines, and how many there are besides: users could make thousands."""
+    more = len(lines) - _LINES
+    return [*lines[:_LINES], f"and {more} more PoolClaims, or namespaces, like these"] if more > 0 else lines
+
+
+def _wants(claims: Iterable[PoolClaim], pools: Mapping[str, Pool]) -> dict[PoolClaim, Wants]:
+    """What each is for. Names that its Pool does not list come into no ledger."""
+    listed = cache(lambda pool: pools[pool].listed if pool in pools else Units())
+    allowed = cache(lambda pool, namespace: pools[pool].claimable_by(namespace))
+
+    def refusal(claim: PoolClaim) -> Refusal:
+        if any(unit not in listed(claim.pool) for unit in claim.units):
+            return "unlisted"
+        if not claim.units or (mine := allowed(claim.pool, claim.namespace)) is None:
+            return ""
+        return "" if all(unit in mine for unit in claim.units) else "forbidden"
+
+    refusals = {each: refusal(each) for each in claims}
+    return {each: Wants(each.count, () if why else each.units, refused=why) for each, why in refusals.items()}
+
+
+def _beyond(claims: Iterable[PoolClaim], taken: Iterable[PoolClaim], most: int) -> list[str]:
+    """A line for each namespace that has more PoolClaims than it may."""
+    counts = Counter(each.namespace for each in {*claims}.difference(taken))
+    return [
+        f"namespace {namespace}: {count} of its PoolClaims are refused: {_too_many(most)}"
+        for namespace, count in sorted(counts.items())
+    ]
+
+
+def _too_many(most: int) -> str:
+    return (
+        f"those of a namespace may weigh {most} together, as many as they name units, or 1 each "
+        "(BERTH_POOLCLAIMS_PER_NAMESPACE)"
+    )
+
+
+def _refusals(documents: Iterable[Mapping[str, Any]], most: int) -> dict[str, str]:
+    """Why PoolClaims are in no ledger, by namespace and name."""
+    found, claims = {}, []
+    for document in documents:
+        try:
+            claims.append(parse(document))
+        except BadInputError as error:
+            found[_label(document)] = str(error)
+    taken = {*within(claims, most)}
+    return found | {each.label: _too_many(most) for each in claims if each not in taken}
+
+
+def _label(document: Mapping[str, Any]) -> str:
+    return f"{document['metadata']['namespace']}/{document['metadata']['name']}"
+
+
+def _status_now(domain: Domain, name: str, beyond: str) -> Mapping[str, Any]:
+    """The status of a PoolClaim with this document; `beyond`: why it is to have none."""
+    holder = next(iter(domain.claims.values()), None)
+    if holder is not None:
+        return _status(holder, name)
+    refused = "" if domain.wants is None else domain.wants.refused
+    why = beyond or (fit.REFUSALS[refused] if refused else "")
+    return status_of("Refused", message=why) if why else _AVAILABLE
+
+
+def _known(view: View) -> list[tuple[str, str]]:
+    return [
+        (pool, name)
+        for pool, domains in view.domains.items()
+        for name, domain in domains.items()
+        if name.startswith(POOL_CLAIM) and domain.wants is not None
+    ]
+
+
+def _held(holdings: Iterable[Holding]) -> list[tuple[str, str]]:
+    """PoolClaims by namespace and name."""
+    bounds = (each.domain.removeprefix(POOL_CLAIM) for each in holdings if each.domain.startswith(POOL_CLAIM))
+    return [(namespace, name) for namespace, _, name in (each.partition("/") for each in bounds)]
+
+
+def _status(claim: Claim, name: str) -> Mapping[str, Any]:
+    held = [each for each in claim.holdings if each.claim == name]
+    units = [unit for each in held for unit in each.units]
+    phase: Phase = "Reserved" if claim.state == "reserved" else "Bound"
+    return status_of(phase, claim.node, held[0].place if held else "", units, claim.name, claim.uid)
+
+
+def _write(
+    cluster: Cluster, namespace: str, name: str, status: Mapping[str, Any], left: Callable[[], float]
+) -> None:
+    if (seconds := left()) <= 0:
+        return
+    try:
+        document = cluster.pool_claim(namespace, name, seconds)
+        if document is not None and (seconds := left()) > 0:
+            _set(cluster, document, status, seconds)
+    except BerthError as error:
+        log.warning("the status of PoolClaim %s/%s waits for reconcile: %s", namespace, name, error)
+
+
+def _set(
+    cluster: Cluster, document: Mapping[str, Any], status: Mapping[str, Any], seconds: float = _SECONDS
+) -> None:
+    if document.get("status") == status:
+        return
+    try:
+        cluster.set_pool_claim_status(document, status, seconds)
+    except ClusterRefusedError as error:
+        if error.status not in (404, 409):  # gone; or another has written since: the next look mends it
+            raise

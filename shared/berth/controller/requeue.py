@@ -1,0 +1,175 @@
+"""Wake waiting pods when room was made (promise 6): a patch of their status makes kube-scheduler try again.
+A woken pod may still not fit for reasons that are not ours; so more are woken than there is room for."""
+
+import threading
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+
+from berth.coalesce import SharedLook
+from berth.controller.settle import condition
+from berth.kube.cluster import DEFAULT_TIMEOUT, Cluster
+from berth.kube.types import Pod
+from berth.kube.writes import PodWrites
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import Holding
+from berth.ledger.transitions import CapacityChange
+from berth.ledger.view import View
+from berth.scheduling.fit import judge
+from berth.scheduling.terms import Asked, is_ordinary, owners_of, terms_of
+
+FIRST_IN_LINE = 100
+IN_TURN = 400
+"""Pods woken at most, whatever is free, by reconcile or a look that was overtaken: of the first in line, and
+of those behind."""
+
+_PATCH_SECONDS = 3.0
+_MOST_LEFT = 64
+"""Nodes that are kept in mind until a wake gets through; others may be woken for in vain."""
+
+
+def room_in(made: Iterable[Holding | CapacityChange]) -> dict[str, int]:
+    """Units of room by pool, from what was freed or gained."""
+    room: dict[str, int] = {}
+    for part in made:
+        units = part.count if isinstance(part, Holding) else part.gained
+        if units > 0:
+            room[part.pool] = room.get(part.pool, 0) + units
+    return room
+
+
+def free_in(view: View, pools: Iterable[str], now: float) -> dict[str, int]:
+    """Units of room in these pools, as filter counts it: what is free, be it for one owner's pods only."""
+    found = {}
+    for pool in pools:
+        free = sum(units for units, _ in view.free.get(pool, {}).values())
+        found[pool] = free + view.kept(pool, now)
+    return {pool: units for pool, units in found.items() if units}
+
+
+def wake(
+    ledger: Ledger,
+    cluster: Cluster,
+    schedulers: Iterable[str],
+    room: Mapping[str, int],
+    now: float,
+    *,
+    in_turn: bool = False,
+    shut: Callable[[], Collection[str]] = frozenset,
+    left: Callable[[], float] = lambda: DEFAULT_TIMEOUT,
+    writes: PodWrites | None = None,
+) -> int:
+    """Wake pods that could use the room made in these pools (units by pool); how many were woken.
+
+    Call it after the commit that made the room. 2 n + 8 for n units: the first in line may not fit the
+    node for want of CPU, and must not keep the unit from the next. With `in_turn` those behind as well, so
+    many at a time: the same first ones are first each time. `shut` tells which nodes take no pods; it is
+    asked when somebody could use the room. `left` is asked before each call for the seconds it may take; once
+    there are none, the others are left to reconcile. A pod that can't be written to is told by `writes`.
+    """
+    if not room:
+        return 0
+    view = ledger.view()
+    free = free_in(view, room, now)
+    room = {pool: min(units, free[pool]) for pool, units in room.items() if pool in free}
+    if not room:
+        return 0  # taken again, or nobody's: no pods need be listed
+    waiting = [
+        pod for name in schedulers for pod in cluster.unbound_pods(name, max(0.1, left())) if pod.waiting
+    ]
+    waiting.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or ""))
+    fitting = _fitting(waiting, room, view, now, shut)
+    first = 2 * sum(room.values()) + 8
+    writes = writes or PodWrites(cluster)
+    woken = 0
+    for pod in _queue(fitting, first, now) if in_turn else islice(fitting, first):
+        if (seconds := left()) <= 0:
+            break
+        if not writes.spent():
+            note = condition("Woken", "room was made; the pod is tried again", now)
+            write = partial(cluster.set_condition, pod, note, min(seconds, _PATCH_SECONDS))
+            meta, what = pod.metadata, f"pod {pod.label} was not woken"
+            written = writes.attempt(meta.namespace or "default", meta.name, what, write, left)
+            woken += written is not None
+    return woken
+
+
+class SharedWake:
+    """Wakes for events that freed nothing, one at a time: who asks meanwhile shares the next one.
+
+    Such an event came twice, or it is forged, of which anybody may send as many as they like. `wake` is given
+    the room that was asked for, and the nodes that were left.
+    """
+
+    def __init__(self, wake: Callable[[Mapping[str, int], Collection[str]], int]) -> None:
+        self._wake, self._lock = wake, threading.Lock()
+        self._room: dict[str, int] = {}
+        self._left: set[str] = set()
+        self._shared = SharedLook(self._look)
+
+    def __call__(self, room: Mapping[str, int], left: str) -> int:
+        """How many were woken. Raises what `wake` raises."""
+        self._note(room, [left])
+        return self._shared()
+
+    def _note(self, room: Mapping[str, int], left: Iterable[str]) -> None:
+        with self._lock:
+            for pool, units in room.items():
+                self._room[pool] = max(units, self._room.get(pool, 0))
+            self._left.update(islice(left, _MOST_LEFT - len(self._left)))
+
+    def _look(self) -> int:
+        with self._lock:
+            room, self._room = self._room, {}
+            left, self._left = self._left, set()
+        try:
+            return self._wake(room, left)
+        except BaseException:
+            self._note(room, left)  # somebody may have noted it here who waits for the next one
+            raise
+
+
+def _queue(fitting: Iterator[Pod], first: int, now: float) -> list[Pod]:
+    """The first in line, and of the others those whose turn it is."""
+    pods = list(fitting)
+    first = min(first, FIRST_IN_LINE)
+    return pods[:first] + _turn(pods[first:], now)
+
+
+def _turn(pods: Sequence[Pod], now: float) -> list[Pod]:
+    """IN_TURN of these pods, from further on each minute: no more than half of that, so that nobody is missed
+    when a tick is late."""
+    # A power of two, for the place where a turn begins must not leap when a pod comes or goes.
+    minutes = max(16, 1 << (2 * len(pods) // IN_TURN).bit_length())
+    start = int(now / 60 % minutes / minutes * len(pods))
+    return [*pods[start:], *pods[:start]][:IN_TURN]
+
+
+def _fitting(
+    pods: Iterable[Pod], room: Mapping[str, int], view: View, now: float, shut: Callable[[], Collection[str]]
+) -> Iterator[Pod]:
+    """Those that ask for a pool that gained room, and could go to some node now."""
+    terms = terms_of(view)
+    fits: dict[Hashable, bool] = {}  # a thousand waiters often ask for the same
+    closed: Collection[str] | None = None
+    for pod in pods:
+        asked = terms.asked(pod)
+        if asked.refusal is not None or not any(pool in room for pool in asked.units):
+            continue
+        closed = shut() if closed is None else closed
+        kind = _kind(pod, asked, view)
+        if kind not in fits:
+            fits[kind] = judge(pod, asked, view, now).fits(() if pod.goes_to_unschedulable else closed)
+        if fits[kind]:
+            yield pod
+
+
+def _kind(pod: Pod, asked: Asked, view: View) -> Hashable:
+    """Equal for pods that see the same."""
+    pools = [view.pools[pool] for pool in asked.units]
+    whose = owners_of(pod) if any(pool.spec.sticky for pool in pools) else ()
+    ordinary = tuple(is_ordinary(pool, pod) for pool in pools)
+    claims = tuple(name for name, *_ in asked.claims)
+    mine = pod.metadata.uid if view.keys_of(pod.metadata.uid) else ""
+    asks = tuple(asked.units.items()), claims
+    return pod.metadata.namespace, asks, whose, mine, ordinary, pod.goes_to_unschedulable

@@ -1,0 +1,109 @@
+"""The demonstration's stage on the real thing: an etcd, kube-apiserver and kube-scheduler for each world.
+There are no kubelets and no controller manager: what is bound never runs, what is deleted goes at once."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import berth
+from berth.demo.gateway import Gateway
+from berth.demo.scene import RESOURCE, Scheduler
+from berth.demo.stage import SCHEDULER, Place
+from berth.errors import SettingsError
+from berth.kube.cluster import Cluster
+from berth.scheduler_config import kube_scheduler
+from berth.scheduler_config.kube_scheduler import Calls
+from berth.testing.control_plane import ControlPlane
+
+_BINARIES = ("etcd", "kube-apiserver", "kube-scheduler")
+_NO_GO = 3
+_METRIC = re.compile(r"^(?P<name>scheduler_\w+)\{(?P<labels>[^}]*)\} (?P<value>\S+)$", re.MULTILINE)
+
+
+def binaries(named: str | None) -> Path:
+    """The folder of the control plane's programs; a checkout's own are built first. Raises SettingsError."""
+    folder = _built() if named is None else Path(named).absolute()
+    missing = [name for name in _BINARIES if not (folder / name).is_file()]
+    if missing:
+        raise SettingsError(f"there is no {', no '.join(missing)} in {folder} (--binaries)")
+    return folder
+
+
+def _built() -> Path:
+    checkout = Path(berth.__file__).parents[2]
+    build = checkout / "tests" / "controlplane" / "build"
+    if not ((checkout / "pyproject.toml").is_file() and build.is_file()):
+        raise SettingsError(
+            f"berth demo --real needs {', '.join(_BINARIES)}: name the folder they are in with "
+            "--binaries DIR (in a checkout of Berth they are built)"
+        )
+    # What it says on its way (the first time it takes minutes) is for a person, never part of --json.
+    done = subprocess.run(
+        [sys.executable, str(build), "--quiet"],
+        stdin=subprocess.DEVNULL,
+        stdout=sys.__stderr__,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    if done.returncode:
+        why = " ".join(done.stderr.split()[-60:])
+        advice = (
+            "; or name a folder that has the programs with --binaries DIR"
+            if done.returncode == _NO_GO
+            else ""
+        )
+        raise SettingsError(f"the control plane could not be built: {why}{advice}")
+    return build.with_name(".bin")
+
+
+class ControlPlanes:
+    """The kit of `berth demo --real`."""
+
+    def __init__(self, programs: Path) -> None:
+        self._programs = programs
+        self._planes: dict[str, ControlPlane] = {}
+
+    def place(self, name: str, folder: Path, stack: ExitStack) -> Place:
+        plane = self._planes[name] = ControlPlane(self._programs, folder / "plane")
+        stack.callback(plane.stop)
+        plane.start()
+        gateway = stack.enter_context(Gateway(plane.url, plane.admin_token, plane.ca_file))
+        return Place(name, plane.kubeconfig(folder / "kubeconfig"), gateway)
+
+    def scheduler(self, place: Place, _: Cluster, extender: str, __: ExitStack) -> Scheduler:
+        document = kube_scheduler.configuration(
+            Calls({"extender": extender}),
+            kubeconfig=str(place.kubeconfig),
+            schedulers=[SCHEDULER],
+            managed=[RESOURCE],
+        )
+        config = place.kubeconfig.with_name("scheduler.yaml")
+        kube_scheduler.write(config, kube_scheduler.as_yaml(document), "config")
+        plane = self._planes[place.name]
+        plane.start_scheduler(config)
+        return _Metrics(plane)
+
+
+class _Metrics:
+    """What a kube-scheduler is at, by its own metrics."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._plane = plane
+
+    def attempts(self) -> int:
+        return sum(value for _, value in self._read("scheduler_schedule_attempts_total"))
+
+    def idle(self, pods: Iterable[dict[str, Any]]) -> bool:
+        queues = {"active": 0, "backoff": 0, "unschedulable": 0}
+        for labels, value in self._read("scheduler_pending_pods"):
+            queues[labels.split('"')[1]] = value
+        unbound = sum(not pod["spec"].get("nodeName") for pod in pods)
+        return (queues["active"], queues["backoff"], queues["unschedulable"]) == (0, 0, unbound)
+
+    def _read(self, name: str) -> list[tuple[str, int]]:
+        found = _METRIC.finditer(self._plane.scheduler_metrics())
+        return [(each["labels"], int(float(each["value"]))) for each in found if each["name"] == name]

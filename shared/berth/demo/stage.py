@@ -1,0 +1,243 @@
+"""Sets the demonstration's stage: two worlds, alike but for the function that counts.
+Everything it starts ends with it, whatever happens; the worlds share nothing but the machine."""
+
+import http.client
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+from berth.demo import naive
+from berth.demo.courier import Courier
+from berth.demo.driver import Driver
+from berth.demo.environment import environment, without_settings
+from berth.demo.gateway import Gateway
+from berth.demo.naive.counter import Counter
+from berth.demo.observer import Observer
+from berth.demo.scene import UNITS, Scheduler, World
+from berth.demo.story import Played
+from berth.errors import BerthError
+from berth.kube.cluster import Cluster, connect
+from berth.ledger.ledger import Ledger
+from berth.local.event_relay import Observe, Relay
+from berth.local.ports import free_ports
+from berth.local.processes import Function, Functions, Kept, functions_folder
+from berth.stores import open_store
+from berth.testing.api_server import StandIn
+
+POOL = "underlay-ip"
+SCHEDULER = "berth"
+_POOLS = f"""apiVersion: berth.dev/v1alpha1
+kind: Pool
+metadata: {{name: {POOL}}}
+spec: {{capacity: {{perDomain: {UNITS}}}}}
+"""
+_RECONCILE_SECONDS = 60.0
+_START_SECONDS = 120.0
+
+
+class Place(NamedTuple):
+    """One world's API server: a kubeconfig that leads to it, and the functions' way to it."""
+
+    name: str
+    kubeconfig: Path
+    gateway: Gateway
+
+
+class Kit(Protocol):
+    """What plays, or is, the API server and kube-scheduler; what it starts ends with `stack`."""
+
+    def place(self, name: str, folder: Path, stack: ExitStack) -> Place: ...
+
+    def scheduler(self, place: Place, cluster: Cluster, extender: str, stack: ExitStack) -> Scheduler:
+        """One that asks the extender at this URL."""
+
+
+class StandIns:
+    """The stand-in for the API server, and a driver that makes kube-scheduler's calls."""
+
+    def place(self, name: str, folder: Path, stack: ExitStack) -> Place:
+        api = stack.enter_context(StandIn())
+        gateway = stack.enter_context(Gateway(api.url))
+        return Place(name, api.kubeconfig(folder / "kubeconfig"), gateway)
+
+    def scheduler(self, _: Place, cluster: Cluster, extender: str, stack: ExitStack) -> Scheduler:
+        driver = Driver(cluster, extender, SCHEDULER)
+        driver.start()
+        stack.callback(driver.stop)
+        return driver
+
+
+@dataclass(frozen=True)
+class Count:
+    """One way to count, running: its functions, what it says is used by node, where it keeps that."""
+
+    functions: Kept
+    used: Callable[[], dict[str, int]]
+    file: Path
+    reconcile: Callable[[], None]
+
+
+@contextmanager
+def staged(
+    folder: Path, port: int, kit: Kit, go_on: Callable[[], None], observe: Observe | None
+) -> Iterator[tuple[Played, Played]]:
+    """The naive counter's world and Berth's, started; stopped in reverse. `observe` is told of our pods."""
+    with ExitStack() as stack:
+        ours, theirs = (kit.place(name, _made(folder / name), stack) for name in ("berth", "naive"))
+        stack.enter_context(without_settings())
+        stack.enter_context(environment(_settings(folder, ours, theirs)))
+        functions = Functions(functions_folder(), port, _trouble, single=True)
+        counting = _counting(functions.urls.values())
+        for each in (functions, counting):
+            stack.callback(each.stop)
+            each.start()
+        late = _late(stack)
+        if not all(each.wait_ready(late) for each in (functions, counting)):
+            raise BerthError(f"the demo's functions did not start within {_START_SECONDS:g} s: see above")
+        berth = _world("berth", kit, ours, _ledger(functions, stack), stack, go_on, observe)
+        yield _world("naive counter", kit, theirs, _counter(counting), stack, go_on), berth
+
+
+def _counting(others: Collection[str]) -> Kept:
+    """The naive counter's one process, kept alive as Berth's own are."""
+    source = Path(naive.__file__).with_name("extender") / "main.py"
+    # Not a port that another function has been given and does not listen at yet.
+    free = (port for port in free_ports(len(others) + 1) if f"http://127.0.0.1:{port}" not in others)
+    return Kept([Function("extender", source, next(free), _trouble)])
+
+
+def _late(stack: ExitStack) -> threading.Event:
+    """Set once a start takes too long. (Ctrl-C is an exception here, and stops every wait by itself.)"""
+    event = threading.Event()
+    timer = threading.Timer(_START_SECONDS, event.set)
+    timer.daemon = True
+    timer.start()
+    stack.callback(timer.cancel)
+    return event
+
+
+def ledger_url(folder: Path) -> str:
+    return f"sqlite:///{folder / 'ledger.db'}"
+
+
+def _settings(folder: Path, ours: Place, theirs: Place) -> dict[str, str]:
+    """For both worlds' functions; each reads its own."""
+    pools = folder / "pools.yaml"
+    pools.write_text(_POOLS, encoding="utf-8")
+    return {
+        "KUBECONFIG": str(ours.gateway.kubeconfig(folder / "kubeconfig-of-functions")),
+        "BERTH_STORE": ledger_url(folder),
+        "BERTH_POOLS": str(pools),
+        "BERTH_SCHEDULER_NAMES": SCHEDULER,
+        "BERTH_LOG_LEVEL": "WARNING",  # the demonstration tells what is done
+        "NAIVE_COUNTS": str(folder / "counts.db"),
+        "NAIVE_CAPACITY": str(UNITS),
+        "NAIVE_API": theirs.gateway.url,
+    }
+
+
+def _ledger(functions: Functions, stack: ExitStack) -> Count:
+    store = open_store(os.environ["BERTH_STORE"])
+    stack.callback(store.close)
+    ledger = Ledger(store, while_closed=True)
+
+    def used() -> dict[str, int]:
+        domains = ledger.view().domains.get(POOL, {})
+        return {name: domain.used(POOL, name) for name, domain in domains.items()}
+
+    file = Path(os.environ["BERTH_STORE"].removeprefix("sqlite:///"))
+    return Count(functions, used, file, lambda: _reconcile(functions.urls["reconcile"]))
+
+
+def _counter(counting: Kept) -> Count:
+    file = Path(os.environ["NAIVE_COUNTS"])
+    return Count(counting, Counter(file, UNITS, "").used, file, lambda: None)
+
+
+def _world(
+    name: str,
+    kit: Kit,
+    place: Place,
+    count: Count,
+    stack: ExitStack,
+    go_on: Callable[[], None],
+    observe: Observe | None = None,
+) -> Played:
+    cluster = _connect(place.kubeconfig)
+    urls = count.functions.urls
+    courier = stack.enter_context(Courier(urls.get("release", urls["extender"])))
+    # The counter has neither an inventory nor a reconcile: the courier takes their events, and drops them.
+    ways = dict.fromkeys(("inventory", "reconcile"), courier.url) | urls | {"release": courier.url}
+    relay = Relay(cluster, ways, [SCHEDULER], Path(os.environ["BERTH_POOLS"]), _trouble, observe=observe)
+    stack.callback(relay.stop)
+    relay.start()
+    if not relay.wait_first_reconcile(_late(stack)):
+        raise BerthError(f"the demo's ledger was not ready within {_START_SECONDS:g} s: see above")
+    scheduler = kit.scheduler(place, cluster, urls["extender"], stack)
+    world = World(
+        name=name,
+        cluster=cluster,
+        scheduler=scheduler,
+        gateway=place.gateway,
+        courier=courier,
+        counted=count.used,
+        kill_bind=lambda: _kill(count.functions),
+        lose_count=count.file.unlink,
+        reconcile=count.reconcile,
+        go_on=go_on,
+    )
+    promising = isinstance(count.functions, Functions)
+    return Played(world, stack.enter_context(Observer(cluster, UNITS)), promising)
+
+
+def _kill(functions: Kept) -> None:
+    """kill -9 of the extender, its workers too."""
+    for function in functions.all:
+        if function.name == "extender" and function.pid is not None:
+            os.killpg(function.pid, signal.SIGKILL)
+
+
+def _reconcile(url: str) -> None:
+    """The minute's tick, now; as often as it takes."""
+    give_up_at, pause = time.monotonic() + _RECONCILE_SECONDS, threading.Event()
+    while not _posted(url) and time.monotonic() < give_up_at:
+        pause.wait(0.1)
+
+
+def _posted(url: str) -> bool:
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_RECONCILE_SECONDS)
+    try:
+        connection.request("POST", "/")
+        reply = connection.getresponse()
+        reply.read()
+        return reply.status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _connect(kubeconfig: Path) -> Cluster:
+    with environment({"KUBECONFIG": str(kubeconfig)}):
+        return connect()
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def _trouble(what: Mapping[str, object]) -> None:
+    """Of all state changes only the bad ones are of interest here; a function that died was killed."""
+    if what.get("state") in ("lost", "failed"):
+        with suppress(OSError):  # the thread that says so has the functions to look after
+            sys.stderr.write(f"berth demo: {json.dumps(what)}\n")

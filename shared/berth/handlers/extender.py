@@ -1,0 +1,25 @@
+"""functions/extender: all four verbs under one URL, on one ledger with one View.
+For a scheduler with managedResources; it imports the kubernetes client, so it starts as slowly as bind."""
+
+from msgspec.structs import replace
+
+from berth.handlers import bind, filter, preempt, prioritize  # noqa: A004 - the verb's name
+from berth.handlers.wiring import ledger_and_cluster
+from berth.http.endpoint import Router
+from berth.settings import Settings
+
+_ALIASES = {"predicates": "filter", "priorities": "prioritize"}  # as kube-scheduler's own examples call them
+
+
+def router(settings: Settings) -> Router:
+    """All verbs, by the last part of the path."""
+    ledger, cluster = ledger_and_cluster(settings)
+    verbs = (
+        filter.on(ledger, settings),
+        prioritize.on(ledger, settings),
+        preempt.on(ledger, settings),
+        bind.on(ledger, cluster, settings),
+    )
+    found = {verb.name: replace(verb, name=f"extender/{verb.name}") for verb in verbs}
+    aliases = {alias: found[name] for alias, name in _ALIASES.items()}
+    return Router(name="extender", endpoints={**found, **aliases}, health=ledger.check)

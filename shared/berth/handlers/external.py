@@ -1,0 +1,90 @@
+"""inventory's path /external: somebody who may says how many units are in use outside the cluster.
+It writes that into the Pool object and takes it over at once. Its callers are its own: they may not bind."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated
+
+import msgspec
+
+from berth.api.units import MOST
+from berth.controller.external_use import only_cluster
+from berth.controller.pool_source import amend
+from berth.errors import BadInputError
+from berth.http import authentication, extender_v1
+from berth.http.endpoint import Endpoint, Reply
+from berth.kube.cluster import Cluster
+from berth.ledger.ledger import Ledger
+from berth.ledger.report import pool_rows
+from berth.ledger.transaction import OutdatedError
+from berth.settings import Settings
+
+_CLOSED = (
+    "nobody may call /external: name the accounts that may in BERTH_EXTERNAL_ACCOUNTS, "
+    "or set a token of its own in BERTH_EXTERNAL_TOKEN or BERTH_EXTERNAL_TOKEN_FILE"
+)
+_LARGEST = 64 * 1024  # bytes of a call
+_IN_A_FILE = "the Pools are in a file (BERTH_POOLS): set spec.external there, or say berth external POOL N"
+
+_LOOKS = 3
+"""So many more are begun where later ones overtake the first."""
+
+
+class _Use(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pool: str
+    external: Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+
+
+def endpoint(ledger: Ledger, cluster: Cluster, settings: Settings, take: Callable[[], object]) -> Endpoint:
+    """`take` takes Pools over into the ledger, from their source as it is now."""
+
+    door = authentication.door(settings.external)
+
+    def answer(_: Mapping[str, str], body: bytes) -> Reply:
+        if door is None:
+            return Reply(403, extender_v1.error_answer(_CLOSED))
+        if settings.pools is not None:
+            return Reply(409, extender_v1.error_answer(_IN_A_FILE))
+        return Reply(200, extender_v1.encode(run(ledger, cluster, body, take)))
+
+    return Endpoint(
+        name="inventory/external",
+        answer=answer,
+        failed=_failed,
+        health=ledger.check,
+        body_limit=min(settings.body_limit, _LARGEST),
+        limited_by="it is a line of JSON",
+        door=door,
+    )
+
+
+def run(ledger: Ledger, cluster: Cluster, body: bytes, take: Callable[[], object]) -> dict[str, object]:
+    """The pool, its external use, and the units over its capacity. Raises BadInputError, store and cluster
+    errors; OutdatedError where later looks overtake this one again and again."""
+    use = _read(body)
+    ledger.require_ours()
+    before, pool = amend(None, lambda: cluster, use.pool, partial(only_cluster, use.external))
+    if before != pool:
+        # Even if the event of that very write was faster: it may have the status to write yet. A call with
+        # the same number as before comes each minute, and costs no look at all nodes and pods.
+        take()
+    looks = _LOOKS
+    while (view := ledger.view()).pools.get(pool.name) != pool:
+        if not looks:
+            raise OutdatedError
+        looks -= 1
+        take()  # a later look overtook the first, and has not taken the Pool over yet
+    (row,) = pool_rows(view, None, pool.name)
+    return {"pool": pool.name, "external": use.external, "overCommitted": row.over_committed}
+
+
+def _failed(message: str, retryable: bool) -> Reply:
+    return Reply(503 if retryable else 500, extender_v1.error_answer(message))
+
+
+def _read(body: bytes) -> _Use:
+    try:
+        return msgspec.json.decode(body, type=_Use)
+    except msgspec.DecodeError as error:
+        said = " ".join(str(error).split())
+        raise BadInputError(f'not a call such as {{"pool": "licence", "external": 3}}: {said}') from error

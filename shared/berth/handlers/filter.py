@@ -1,0 +1,98 @@
+"""filter: which of the offered nodes can take the pod, and why the others can't.
+It advises: near the last unit several pods are told yes, and bind's reservation decides."""
+
+import time
+from collections.abc import Callable, Mapping
+
+from berth.http import authentication, extender_v1
+from berth.http.endpoint import Endpoint, Reply, for_the_event
+from berth.http.extender_v1 import Refused
+from berth.kube.types import Pod
+from berth.ledger import refusals
+from berth.ledger.ledger import Ledger
+from berth.scheduling.demand import might_ask
+from berth.scheduling.fit import judge
+from berth.scheduling.preemption import resolvable
+from berth.scheduling.terms import terms_of
+from berth.settings import Settings
+from berth.stores import open_store
+
+_PODS = 1000  # pods whose nominated node was refused last that are kept in mind
+
+
+class Nominations:
+    """The pods whose nominated node, offered alone, was refused in the call before; it may be lost.
+
+    kube-scheduler offers a pod's nominated node alone, and all nodes when that is refused, in one attempt
+    (source: findNodesThatFitPod). So a pod whose units are kept elsewhere loses nothing by a refusal; but if
+    its node comes alone again, no other is to be had, and the pod must not starve (docs/decisions/0019).
+    """
+
+    def __init__(self) -> None:
+        self._refused: dict[str, str] = {}
+
+    def forget(self, pod: Pod) -> None:
+        """Begin anew with the pod, for which other nodes are to be had."""
+        self._refused.pop(pod.metadata.uid, None)
+
+    def refuse(self, pod: Pod) -> bool:
+        """Note that the pod's nominated node is refused; False, and it is not to be, if it was just now."""
+        uid, node = pod.metadata.uid, pod.status.nominated_node_name or ""
+        if self._refused.pop(uid, None) == node:
+            return False
+        if len(self._refused) >= _PODS:
+            self._refused = dict(list(self._refused.items())[_PODS // 2 :])
+        self._refused[uid] = node
+        return True
+
+
+def run(
+    ledger: Ledger,
+    call: extender_v1.Candidates,
+    clock: Callable[[], float] = time.time,
+    nominations: Nominations | None = None,
+) -> Refused:
+    """The reason for each offered node that can't take the pod."""
+    if not might_ask(call.pod):
+        return Refused()  # pods that ask nothing of us are served even while the ledger is away
+    view = ledger.view()
+    judgement = judge(call.pod, terms_of(view).asked(call.pod), view, clock())
+    refused = judgement.refusals(call.names)
+    wanted = judgement.wanted
+    if wanted is None:
+        return Refused(refused)
+    # Only that node: for it the pod keeps its nomination. Others are free by kube-scheduler's own count, so
+    # it finds nobody to evict there, says so in an order that varies, and tries without end (decision 0016).
+    nominated = call.pod.status.nominated_node_name or ""
+    short = refused.get(nominated, refusals.KEPT) != refusals.KEPT
+    mendable = resolvable({nominated}, judgement.wants, view.pools) if short else frozenset()
+    nominations = nominations or Nominations()
+    if call.names != [nominated]:
+        nominations.forget(call.pod)
+    elif not refused and wanted.kept_elsewhere(call.names) and nominations.refuse(call.pod):
+        return Refused(dict.fromkeys(call.names, refusals.KEPT))
+    return Refused(refused, mendable)
+
+
+def endpoint(settings: Settings) -> Endpoint:
+    return on(Ledger(open_store(settings.store, reads_only=True)), settings)
+
+
+def on(ledger: Ledger, settings: Settings) -> Endpoint:
+    """The endpoint on a ledger that others may use too."""
+    nominations = Nominations()
+
+    def answer(_: Mapping[str, str], body: bytes) -> Reply:
+        call = extender_v1.candidates(body)
+        refused = run(ledger, call, nominations=nominations)
+        return Reply(200, extender_v1.filter_answer(call, refused, refused.resolvable))
+
+    return Endpoint(
+        name="filter",
+        answer=answer,
+        # Only Error in a 200 answer reaches the pod's event (docs/kubernetes.md#errors).
+        failed=lambda *error: Reply(200, extender_v1.filter_error(for_the_event(*error))),
+        health=ledger.check,
+        body_limit=settings.body_limit,
+        door=authentication.door(settings.admission),
+    )

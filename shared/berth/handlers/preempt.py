@@ -1,0 +1,119 @@
+"""preempt: where evicting the pods that kube-scheduler chose would really make room for the one that waits.
+It only drops candidates; while what was freed for the pod is being settled, all of them.
+
+An error is an answer other than 200: then kube-scheduler evicts nobody, unless its entry for this function is
+`ignorable` (source: framework/preemption, callExtenders).
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from berth.http import authentication, extender_v1
+from berth.http.endpoint import Endpoint, Reply
+from berth.kube.types import Pod
+from berth.ledger.ledger import Ledger
+from berth.scheduling.demand import might_ask
+from berth.scheduling.preemption import Evictions
+from berth.scheduling.terms import terms_of
+from berth.settings import Settings
+from berth.stores import open_store
+
+_SETTLE_SECONDS = 90.0
+"""A victim's claim outlasts it no longer: what its lost event left, reconcile mends within a minute."""
+
+_GRACE_SECONDS = 5.0
+"""Room that filter did not find may have been made since it looked, a moment ago in the same attempt."""
+
+_KEPT = 1000  # nominations, and pods, that are kept in mind
+
+Found = Mapping[str, extender_v1.Victims]
+Made = Mapping[str, tuple[str, ...]]
+"""Nodes where pods may have been evicted for one, and their UIDs; none: they are not known."""
+
+
+class Preempt:
+    """The preempt verb on one ledger; safe for many calls at once.
+
+    It keeps in mind where room may have been made for a pod, and since when the pod waits for that: with each
+    error of filter or bind kube-scheduler forgets the nomination (docs/kubernetes.md#victims). That may be
+    lost: then the nomination alone tells, and the pod waits anew.
+    """
+
+    def __init__(self, ledger: Ledger, clock: Callable[[], float] = time.time) -> None:
+        self._ledger, self._clock = ledger, clock
+        self._since: dict[tuple[str, str, bool], float] = {}
+        self._made: dict[str, Made] = {}
+
+    def run(self, call: extender_v1.PreemptionCall) -> Found:
+        """Those of the candidates where the pod fits once their victims are gone, each as it came."""
+        if not might_ask(call.pod):
+            return call.victims
+        view = self._ledger.view()
+        asked = terms_of(view).asked(call.pod)
+        if asked.refusal is not None:
+            return {}
+        if not asked.units:
+            return call.victims
+        found = Evictions(call.pod, asked, view, self._clock())
+        rest = max(view.pools[name].spec.reuse_after_seconds for name in asked.units)
+        if self._settling(call, found, rest):
+            return {}
+        kept = {
+            node: victims for node, victims in call.victims.items() if found.short(node, victims.uids) == []
+        }
+        if kept:
+            self._note(call.pod, {node: victims.uids for node, victims in kept.items()})
+        return kept
+
+    def _settling(self, call: extender_v1.PreemptionCall, found: Evictions, rest: float) -> bool:
+        """Whether pods were evicted for this one already, on a node that only its claims keep it from.
+
+        kube-scheduler sees no more need to evict there, and would do it elsewhere: one more pod at each try.
+        """
+        if nominated := call.pod.status.nominated_node_name:
+            self._note(call.pod, {nominated: ()})
+        made = self._made.get(call.pod.metadata.uid, {})
+        return any(
+            self._settles(call.pod, node, victims, found, rest)
+            for node, victims in made.items()
+            if node not in call.victims
+        )
+
+    def _settles(self, pod: Pod, node: str, victims: Collection[str], found: Evictions, rest: float) -> bool:
+        short = found.short(node)
+        if short is None or (short and victims and not found.held(victims)):
+            return False
+        # Not for ever: the units may have gone to a pod that was more important, or the node been closed.
+        patience = _SETTLE_SECONDS + rest if short else _GRACE_SECONDS
+        return self._clock() - self._first(pod.metadata.uid, node, bool(short)) < patience
+
+    def _note(self, pod: Pod, made: Made) -> None:
+        if len(self._made) >= _KEPT:
+            self._made = dict([*self._made.items()][_KEPT // 2 :])
+        self._made[pod.metadata.uid] = made
+
+    def _first(self, uid: str, node: str, short: bool) -> float:
+        if len(self._since) >= _KEPT:
+            self._since = dict(sorted(self._since.items(), key=lambda item: item[1])[_KEPT // 2 :])
+        return self._since.setdefault((uid, node, short), self._clock())
+
+
+def endpoint(settings: Settings) -> Endpoint:
+    return on(Ledger(open_store(settings.store, reads_only=True)), settings)
+
+
+def on(ledger: Ledger, settings: Settings) -> Endpoint:
+    """The endpoint on a ledger that others may use too."""
+    verb = Preempt(ledger)
+
+    def answer(_: Mapping[str, str], body: bytes) -> Reply:
+        return Reply(200, extender_v1.preemption_answer(verb.run(extender_v1.preemption(body))))
+
+    return Endpoint(
+        name="preempt",
+        answer=answer,
+        failed=lambda message, _: Reply(503, extender_v1.error_answer(message)),
+        health=ledger.check,
+        body_limit=settings.body_limit,
+        door=authentication.door(settings.admission),
+    )

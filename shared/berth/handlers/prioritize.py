@@ -1,0 +1,63 @@
+"""prioritize: how well each offered node suits the pod, from 0 to 10.
+It refuses nothing; kube-scheduler ignores its failures."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from berth.http import authentication, extender_v1
+from berth.http.endpoint import Endpoint, Reply
+from berth.ledger.free import Share
+from berth.ledger.ledger import Ledger
+from berth.scheduling.demand import might_ask
+from berth.scheduling.score import Ask, pack, rule, scores, spread
+from berth.scheduling.terms import terms_of
+from berth.scheduling.wants import Wanted
+from berth.settings import Settings
+from berth.stores import open_store
+
+
+def run(ledger: Ledger, call: extender_v1.Candidates, clock: Callable[[], float] = time.time) -> list[bytes]:
+    """Each offered node with its score, as JSON, in the order they came."""
+    names = call.names
+    if not might_ask(call.pod):
+        return [extender_v1.priority(name, 0) for name in names]
+    view = ledger.view()
+    asks = Wanted(call.pod, terms_of(view).asked(call.pod), view, clock()).asks()
+    return _quick(names, asks) or list(map(extender_v1.priority, names, scores(names, asks)))
+
+
+def _quick(names: Sequence[str], asks: Sequence[Ask]) -> list[bytes] | None:
+    """The same where one pool is asked whose domains are nodes: each domain's answer is kept in mind."""
+    by_share = rule(asks[0].pool) if len(asks) == 1 and asks[0].places is None else None
+    if by_share is None:
+        return None
+    known = asks[0].free.each(_packed if by_share is pack else _spread)
+    return [known.get(name) or extender_v1.priority(name, 0) for name in names]
+
+
+def _spread(name: str, share: Share) -> bytes:
+    return extender_v1.priority(name, spread(name, share))
+
+
+def _packed(name: str, share: Share) -> bytes:
+    return extender_v1.priority(name, pack(name, share))
+
+
+def endpoint(settings: Settings) -> Endpoint:
+    return on(Ledger(open_store(settings.store, reads_only=True)), settings)
+
+
+def on(ledger: Ledger, settings: Settings) -> Endpoint:
+    """The endpoint on a ledger that others may use too."""
+
+    def answer(_: Mapping[str, str], body: bytes) -> Reply:
+        return Reply(200, extender_v1.priorities(run(ledger, extender_v1.candidates(body))))
+
+    return Endpoint(
+        name="prioritize",
+        answer=answer,
+        failed=lambda message, _: Reply(503, extender_v1.error_answer(message)),
+        health=ledger.check,
+        body_limit=settings.body_limit,
+        door=authentication.door(settings.admission),
+    )

@@ -1,0 +1,304 @@
+"""reconcile: make the ledger equal to the cluster, whatever was lost, doubled or late (promises 3 and 8).
+It never takes units from a pod that runs, and it alone opens a ledger that has no epoch.
+
+The order is the point. Claims are read first, then pods are listed: a claim whose pod is not in the later
+list is a claim of a pod that is gone. For a lost ledger, all waiting pods are fenced before the list: a bind
+that reserved in the ledger that was lost can't land its Binding after it.
+"""
+
+import math
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache, partial
+
+import msgspec
+from msgspec.structs import asdict
+
+from berth.api.pool import Pool
+from berth.api.poolclaim import PoolClaim
+from berth.coalesce import SharedLook
+from berth.controller import poolclaims
+from berth.controller.adopt import adopt
+from berth.controller.capacity_sync import problems, read_pools, stock_of, take_stock, withdraw
+from berth.controller.external_use import take_external
+from berth.controller.fencing import FENCE_SECONDS, fence_waiting, to_hold
+from berth.controller.node_status import publish_native
+from berth.controller.pool_status import publish
+from berth.controller.poolclaims import Bounds, publish_claims, read_claims, take_claims
+from berth.controller.requeue import free_in, wake
+from berth.controller.retention import release_ended
+from berth.controller.settle import BIND_SECONDS, settle
+from berth.errors import BerthError, RetryableError, StoreFailedError, UnfinishedError
+from berth.handlers.wiring import ledger_and_cluster
+from berth.http import authentication
+from berth.http.cloudevents import subscriber
+from berth.http.endpoint import Endpoint
+from berth.kube.cluster import Cluster
+from berth.kube.types import Node, Pod
+from berth.kube.writes import PodWrites
+from berth.ledger.keeper import NOTHING_BACK, HeldBack, lost_again
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import CLAIMS_LOOK, Claim
+from berth.ledger.transaction import OutdatedError
+from berth.ledger.transitions import CapacityChange
+from berth.scheduling.demand import might_ask
+from berth.scheduling.terms import Terms, unnamed
+from berth.settings import Settings
+from berth.stores.base import Version
+
+REBUILD_SECONDS = 540.0
+"""A rebuild ends by itself after so long, before its caller gives up, and goes on in the next tick: Knative
+and `berth up` wait for 600 s, and `berth up` then replaces the function, which knows whom it has fenced."""
+
+_LOOKS = 3
+_OVERTAKEN = "the Pools kept changing while they were looked at; the later looks take them over"
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What one reconcile mended, counted in claims, domains and pods; all 0 when all was well."""
+
+    rebuilt: bool = False
+    released: int = 0
+    settled: int = 0
+    adopted: int = 0
+    capacities: int = 0
+    pools: list[str] = []
+    woken: int = 0
+    problems: list[str] = []
+
+
+class Reconcile:
+    """Reconciles over one ledger (opened `while_closed`) and cluster, one at a time.
+
+    It keeps in mind how far a rebuild has come that took longer than `rebuild_seconds`. That may be lost:
+    then it begins anew, and finds in the ledger what was adopted.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        cluster: Cluster,
+        settings: Settings,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+        rebuild_seconds: float = REBUILD_SECONDS,
+    ) -> None:
+        self._ledger, self._cluster, self._settings = ledger, cluster, settings
+        self._clock, self._monotonic, self._new_id = clock, monotonic, new_id
+        self._rebuild_seconds = rebuild_seconds
+        self._mark: Version | None = None  # of the rebuild that goes on
+        # In that rebuild: no Binding of before the loss can land on these.
+        self._fenced: set[str] = set()
+        self._until = math.inf
+
+    def run(self) -> Report:
+        """Mend all there is. Raises store and cluster errors; what was done until then stands."""
+        self._ledger.make_ours()
+        self._until = self._monotonic() + self._rebuild_seconds
+        report, writes = Report(), PodWrites(self._cluster, self._monotonic)
+        named: Sequence[PoolClaim] = ()
+        nodes: Sequence[Node] = ()
+        for left in reversed(range(_LOOKS)):
+            report.problems.clear()
+            try:
+                named, nodes = self._look(report, writes)
+                break
+            except OutdatedError:
+                # A later look knows the Pools better. It may be an event's, which mends less: look again.
+                if not left:
+                    report.problems.append(_OVERTAKEN)
+        report.woken = self._wake(nodes, writes)
+        report.problems += writes.problems
+        self._publish(report, named)
+        return report
+
+    def _look(self, report: Report, writes: PodWrites) -> tuple[Sequence[PoolClaim], Sequence[Node]]:
+        """Take over what there is as it is now; the PoolClaims and the nodes. Raises OutdatedError."""
+        looking, claiming = self._ledger.look(), self._ledger.look(CLAIMS_LOOK)
+        pools = self._read_pools(report)
+        named = read_claims(self._cluster, report.problems)
+        bounds = Bounds(pools, self._settings.poolclaims_per_namespace)
+        mark, back = self._begin()
+        unfenced = self._fence(writes, None if mark is not None else back.uids)
+        try:
+            withdrawn = withdraw(looking, pools)
+            before = looking.view().pools
+            read_by = Terms(pools, {}, poolclaims.named(named, bounds), before)
+            terms = self._terms(looking, read_by, mark is not None)
+            pods = self._count(report, looking, terms, writes)
+            take_claims(claiming, named, bounds, report.problems)
+            nodes = self._give(report, looking, pools, pods, withdrawn)
+        except OutdatedError:
+            if mark is not None:
+                raise lost_again() from None
+            raise
+        self._end(mark, back, to_hold(pods, unfenced, back.epoch))
+        report.rebuilt = mark is not None
+        return named, nodes
+
+    def _begin(self) -> tuple[Version | None, HeldBack]:
+        """The mark of a rebuild, which begins if the ledger is lost; else what is held back since one."""
+        view = self._ledger.view()
+        if view.open:
+            self._mark, self._fenced = None, set()
+            return None, self._ledger.held_back() if view.held else NOTHING_BACK
+        if self._mark is None or not self._ledger.is_rebuilding(self._mark):
+            self._mark, self._fenced = self._ledger.begin_rebuild(self._new_id()), set()
+        return self._mark, NOTHING_BACK
+
+    def _in_time(self) -> None:
+        """Raise UnfinishedError in a rebuild whose time is over."""
+        if self._mark is not None and self._monotonic() >= self._until:
+            raise UnfinishedError(len(self._fenced))
+
+    def _fence(self, writes: PodWrites, suspects: Collection[str] | None) -> set[str]:
+        """UIDs of the suspects (None: of all that wait) that were not fenced."""
+        if suspects is not None and not suspects:
+            return set()
+        ours, done = self._settings.scheduler_names, self._fenced if suspects is None else None
+        return fence_waiting(
+            self._cluster, writes, ours, self._clock(), suspects, done=done, go_on=self._in_time
+        )
+
+    def _end(self, mark: Version | None, before: HeldBack, after: HeldBack) -> None:
+        """Open the ledger if this is a rebuild, and say what is held back."""
+        if mark is not None:
+            self._ledger.open(self._new_id(), mark, after)
+        elif after != before:
+            self._ledger.hold_back(after, before)
+
+    def _terms(self, ledger: Ledger, terms: Terms, anew: bool) -> Terms:
+        """What pods are read by. Where nodes are is looked up only if the ledger can't know it yet."""
+        places = dict(ledger.view().places)
+        elsewhere = {name: pool for name, pool in terms.pools.items() if pool.spec.scope != "Node"}
+        if elsewhere and (anew or any(terms.before.get(name) != pool for name, pool in elsewhere.items())):
+            stock = stock_of(elsewhere, self._cluster.nodes())
+            ledger.prepare({which: stock.capacities[which] for which in stock.stripes})
+            places |= stock.by_pool()
+        return terms._replace(places=places)
+
+    def _count(self, report: Report, ledger: Ledger, terms: Terms, writes: PodWrites) -> list[Pod]:
+        """Bring claims to what pods hold, and units in use elsewhere too; the pods."""
+        claims = [claim for claim in ledger.view().claims() if not claim.is_external]
+        pods = self._cluster.pods()
+        self._mend(report, claims, pods, terms, writes)
+        settled, adopted = adopt(ledger, self._cluster, pods, terms, self._clock(), self._in_time)
+        report.settled += settled
+        report.adopted += adopted
+        take_external(ledger, terms.pools, self._clock())
+        return pods
+
+    def _give(
+        self,
+        report: Report,
+        ledger: Ledger,
+        pools: Mapping[str, Pool],
+        pods: Iterable[Pod],
+        withdrawn: Iterable[CapacityChange],
+    ) -> list[Node]:
+        """Pools and capacities; the nodes. Only now: what running pods hold of a new Pool is in the ledger
+        before its capacity is."""
+        report.pools = sorted({*report.pools, *ledger.apply_pools(pools)})
+        nodes: list[Node] = []
+
+        def asked() -> list[Node]:
+            nodes.extend(self._cluster.nodes())
+            return nodes
+
+        changes = [*withdrawn, *take_stock(ledger, pools, asked)]
+        report.capacities += len({each.which for each in changes})
+        report.problems += problems(pools.values(), nodes)
+        ledger.bound_retention()
+        ledger.drop_limits({pod.metadata.namespace or "default" for pod in pods if might_ask(pod)})
+        report.problems += publish_native(ledger, self._cluster, nodes)
+        return nodes
+
+    def _publish(self, report: Report, named: Iterable[PoolClaim]) -> None:
+        view = self._ledger.view()
+        pods = [claim for claim in view.claims() if not claim.is_external]
+        report.problems += unnamed(pods, view.pools)
+        if self._settings.pools is None:
+            report.problems += publish(self._ledger, self._cluster, self._settings.scheduler_names)
+        if named:
+            most = self._settings.poolclaims_per_namespace
+            report.problems += publish_claims(self._ledger, self._cluster, most, self._monotonic)
+
+    def _wake(self, nodes: Iterable[Node], writes: PodWrites) -> int:
+        view, now = self._ledger.view(), self._clock()
+        shut = {node.metadata.name for node in nodes if node.spec.unschedulable}
+        return wake(
+            self._ledger,
+            self._cluster,
+            self._settings.scheduler_names,
+            free_in(view, view.free, now),
+            now,
+            in_turn=True,
+            shut=lambda: shut,
+            writes=writes,
+        )
+
+    def _read_pools(self, report: Report) -> Mapping[str, Pool]:
+        try:
+            return read_pools(self._settings.pools, self._cluster)
+        except (RetryableError, StoreFailedError):
+            raise
+        except BerthError as error:
+            # A typo in a Pool must not stop claims from being mended: the Pools applied last stay.
+            report.problems.append(str(error))
+            return self._ledger.view().pools
+
+    def _mend(
+        self,
+        report: Report,
+        claims: Iterable[Claim],
+        pods: Iterable[Pod],
+        terms: Terms,
+        writes: PodWrites,
+    ) -> None:
+        """Claims of pods that are gone, that run elsewhere, or whose bind died."""
+        by_uid, node = {pod.metadata.uid: pod for pod in pods}, cache(self._cluster.node)
+        for claim in claims:
+            what = f"the claim of pod {claim.label} was not settled"
+            pod = by_uid.get(claim.uid)
+            mend = partial(self._mend_one, report, claim, pod, terms, node, writes)
+            writes.attempt(claim.namespace, claim.name, what, mend)
+
+    def _mend_one(
+        self,
+        report: Report,
+        claim: Claim,
+        pod: Pod | None,
+        terms: Terms,
+        node: Callable[[str], Node | None],
+        writes: PodWrites,
+    ) -> None:
+        if pod is None or pod.finished:
+            ended = self._ledger, node, [claim], claim.uid, pod, self._clock()
+            report.released += bool(release_ended(*ended, pools=terms.judged_by()))
+        elif pod.spec.node_name:
+            return  # adoption brings its claim to what it is to be
+        elif self._in_doubt(claim) and not writes.spent():
+            until = self._monotonic() + FENCE_SECONDS
+            settle(self._ledger, self._cluster, claim, self._clock(), lambda: until - self._monotonic())
+            report.settled += 1
+
+    def _in_doubt(self, claim: Claim) -> bool:
+        """Whether the claim of a pod that is not bound is no bind's that is under way. One that is stamped
+        later than now is none either: a wrong clock must not keep it for as long."""
+        return claim.state == "bound" or abs(self._clock() - claim.since) > BIND_SECONDS
+
+
+def endpoint(settings: Settings) -> Endpoint:
+    ledger, cluster = ledger_and_cluster(settings, while_closed=True)
+    # Two at once would do the same work, and anybody may ask for it.
+    reconciled = SharedLook(Reconcile(ledger, cluster, settings).run)
+
+    def handle(_: Mapping[str, str], __: bytes) -> Mapping[str, object]:
+        """Whatever was sent, which is not read: a clock's tick, a dead letter, a person's call."""
+        return asdict(reconciled())
+
+    door = authentication.door(settings.events)
+    return subscriber("reconcile", handle, health=ledger.check, body_limit=0, door=door)

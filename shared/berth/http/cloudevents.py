@@ -1,0 +1,282 @@
+"""CloudEvents as Knative sends them: decoded with the SDK in binary and structured mode, and answered.
+An event is a hint that something may have changed, never a proof; nothing here trusts one."""
+
+import base64
+import binascii
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import msgspec
+from cloudevents.exceptions import GenericException
+from cloudevents.http import from_http
+
+from berth.errors import BadInputError
+from berth.http import extender_v1
+from berth.http.endpoint import Door, Endpoint, Reply
+
+T = TypeVar("T")
+
+log = logging.getLogger("berth.http.cloudevents")
+
+Handle = Callable[[Mapping[str, str], bytes], Mapping[str, object]]
+"""Takes lower-case headers and a body, and returns what was done. Raises BadInputError, store and cluster
+errors."""
+
+_RESOURCE = "dev.knative.apiserver.resource."
+_REFERENCE = "dev.knative.apiserver.ref."
+_BATCH = "application/cloudevents-batch"
+_EVENTS = "application/cloudevents"  # structured mode, and batches
+_NEEDED = ("ce-id", "ce-source", "ce-specversion", "ce-type")
+_LONGEST = 300  # characters of a text from outside, in an answer or a line of the log
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+LARGEST_EVENT = 3 * 1024 * 1024
+"""Bytes of an event's body. The API server's store takes no object of more than 1.5 MiB."""
+
+TOLD_SECONDS = 60.0
+"""So seldom the log says that a sender was refused: anybody may make it say so."""
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    kind: str
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    """An event in structured mode, as far as it is looked at, in JSON as it came."""
+
+    specversion: msgspec.Raw = msgspec.Raw()
+    id: msgspec.Raw = msgspec.Raw()
+    source: msgspec.Raw = msgspec.Raw()
+    type: msgspec.Raw = msgspec.Raw()
+    data: msgspec.Raw = msgspec.Raw()
+    data_base64: str | None = None
+
+    def attributes(self) -> bytes:
+        """Those that every event must have, which the SDK checks."""
+        found = {"specversion": self.specversion, "id": self.id, "source": self.source, "type": self.type}
+        return msgspec.json.encode({name: value for name, value in found.items() if bytes(value)})
+
+    def content(self) -> msgspec.Raw:
+        return self.data if self.data_base64 is None else msgspec.Raw(base64.b64decode(self.data_base64))
+
+
+class Event(msgspec.Struct, frozen=True):
+    """An event's type (such as dev.knative.sources.ping) and its content: decoded, or JSON as it came.
+
+    JSON as it came takes its own length; decoded into whatever it is, up to 30 times as much.
+    """
+
+    event_type: str
+    content: object
+
+    @property
+    def data(self) -> object:
+        """The whole content, decoded. Raises msgspec's errors where it is no JSON."""
+        return self._as(object)
+
+    @property
+    def deletion(self) -> bool:
+        """Whether it says `delete`, a mere hint: docs/kubernetes.md#a-delete-event-of-a-pod-that-lives."""
+        return self.event_type == f"{_RESOURCE}delete"
+
+    def kind(self) -> str:
+        """The kind of the object it is about. Raises BadInputError where it carries none."""
+        if self.event_type.startswith(_REFERENCE):
+            raise BadInputError(
+                "the source sends mode Reference, which has no UID: set spec.mode: Resource in it"
+            )
+        if not self.event_type.startswith(_RESOURCE):
+            raise BadInputError(
+                f"event type {self.event_type} with no object: this takes {_RESOURCE}add, update and delete"
+            )
+        kind = self._kind()
+        if not isinstance(kind, str):
+            raise BadInputError(
+                f"event type {self.event_type}: its body is no JSON object with a kind; mode Resource sends "
+                "the whole object"
+            )
+        return kind
+
+    def about(self, shape: type[T]) -> T:
+        """The object, as far as `shape` wants it. Raises BadInputError."""
+        try:
+            return self._as(shape)
+        except _UNDECODABLE as error:
+            raise BadInputError(
+                f"event type {self.event_type}: its object is not what it should be: {_line(str(error))}"
+            ) from error
+
+    def _kind(self) -> object:
+        try:
+            return self._as(_Kind).kind
+        except _UNDECODABLE:
+            return None
+
+    def _as(self, shape: type[T]) -> T:
+        if isinstance(self.content, msgspec.Raw):
+            return msgspec.json.decode(self.content, type=shape)
+        return msgspec.convert(self.content, shape)
+
+
+def decode(headers: Mapping[str, str], body: bytes) -> Event:
+    """The CloudEvent in an HTTP request. Raises BadInputError."""
+    headers = {name.lower(): value for name, value in headers.items()}
+    if headers.get("content-type", "").strip().lower().startswith(_BATCH):
+        raise BadInputError(
+            "this is a batch of CloudEvents: send each in a request of its own, in binary or structured mode"
+        )
+    try:
+        # The SDK gets no data: it would decode them twice over, and nobody has asked for all of them.
+        if all(name in headers for name in _NEEDED):
+            attributes, content = b"", msgspec.Raw(body)
+        else:
+            envelope = msgspec.json.decode(body, type=_Envelope)
+            attributes, content = envelope.attributes(), envelope.content()
+        event = from_http(headers, attributes)
+    except (GenericException, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        said = _missing(headers) or _line(str(error)) or type(error).__name__
+        raise BadInputError(f"not a CloudEvent: {said}") from error
+    if not isinstance(event["type"], str):
+        raise BadInputError("not a CloudEvent: its type is no string")
+    return Event(event["type"], content)
+
+
+def _missing(headers: Mapping[str, str]) -> str:
+    """What an event in binary mode lacks: the SDK takes it for structured mode then, and misses another.
+    It is empty for structured mode, where the SDK says what it misses."""
+    absent = [name for name in _NEEDED if name not in headers]
+    if len(absent) < len(_NEEDED):
+        return f"it has no header {', '.join(absent)}" if absent else ""
+    if _in_body(headers):
+        return ""
+    needed = f"{', '.join(_NEEDED[:-1])} and {_NEEDED[-1]}"
+    return f"it has neither the headers {needed} nor the content type {_EVENTS}+json"
+
+
+def subscriber(
+    name: str,
+    handle: Handle,
+    *,
+    health: Callable[[], None],
+    body_limit: int,
+    door: Door | None = None,
+) -> Endpoint:
+    """The endpoint of a function that Knative sends CloudEvents to, and that people may call as well.
+
+    A person's call is answered with what was done, as JSON. A CloudEvent is answered with 204 and no body,
+    and the log says what was done: Knative's Broker takes a body that is no CloudEvent for a failure
+    (decision 0022). No body is read where `body_limit` is 0, and none larger than LARGEST_EVENT.
+    """
+
+    def answer(headers: Mapping[str, str], body: bytes) -> Reply:
+        if not _is_event(headers):
+            return Reply(200, extender_v1.encode(handle(headers, body)))
+        about = _read(headers, body)
+        if about.knativeerrordest:
+            log.warning("%s: dead letter: %s", name, about.refusal)
+        try:
+            done = handle(headers, body)
+        except BadInputError as error:
+            log.warning("%s: %s: %s", name, about, _line(str(error)))  # nobody reads the answer to an event
+            raise
+        _log(name, about, done)
+        return Reply(204, b"")
+
+    limit = min(body_limit, LARGEST_EVENT)
+    limited_by = "BERTH_BODY_LIMIT" if limit == body_limit else "the largest event that is taken"
+    return Endpoint(
+        name=name,
+        answer=answer,
+        failed=failed,
+        health=health,
+        body_limit=limit,
+        limited_by=limited_by,
+        door=None if door is None else ToldDoor(name, door),
+    )
+
+
+class ToldDoor:
+    """A door whose refusals stand in the log, now and then. Nobody reads the answer to an event, and where
+    accounts are named wrongly all events are refused, ticks too."""
+
+    def __init__(self, name: str, door: Door, clock: Callable[[], float] = time.monotonic) -> None:
+        self._name, self._door, self._clock = name, door, clock
+        self._silent_until = -math.inf
+
+    def refusal(self, authorization: str) -> str:
+        why = self._door.refusal(authorization)
+        if why and self._clock() >= self._silent_until:
+            self._silent_until = self._clock() + TOLD_SECONDS
+            log.warning("%s: refused an event or a call: it %s", self._name, why)
+        return why
+
+
+def failed(message: str, retryable: bool) -> Reply:
+    """An event function's failure: 503 where a retry may help, else 422.
+
+    The Broker repeats whatever is 500 or above, and holds up the source's other events meanwhile; after 422
+    it makes a dead letter of the event at once, with this body in it.
+    """
+    return Reply(503 if retryable else 422, extender_v1.error_answer(message))
+
+
+class _About(msgspec.Struct, frozen=True):
+    """The attributes of an event that the log tells; the last three are a dead letter's."""
+
+    type: str = ""
+    subject: str = ""
+    knativeerrordest: str = ""
+    knativeerrorcode: str | int = ""
+    knativeerrordata: str = ""
+
+    def __str__(self) -> str:
+        return _line(f"{self.type} {self.subject}")
+
+    @property
+    def refusal(self) -> str:
+        """Who did not take the event, and why: the last answer, which Knative cuts and writes in base64."""
+        data = self.knativeerrordata
+        try:
+            why = base64.b64decode(data[: len(data) // 4 * 4], validate=True).decode(errors="replace")
+        except (binascii.Error, ValueError):
+            why = data
+        return _line(f"{self} was not taken by {self.knativeerrordest} ({self.knativeerrorcode}): {why}")
+
+
+def _is_event(headers: Mapping[str, str]) -> bool:
+    """Whether a request is sent as a CloudEvent, in whichever mode; it need not be a good one."""
+    return _in_body(headers) or any(name.startswith("ce-") for name in headers)
+
+
+def _in_body(headers: Mapping[str, str]) -> bool:
+    """Whether the attributes of an event stand in the body."""
+    return headers.get("content-type", "").strip().lower().startswith(_EVENTS)
+
+
+def _read(headers: Mapping[str, str], body: bytes) -> _About:
+    """What can be told of an event, also of one that can't be decoded."""
+    try:
+        if _in_body(headers):
+            return msgspec.json.decode(body, type=_About)
+        named = {name.removeprefix("ce-"): value for name, value in headers.items()}
+        return msgspec.convert(named, _About)
+    except _UNDECODABLE:
+        return _About()
+
+
+def _log(name: str, about: _About, done: Mapping[str, object]) -> None:
+    """Say what was done, loud enough for its weight; most events are about nothing."""
+    if done.get("problems"):
+        level = logging.WARNING
+    elif any(value for value in done.values() if not isinstance(value, str)):
+        level = logging.INFO
+    else:
+        level = logging.DEBUG
+    log.log(level, "%s: %s: %s", name, about, extender_v1.encode(done).decode())
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:_LONGEST]

@@ -1,0 +1,228 @@
+"""The HTTP edge of every function: (method, path, headers, body) to (status, body), always one line of JSON.
+It knows no web framework, and does not promise to notice a client that has gone away."""
+
+import io
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+import msgspec
+
+from berth.errors import BadInputError, BerthError, RefusedError, RetryableError
+from berth.http import extender_v1
+
+log = logging.getLogger("berth")
+
+_CHUNK = 1024 * 1024
+_JSON = ("application/json", "application/cloudevents+json")
+_DIGITS = 20  # of a Content-Length that are read: no limit has as many
+
+
+class BodyRefusedError(Exception):
+    """A body is not read to its end, for a reason of ours: the status and the message say which."""
+
+    def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.retry_after = status, message, retry_after
+
+
+class Stream(Protocol):
+    """A request's body; read(n) gives at most n bytes, and none at its end. It may raise BodyRefusedError."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+class Door(Protocol):
+    """Who may call an endpoint."""
+
+    def refusal(self, authorization: str) -> str:
+        """What a caller with this header lacks, in words; empty: it may call. May raise a BerthError."""
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What goes back: a status and a JSON body, and the seconds after which a retry may help."""
+
+    status: int
+    body: bytes
+    retry_after: int | None = None
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One function, ready to answer.
+
+    `answer` takes the lower-case headers and the whole body; `failed` makes the reply for an error's text and
+    whether a retry may help; `health` raises when the store does not answer; `door` None lets anyone in.
+    With a `body_limit` of 0 no body is read, and `answer` gets an empty one.
+    """
+
+    name: str
+    answer: Callable[[Mapping[str, str], bytes], Reply]
+    failed: Callable[[str, bool], Reply]
+    health: Callable[[], None]
+    body_limit: int
+    limited_by: str = "BERTH_BODY_LIMIT"
+    door: Door | None = None
+
+
+class Router(msgspec.Struct, frozen=True, kw_only=True):
+    """One function that serves several endpoints, chosen by the last part of the path, in its very case.
+
+    `default` answers on all other paths; without one they are not there.
+    """
+
+    name: str
+    endpoints: Mapping[str, Endpoint]
+    health: Callable[[], None]
+    default: Endpoint | None = None
+
+    @property
+    def body_limit(self) -> int:
+        """The largest body that any of them takes."""
+        others = [] if self.default is None else [self.default]
+        return max(each.body_limit for each in (*self.endpoints.values(), *others))
+
+    def at(self, path: str) -> Endpoint | None:
+        return self.endpoints.get(path.rstrip("/").rpartition("/")[2], self.default)
+
+    @property
+    def paths(self) -> str:
+        return ", ".join(f"/{name}" for name in sorted(self.endpoints))
+
+
+def for_the_event(message: str, retryable: bool) -> str:
+    """An error's text for the event of a pod, which kube-scheduler tries again by itself."""
+    return f"{message}; the pod will be retried" if retryable else message
+
+
+def respond(
+    target: Endpoint | Router,
+    method: str,
+    path: str,
+    headers: Mapping[str, str],
+    body: Stream,
+    hosts: Collection[str] | None = None,
+) -> Reply:
+    """Answer one request: an Endpoint on any path. Raises nothing: what goes wrong is in the reply and in
+    the log.
+
+    With `hosts`, those of this machine, web pages are answered nothing: neither those that another site sent
+    here, nor those that are called by a name that leads here.
+    """
+    headers = {name.lower(): value for name, value in headers.items()}
+    if hosts is not None and (refused := _from_a_page(headers, hosts)) is not None:
+        return refused
+    if path.rstrip("/") == "/healthz" and method in ("GET", "HEAD"):
+        return _health(target)
+    if method != "POST":
+        return _error(405, f"{target.name} takes POST, and GET /healthz; this was {method} {path}")
+    if isinstance(target, Router):
+        found = target.at(path)
+        if found is None:
+            return _error(
+                404, f"{target.name} has no {path or '/'}: it takes POST {target.paths}, and GET /healthz"
+            )
+        target = found
+    return _take(target, headers, body)
+
+
+def _take(endpoint: Endpoint, headers: Mapping[str, str], body: Stream) -> Reply:
+    if endpoint.door is not None:
+        try:
+            refusal = endpoint.door.refusal(headers.get("authorization", ""))
+        except BerthError as error:
+            return _failed(endpoint, error)
+        if refusal:
+            return _error(401, f"{endpoint.name} {refusal}")
+    if _declared(headers) > endpoint.body_limit > 0:
+        return _too_large(endpoint)
+    try:
+        content = _read(body, endpoint.body_limit) if endpoint.body_limit else b""
+    except BodyRefusedError as refusal:
+        return Reply(refusal.status, extender_v1.error_answer(refusal.message), refusal.retry_after)
+    except Exception as error:  # noqa: BLE001 - every web framework has its own for a client that hangs up
+        return _error(400, f"the body could not be read to its end ({type(error).__name__})")
+    if content is None:
+        return _too_large(endpoint)
+    return _call(endpoint, headers, content)
+
+
+def _call(endpoint: Endpoint, headers: Mapping[str, str], content: bytes) -> Reply:
+    try:
+        return endpoint.answer(headers, content)
+    except BadInputError as error:
+        return _error(400, str(error))
+    except BerthError as error:
+        return _failed(endpoint, error)
+    except Exception as error:
+        log.exception("%s failed", endpoint.name)
+        # The type alone: the text of a foreign error may hold a secret or a path.
+        return endpoint.failed(
+            f"internal error ({type(error).__name__}); see the log of {endpoint.name}", False
+        )
+
+
+def _failed(endpoint: Endpoint, error: BerthError) -> Reply:
+    # A refusal is an answer like any other, and the pod's event holds it; the rest is trouble.
+    level = logging.DEBUG if isinstance(error, RefusedError) else logging.WARNING
+    log.log(level, "%s: %s", endpoint.name, error)
+    return endpoint.failed(str(error), isinstance(error, RetryableError))
+
+
+def _from_a_page(headers: Mapping[str, str], hosts: Collection[str]) -> Reply | None:
+    """The refusal of what a browser sends for a web page, if it is that, or may be.
+
+    To another site it sends JSON only if that allows it, and a body of other types without asking; and it
+    always says from where the page came.
+    """
+    host = headers.get("host", "").lower()
+    name = host if host.endswith("]") else host.rpartition(":")[0] or host
+    if host and name not in hosts:
+        return _error(421, f"this is none of {', '.join(sorted(hosts))} (BERTH_HOSTS)")
+    if "origin" in headers:
+        return _error(403, "web pages may not call berth's functions")
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    empty = headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
+    if kind not in _JSON and not empty:
+        return _error(415, f"a body should be {' or '.join(_JSON)}, and this is {kind or 'of no type'}")
+    return None
+
+
+def _health(target: Endpoint | Router) -> Reply:
+    """Whether it can work. Why not is in the log: anybody may ask, and an error names the store's host."""
+    try:
+        target.health()
+    except BerthError as error:
+        log.warning("%s is not healthy: %s", target.name, error)
+        what = "does not answer" if isinstance(error, RetryableError) else "can't be used"
+        return _error(503, f"the store of {target.name} {what}; its log says why")
+    except Exception as error:
+        log.exception("%s is not healthy", target.name)
+        return _error(503, f"internal error ({type(error).__name__}); see the log of {target.name}")
+    return Reply(200, extender_v1.encode({"status": "ok", "function": target.name}))
+
+
+def _declared(headers: Mapping[str, str]) -> int:
+    """The bytes that a client says it sends, 0 if that is no number; it may send more or less."""
+    said = headers.get("content-length", "").lstrip("0")
+    if not (said.isascii() and said.isdecimal()):
+        return 0
+    return int(said[:_DIGITS])
+
+
+def _too_large(endpoint: Endpoint) -> Reply:
+    return _error(413, f"the body is larger than {endpoint.body_limit} bytes ({endpoint.limited_by})")
+
+
+def _read(body: Stream, limit: int) -> bytes | None:
+    """The whole body, or None when it is over the limit; counted, because Content-Length can lie."""
+    whole, total = io.BytesIO(), 0
+    while chunk := body.read(min(_CHUNK, limit + 1 - total)):
+        total += len(chunk)
+        if total > limit:
+            return None
+        whole.write(chunk)
+    return whole.getvalue()
+
+
+def _error(status: int, message: str) -> Reply:
+    return Reply(status, extender_v1.error_answer(message))

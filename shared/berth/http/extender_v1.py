@@ -1,0 +1,261 @@
+"""kube-scheduler's extender API v1: its calls decoded to the few fields Berth uses, its answers encoded.
+It does not judge what is in them: a pod with a nonsensical quantity decodes, and policy refuses it.
+
+Source: k8s.io/kube-scheduler/extender/v1. Its Go types carry no JSON tags, so kube-scheduler sends Go's
+field names; older ones and most examples send lower case, and Go decodes any case. So does this module;
+it answers with Go's names.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from itertools import filterfalse
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import msgspec
+
+from berth.errors import BadInputError
+from berth.kube.types import Pod
+
+T = TypeVar("T")
+
+
+class _Named(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _NodeShell(msgspec.Struct, frozen=True):
+    metadata: _Named
+
+
+class RawNodes(msgspec.Struct, frozen=True):
+    """A v1 NodeList whose nodes stay bytes, to be echoed as they came."""
+
+    items: list[msgspec.Raw] | None = None
+
+
+class _Args(msgspec.Struct, frozen=True, rename="pascal"):
+    pod: Pod
+    nodes: RawNodes | msgspec.UnsetType | None = msgspec.UNSET
+    node_names: list[str] | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class Candidates(msgspec.Struct, frozen=True):
+    """The pod, and the nodes offered for it by name; `raw` holds them in full where they were sent so."""
+
+    pod: Pod
+    names: list[str]
+    by_name: bool
+    raw: dict[str, msgspec.Raw] | None
+
+
+class BindingCall(
+    msgspec.Struct, frozen=True, rename={"name": "podname", "namespace": "podnamespace", "uid": "poduid"}
+):
+    """kube-scheduler's bind call: put the pod (by name and UID) on the node."""
+
+    name: str
+    namespace: str
+    uid: str
+    node: str
+
+
+class Victims(msgspec.Struct, frozen=True):
+    """The pods, by UID, that kube-scheduler would evict on a node."""
+
+    uids: tuple[str, ...]
+    violations: int = 0  # of PodDisruptionBudgets
+
+
+class PreemptionCall(msgspec.Struct, frozen=True):
+    """The pod that waits, and kube-scheduler's candidates: the victims on each node."""
+
+    pod: Pod
+    victims: Mapping[str, Victims]
+
+
+class Refused(dict[str, str]):
+    """Why nodes can't take the pod. Those in `resolvable` might, if pods there were gone."""
+
+    def __init__(
+        self, texts: Mapping[str, str] = MappingProxyType({}), resolvable: Collection[str] = ()
+    ) -> None:
+        super().__init__(texts)
+        self.resolvable = resolvable
+
+
+class _Identified(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
+class _PodShell(msgspec.Struct, frozen=True):
+    metadata: _Identified = _Identified()
+
+
+class _Victims(msgspec.Struct, frozen=True):
+    pods: list[msgspec.Raw] | None = None
+    numpdbviolations: int = 0
+
+
+_args = msgspec.json.Decoder(_Args)
+_folded = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_shell = msgspec.json.Decoder(_NodeShell)
+_pod = msgspec.json.Decoder(Pod)
+_by_node = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
+_victims = msgspec.json.Decoder(_Victims)
+_identified = msgspec.json.Decoder(_Identified)
+_whole_pod = msgspec.json.Decoder(_PodShell)
+_encoder = msgspec.json.Encoder()
+
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def candidates(body: bytes) -> Candidates:
+    """Decode a filter or prioritize call (ExtenderArgs). Raises BadInputError."""
+    try:
+        args = _args.decode(body)
+        exact = args.nodes is not msgspec.UNSET and args.node_names is not msgspec.UNSET
+    except _UNDECODABLE:
+        exact = False
+    if not exact:
+        # Not kube-scheduler's own spelling, or plain wrong: fold the keys, and let that say which.
+        args = _decode(_args, _fold(body, {"pod": "Pod", "nodes": "Nodes", "nodenames": "NodeNames"}))
+    nodes = args.nodes or None
+    raw = None if nodes is None else {_name_of(node): node for node in nodes.items or ()}
+    names = args.node_names or None
+    return Candidates(args.pod, names if names is not None else list(raw or ()), names is not None, raw)
+
+
+def binding(body: bytes) -> BindingCall:
+    """Decode a bind call (ExtenderBindingArgs). Raises BadInputError; every field must be set."""
+    call = _decode(msgspec.json.Decoder(BindingCall), _fold(body, {}))
+    for name, value in (
+        ("PodName", call.name),
+        ("PodNamespace", call.namespace),
+        ("PodUID", call.uid),
+        ("Node", call.node),
+    ):
+        if not value:
+            raise BadInputError(f"the bind call has an empty {name}")
+    return call
+
+
+def preemption(body: bytes) -> PreemptionCall:
+    """Decode a preempt call (ExtenderPreemptionArgs), its victims in full or by UID. Raises BadInputError."""
+    fields = _decode(_folded, _fold(body, {}))
+    if "pod" not in fields:
+        raise BadInputError("not a call that kube-scheduler makes: it names no Pod")
+    found = {}
+    for key, by_uid in (("nodenametometavictims", True), ("nodenametovictims", False)):
+        by_node = _decode(_by_node, fields[key]) if key in fields else None
+        if by_node is not None:
+            found = {node: _victims_of(node, raw, by_uid) for node, raw in by_node.items()}
+            break
+    return PreemptionCall(_decode(_pod, fields["pod"]), found)
+
+
+def preemption_answer(victims: Mapping[str, Victims]) -> bytes:
+    """ExtenderPreemptionResult, always by UID. A node without victims would fail the whole preemption."""
+    meta = {
+        node: {"Pods": [{"UID": uid} for uid in found.uids], "NumPDBViolations": found.violations}
+        for node, found in victims.items()
+        if found.uids
+    }
+    return _encoder.encode({"NodeNameToMetaVictims": meta})
+
+
+def _victims_of(node: str, body: msgspec.Raw, by_uid: bool) -> Victims:
+    found = _decode(_victims, _fold(body, {}))
+    pods = found.pods or ()
+    uids = (
+        [_decode(_identified, _fold(pod, {})).uid for pod in pods]
+        if by_uid
+        else [_decode(_whole_pod, pod).metadata.uid for pod in pods]
+    )
+    if not all(uids):
+        raise BadInputError(f"not a call that kube-scheduler makes: a victim on {node} has no UID")
+    return Victims(tuple(uids), found.numpdbviolations)
+
+
+def filter_answer(call: Candidates, refused: Mapping[str, str], resolvable: Collection[str] = ()) -> bytes:
+    """ExtenderFilterResult: the nodes that passed, in the form they were offered in, and why others did not.
+
+    All but the resolvable go to FailedAndUnresolvableNodes: nodes in FailedNodes make kube-scheduler try
+    preemption, which can't help there and requeues the pod without end
+    (docs/kubernetes.md#refusals-that-come-again-and-again).
+    """
+    passed = list(filterfalse(refused.__contains__, call.names)) if refused else call.names
+    nodes = None
+    if call.raw is not None:
+        raw = call.raw
+        nodes = {"metadata": {}, "items": [raw[name] for name in passed if name in raw]}
+    names = passed if call.by_name or call.raw is None else None
+    if not resolvable:
+        return _filter_result(nodes, names, refused, "")
+    final = {name: why for name, why in refused.items() if name not in resolvable}
+    failed = {name: why for name, why in refused.items() if name in resolvable}
+    return _filter_result(nodes, names, final, "", failed)
+
+
+def filter_error(message: str) -> bytes:
+    """ExtenderFilterResult that fails the pod's attempt; the message reaches the pod's event."""
+    return _filter_result(None, None, {}, message)
+
+
+def _filter_result(
+    nodes: object,
+    names: list[str] | None,
+    refused: Mapping[str, str],
+    error: str,
+    failed: Mapping[str, str] | None = None,
+) -> bytes:
+    return _encoder.encode(
+        {
+            "Nodes": nodes,
+            "NodeNames": names,
+            "FailedNodes": failed or {},
+            "FailedAndUnresolvableNodes": refused,
+            "Error": error,
+        }
+    )
+
+
+def priorities(scored: Iterable[bytes]) -> bytes:
+    """HostPriorityList: a bare list of what `priority` makes."""
+    return b"[" + b",".join(scored) + b"]"
+
+
+def priority(node: str, score: int) -> bytes:
+    """HostPriority: a node and its score, from 0 to 10."""
+    return b'{"Host":%b,"Score":%d}' % (_encoder.encode(node), score)
+
+
+def bind_answer(error: str = "") -> bytes:
+    """ExtenderBindingResult; an empty error is success."""
+    return _encoder.encode({"Error": error})
+
+
+def error_answer(message: str) -> bytes:
+    """The one-line JSON that every answer other than 200 carries."""
+    return _encoder.encode({"error": message})
+
+
+def encode(value: object) -> bytes:
+    """Any plain value as compact JSON."""
+    return _encoder.encode(value)
+
+
+def _name_of(node: msgspec.Raw) -> str:
+    return _decode(_shell, node).metadata.name
+
+
+def _fold(body: bytes | msgspec.Raw, known: Mapping[str, str]) -> bytes:
+    """The same object with its top-level keys in lower case, or as `known` spells them."""
+    fields = {key.lower(): value for key, value in _decode(_folded, body).items()}
+    return _encoder.encode({known.get(key, key): value for key, value in fields.items()})
+
+
+def _decode(decoder: msgspec.json.Decoder[T], body: Any) -> T:
+    try:
+        return decoder.decode(body)
+    except _UNDECODABLE as error:
+        raise BadInputError(f"not a call that kube-scheduler makes: {error}") from error

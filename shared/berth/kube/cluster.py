@@ -1,0 +1,336 @@
+"""What Berth asks of the Kubernetes API: pods, nodes, Bindings, a pod's condition, Pools, PoolClaims.
+It decides nothing: what an answer means for a claim is the caller's."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from typing import Any, TypeVar
+
+import msgspec
+
+from berth.errors import ClusterRefusedError, ClusterUnavailableError
+from berth.kube.client import ApiServer, Client, configured
+from berth.kube.paths import POOL_CLAIMS, POOLS, node_path, pod_path, pool_claim_path, with_query
+from berth.kube.types import ListMeta, Node, NodeList, Pod, PodList
+
+T = TypeVar("T")
+
+DEFAULT_TIMEOUT = 10.0  # seconds, for calls with no deadline above them
+LEAST_SECONDS = 0.1  # for a call that must be tried though its deadline is over
+_PAGE = 500
+_CLAIMS_PAGE = 100  # each may be a megabyte
+_WATCH_SECONDS = 240
+_REVIEWS, _ACCOUNTS = "/apis/authentication.k8s.io/v1/tokenreviews", "system:serviceaccount:"
+_KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
+_IDENTITY_SECONDS = 1.0  # within bind's deadline
+_MERGE = "application/merge-patch+json"
+_APPLY = "application/apply-patch+yaml"
+
+_pod = msgspec.json.Decoder(Pod)
+_node = msgspec.json.Decoder(Node)
+_pods = msgspec.json.Decoder(PodList)
+_nodes = msgspec.json.Decoder(NodeList)
+
+
+class _Any(msgspec.Struct):
+    metadata: dict[str, Any] = {}
+    items: list[dict[str, Any]] | None = None
+
+
+class _ClaimMeta(msgspec.Struct, rename="camel", omit_defaults=True):
+    """What is looked at of a PoolClaim's metadata; its annotations, which may be large, are skipped."""
+
+    name: str
+    namespace: str
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str = ""
+
+
+class _Claim(msgspec.Struct, omit_defaults=True):
+    metadata: _ClaimMeta
+    spec: Any = None
+    status: Any = None
+
+
+class _ClaimList(msgspec.Struct):
+    metadata: ListMeta = ListMeta()
+    items: list[_Claim] | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: dict[str, Any] = {}
+
+
+class _User(msgspec.Struct, frozen=True):
+    username: str = ""
+
+
+class _Review(msgspec.Struct, frozen=True):
+    authenticated: bool = False
+    user: _User = _User()
+    audiences: list[str] | None = None
+
+
+class _Reviewed(msgspec.Struct, frozen=True):
+    status: _Review = _Review()
+
+
+_reviewed = msgspec.json.Decoder(_Reviewed)
+_any = msgspec.json.Decoder(_Any)
+_whole = msgspec.json.Decoder(dict[str, Any])
+_event = msgspec.json.Decoder(_Event)
+_claims = msgspec.json.Decoder(_ClaimList)
+
+
+class Cluster:
+    """One API server, as the kubernetes client's own rules find it (KUBECONFIG, or in a pod its account).
+
+    Every call may raise ClusterUnavailableError (no answer in time, 429, 5xx: it may have been done) or
+    ClusterRefusedError (4xx: it was not done). `timeout` is in seconds. Safe to use from many threads.
+    """
+
+    def __init__(self, api: Client, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._server, self._monotonic = ApiServer(api), monotonic
+        self.host = self._server.host
+        self._identity = ""
+
+    def identity(self) -> str:
+        """The UID of namespace kube-system, which is made with a cluster and lasts as long; asked once."""
+        if not self._identity:
+            found = self._get(_any, _KUBE_SYSTEM, _IDENTITY_SECONDS)
+            if found is None:  # a new API server makes it a moment after it began to answer
+                raise ClusterUnavailableError(f"the cluster at {self.host} has no namespace kube-system yet")
+            self._identity = str(found.metadata["uid"])
+        return self._identity
+
+    def pod(self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT) -> Pod | None:
+        """The pod as it is now (a consistent read), or None."""
+        return self._get(_pod, pod_path(namespace, name), timeout)
+
+    def node(self, name: str, timeout: float = DEFAULT_TIMEOUT) -> Node | None:
+        """The node as it is now (a consistent read), or None."""
+        return self._get(_node, node_path(name), timeout)
+
+    def set_node_status(self, name: str, status: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Merge this into the node's status; None takes a field away."""
+        self._server.call("PATCH", f"{node_path(name)}/status", timeout, {"status": status}, _MERGE)
+
+    def pods(self, timeout: float = DEFAULT_TIMEOUT) -> list[Pod]:
+        """All pods, as of one moment at or after the call."""
+        return self._items(_pods, "/api/v1/pods", {}, timeout)
+
+    def unbound_pods(self, scheduler: str, timeout: float = DEFAULT_TIMEOUT) -> list[Pod]:
+        """The pods of one schedulerName that have no node, as of one moment at or after the call."""
+        query = {"fieldSelector": f"spec.nodeName=,spec.schedulerName={scheduler}"}
+        return self._items(_pods, "/api/v1/pods", query, timeout)
+
+    def nodes(self, timeout: float = DEFAULT_TIMEOUT) -> list[Node]:
+        """All nodes, as of one moment at or after the call."""
+        return self._items(_nodes, "/api/v1/nodes", {}, timeout)
+
+    def bind(self, pod: Pod, node: str, annotations: Mapping[str, str], timeout: float) -> None:
+        """Put the pod on the node; the annotations are merged into the pod in the same write.
+
+        The Binding carries the UID and resourceVersion that `pod` was read with: if the pod was written
+        since, the answer is 409, a ClusterRefusedError (source: registry/core/pod/storage, BindingREST).
+        """
+        meta = pod.metadata
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": meta.name,
+                "uid": meta.uid,
+                "resourceVersion": meta.resource_version,
+                "annotations": dict(annotations),
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        self._server.call("POST", f"{pod_path(meta.namespace or '', meta.name)}/binding", timeout, body)
+
+    def set_condition(
+        self, pod: Pod, condition: Mapping[str, str], timeout: float = DEFAULT_TIMEOUT
+    ) -> Pod | None:
+        """Set one condition in the pod's status; the pod as it is after the write, None if it is gone.
+
+        It is a write like any other: a Binding that carries an older resourceVersion can't land after it.
+        `timeout` is for the write and for a look at the pod after a refusal, together.
+        """
+        until = self._monotonic() + timeout
+        meta = pod.metadata
+        body = {"metadata": {"uid": meta.uid}, "status": {"conditions": [dict(condition)]}}
+        path = f"{pod_path(meta.namespace or '', meta.name)}/status"
+        try:
+            return _decode(_pod, self._server.call("PATCH", path, timeout, body))
+        except ClusterRefusedError:
+            # 404, or 409 or 422 for a UID that is another pod's: gone, unless it is there after all.
+            left = max(LEAST_SECONDS, until - self._monotonic())
+            found = self.pod(meta.namespace or "", meta.name, left)
+            if found is not None and found.metadata.uid == meta.uid:
+                raise
+            return None
+
+    def account_of(self, token: str, audience: str, timeout: float) -> str:
+        """The ServiceAccount, NAMESPACE/NAME, whose token for this audience it is; empty: no such token."""
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token, "audiences": [audience]},
+        }
+        found = _decode(_reviewed, self._server.call("POST", _REVIEWS, timeout, body, again=True)).status
+        if not found.authenticated or audience not in (found.audiences or ()):
+            return ""
+        if not found.user.username.startswith(_ACCOUNTS):
+            return ""
+        return found.user.username.removeprefix(_ACCOUNTS).replace(":", "/", 1)
+
+    def pools(self, timeout: float = DEFAULT_TIMEOUT) -> list[dict[str, Any]] | None:
+        """Pool objects as documents; None where the cluster serves no such resource."""
+        return self._documents(POOLS, "Pool", timeout)
+
+    def apply_pool(self, document: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Create the Pool object or make it so (server-side apply, as berth)."""
+        self._apply(f"{POOLS}/{document['metadata']['name']}", document, timeout)
+
+    def patch_pool(
+        self, pool: Mapping[str, Any], spec: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT
+    ) -> None:
+        """Merge these fields into the Pool object's spec, None takes one away; 409, a ClusterRefusedError, if
+        it was written since `pool` was read."""
+        meta = pool["metadata"]
+        body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "spec": spec}
+        path = with_query(f"{POOLS}/{meta['name']}", {"fieldManager": "berth"})
+        self._server.call("PATCH", path, timeout, body, _MERGE)
+
+    def set_pool_status(
+        self, pool: Mapping[str, Any], status: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT
+    ) -> None:
+        """Make the Pool object's status this one; 409, a ClusterRefusedError, if it was written since `pool`
+        was read."""
+        meta = pool["metadata"]
+        body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": status}
+        self._server.call("PATCH", f"{POOLS}/{meta['name']}/status", timeout, body, _MERGE)
+
+    def poolclaims(self, timeout: float = DEFAULT_TIMEOUT) -> list[dict[str, Any]] | None:
+        """PoolClaim objects of all namespaces as documents, with their names, versions, spec and status; None
+        where the cluster serves none."""
+        try:
+            found = self._items(_claims, POOL_CLAIMS, {}, timeout, _CLAIMS_PAGE)
+        except ClusterRefusedError as error:
+            if error.status == 404:
+                return None
+            raise
+        return [_document("PoolClaim", msgspec.to_builtins(each)) for each in found]
+
+    def pool_claim(
+        self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT
+    ) -> dict[str, Any] | None:
+        """The PoolClaim as it is now (a consistent read), or None."""
+        return self._get(_whole, pool_claim_path(namespace, name), timeout)
+
+    def apply_pool_claim(self, document: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Create the PoolClaim object or make it so (server-side apply, as berth)."""
+        meta = document["metadata"]
+        self._apply(pool_claim_path(meta["namespace"], meta["name"]), document, timeout)
+
+    def set_pool_claim_status(
+        self, document: Mapping[str, Any], status: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT
+    ) -> None:
+        """Make the PoolClaim object's status this one and nothing besides; 409, a ClusterRefusedError, if it
+        was written since `document` was read."""
+        meta = document["metadata"]
+        gone = dict.fromkeys(document.get("status") or ())
+        body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": {**gone, **status}}
+        path = f"{pool_claim_path(meta['namespace'], meta['name'])}/status"
+        self._server.call("PATCH", path, timeout, body, _MERGE)
+
+    def create(self, path: str, document: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Create one object in a collection."""
+        self._server.call("POST", path, timeout, document)
+
+    def delete(self, path: str, timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Delete one object at once, without a grace period."""
+        self._server.call("DELETE", path, timeout, {"gracePeriodSeconds": 0})
+
+    def snapshot(
+        self, path: str, query: Mapping[str, str], timeout: float = DEFAULT_TIMEOUT
+    ) -> tuple[list[dict[str, Any]], str]:
+        """Whole objects of a list, and the resourceVersion from which to watch on."""
+        found = _decode(_any, self._server.call("GET", with_query(path, query), timeout))
+        return found.items or [], str(found.metadata.get("resourceVersion", ""))
+
+    def watch(
+        self, path: str, query: Mapping[str, str], version: str, stop: threading.Event
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """(ADDED, MODIFIED or DELETED, whole object) since `version`, until the server ends the watch.
+
+        A version that is too old ends it too: take a new snapshot, and know that something was missed.
+        """
+        more = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(_WATCH_SECONDS)}
+        target = with_query(path, {**query, **more})
+        with closing(self._server.lines(target, _WATCH_SECONDS + 10.0)) as lines:
+            for line in lines:
+                event = _decode(_event, line)
+                if stop.is_set() or event.type == "ERROR":
+                    return
+                if event.type != "BOOKMARK":
+                    yield event.type, event.object
+
+    def _documents(self, path: str, kind: str, timeout: float) -> list[dict[str, Any]] | None:
+        """Objects of one of our own kinds; None: no such resource."""
+        found = self._get(_any, path, timeout)
+        if found is None:
+            return None
+        return [_document(kind, item) for item in found.items or ()]
+
+    def _apply(self, path: str, document: Mapping[str, Any], timeout: float) -> None:
+        target = with_query(path, {"fieldManager": "berth", "force": "true"})
+        self._server.call("PATCH", target, timeout, document, _APPLY)
+
+    def _get(self, decoder: msgspec.json.Decoder[T], path: str, timeout: float) -> T | None:
+        try:
+            return _decode(decoder, self._server.call("GET", path, timeout))
+        except ClusterRefusedError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def _items(
+        self,
+        decoder: msgspec.json.Decoder[Any],
+        path: str,
+        query: Mapping[str, str],
+        timeout: float,
+        most: int = _PAGE,
+    ) -> list[Any]:
+        """A whole list, page by page, as of one moment: the continue token keeps its resourceVersion."""
+        items: list[Any] = []
+        token = ""
+        while True:
+            more = {"continue": token} if token else {}
+            target = with_query(path, {**query, "limit": str(most), **more})
+            page = _decode(decoder, self._server.call("GET", target, timeout))
+            items += page.items or ()
+            token = page.metadata.continue_ or ""
+            if not token:
+                return items
+
+
+def connect(monotonic: Callable[[], float] = time.monotonic) -> Cluster:
+    """The cluster that KUBECONFIG or the pod's own account names. Raises SettingsError."""
+    return Cluster(configured(), monotonic)
+
+
+def _document(kind: str, item: Mapping[str, Any]) -> dict[str, Any]:
+    """An object of our own kinds, whose list names neither apiVersion nor kind."""
+    return {"apiVersion": "berth.dev/v1alpha1", "kind": kind, **item}
+
+
+def _decode(decoder: msgspec.json.Decoder[T], content: bytes) -> T:
+    try:
+        return decoder.decode(content)
+    except msgspec.DecodeError as error:
+        raise ClusterUnavailableError(f"the API server's answer can't be read: {error}") from error

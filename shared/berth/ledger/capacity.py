@@ -1,0 +1,254 @@
+"""How large a domain's documents are: a plain one's capacity, and how a domain is cut into stripes; pure.
+Capacities never move claims: what pods hold stays in the document where it is."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from berth.api.units import Units
+from berth.ledger import retained
+from berth.ledger.allocation import MOST_STRIPES, STRIPE
+from berth.ledger.model import Domain, Holding, Left, stripe
+from berth.ledger.transitions import Capacity, CapacityChange, amount
+
+_NOTHING: Mapping[str, Left] = MappingProxyType({})
+
+
+class Lot(NamedTuple):
+    """Units that rest in a stripe `until` then: of what was left there in this place, or with names (-1)."""
+
+    until: float
+    stripe: int
+    place: int
+    units: int
+
+
+class Part(NamedTuple):
+    """One stripe while its domain is cut: what pods use of it, and its units' names in a named pool."""
+
+    domain: Domain
+    used: int
+    held: Units
+    units: Units | None = None
+
+    @property
+    def most(self) -> int | None:
+        """Units that it could give by their names; None where they have none."""
+        return None if self.units is None else self.units.size - self.units.shared(self.held).size
+
+
+def plain(domain: Domain, capacity: Capacity) -> Domain:
+    """A domain that is one document, with this capacity."""
+    units = capacity if isinstance(capacity, tuple) else None
+    return replace(domain, capacity=None if capacity is None else amount(capacity), units=units)
+
+
+def stripes_for(capacity: Capacity, before: int = 0) -> int:
+    """How many stripes a domain of this capacity has; a stripe once made stays."""
+    return max(before, 1, min(MOST_STRIPES, -(-amount(capacity) // STRIPE)))
+
+
+def beside(part: Domain, holding: Holding) -> bool:
+    """Whether some units of a holding are none of those that its stripe lists, as far as is known."""
+    if part.units is None:
+        return False
+    there = Units.of(part.units)
+    return len(holding.units) < holding.count or any(unit not in there for unit in holding.units)
+
+
+def uneven(pool: str, name: str, part: Domain) -> bool:
+    """Whether a stripe has more room than units to give."""
+    if part.units is None:
+        return False
+    there, held = Units.of(part.units), Units.parse(part.held(pool, name))
+    return (part.capacity or 0) - part.used(pool, name) > there.without(held).size
+
+
+def narrowed(change: CapacityChange) -> CapacityChange | None:
+    """The part of a change that takes names away, if there is one."""
+    if not isinstance(change.before, tuple):
+        return None
+    if not isinstance(change.after, tuple):
+        return change
+    kept = Units.of(change.before).shared(Units.of(change.after)).entries()
+    return None if kept == change.before else change._replace(after=kept)
+
+
+def rest_of(change: CapacityChange, done: Iterable[CapacityChange]) -> CapacityChange:
+    """What is left of a change."""
+    before = next((each.after for each in done if each.which == change.which), change.before)
+    return change._replace(before=before)
+
+
+def not_elsewhere(
+    changes: Iterable[CapacityChange], documents: Mapping[str, Mapping[str, Domain]]
+) -> list[CapacityChange]:
+    """The changes without names that another domain still lists, or that a pod holds there; `documents` are
+    the domains and stripes of each pool."""
+    listed, held = {}, {}
+    for pool, domains in documents.items():
+        listed[pool] = Units().joined(
+            Units.of(unit for each in domains.values() for unit in each.units or ())
+        )
+        held[pool] = {
+            unit: name.partition("#")[0] for name, each in domains.items() for unit in each.held(pool, name)
+        }
+    return [_without(each, listed.get(each.pool, Units()), held.get(each.pool, {})) for each in changes]
+
+
+def _without(change: CapacityChange, listed: Units, held: Mapping[str, str]) -> CapacityChange:
+    if not isinstance(change.after, tuple):
+        return change
+    after = fresh = Units.of(change.after)
+    if isinstance(change.before, tuple):
+        fresh = after.without(Units.of(change.before))
+    others = [unit for unit, place in held.items() if place != change.domain]
+    barred = listed.joined(Units.parse(others)).shared(fresh)
+    return change._replace(after=after.without(barred).entries())
+
+
+def cut(
+    pool: str,
+    name: str,
+    head: Domain,
+    stripes: Sequence[Domain],
+    capacity: Capacity,
+    elsewhere: Mapping[str, Left] = _NOTHING,
+    now: float = 0.0,
+) -> dict[str, Domain]:
+    """The head and stripes, by their names, that change when the domain gets this capacity.
+
+    What pods use is never cut off: while they use more than there is, the head is closed, and the stripes
+    keep what they have. `elsewhere` is what other domains tell of units that they list no more.
+    """
+    if capacity is None:
+        return _withdrawn(name, head, stripes)
+    count = stripes_for(capacity, len(stripes))
+    before = [*stripes, *[Domain()] * (count - len(stripes))]
+    parts = [_part(pool, stripe(name, number), each) for number, each in enumerate(before)]
+    if isinstance(capacity, tuple):
+        parts = _listed(parts, Units.of(capacity))
+    total, used = amount(capacity), sum(part.used for part in parts)
+    closed = used > total
+    new = {name: replace(plain(head, capacity), stripes=count, closed=closed)}
+    listed = [
+        replace(each.domain, units=None if each.units is None else each.units.entries()) for each in parts
+    ]
+    moving = retained.unlisted([*new.values(), *listed], elsewhere)
+    pairs = zip(parts, listed, strict=True)
+    parts = [part._replace(domain=retained.carried(each, part.domain, moving)) for part, each in pairs]
+    sized = _with_rooms(pool, name, parts, total - used, now)
+    new |= {stripe(name, number): each for number, each in enumerate(sized)}
+    old = {name: head, **{stripe(name, number): each for number, each in enumerate(stripes)}}
+    return {each: domain for each, domain in new.items() if old.get(each) != domain}
+
+
+def _with_rooms(pool: str, name: str, parts: Sequence[Part], free: int, now: float) -> list[Domain]:
+    """The stripes with their parts of what is free, and with what rests without a name where there is room.
+
+    Where more rests than is free, those units have room that rest longest: the others' rest is over first.
+    """
+    if free < 0:
+        return [replace(part.domain, capacity=part.domain.capacity or 0) for part in parts]
+    lots = [*_first(free, sorted(_lots(pool, name, parts, now), key=lambda lot: -lot.until))]
+    resting = [sum(lot.units for lot in lots if lot.stripe == number) for number in range(len(parts))]
+    sizes = _shared_out(parts, free, resting)
+    spare = [sizes[number] - part.used - resting[number] for number, part in enumerate(parts)]
+    lefts = [[*part.domain.left] for part in parts]
+    for lot in (lot for lot in lots if lot.place >= 0):
+        count = lot.units
+        while count and spare[lot.stripe] < 0:
+            there = max(range(len(spare)), key=spare.__getitem__)
+            more = min(count, -spare[lot.stripe], spare[there])
+            lefts[there].append(_taken(lefts[lot.stripe], lot.place, more, parts[lot.stripe].units is None))
+            spare[lot.stripe], spare[there] = spare[lot.stripe] + more, spare[there] - more
+            count -= more
+    found = [tuple(left for left in each if left.count) for each in lefts]
+    sized = zip(parts, sizes, found, strict=True)
+    return [replace(part.domain, capacity=size, left=left) for part, size, left in sized]
+
+
+def _lots(pool: str, name: str, parts: Sequence[Part], now: float) -> Iterator[Lot]:
+    """What rests, or is kept, in each stripe and is in no pod's use."""
+    for number, part in enumerate(parts):
+        for place, count in enumerate(part.domain.nameless(pool, stripe(name, number), (), now)):
+            yield Lot(part.domain.left[place].until, number, place, count)
+        for left in part.domain.waiting if part.units is not None else ():
+            if left.stands(now):
+                yield Lot(left.until, number, -1, sum(unit not in part.held for unit in left.units))
+
+
+def _first(units: int, lots: Iterable[Lot]) -> Iterator[Lot]:
+    """The first so many units of these."""
+    for lot in lots:
+        count = min(units, lot.units)
+        units -= count
+        if count:
+            yield lot._replace(units=count)
+
+
+def _taken(lefts: list[Left], place: int, count: int, unlisted: bool) -> Left:
+    """So many units of one of these, which it has no more; with `unlisted` their names count for nothing."""
+    left = lefts[place]
+    units = left.units[:count] if unlisted else ()
+    lefts[place] = replace(left, count=left.count - count, units=left.units[len(units) :])
+    return replace(left, count=count, units=units)
+
+
+def _withdrawn(name: str, head: Domain, stripes: Sequence[Domain]) -> dict[str, Domain]:
+    """No share of the pool any more. The head goes with its last claim, and when nothing rests there."""
+    count = len(stripes) if any(each.claims or each.left for each in stripes) else 0
+    changed = {stripe(name, number): plain(each, None) for number, each in enumerate(stripes)}
+    return {name: replace(plain(head, None), closed=False, stripes=count), **changed}
+
+
+def _part(pool: str, name: str, domain: Domain) -> Part:
+    return Part(domain, domain.used(pool, name), Units.parse(domain.held(pool, name)))
+
+
+def _listed(parts: Sequence[Part], whole: Units) -> list[Part]:
+    """A unit stays in its stripe, and above all in that where a pod holds it; one that is new goes where
+    there is room."""
+    kept = []
+    for number, part in enumerate(parts):
+        units = Units.of(part.domain.units or ()).joined(part.held).shared(whole)
+        for other in (*parts[:number], *parts[number + 1 :]):
+            units = units.without(other.held)
+        kept.append(units)
+    fresh = whole
+    for units in kept:
+        fresh = fresh.without(units)
+    size = max(STRIPE, -(-whole.size // len(parts)))
+    found = []
+    for part, units in zip(parts, kept, strict=True):
+        more, fresh = fresh.take(size - units.size)
+        found.append(part._replace(units=units.joined(more)))
+    return found
+
+
+def _shared_out(parts: Sequence[Part], free: int, resting: Sequence[int]) -> list[int]:
+    """Each stripe's capacity: what is used there, and its part of what is free; few of them change."""
+    size = max(STRIPE, -(-(free + sum(part.used for part in parts)) // len(parts)))
+    most = [max(0, size - part.used) if part.most is None else part.most for part in parts]
+    had = [max(0, (part.domain.capacity or 0) - part.used) for part in parts]
+    now = [min(pair) for pair in zip(most, had, strict=True)]
+    while True:
+        # Units that rest are taken last: they would rest no more where their stripe has no room for them.
+        # Where it has none already, it gets some of what others have to spare.
+        spare = [max(0, units - left) for units, left in zip(now, resting, strict=True)]
+        lacking = sum(max(0, min(pair) - units) for *pair, units in zip(resting, most, now, strict=True))
+        over = sum(now) - free + (lacking if any(spare) else 0)
+        if over <= 0:
+            break
+        largest = max(range(len(now)), key=lambda number: (spare[number], now[number]))
+        now[largest] -= min(over, max(1, (spare[largest] or now[largest]) // 2))
+    short = free - sum(now)
+    for wanted in (resting, most):
+        for number in reversed(range(len(now))):
+            more = max(0, min(short, min(wanted[number], most[number]) - now[number]))
+            now[number] += more
+            short -= more
+    now[-1] += short
+    return [part.used + more for part, more in zip(parts, now, strict=True)]

@@ -1,0 +1,138 @@
+"""Each unit of a named pool and who holds it, as a View has it: for `berth claims` and a Pool's status.
+Pure: it asks no store and no cluster. Lists are never written out: free addresses are told as ranges."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from berth.api import addresses
+from berth.api.units import Units
+from berth.ledger.model import Claim, Domain, Holding
+from berth.ledger.report import names, natural
+from berth.ledger.view import View
+
+State = Literal["free", "reserved", "bound", "lost", "withdrawn", "resting", "kept"]
+
+
+class UnitRow(msgspec.Struct, frozen=True):
+    """One unit, or a range of free ones; `count` of them. `unit` is empty where pods hold some whose names
+    are not known.
+
+    `withdrawn`: a pod holds it, and its pool does not list it any more. `resting`: nobody gets it yet.
+    `kept`: only `holder` gets it now, which is a pod or an owner; else `holder` is the pod that holds it.
+    """
+
+    pool: str
+    domain: str
+    unit: str
+    count: int
+    state: State
+    holder: str = ""
+    uid: str = ""
+    claim: str = ""
+    node: str = ""
+
+
+def unit_rows(view: View, now: float, only: str | None = None) -> list[UnitRow]:
+    """All units of the named pools, or of one of them, at this time (Unix seconds)."""
+    found: list[UnitRow] = []
+    for pool in names(view):
+        for domain in sorted(view.names(pool), key=natural) if only in (None, pool) else ():
+            rows = held_rows(view, pool, domain)
+            taken = {row.unit for row in rows}
+            rows += _left_rows(view, pool, domain, taken, now)
+            rows += _free_rows(view, pool, domain, {row.unit for row in rows})
+            found += sorted(rows, key=_order)
+    return found
+
+
+def held_rows(view: View, pool: str, domain: str) -> list[UnitRow]:
+    """The units of a domain that pods hold, in order; none where units have no names."""
+    listed = _listed(view, pool, domain)
+    found = []
+    for claim in _claims(view.parts(pool, domain).values()):
+        for each in wholes(claim):
+            if (each.pool, each.domain) == (pool, domain):
+                found += _of_holding(claim, each, listed)
+    return sorted(found, key=_order)
+
+
+def wholes(claim: Claim) -> list[Holding]:
+    """The claim's holdings by whole domains, without bounds, with the names of their units."""
+    found: dict[tuple[str, str, str], Holding] = {}
+    for each in claim.holdings:
+        if not each.bound:
+            where = (each.pool, each.place, each.claim)
+            before = found.get(where, Holding(each.pool, each.place, 0, (), each.claim))
+            found[where] = replace(before, count=before.count + each.count, units=before.units + each.units)
+    return [found[where] for where in sorted(found)]
+
+
+def holder(claim: Claim) -> str:
+    """As a person reads it: namespace/pod."""
+    return claim.name if claim.is_external else claim.label
+
+
+def _of_holding(claim: Claim, holding: Holding, listed: Units | None) -> list[UnitRow]:
+    if listed is None and not holding.units:
+        return []
+    there = listed or Units()
+    row = UnitRow(
+        pool=holding.pool,
+        domain=holding.domain,
+        unit="",
+        count=holding.count - len(holding.units),
+        state=claim.state,
+        holder=holder(claim),
+        uid=claim.uid,
+        claim=holding.claim,
+        node=claim.node,
+    )
+    rows = [replace(row, unit=unit, count=1, state=_state(claim, unit in there)) for unit in holding.units]
+    return rows + ([row] if row.count else [])
+
+
+def _state(claim: Claim, listed: bool) -> State:
+    return claim.state if listed or claim.state == "lost" else "withdrawn"
+
+
+def _left_rows(view: View, pool: str, domain: str, held: set[str], now: float) -> list[UnitRow]:
+    """Those that a pod has left, and that wait for somebody."""
+    listed = _listed(view, pool, domain) or Units()
+    found: dict[str, UnitRow] = {}
+    standing = (left for part in view.parts(pool, domain).values() for left in part.left if left.stands(now))
+    for left in sorted(standing, key=lambda left: left.rest):
+        state: State = "resting" if now < left.rest else "kept"
+        for unit in left.units:
+            if unit in listed and unit not in held:
+                whom = left.owner if state == "kept" else ""
+                found[unit] = UnitRow(pool, domain, unit, 1, state, whom)
+    return list(found.values())
+
+
+def _free_rows(view: View, pool: str, domain: str, taken: set[str]) -> list[UnitRow]:
+    listed = _listed(view, pool, domain)
+    if listed is None:
+        return []
+    free = listed.without(Units.parse(taken - {""}))
+    return [UnitRow(pool, domain, unit, Units.of([unit]).size, "free") for unit in free.entries()]
+
+
+def _listed(view: View, pool: str, domain: str) -> Units | None:
+    """What the pool lists there; None where its units have no names."""
+    size = view.capacity(pool, domain)
+    return Units.of(size) if isinstance(size, tuple) else None
+
+
+def _claims(documents: Iterable[Domain]) -> Iterable[Claim]:
+    """Each once: a claim over several stripes is found in each."""
+    found = (claim for domain in documents for claim in domain.claims.values())
+    return {(claim.uid, claim.node): claim for claim in found}.values()
+
+
+def _order(row: UnitRow) -> tuple[bool, int, object, str]:
+    """By name, then by address, and what has no name last."""
+    span = addresses.span_of(row.unit)
+    return not row.unit, -1 if span is None else span[0], natural(row.unit), row.uid

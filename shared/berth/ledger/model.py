@@ -1,0 +1,390 @@
+"""What the ledger keeps in its store: the epoch, Pools, nodes' places, and domains with the claims on them.
+Counts are derived here from claims, each time a document is read; none is ever stored."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from berth.api.pool import Pool
+from berth.api.units import Units
+from berth.errors import MovedError, PausedError, StoreFailedError
+
+REBUILD = "rebuild"  # who is rebuilding the ledger; a loss changes its version, which stops a late opening
+COPY = "copy "  # begins the mark where it is a copy that fills the ledger
+UNFENCED = "unfenced"  # pods that may still be bound by a Binding from before the ledger was lost
+CLUSTER = "cluster"  # the identity of the cluster whose pods hold the claims
+POOL, DOMAIN, NODE, TURN = "pool/", "domain/", "node/", "turn/"  # how keys begin
+
+LOOK = f"{TURN}*"  # whose look at the Pools counts; no pool is called so
+CLAIMS_LOOK = f"{TURN}!"  # the same for PoolClaims
+
+# Domains of a pool that are no place but a bound on who may hold how much. No node's name, label value or
+# `*` looks like them.
+NAMESPACE = "@"  # @team-a: what the pods of a namespace may hold
+POOL_CLAIM = "!"  # !team-a/k80-erc: a PoolClaim, which one pod may hold
+ORDINARY = "<"  # node-7<: what pods that are not important may hold of node-7
+EXTERNAL = "external:"  # begins the holder's name where it is no pod: no pod's UID looks so
+
+NOWHERE = "?"  # where a pod runs that runs in no domain of the pool
+
+# Without gc: there are tens of thousands, they hold no cycles, and Python's collector would go through all of
+# them every few calls (26 ms for 25,000 claims, ten times what a filter call costs).
+
+
+class Holding(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Units of one pool in one domain, or in one stripe of it (`zone-a#3`).
+
+    `units` are their names in a named pool; `claim` is the PoolClaim that gave them.
+    """
+
+    pool: str
+    domain: str
+    count: int
+    units: tuple[str, ...] = ()
+    claim: str = ""
+
+    @property
+    def key(self) -> str:
+        return domain_key(self.pool, self.domain)
+
+    @property
+    def place(self) -> str:
+        """The domain, of which `domain` may be a stripe."""
+        return self.domain.partition("#")[0]
+
+    @property
+    def bound(self) -> bool:
+        """Whether it is no place but a bound: a namespace's limit, a PoolClaim and the like."""
+        return is_bound(self.domain)
+
+
+class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
+    """What one pod holds, all or nothing; it stands in every domain it draws from, naming all.
+
+    `attempt` names the bind call that reserved it last, `since` when (Unix seconds). `owner` is who made the
+    pod, for pools whose units are kept for its next one. A `lost` claim's pod is gone, but its node may still
+    use the units. `grace` is the time, in seconds, that the pod has to end once it is told to.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    holdings: tuple[Holding, ...]
+    state: Literal["reserved", "bound", "lost"] = "reserved"
+    attempt: str = ""
+    since: float = 0.0
+    owner: str = ""
+    grace: int = 30
+
+    @property
+    def label(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def is_external(self) -> bool:
+        """Whether it stands for use outside the cluster, and no pod holds it."""
+        return self.uid.startswith(EXTERNAL)
+
+    @property
+    def units(self) -> frozenset[tuple[str, str]]:
+        """The names of units that it holds, each with its pool: units of two pools may have one name."""
+        return frozenset((each.pool, unit) for each in self.holdings for unit in each.units)
+
+    def at_places(self, pool: str) -> list[Holding]:
+        """Return what it holds of the pool, without bounds."""
+        return [each for each in self.holdings if each.pool == pool and not each.bound]
+
+    def logical(self) -> tuple[Holding, ...]:
+        """Its holdings by whole domains, without units' names: what was asked for it."""
+        found: dict[tuple[str, str, str], int] = {}
+        for each in self.holdings:
+            where = (each.pool, each.place, each.claim)
+            found[where] = found.get(where, 0) + each.count
+        return tuple(Holding(*where[:2], count, (), where[2]) for where, count in sorted(found.items()))
+
+
+class Left(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Units that a pod has left: until `rest` they are nobody's, and until `kept` only `owner`'s.
+
+    What bounds their holder, such as its namespace's limit, counts them as long, for others could have had
+    them: there `owner` is `kept_at`.
+    """
+
+    count: int
+    units: tuple[str, ...] = ()
+    owner: str = ""
+    rest: float = 0.0
+    kept: float = 0.0
+
+    @property
+    def until(self) -> float:
+        return max(self.rest, self.kept)
+
+    def stands(self, now: float) -> bool:
+        return now < self.until
+
+    def only(self, wanted: Callable[[str], bool]) -> "Left | None":
+        """Return what is left without the named units that are not wanted; None if that is nothing."""
+        units = tuple(filter(wanted, self.units))
+        if len(units) == len(self.units):
+            return self
+        count = self.count - len(self.units) + len(units)
+        return replace(self, count=count, units=units) if count else None
+
+    def bars(self, owners: Collection[str], now: float) -> bool:
+        return now < self.rest or (now < self.kept and self.owner not in owners)
+
+    def may_be_of(self, claim: Claim) -> bool:
+        """Whether the claim may have units of these: they are kept for its pod, and their rest was over when
+        it was reserved."""
+        if not self.owner or self.rest > claim.since:
+            return False
+        if self.owner in (claim.label, claim.owner):
+            return True
+        owner, _, where = self.owner.rpartition("@")
+        mine = bool(owner) and owner in (claim.label, claim.owner)
+        return mine and any(where == f"{each.pool}/{each.place}" for each in claim.holdings)
+
+
+Refusal = Literal["", "unlisted", "forbidden"]
+
+
+class Wants(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a PoolClaim is for, and what its last holder had (`domain` and `had`).
+
+    One that is `refused` gives nobody anything: its Pool does not list all units that it names, or lets its
+    namespace not claim them. They are not kept here, since users choose these names.
+    """
+
+    count: int
+    units: tuple[str, ...] = ()
+    domain: str = ""
+    had: tuple[str, ...] = ()
+    refused: Refusal = ""
+
+
+class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A domain's capacity (None: the pool has no share here any more) and its claims by pod UID.
+
+    `units` are the names of its units in a named pool (policy.units), `left` those that wait for somebody.
+    With `stripes` the claims stand in so many documents `DOMAIN#0` and on, each with a part of the capacity;
+    while it is `closed`, more is used than there is, and nothing new is given.
+    """
+
+    capacity: int | None = None
+    claims: dict[str, Claim] = {}
+    units: tuple[str, ...] | None = None
+    left: tuple[Left, ...] = ()
+    stripes: int = 0
+    closed: bool = False
+    wants: Wants | None = None
+
+    def used(self, pool: str, domain: str) -> int:
+        return sum(each.count for _, each in self._holdings(pool, domain))
+
+    def held(self, pool: str, domain: str) -> set[str]:
+        """The names of units that pods hold."""
+        return {unit for _, each in self._holdings(pool, domain) for unit in each.units}
+
+    def room(
+        self, pool: str, domain: str, owners: Collection[str] = (), now: float = 0.0, own: int = 0
+    ) -> int:
+        """Units that may be given to a pod of these owners that holds `own` units here as well."""
+        used = self.used(pool, domain) - own
+        return max(0, (self.capacity or 0) - used - self._barred(pool, domain, owners, now))
+
+    @property
+    def size(self) -> int | tuple[str, ...] | None:
+        """Its capacity; its units' names in a named pool."""
+        return self.capacity if self.units is None else self.units
+
+    @property
+    def empty(self) -> bool:
+        """Whether the document says nothing. What was left is remembered while its node is away."""
+        return self.capacity is None and not (self.claims or self.stripes or self.left)
+
+    @property
+    def waiting(self) -> tuple[Left, ...]:
+        """What was left, without units that are listed here no more: nobody gets those here."""
+        if self.units is None or not self.left:
+            return self.left
+        there = Units.of(self.units)
+        return tuple(left for each in self.left if (left := each.only(there.__contains__)) is not None)
+
+    def next_change(self, now: float) -> float | None:
+        """When more of what was left may be given, at the earliest; None: never by time alone."""
+        if not self.left:
+            return None
+        times = (time for left in self.left for time in (left.rest, left.kept) if time > now)
+        return min(times, default=None)
+
+    def _barred(self, pool: str, domain: str, owners: Collection[str], now: float) -> int:
+        """Units that wait for others than these owners, and that no pod holds."""
+        if not self.left:
+            return 0
+        nameless = sum(self.nameless(pool, domain, owners, now))
+        barring = [left for left in self.waiting if left.bars(owners, now)] if self.units is not None else []
+        names = {unit for left in barring for unit in left.units}
+        return nameless + (len(names - self.held(pool, domain)) if names else 0)
+
+    def nameless(self, pool: str, domain: str, owners: Collection[str], now: float) -> list[int]:
+        """Units without names that wait for others than these owners, of each in `left`.
+
+        Those that whom they are kept for has reserved are counted as used; once it is bound, they are kept
+        no more. What was reserved while they rested is none of them.
+        """
+        named = self.units is not None
+        counts = [left.count - len(left.units) if named else left.count for left in self.left]
+        counts = [n if left.bars(owners, now) else 0 for n, left in zip(counts, self.left, strict=True)]
+        kept = [number for number, left in enumerate(self.left) if left.owner and left.rest <= now]
+        for claim, each in self._holdings(pool, domain) if any(counts[number] for number in kept) else ():
+            if claim.state != "reserved":
+                continue
+            mine = each.count - len(each.units) if named else each.count
+            for number in (number for number in kept if self.left[number].may_be_of(claim)):
+                had = min(mine, counts[number])
+                counts[number], mine = counts[number] - had, mine - had
+        return counts
+
+    def _holdings(self, pool: str, domain: str) -> Iterator[tuple[Claim, Holding]]:
+        for claim in self.claims.values():
+            for holding in claim.holdings:
+                if holding.pool == pool and holding.domain == domain:
+                    yield claim, holding
+
+
+class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The mark that the ledger may be trusted; `since` in Unix seconds.
+
+    `to` names the store that a copy of the ledger goes to, as it may be shown: claims are paused meanwhile.
+    `moved` means that the copy is what counts now. Every commit expects the epoch as it was: what was decided
+    before is refused. Of the resources in `held` nothing is given: see UNFENCED and decision 0026.
+    """
+
+    id: str
+    since: float
+    to: str = ""
+    moved: bool = False
+    held: tuple[str, ...] = ()
+
+    @property
+    def paused(self) -> bool:
+        return bool(self.to) and not self.moved
+
+    def trouble(self) -> PausedError | MovedError | None:
+        """Why nothing may be claimed or freed here."""
+        if self.moved:
+            return MovedError(self.to)
+        return PausedError(self.to) if self.paused else None
+
+
+Places = Mapping[str, str]
+"""A node's domain in each pool whose domains are not nodes; "" where its label is missing."""
+
+_epoch = msgspec.json.Decoder(Epoch)
+_domain = msgspec.json.Decoder(Domain)
+_pool = msgspec.json.Decoder(Pool)
+_places = msgspec.json.Decoder(dict[str, str])
+_uids = msgspec.json.Decoder(frozenset[str])
+_encoder = msgspec.json.Encoder()
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def domain_key(pool: str, domain: str) -> str:
+    return f"{DOMAIN}{pool}/{domain}"  # a pool's name holds no slash, so this can be taken apart again
+
+
+def domain_of(key: str) -> tuple[str, str]:
+    """The pool and the domain (or stripe) of a domain's key."""
+    pool, _, name = key.removeprefix(DOMAIN).partition("/")
+    return pool, name
+
+
+def in_order(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
+    """Return a claim's holdings in the order that all claims have them in, so that they can be compared."""
+    return tuple(sorted(holdings, key=lambda each: (each.pool, each.domain, each.claim)))
+
+
+def kept_at(owner: str, pool: str, place: str) -> str:
+    """Return the owner as a bound's document names it: for whom units are kept, and where they are.
+
+    Who takes those it had takes no more of the bound than before; who takes others does.
+    """
+    return f"{owner}@{pool}/{place}" if owner else ""
+
+
+def stripe(domain: str, number: int) -> str:
+    return f"{domain}#{number}"
+
+
+def stripe_keys(pool: str, domain: str, count: int) -> list[str]:
+    return [domain_key(pool, stripe(domain, number)) for number in range(count)]
+
+
+def is_bound(domain: str) -> bool:
+    return domain[:1] in (NAMESPACE, POOL_CLAIM) or domain.partition("#")[0].endswith(ORDINARY)
+
+
+def pool_key(pool: str) -> str:
+    return f"{POOL}{pool}"
+
+
+def turn_key(pool: str) -> str:
+    """Of the document that says whose turn it is to list the names of the pool's units."""
+    return f"{TURN}{pool}"
+
+
+def node_key(node: str) -> str:
+    return f"{NODE}{node}"
+
+
+def encode(document: Domain | Pool | Epoch | Places) -> bytes:
+    return _encoder.encode(document)
+
+
+def decode_domain(body: bytes | None) -> Domain:
+    try:
+        return Domain() if body is None else _domain.decode(body)
+    except _UNDECODABLE as error:
+        raise _other_version("a domain", error) from error
+
+
+def decode_epoch(body: bytes | None) -> Epoch | None:
+    try:
+        return None if body is None else _epoch.decode(body)
+    except _UNDECODABLE as error:
+        raise _other_version("its epoch", error) from error
+
+
+def decode_pool(name: str, body: bytes) -> Pool:
+    try:
+        return _pool.decode(body)
+    except _UNDECODABLE as error:
+        raise _other_version(f"Pool {name}", error) from error
+
+
+def decode_places(body: bytes | None) -> Places:
+    try:
+        return {} if body is None else _places.decode(body)
+    except _UNDECODABLE as error:
+        raise _other_version("a node's place", error) from error
+
+
+def encode_uids(uids: Iterable[str]) -> bytes:
+    return _encoder.encode(sorted(uids))
+
+
+def decode_uids(body: bytes | None) -> frozenset[str]:
+    try:
+        return frozenset() if body is None else _uids.decode(body)
+    except _UNDECODABLE as error:
+        raise _other_version("UIDs of pods", error) from error
+
+
+def _other_version(what: str, error: Exception) -> StoreFailedError:
+    return StoreFailedError(
+        f"berth's ledger holds {what} as another version wrote it: run one version ({error})"
+    )

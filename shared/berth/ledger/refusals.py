@@ -1,0 +1,195 @@
+"""What fits where, and why not: one reason per refused node, equal for equal causes (promise 7).
+It does not decide who gets a unit; the ledger's reserve does, because two pods can both fit the last one."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import chain, filterfalse
+from typing import NamedTuple
+
+from berth.ledger.free import Free, Share
+
+_TEXTS = 4  # more kinds of refusal than this are told in general, to keep the pod's condition short
+
+KEPT = "units are kept for this pod on other nodes"
+"""Said of nodes that could take a pod which finds the units it had before elsewhere."""
+
+REFUSALS: Mapping[str, str] = {
+    "unlisted": "it names units that the Pool does not list",
+    "forbidden": "the Pool's claimableBy lets its namespace claim no such units",
+}
+"""Why a PoolClaim gives nobody anything, by documents' words for it."""
+
+_Has = Share | str | None
+"""A node's share; None where it has none; or a text: why it can't be had there."""
+
+_Words = Callable[[str, Share | None, int], str]
+
+
+class Want(NamedTuple):
+    """So many units of a pool, each node from its own domain.
+
+    `places` are the nodes' domains, None where each node is its own; a domain in `not_here` can't give any,
+    for the reason that stands there. `words` say what is short.
+    """
+
+    pool: str
+    asked: int
+    free: Free
+    places: Mapping[str, str] | None
+    words: _Words
+    unlabelled: str = ""
+    not_here: Mapping[str, str] = {}
+
+    def enough(self) -> frozenset[str]:
+        """The domains that can give them."""
+        enough = self.free.enough(self.asked)
+        return enough.difference(self.not_here) if self.not_here else enough
+
+    def nodes(self) -> frozenset[str]:
+        """The nodes that are known to be in a domain that can give them."""
+        enough = self.enough()
+        if self.places is None or not enough:
+            return enough
+        return frozenset(node for node, domain in self.places.items() if domain in enough)
+
+    def short(self, names: Collection[str]) -> Iterable[str]:
+        """Those of these nodes that can't give them."""
+        enough = self.enough()
+        if self.places is None:
+            return filterfalse(enough.__contains__, names)
+        domains = map(self.places.get, names)
+        return (name for name, domain in zip(names, domains, strict=True) if domain not in enough)
+
+    def has(self, names: Iterable[str]) -> list[_Has]:
+        """What each of these nodes has."""
+        if self.places is None and not self.not_here:
+            return list(map(self.free.get, names))
+        return list(map(self._has, names))
+
+    def _has(self, name: str) -> _Has:
+        domain = name if self.places is None else self.places.get(name)
+        if domain == "":
+            return self.unlabelled
+        if domain is None or domain not in self.free:
+            return None
+        return self.not_here.get(domain, self.free[domain])
+
+
+_Cause = tuple[str, _Words, _Has, int]
+
+
+def refusals(names: Collection[str], wants: Collection[Want]) -> dict[str, str]:
+    """Why each node that can't give all that is wanted can't; nodes that can are left out.
+
+    kube-scheduler groups equal texts and tries again when they change, so a text holds no node, pod or time,
+    and there are at most a few of them.
+    """
+    refused = list(dict.fromkeys(chain.from_iterable(want.short(names) for want in wants)))
+    # What each has of all the pools. No loop over the names: there may be thousands, with few such kinds.
+    has = list(zip(*(want.has(refused) for want in wants), strict=True))
+    causes = {kind: _cause(kind, wants) for kind in set(has)}
+    texts = _texts(set(causes.values()))
+    told = {kind: texts[cause] for kind, cause in causes.items()}
+    return dict(zip(refused, map(told.__getitem__, has), strict=True))
+
+
+def exhausted(pool: str, free: int, capacity: int, asked: int) -> str:
+    """The words of promise 7."""
+    return f"{pool}: {free} of {capacity} free, {asked} asked"
+
+
+def absent(pool: str) -> str:
+    """Said of a node that has no domain in the pool."""
+    return f"{pool}: none on this node"
+
+
+def told(pool: str, share: Share | None, asked: int) -> str:
+    """What is short of a domain."""
+    return absent(pool) if share is None else exhausted(pool, *share, asked)
+
+
+def limited(pool: str, namespace: str, share: Share | None, asked: int, retained: bool = False) -> str:
+    """What is short of a namespace's limit; `retained`: of a pool where units rest, or are kept for pods."""
+    free, limit = share or (0, 0)
+    left = " (what its pods left counts while it rests or is kept)" if retained else ""
+    return f"{pool}: {free} of the {limit} that namespace {namespace} may hold are free, {asked} asked{left}"
+
+
+def ordinary(pool: str, share: Share | None, asked: int) -> str:
+    """What is short of the units that are not kept for important pods."""
+    if share is None:
+        return absent(pool)
+    return f"{pool}: {share[0]} of {share[1]} free that are not reserved for a higher priority, {asked} asked"
+
+
+def claimed(pool: str, claim: str, share: Share | None, refused: str = "") -> str:
+    """Why a PoolClaim can't be had; `refused` says why nobody can have it."""
+    if refused:
+        return f"{pool}: PoolClaim {claim} is refused: {REFUSALS[refused]}"
+    return no_claim(claim) if share is None else f"{pool}: another pod holds PoolClaim {claim}"
+
+
+def no_claim(claim: str) -> str:
+    return f"there is no PoolClaim {claim} in the pod's namespace"
+
+
+def elsewhere(pool: str, claim: str) -> str:
+    """Said of a domain that lacks the units that a PoolClaim is for."""
+    return f"{pool}: the units of PoolClaim {claim} are not here, or not free"
+
+
+def scattered(pools: Iterable[str]) -> str:
+    """Said where there is enough, but not in so few documents that one commit takes them."""
+    names = ", ".join(sorted(set(pools)))
+    return f"{names}: what is free lies in too many parts of berth's ledger for one pod; ask for fewer units"
+
+
+def leaving(pool: str) -> str:
+    """Said while the units that a pod had before, under its name, are being freed."""
+    return f"{pool}: what the last pod of this name had is not free yet"
+
+
+def suspended(pool: str) -> str:
+    return f"{pool}: suspended, no new pods"
+
+
+def held_back(pool: str) -> str:
+    """Said while a Binding from before the ledger was lost may still take units of the pool."""
+    return (
+        f"{pool}: held back since berth's ledger was lost: a pod that waits for it could not be written to "
+        "(berth reconcile says which and why)"
+    )
+
+
+def unlabelled(pool: str, label: str) -> str:
+    """Said of a node without the label that would name its domain."""
+    return f"{pool}: the node has no label {label}"
+
+
+def _cause(has: tuple[_Has, ...], wants: Collection[Want]) -> tuple[_Cause, ...]:
+    return tuple(
+        (want.pool, want.words, share, want.asked)
+        for share, want in zip(has, wants, strict=True)
+        if not isinstance(share, tuple) or share[0] < want.asked
+    )
+
+
+def _texts(causes: set[tuple[_Cause, ...]]) -> dict[tuple[_Cause, ...], str]:
+    for wording in (_exact, _general, _short):
+        texts = {cause: "; ".join(dict.fromkeys(map(wording, cause))) for cause in causes}
+        if len(set(texts.values())) <= _TEXTS:
+            return texts
+    pools = sorted({pool for cause in causes for pool, *_ in cause})
+    return dict.fromkeys(causes, f"fewer free than asked of at least one of {', '.join(pools)}")
+
+
+def _exact(cause: _Cause) -> str:
+    pool, words, found, asked = cause
+    return found if isinstance(found, str) else words(pool, found, asked)
+
+
+def _general(cause: _Cause) -> str:
+    return _short(cause) if isinstance(cause[2], tuple) else _exact(cause)
+
+
+def _short(cause: _Cause) -> str:
+    return f"{cause[0]}: fewer free than the {cause[3]} asked"

@@ -1,0 +1,74 @@
+"""Units that pods have left and that rest, or are kept for a next pod: how long that is believed, and how it
+follows a unit's name to another list; pure functions. Who may have such units is for `documents`."""
+
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
+
+from msgspec.structs import replace
+
+from berth.api.pool import Pool
+from berth.api.pool_spec import LONGEST
+from berth.api.units import Units
+from berth.ledger.model import Domain, Left
+
+_NOTHING: Mapping[str, Left] = MappingProxyType({})
+
+
+def bounded(domain: Domain, pool: Pool | None, now: float) -> Domain:
+    """Return the domain with nothing resting or kept for longer from now than its Pool says.
+
+    A clock that was wrong, or a Pool that said more, may have left longer times; of a Pool that is gone, the
+    longest that one may say is believed. Times that are over are only taken out of a domain that has no
+    capacity: others lose them when they are written next. Without a change it is the same object.
+    """
+    sticky = None if pool is None else pool.spec.sticky
+    rest = LONGEST if pool is None else pool.spec.reuse_after_seconds
+    kept = LONGEST if pool is None else 0 if sticky is None else sticky.for_seconds
+    left = tuple(
+        replace(each, rest=min(each.rest, now + rest), kept=min(each.kept, now + kept))
+        for each in domain.left
+    )
+    standing = tuple(each for each in left if each.stands(now))
+    if left == domain.left and (domain.capacity is not None or standing == left):
+        return domain
+    return replace(domain, left=standing)
+
+
+def without(left: Iterable[Left], units: Collection[str]) -> tuple[Left, ...]:
+    """Return what was left, but for the units of these names."""
+    return tuple(found for each in left if (found := each.only(lambda unit: unit not in units)) is not None)
+
+
+def unlisted(domains: Iterable[Domain], also: Mapping[str, Left] = _NOTHING) -> dict[str, Left]:
+    """Return, by unit, what is left of units that their domain lists no more, together with `also`."""
+    found = dict(also)
+    for domain in domains:
+        there = Units.of(domain.units or ())
+        for left in domain.left:
+            _newest(found, left, (unit for unit in left.units if unit not in there))
+    return found
+
+
+def carried(domain: Domain, before: Domain, elsewhere: Mapping[str, Left]) -> Domain:
+    """Return the domain with what is left `elsewhere` of the units that are new on its list: a unit rests
+    wherever its name goes."""
+    if domain.units is None or domain.units == before.units or not (elsewhere or domain.left):
+        return domain
+    fresh = Units.of(domain.units).without(Units.of(before.units or ()))
+    found = {unit: left for unit, left in elsewhere.items() if unit in fresh}
+    for left in domain.left:
+        _newest(found, left, (unit for unit in left.units if unit in found))
+    if not found:
+        return domain
+    by_left: dict[Left, list[str]] = {}
+    for unit, left in found.items():
+        by_left.setdefault(left, []).append(unit)
+    come = (replace(left, count=len(units), units=tuple(units)) for left, units in by_left.items())
+    return replace(domain, left=(*without(domain.left, found), *come))
+
+
+def _newest(found: dict[str, Left], left: Left, units: Iterable[str]) -> None:
+    """Note `left` for these units, where nothing that lasts longer is noted of them."""
+    for unit in units:
+        if unit not in found or found[unit].until < left.until:
+            found[unit] = left

@@ -1,0 +1,182 @@
+"""How the ledger decides: read documents, decide on them, commit expecting what was read; on a conflict
+decide again. It promises no order among those who want the same documents."""
+
+import copy
+import time
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+from typing import TypeVar
+
+import tenacity
+
+from berth.errors import ContentionError, RebuildingError, RefusedError
+from berth.ledger import refusals
+from berth.ledger.model import CLUSTER, Domain, Places, decode_domain, decode_epoch, decode_places, encode
+from berth.ledger.transitions import Domains, require_ours
+from berth.stores.base import EPOCH, LIMIT, Document, Store, Version
+
+PATIENCE_SECONDS = 1.0
+
+MOST_KEYS = LIMIT - 2
+"""Documents that one decision can be about, beside the epoch and the cluster, which it expects as well."""
+
+T = TypeVar("T")
+D = TypeVar("D")
+Fence = Mapping[str, Version | None]
+"""Documents that must still have these versions (None: not be there), or nothing is written."""
+
+NO_FENCE: Fence = MappingProxyType({})
+Drawn = Mapping[str, str]
+"""Pools from which units are given, by the resource that they count."""
+
+NOTHING: Drawn = MappingProxyType({})
+Writes = Mapping[str, Domain | bytes | None]
+"""What a decision changes: domains, and other documents as their bytes (None: it goes)."""
+
+
+class _ConflictError(Exception):
+    """Another writer was first: decide again."""
+
+
+class BusyError(ContentionError):
+    """Others were first for as long as one may wait."""
+
+    def __init__(self) -> None:
+        super().__init__(f"berth's ledger was too busy for {PATIENCE_SECONDS:g} s")
+
+
+class OvertakenError(ContentionError):
+    """A document of the fence has changed: another caller has taken over."""
+
+
+class OutdatedError(ContentionError):
+    """A later look at the Pools has begun, which knows more: what this one read is not to be written."""
+
+    def __init__(self) -> None:
+        super().__init__("berth's Pools are being looked at again by a later call; try again")
+
+
+class Commits:
+    """The commits of one ledger. Each expects the epoch and the ledger's cluster as they were read."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        while_closed: bool = False,
+        cluster: Callable[[], str] | None = None,
+        name: str = "",
+    ) -> None:
+        """As in Ledger."""
+        self._store, self._monotonic, self._sleep = store, monotonic, sleep
+        self._while_closed = while_closed
+        self._cluster, self._name = cluster, name
+        self._fence = NO_FENCE
+
+    def within(self, fence: Fence) -> "Commits":
+        """The same, but each commit expects these documents too, and raises OutdatedError where one of them
+        has changed."""
+        fenced = copy.copy(self)
+        fenced._fence = fence
+        return fenced
+
+    @property
+    def most_keys(self) -> int:
+        """Documents that one decision can be about, beside what each expects."""
+        return MOST_KEYS - len(self._fence)
+
+    def owner(self) -> Writes:
+        """What says that the ledger is this cluster's."""
+        return {} if self._cluster is None else {CLUSTER: self._cluster().encode()}
+
+    def run(
+        self,
+        keys: Collection[str],
+        decide: Callable[[Domains], tuple[T, Writes]],
+        fence: Fence = NO_FENCE,
+        drawn: Drawn = NOTHING,
+    ) -> T:
+        """What was decided of these domains, once it is committed. Of the pools in `drawn` it gives units.
+
+        Raises RefusedError where one of these is held back, ContentionError when PATIENCE_SECONDS are over,
+        OvertakenError, what `decide` raises, the store's errors, OtherClusterError, PausedError and
+        MovedError, and RebuildingError while the ledger has no epoch (but for `while_closed`).
+        """
+        return self._run(keys, decide, decode_domain, fence, drawn)
+
+    def run_places(
+        self, keys: Collection[str], decide: Callable[[Mapping[str, Places]], tuple[T, Writes]]
+    ) -> T:
+        """The same, of nodes' places."""
+        return self._run(keys, decide, decode_places, NO_FENCE, NOTHING)
+
+    def write(self, writes: Writes) -> None:
+        """These documents, whatever was in them; with none, only see that the ledger may be written."""
+        self.run((), lambda _: (None, writes))
+
+    def _run(
+        self,
+        keys: Collection[str],
+        decide: Callable[[Mapping[str, D]], tuple[T, Writes]],
+        decode: Callable[[bytes | None], D],
+        fence: Fence,
+        drawn: Drawn,
+    ) -> T:
+        give_up_at = self._monotonic() + PATIENCE_SECONDS
+        attempts = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(_ConflictError),
+            wait=tenacity.wait_random_exponential(multiplier=0.002, max=0.1),
+            stop=lambda _: self._monotonic() >= give_up_at,
+            sleep=self._sleep,
+        )
+        try:
+            result: T = attempts(self._try, keys, decide, decode, fence, drawn)
+        except tenacity.RetryError as error:
+            raise BusyError from error
+        return result
+
+    def _try(
+        self,
+        keys: Collection[str],
+        decide: Callable[[Mapping[str, D]], tuple[T, Writes]],
+        decode: Callable[[bytes | None], D],
+        fence: Fence,
+        drawn: Drawn,
+    ) -> T:
+        ours = None if self._cluster is None else self._cluster()
+        found = self._store.read({EPOCH, CLUSTER, *self._fence, *fence, *keys})
+        if ours is not None and CLUSTER in found:
+            require_ours(found[CLUSTER].body, ours, self._name)
+        epoch = decode_epoch(found[EPOCH].body) if EPOCH in found else None
+        if epoch is None and not self._while_closed:
+            raise RebuildingError
+        if epoch is not None and (trouble := epoch.trouble()) is not None:
+            raise trouble
+        if _changed(self._fence, found):
+            raise OutdatedError
+        if epoch is not None and (held := [drawn[each] for each in epoch.held if each in drawn]):
+            raise RefusedError("; ".join(map(refusals.held_back, sorted(held))))
+        versions = {key: found[key].version if key in found else None for key in {EPOCH, CLUSTER, *keys}}
+        result, writes = decide({key: decode(found[key].body if key in found else None) for key in keys})
+        if _changed(fence, found):
+            raise OvertakenError(
+                "another caller has changed this part of berth's ledger meanwhile; try again"
+            )
+        # Every document read is expected as it was, the epoch too: a lost ledger takes no commit.
+        expected = {**versions, **self._fence, **fence}
+        if writes and not self._store.commit({key: _body(each) for key, each in writes.items()}, expected):
+            raise _ConflictError
+        return result
+
+
+def _changed(fence: Fence, found: Mapping[str, Document]) -> bool:
+    return any((found[key].version if key in found else None) != version for key, version in fence.items())
+
+
+def _body(written: Domain | bytes | None) -> bytes | None:
+    """A domain that says nothing is gone."""
+    if isinstance(written, Domain):
+        return None if written.empty else encode(written)
+    return written

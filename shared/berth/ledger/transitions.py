@@ -1,0 +1,380 @@
+"""What one commit of the ledger changes, decided on the domains as they were read; pure functions.
+Whether the decision still holds is the store's to say: it takes the commit or reports a conflict."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple
+
+from msgspec.structs import replace
+
+from berth.api.pool import Pool
+from berth.api.poolclaim import MOST_UNITS
+from berth.api.units import MOST, Units
+from berth.errors import BerthError, OtherClusterError, RefusedError
+from berth.ledger import retained
+from berth.ledger.allocation import CrowdedError, Short, require_whole
+from berth.ledger.model import (
+    ORDINARY,
+    POOL_CLAIM,
+    Claim,
+    Domain,
+    Holding,
+    Left,
+    domain_key,
+    domain_of,
+    is_bound,
+    kept_at,
+)
+from berth.ledger.unlisted import Unit
+
+Domains = Mapping[str, Domain]
+Leave = Callable[[Claim, Holding], Left | None]
+"""What of a holding is nobody's, or only some owner's, for a while after it is freed."""
+
+
+class ElsewhereError(BerthError):
+    """The pod has a claim for another node; it must be settled there first."""
+
+    def __init__(self, claim: Claim) -> None:
+        super().__init__(f"pod {claim.label} holds a claim for node {claim.node}")
+        self.claim = claim
+
+
+class SupersededError(RefusedError):
+    """A newer bind call for the same pod has taken over."""
+
+    def __init__(self, claim: Claim) -> None:
+        super().__init__(
+            f"pod {claim.label}: a newer bind call for this pod has taken over; this one did nothing"
+        )
+
+
+class MissingClaimError(BerthError):
+    """The claim to confirm is not in the ledger; reconcile adopts it from the pod."""
+
+
+def require_ours(owner: bytes | None, ours: str, ledger: str) -> None:
+    """A ledger that names no owner is anybody's: it was made by a berth that wrote none, or is new."""
+    if owner is not None and owner.decode() != ours:
+        raise OtherClusterError(
+            f"berth's ledger {ledger} belongs to another cluster (its kube-system namespace has UID "
+            f"{owner.decode()}, this one's is {ours}): give each cluster its own ledger (BERTH_STORE), or "
+            "delete this one if its cluster is no more"
+        )
+
+
+def standing(wanted: Claim, holdings: Collection[Holding], domains: Domains) -> Claim | None:
+    """The pod's claim in these domains; one that does not stand in all of them is none to go on with.
+
+    It may stand in stripes that were not read as well, where the View lags behind."""
+    found = [claim for each in holdings if (claim := domains[each.key].claims.get(wanted.uid)) is not None]
+    if not found:
+        return None
+    whole = len(found) == len(holdings) and all(each.key in domains for each in found[0].holdings)
+    return found[0] if whole or found[0].logical() != wanted.logical() else None
+
+
+def refuse(short: Iterable[Short]) -> None:
+    """Raise CrowdedError where only stripes are short, RefusedError that says of what there is too little."""
+    final = [each.text() for each in short if "#" not in each.holding.domain]
+    if final:
+        raise RefusedError("; ".join(final))
+    if any(short):
+        raise CrowdedError("a stripe is full")
+
+
+def with_claim(claim: Claim, domains: Domains) -> Domains:
+    """Those of these domains that the claim draws from, with the claim in each."""
+    return _in_each({holding.key for holding in claim.holdings}, claim, domains)
+
+
+def _in_each(keys: Iterable[str], claim: Claim, domains: Domains) -> Domains:
+    return {key: _back(key, claim, _with(domains[key], claim), domains[key]) for key in keys}
+
+
+def _back(key: str, claim: Claim, domain: Domain, before: Domain) -> Domain:
+    """The domain, where units that were left wait no more once a pod that may have them is bound.
+
+    Which units without names it has, nobody can tell; none of those that rested when it was reserved.
+    """
+    known = before.claims.get(claim.uid)
+    if not domain.left or claim.state != "bound" or (known is not None and known.state == "bound"):
+        return domain
+    held = [each for each in claim.holdings if each.key == key]
+    names = {unit for each in held for unit in each.units}
+    count = sum(each.count for each in held) - len(names)
+    pool, name = domain_of(key)
+    if is_bound(name):  # a PoolClaim's units are none that were kept
+        count = min(count, sum(each.count for each in claim.at_places(pool) if not each.claim))
+    left: list[Left] = []
+    for each in domain.left:
+        units = tuple(unit for unit in each.units if unit not in names)
+        had = len(each.units) - len(units)
+        if (domain.units is None or not each.units) and each.may_be_of(claim):
+            more = min(count, each.count - had)
+            had, count, units = had + more, count - more, units[more:]
+        if had < each.count:
+            left.append(replace(each, count=each.count - had, units=units))
+    return replace(domain, left=tuple(left))
+
+
+def without(uid: str, domains: Domains) -> Domains:
+    """Those of these domains in which the pod has a claim, without it."""
+    return {
+        key: replace(domain, claims={other: claim for other, claim in domain.claims.items() if other != uid})
+        for key, domain in domains.items()
+        if uid in domain.claims
+    }
+
+
+class Freeing(NamedTuple):
+    """How a pod's units are freed: `leave` says what is left for a next pod, `keep` which pools' units stay
+    held, by a claim in state `keep_as`."""
+
+    leave: Leave | None = None
+    now: float = 0.0
+    keep: Collection[str] = ()
+    keep_as: Literal["bound", "lost"] = "lost"
+
+    def kept(self, claim: Claim) -> Claim:
+        """What stays of the claim."""
+        holdings = tuple(each for each in claim.holdings if each.pool in self.keep)
+        return replace(claim, holdings=holdings, state=self.keep_as)
+
+
+def released(
+    uid: str,
+    domains: Domains,
+    how: Freeing = Freeing(),  # noqa: B008 - it can't be changed
+) -> tuple[tuple[Holding, ...], Domains]:
+    """The pod's claims dropped, but for what is kept: what was freed, and the domains that change."""
+    changed: dict[str, Domain] = {}
+    freed: list[Holding] = []
+    for key, domain in domains.items():
+        claim = domain.claims.get(uid)
+        if claim is None:
+            continue
+        kept = how.kept(claim)
+        if any(each.key == key for each in kept.holdings):
+            if kept != claim:
+                changed[key] = _with(domain, kept)
+            continue
+        changed |= without(uid, {key: domain})
+        for holding in (each for each in claim.holdings if each.key == key):
+            changed[key] = _after(claim, holding, changed[key], how)
+            freed.append(holding)
+    return tuple(freed), changed
+
+
+def _after(claim: Claim, holding: Holding, domain: Domain, how: Freeing) -> Domain:
+    standing = tuple(left for left in domain.left if left.stands(how.now))
+    if holding.domain.startswith(POOL_CLAIM):
+        return _remembering(claim, holding, domain)
+    if holding.bound:
+        counted = () if how.leave is None else _counted(claim, holding, how.leave)
+        return replace(domain, left=(*standing, *counted))
+    left = None if how.leave is None else how.leave(claim, holding)
+    if left is not None:
+        # What an earlier pod left of the same unit is over: this one had it since.
+        standing = (*retained.without(standing, left.units), left)
+    return replace(domain, left=standing)
+
+
+def _counted(claim: Claim, holding: Holding, leave: Leave) -> Iterator[Left]:
+    """What the claim's units leave of a bound, in one of its stripes if it has some: as many as nobody else
+    may have. The claim's holdings at places, and the bound's, are as many units, in one order."""
+    mine = [each for each in claim.holdings if (each.pool, each.place) == (holding.pool, holding.place)]
+    skip = sum(each.count for each in mine if each.domain < holding.domain)
+    first, last = skip, skip + holding.count
+    start = 0
+    for each in claim.at_places(holding.pool):
+        count = min(last, start + each.count) - max(first, start)
+        start += each.count
+        if count > 0 and (left := leave(claim, each)) is not None:
+            yield replace(left, count=count, units=(), owner=kept_at(left.owner, each.pool, each.place))
+
+
+def _remembering(claim: Claim, holding: Holding, domain: Domain) -> Domain:
+    """A PoolClaim prefers what it had last. No more of it is remembered than one may name: a namespace has
+    many PoolClaims, and pods could leave thousands of names in each of them, one after the other."""
+    name = holding.domain.rpartition("/")[2]
+    had = [each for each in claim.holdings if each.claim == name and each.pool == holding.pool]
+    if domain.wants is None or not had:
+        return domain
+    units = tuple(unit for each in had for unit in each.units)[:MOST_UNITS]
+    return replace(domain, wants=replace(domain.wants, domain=had[0].place, had=units))
+
+
+def adopted(
+    claim: Claim, anew: bool, domains: Domains, unlisted: Collection[Unit] = ()
+) -> tuple[tuple[Holding, ...] | None, Domains]:
+    """The claim bound, room or not, and the pod's only one; what was freed elsewhere, None for no change.
+
+    With `anew` False only in place of a claim that stands. Units that another pod holds, or that are not of
+    the domain, are left out of it: the pod then holds as many without a name. Those in `unlisted` are of the
+    domain, as their Pool is now, unless it has come to list them elsewhere. Where more is used than there is,
+    the domain is closed.
+    """
+    keys = {holding.key for holding in claim.holdings}
+    require_whole(claim.holdings, domains.__getitem__)
+    stale = {key: domain for key, domain in domains.items() if claim.uid in domain.claims and key not in keys}
+    if not anew and not any(claim.uid in domain.claims for domain in domains.values()):
+        return None, {}
+    bound = known_to(claim, domains, unlisted)
+    if not stale and all(agrees(domains[key].claims.get(claim.uid), bound) for key in keys):
+        return None, {}
+    freed, dropped = released(claim.uid, stale)
+    held = with_claim(bound, domains)
+    return freed, {**dropped, **held, **_closed(bound, {**domains, **held})}
+
+
+def known_to(claim: Claim, domains: Domains, unlisted: Collection[Unit] = ()) -> Claim:
+    """The claim with those of its units that `adopted` leaves to it in these domains."""
+    known = tuple(_known(claim.uid, each, domains, unlisted) for each in claim.holdings)
+    return replace(claim, holdings=known)
+
+
+def adopted_in(claim: Claim, domains: Domains, unlisted: Collection[Unit] = ()) -> tuple[bool, Domains]:
+    """A claim as `known_to` says, bound in those of its documents that are among these, for all are too many
+    for one commit; whether something changed. Raises CrowdedError where a unit was taken meanwhile."""
+    here = replace(claim, holdings=tuple(each for each in claim.holdings if each.key in domains))
+    require_whole(here.holdings, domains.__getitem__)
+    if known_to(here, domains, unlisted) != here:
+        raise CrowdedError("a unit is another pod's now")
+    if all(agrees(domains[each.key].claims.get(claim.uid), claim) for each in here.holdings):
+        return False, {}
+    held = _in_each({each.key for each in here.holdings}, claim, domains)
+    return True, {**held, **_closed(here, {**domains, **held})}
+
+
+def all_adopted(
+    claims: Collection[Claim], domains: Domains, unlisted: Collection[Unit] = ()
+) -> tuple[dict[str, tuple[Holding, ...]], Domains]:
+    """Each of these claims adopted; by UID, what was freed elsewhere of those for which something changed."""
+    found: dict[str, tuple[Holding, ...]] = {}
+    changed: dict[str, Domain] = {}
+    for claim in claims:
+        freed, new = adopted(claim, True, {**domains, **changed}, unlisted)
+        changed |= new
+        if freed is not None:
+            found[claim.uid] = freed
+    return found, changed
+
+
+def known_of(
+    standing: Iterable[Claim], claim: Claim, pools: Mapping[str, Pool], reshaped: Collection[str]
+) -> dict[str, tuple[Holding, ...]]:
+    """What the pod holds already, by pool, where it is what `claim` says that it holds there, and its Pool
+    has no other shape now.
+
+    Of units with names all are to be known, and then it does not matter which ones the claim names: they are
+    those that the pod got, wherever they are listed now, and users can write its annotation.
+    """
+    found: dict[str, tuple[Holding, ...]] = {}
+    for mine in (each for each in standing if each.node == claim.node):
+        for pool in {each.pool for each in claim.holdings} - {*reshaped}:
+            held, asked = _of(mine, pool), _of(claim, pool)
+            by_name = pools[pool].named if pool in pools else any(each.units for each in asked)
+            known = not by_name or all(len(each.units) == each.count for each in held if not each.bound)
+            if known and _amounts(held, by_name) == _amounts(asked, by_name):
+                found[pool] = held
+    return found
+
+
+def _of(claim: Claim, pool: str) -> tuple[Holding, ...]:
+    return tuple(each for each in claim.holdings if each.pool == pool)
+
+
+def _amounts(holdings: Iterable[Holding], by_name: bool) -> Counter[tuple[str, str]]:
+    """Units by domain and PoolClaim; where they have names, wherever they are."""
+    found: Counter[tuple[str, str]] = Counter()
+    for each in holdings:
+        place = each.place
+        if by_name:
+            place = place if each.bound and not place.endswith(ORDINARY) else ORDINARY * each.bound
+        found[(place, each.claim)] += each.count
+    return found
+
+
+def agrees(found: Claim | None, claim: Claim) -> bool:
+    """Whether the pod's claim already says what the pod shows."""
+    return found is not None and (found.node, found.state, found.holdings) == (
+        claim.node,
+        claim.state,
+        claim.holdings,
+    )
+
+
+def _known(uid: str, holding: Holding, domains: Domains, unlisted: Collection[Unit]) -> Holding:
+    """The holding with those of its units that are the domain's and no other pod's.
+
+    A domain that has no units yet, while a ledger is rebuilt, takes what it is told: stock is taken later.
+    Who tells of none may have looked before the pod got its own: the pod keeps those.
+    """
+    domain, head = domains[holding.key], domains[domain_key(holding.pool, holding.place)]
+    mine = domain.claims.get(uid)
+    if not holding.units:
+        return replace(holding, units=() if mine is None else _own(mine, holding))
+    there = None if domain.units is None else Units.of(domain.units)
+    others = replace(domain, claims={other: each for other, each in domain.claims.items() if other != uid})
+    own = frozenset[Unit]() if mine is None else mine.units
+    held = others.held(holding.pool, holding.domain)
+    listed = Units.of(head.units or ())  # in another stripe, if not in this one
+
+    def known(unit: str) -> bool:
+        fresh = (holding.pool, unit) in unlisted and unit not in listed
+        return there is None or unit in there or (holding.pool, unit) in own or fresh
+
+    units = filter(known, holding.units)
+    return replace(holding, units=tuple(unit for unit in units if unit not in held))
+
+
+def _own(claim: Claim, holding: Holding) -> tuple[str, ...]:
+    """The units that the claim has where the holding is, as many as that is of."""
+    of_it = [each for each in claim.holdings if (each.key, each.claim) == (holding.key, holding.claim)]
+    return tuple(unit for each in of_it for unit in each.units)[: holding.count]
+
+
+def _closed(claim: Claim, domains: Domains) -> Domains:
+    """The heads of the claim's stripes in which more is used now than there is."""
+    heads = {}
+    for each in claim.holdings:
+        domain, head = domains[each.key], domain_key(each.pool, each.place)
+        over = domain.capacity is not None and domain.used(each.pool, each.domain) > domain.capacity
+        if over and head != each.key and not domains[head].closed:
+            heads[head] = replace(domains[head], closed=True)
+    return heads
+
+
+def _with(domain: Domain, claim: Claim) -> Domain:
+    return replace(domain, claims={**domain.claims, claim.uid: claim})
+
+
+class CapacityChange(NamedTuple):
+    """A domain's capacity before and after; None is no share of the pool. In a named pool it is the units."""
+
+    pool: str
+    domain: str
+    before: "Capacity"
+    after: "Capacity"
+
+    @property
+    def which(self) -> tuple[str, str]:
+        return self.pool, self.domain
+
+    @property
+    def key(self) -> str:
+        return domain_key(self.pool, self.domain)
+
+    @property
+    def gained(self) -> int:
+        return max(0, amount(self.after) - amount(self.before))
+
+
+Capacity = int | tuple[str, ...] | None
+"""A number of units, or their names (policy.units' entries)."""
+
+
+def amount(capacity: Capacity) -> int:
+    """In units."""
+    return min(Units.of(capacity).size, MOST) if isinstance(capacity, tuple) else capacity or 0

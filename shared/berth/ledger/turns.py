@@ -1,0 +1,74 @@
+"""Whose turn it is to list the names of a pool's units, so that no name comes to be in two domains' lists.
+A turn is taken at once and lasts until the next caller takes it; it stops nobody who takes names away."""
+
+import copy
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import tenacity
+
+from berth.errors import ContentionError
+from berth.ledger.model import Domain, decode_domain, domain_key, domain_of, turn_key
+from berth.ledger.transaction import PATIENCE_SECONDS, Commits, Fence, OvertakenError
+from berth.stores.base import Store
+
+T = TypeVar("T")
+
+
+class Turns:
+    """Turns in the ledger of one store."""
+
+    def __init__(
+        self,
+        store: Store,
+        commits: Commits,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        self._store, self._commits, self._new_id = store, commits, new_id
+        self._monotonic, self._sleep = monotonic, sleep
+
+    def within(self, commits: Commits) -> "Turns":
+        """The same, by these commits."""
+        other = copy.copy(self)
+        other._commits = commits
+        return other
+
+    def run(self, pool: str, work: Callable[[Mapping[str, Domain], Fence], T]) -> T:
+        """What `work` does with the pool's documents, by their names, as they are once it is our turn; each
+        commit that lists a name must expect the fence.
+
+        So whoever had the turn before lists nothing any more, and what they listed is in the documents. When
+        the turn is taken from us, `work` is called again, on new documents; in the end ContentionError.
+        """
+        give_up_at = self._monotonic() + PATIENCE_SECONDS
+        attempts = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(OvertakenError),
+            wait=tenacity.wait_random_exponential(multiplier=0.02, max=0.2),
+            stop=lambda _: self._monotonic() >= give_up_at,
+            sleep=self._sleep,
+        )
+        try:
+            result: T = attempts(lambda: work(*self._take(pool)))
+        except tenacity.RetryError as error:
+            raise ContentionError(
+                f"other callers keep on changing the units of pool {pool} in berth's ledger; try again"
+            ) from error
+        return result
+
+    def _take(self, pool: str) -> tuple[Mapping[str, Domain], Fence]:
+        key, mine = turn_key(pool), self._new_id().encode()
+        self._commits.write({key: mine})
+        found = self._store.read([key]).get(key)
+        if found is None or found.body != mine:
+            raise OvertakenError(f"another caller lists the units of pool {pool} now")
+        # A snapshot: later changes may lag, and would not tell what was listed a moment before.
+        start, bodies = domain_key(pool, ""), self._store.changes(None).documents
+        domains = {
+            domain_of(each)[1]: decode_domain(bodies[each]) for each in bodies if each.startswith(start)
+        }
+        return domains, {key: found.version}

@@ -1,0 +1,229 @@
+"""In place of Knative Eventing when run locally: list, watch, and the same CloudEvents to the same functions.
+Its clock calls reconcile as a person does, since `berth up` tells the problems that the answer names.
+Like Knative's source it loses events (a broken watch, a function that stays away); reconcile mends that."""
+
+import http.client
+import json
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from berth.errors import BerthError, ClusterRefusedError
+from berth.kube.cluster import Cluster
+from berth.kube.paths import POOL_CLAIMS, POOLS
+from berth.local.processes import ANSWER_SECONDS, Say
+
+_TYPES = {"ADDED": "add", "MODIFIED": "update", "DELETED": "delete"}
+_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)  # between a delivery's tries: five retries in 3.1 s, as Knative's source
+_RETRIED = (404, 413, 425, 429, 502, 503, 504)
+_EVERY_SECONDS = 60.0
+_WATCH_PAUSE = 4.0  # longest pause after a watch that failed
+_OWN_PAUSE = 30.0  # the same for our own kinds, which a cluster may not serve at all
+_FILE_SECONDS = 0.2
+_OURS = "spec.schedulerName="
+_TICK = {
+    "Content-Type": "application/json",
+    "User-Agent": "berth-up",
+}  # no CloudEvent, which would get no report
+
+Observe = Callable[[str, Mapping[str, Any]], None]
+"""Told of our pods by the watching threads: LISTED with {"schedulerName": …, "items": all its pods}, then
+ADDED, MODIFIED or DELETED with one pod. What it raises is logged once, and hurts nobody."""
+
+Hung = Callable[[str, str, float], None]
+"""Told of a function that left an event unanswered, with why and the monotonic seconds since when."""
+
+log = logging.getLogger("berth.relay")
+
+
+class Relay:
+    """Watches one cluster and feeds the functions at `urls`, one event at a time for each kind of object."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        urls: Mapping[str, str],
+        schedulers: Iterable[str],
+        pools: Path | None,
+        say: Say,
+        *,
+        observe: Observe | None = None,
+        hung: Hung = lambda *_: None,
+        seconds: Mapping[str, float] = ANSWER_SECONDS,
+    ) -> None:
+        """`seconds` is how long each function may take for an event."""
+        self._hung, self._seconds = hung, seconds
+        self._cluster, self._urls, self._say, self._pools = cluster, urls, say, pools
+        self._schedulers = tuple(schedulers)
+        self._observe, self._observer_failed = observe, False
+        self._stop = threading.Event()
+        self._reconcile_now = threading.Event()
+        self._first_done = threading.Event()
+        self._watching: dict[str, threading.Event] = {}
+
+    def start(self) -> None:
+        """Begin to watch and to tick; the first reconcile is sent at once."""
+        for name in self._schedulers:
+            self._start_watch("/api/v1/pods", {"fieldSelector": f"{_OURS}{name}"}, "release")
+        self._start_watch("/api/v1/nodes", {}, "inventory")
+        if self._pools is not None:
+            threading.Thread(target=self._follow_file, args=(self._pools,), daemon=True).start()
+        else:
+            self._start_own(POOLS)
+        self._start_own(POOL_CLAIMS)  # these are in the cluster wherever the Pools are
+        threading.Thread(target=self._tick, daemon=True).start()
+
+    def wait_first_reconcile(self, stop: threading.Event) -> bool:
+        """Wait until a reconcile went through with all watches standing; False if stopped before."""
+        while not self._first_done.wait(0.05):
+            if stop.is_set():
+                return False
+        return True
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._reconcile_now.set()
+
+    def _start_watch(self, path: str, query: Mapping[str, str], function: str) -> None:
+        standing = self._watching[f"{path} {query}"] = threading.Event()
+        self._start_follow(path, query, function, standing, _WATCH_PAUSE)
+
+    def _start_own(self, path: str) -> None:
+        """Nobody waits for this one: the cluster may not serve it."""
+        self._start_follow(path, {}, "inventory", threading.Event(), _OWN_PAUSE)
+
+    def _start_follow(self, *arguments: object) -> None:
+        threading.Thread(target=self._follow, args=arguments, daemon=True).start()
+
+    def _follow(
+        self, path: str, query: Mapping[str, str], function: str, standing: threading.Event, longest: float
+    ) -> None:
+        """List, then watch on from there; for ever, until stopped."""
+        pause, said = 1.0, ""
+        ours = query.get("fieldSelector", "").removeprefix(_OURS)
+        while not self._stop.is_set():
+            try:
+                items, version = self._cluster.snapshot(path, query)
+                standing.set()
+                self._reconcile_now.set()  # what happened before this list was not seen by any watch
+                pause, said = 1.0, ""
+                if ours:
+                    self._tell("LISTED", {"schedulerName": ours, "items": items})
+                for kind, item in self._cluster.watch(path, query, version, self._stop):
+                    if ours:
+                        self._tell(kind, item)
+                    self._send(function, _event(self._cluster.host, _TYPES[kind], item), item)
+            except (BerthError, KeyError, TypeError, AttributeError) as error:
+                why = str(error) if isinstance(error, BerthError) else f"an object can't be read: {error!r}"
+                # A cluster without our kinds is right as it is; reconcile tells if they are missed.
+                if why != said and not (isinstance(error, ClusterRefusedError) and error.status == 404):
+                    said = why
+                    self._say({"watch": path, "state": "failed", "why": said})
+                self._stop.wait(pause)
+                pause = min(2 * pause, longest)
+
+    def _tell(self, kind: str, item: Mapping[str, Any]) -> None:
+        if self._observe is None:
+            return
+        try:
+            self._observe(kind, item)
+        except Exception:
+            # Whoever only looks on must not end a watch.
+            if not self._observer_failed:
+                log.exception("a pod that was %s can't be shown", kind)
+            self._observer_failed = True
+
+    def _follow_file(self, path: Path) -> None:
+        """A changed file of Pools is taken over at once, as a changed Pool object would be."""
+        seen = _stamp(path)
+        while not self._stop.wait(_FILE_SECONDS):
+            found = _stamp(path)
+            if found != seen:
+                seen = found
+                self._reconcile_now.set()
+
+    def _tick(self) -> None:
+        while not self._stop.is_set():
+            self._reconcile_now.clear()
+            standing = all(watch.is_set() for watch in self._watching.values())
+            report = self._send("reconcile", _TICK, {"action": "reconcile"})
+            if report is None:
+                self._stop.wait(1.0)
+                continue
+            for problem in json.loads(report).get("problems", ()):
+                self._say({"state": "problem", "why": problem})
+            if standing:
+                self._first_done.set()
+            self._reconcile_now.wait(_EVERY_SECONDS)
+
+    def _send(self, function: str, headers: Mapping[str, str], data: Any) -> str | None:
+        """Deliver one event, with the source's retries; the answer, or None (and said so) if it was lost."""
+        body, answer = json.dumps(data, separators=(",", ":")).encode(), ""
+        for pause in (*_PAUSES, None):
+            began = time.monotonic()
+            try:
+                status, answer = self._post(function, headers, body)
+            except TimeoutError:
+                # Not again: each try would hold up the events behind it for as long.
+                answer = f"no answer within {self._seconds[function]:g} s"
+                self._hung(function, f"an event got {answer}", began)
+                break
+            if status in (200, 204):
+                return answer
+            if pause is None or (status and status not in _RETRIED):
+                break
+            self._stop.wait(pause)
+        if not self._stop.is_set():
+            what = headers.get("Ce-Type", "tick")
+            self._say({"event": what, "to": function, "state": "lost", "why": answer[:500]})
+        return None
+
+    def _post(self, function: str, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
+        """Status and answer; 0 where the function is not there. Raises TimeoutError."""
+        url = self._urls[function]
+        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=self._seconds[function])
+        try:
+            connection.request("POST", "/", body, dict(headers))
+            reply = connection.getresponse()
+            return reply.status, reply.read().decode(errors="replace")
+        except TimeoutError:
+            raise
+        except (OSError, http.client.HTTPException) as error:
+            return 0, f"{url}: {type(error).__name__}"
+        finally:
+            connection.close()
+
+
+def _event(host: str, change: str, item: Mapping[str, Any]) -> dict[str, str]:
+    """The headers Knative's ApiServerSource sends in mode Resource (recorded in events/)."""
+    meta = item["metadata"]
+    namespace = meta.get("namespace", "")
+    root = "/apis" if "/" in item["apiVersion"] else "/api"
+    within = f"/namespaces/{namespace}" if namespace else ""
+    return {
+        "Content-Type": "application/json",
+        "Ce-Specversion": "1.0",
+        "Ce-Id": str(uuid.uuid4()),
+        "Ce-Source": host,
+        "Ce-Type": f"dev.knative.apiserver.resource.{change}",
+        "Ce-Time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}",
+        "Ce-Subject": f"{root}/{item['apiVersion']}{within}/{item['kind'].lower()}s/{meta['name']}",
+        "Ce-Apiversion": item["apiVersion"],
+        "Ce-Kind": item["kind"],
+        "Ce-Name": meta["name"],
+        "Ce-Namespace": namespace,
+    }
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino

@@ -1,0 +1,236 @@
+"""What makes a kube-scheduler call Berth: a KubeSchedulerConfiguration, or a Policy for those before 1.23.
+With one URL a function it needs a scheduler of its own: docs/kubernetes.md#several-extenders."""
+
+import ipaddress
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from berth.api.names import LABEL, WORD
+from berth.api.pool import GROUP, NATIVE, is_extended_resource
+from berth.errors import SettingsError
+
+_VERBS: dict[str, dict[str, Any]] = {
+    "filter": {"filterVerb": "filter"},
+    "prioritize": {"prioritizeVerb": "prioritize", "weight": 1},
+    # Always: Pools come later than the scheduler, and without it pods would be evicted in vain where units
+    # are short. It is called only when some are to be evicted.
+    "preempt": {"preemptVerb": "preempt"},
+    "bind": {"bindVerb": "bind"},
+}
+_NANO = 10**9
+# What Go's net/url takes (kube-scheduler reads a URL only when it calls it), without what would be lost.
+_URL = re.compile(
+    r"https?://(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?"
+    r"(/([A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*)?"
+)
+_DOMAIN = re.compile(rf"(?=.{{1,63}}$){LABEL}(\.{LABEL})*")
+# More would do for kube-scheduler; but the API server takes no event from a name that is not qualified.
+_SCHEDULER = re.compile(rf"((?=[^/]{{1,253}}/){LABEL}(\.{LABEL})*/)?{WORD}")
+_NAMESPACE = re.compile(LABEL)
+_LEASE = re.compile(rf"(?=.{{1,253}}$){LABEL}(\.{LABEL})*")
+
+
+class Calls(NamedTuple):
+    """How kube-scheduler calls the functions.
+
+    With a `proxy` it calls that one, by its URL: it could send a credential in a URL alone, which it prints
+    (docs/kubernetes.md#credentials). `ca` is the path, where kube-scheduler or the proxy runs, of the
+    authority's certificates for https URLs; without it the system's are asked. `weight` is that of Berth's
+    scores, 1 being as much as a plugin's; `timeout` is in seconds, by default kube-scheduler's own, and above
+    bind's deadline. `tls` is a folder, where kube-scheduler runs: by its scheduler.crt and scheduler.key the
+    proxy knows it, and by proxy-ca.crt it knows the proxy.
+    """
+
+    urls: Mapping[str, str]
+    proxy: str | None = None
+    ca: str | None = None
+    weight: int = 1
+    timeout: int = 5
+    tls: str | None = None
+
+
+class Lease(NamedTuple):
+    """By which the replicas of one scheduler elect who schedules."""
+
+    namespace: str
+    name: str
+
+
+def configuration(
+    calls: Calls,
+    *,
+    kubeconfig: str | None,
+    schedulers: Iterable[str],
+    groups: Collection[str] = (GROUP,),
+    managed: Sequence[str] | None = None,
+    lease: Lease | None = None,
+) -> dict[str, Any]:
+    """The KubeSchedulerConfiguration for these functions and scheduler names. Raises SettingsError.
+
+    `kubeconfig` None: in a pod, its own account. `groups` are the domains of the Pools' resources, which
+    NodeResourcesFit must not count (those of Pools with preemption Native it must). With `managed`, the
+    Pools' resources, functions/extender gets all calls, and only for pods that ask for one of them.
+    """
+    names = list(schedulers)
+    _check_schedulers(names)
+    _check_groups(groups)
+    _check_lease(lease)
+    # With a group ignored, pods of a Pool that is not listed in `managed` would be placed uncounted.
+    plugins = [_ignoring(sorted(set(groups)))] if managed is None else []
+    election: dict[str, Any] = {"leaderElect": False}
+    if lease is not None:
+        election = {"leaderElect": True, "resourceNamespace": lease.namespace, "resourceName": lease.name}
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        **({} if kubeconfig is None else {"clientConnection": {"kubeconfig": kubeconfig}}),
+        "leaderElection": election,
+        "profiles": [_profile(name, plugins) for name in names],
+        "extenders": [{**each, "httpTimeout": f"{calls.timeout}s"} for each in _extenders(calls, managed)],
+    }
+
+
+def policy(calls: Calls, managed: Sequence[str]) -> dict[str, Any]:
+    """The Policy of kube-scheduler before 1.23 (`--policy-config-file`), which knows no ignored groups: so
+    with functions/extender alone. Raises SettingsError."""
+    timeout = calls.timeout * _NANO  # a Go duration, in nanoseconds
+    extenders = [{**each, "httpTimeout": timeout} for each in _extenders(calls, managed)]
+    return {"kind": "Policy", "apiVersion": "v1", "extenders": extenders}
+
+
+def write(path: Path, text: str, option: str) -> None:
+    """Write it for its owner's eyes only. Raises SettingsError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.chmod(0o600)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"can't write {path} ({option}): {error.strerror}") from error
+
+
+def as_yaml(document: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def _check_schedulers(names: Sequence[str]) -> None:
+    for name in names:
+        if not _SCHEDULER.fullmatch(name):
+            raise SettingsError(f"the scheduler's name {name!r} should be a name such as berth")
+    if len(set(names)) != len(names):
+        raise SettingsError(
+            "a scheduler's name is given twice: kube-scheduler refuses two profiles of one name"
+        )
+
+
+def _check_groups(groups: Iterable[str]) -> None:
+    for group in groups:
+        if group == NATIVE:
+            raise SettingsError(
+                f"kube-scheduler must count the group {NATIVE}, or it finds nobody to evict: leave it out"
+            )
+        if not _DOMAIN.fullmatch(group):
+            raise SettingsError(
+                f"the group {group!r} should be the domain of a resource, such as {GROUP}, and have at most "
+                "63 signs: kube-scheduler refuses others"
+            )
+
+
+def _check_lease(lease: Lease | None) -> None:
+    if lease is not None and not (_NAMESPACE.fullmatch(lease.namespace) and _LEASE.fullmatch(lease.name)):
+        raise SettingsError(
+            f"the lease {lease.namespace}/{lease.name} should be NAMESPACE/NAME, such as berth/scheduler: "
+            "the API server refuses others"
+        )
+
+
+def _profile(name: str, plugins: list[dict[str, Any]]) -> dict[str, Any]:
+    # With a share of the nodes, a pool that few of them have is missed (docs/kubernetes.md#sampling).
+    profile: dict[str, Any] = {"schedulerName": name, "percentageOfNodesToScore": 100}
+    return {**profile, "pluginConfig": plugins} if plugins else profile
+
+
+def _ignoring(groups: list[str]) -> dict[str, Any]:
+    return {"name": "NodeResourcesFit", "args": {"ignoredResourceGroups": groups}}
+
+
+def _extenders(calls: Calls, managed: Sequence[str] | None) -> list[dict[str, Any]]:
+    if not 0 < calls.weight < 2**31:
+        raise SettingsError(f"weight {calls.weight} should be 1 or more: kube-scheduler refuses others")
+    if managed is None:
+        return [_extender(calls, name, verb) for name, verb in _VERBS.items()]
+    return [_extender(calls, "extender", _managing(managed))]
+
+
+def _managing(resources: Iterable[str]) -> dict[str, Any]:
+    """All verbs under one URL, for pods that ask for these resources.
+
+    kube-scheduler refuses one that is listed twice (docs/kubernetes.md#several-extenders)."""
+    found = sorted(set(resources))
+    if not found:
+        raise SettingsError(
+            "no Pool is known, and an extender that manages no resource is called for every pod: "
+            "apply a Pool, or name a file of Pools, before the scheduler's configuration is written"
+        )
+    for name in found:
+        if not is_extended_resource(name):
+            raise SettingsError(
+                f"the resource {name!r} should be an extended resource, such as {GROUP}/underlay-ip: "
+                "kube-scheduler refuses others"
+            )
+    verbs = {key: value for verb in _VERBS.values() for key, value in verb.items()}
+    managed = [{"name": name, "ignoredByScheduler": not name.startswith(f"{NATIVE}/")} for name in found]
+    return {**verbs, "managedResources": managed}
+
+
+def _extender(calls: Calls, name: str, verbs: Mapping[str, Any]) -> dict[str, Any]:
+    url = checked(name, calls.urls.get(name, ""), calls.ca)
+    weight = {"weight": calls.weight} if "weight" in verbs else {}
+    # Not enableHTTPS: without a CA it means that no certificate is checked (scheduler/extender.go,
+    # makeTransport). An https URL is served with TLS as it is, and checked.
+    tls = {"tlsConfig": files} if (files := _files(calls)) else {}
+    return {"urlPrefix": calls.proxy or url, **verbs, **weight, "nodeCacheCapable": True, **tls}
+
+
+def _files(calls: Calls) -> dict[str, str]:
+    """By what kube-scheduler knows whom it calls, and is known there."""
+    if calls.proxy is None:
+        return {} if calls.ca is None else {"caFile": calls.ca}
+    names = {"caFile": "proxy-ca.crt", "certFile": "scheduler.crt", "keyFile": "scheduler.key"}
+    return {} if calls.tls is None else {key: f"{calls.tls}/{name}" for key, name in names.items()}
+
+
+def checked(name: str, url: str, ca: str | None) -> str:
+    """The URL, if it can be called as it is meant. Raises SettingsError, which repeats no login."""
+    found = _callable(url)
+    if "@" in (url.partition("://")[2].partition("/")[0] if found else url):
+        raise SettingsError(
+            f"{name}'s URL holds a login, which kube-scheduler would print into its log and into the event "
+            "of each pod whose call fails: leave it out, and let a proxy add the token (--proxy)"
+        )
+    if not found:
+        raise SettingsError(f"{name}'s URL {url!r} should be http://HOST[:PORT][/PATH] or https://…")
+    if ca is not None and not url.startswith("https:"):
+        raise SettingsError(
+            f"{name}'s URL {url} is not https, so the CA would check nothing: name https URLs"
+        )
+    return url
+
+
+def _callable(url: str) -> bool:
+    found = _URL.fullmatch(url)
+    if found is None or not 0 < int(found["port"] or 1) < 65536:
+        return False
+    return not found["host"].startswith("[") or _is_ipv6(found["host"][1:-1])
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True

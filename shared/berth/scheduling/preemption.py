@@ -1,0 +1,85 @@
+"""What evicting pods would do for one that waits: where it could help at all, and whether it frees enough.
+By the View, so it advises: what was freed is decided when bind reserves it."""
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache, partial
+
+from berth.api.pool import Pool
+from berth.kube.types import Pod
+from berth.ledger import allocation, transitions
+from berth.ledger.allocation import Asker, Short
+from berth.ledger.model import NAMESPACE, POOL_CLAIM, Claim, Domain, domain_of
+from berth.ledger.refusals import Want
+from berth.ledger.view import View
+from berth.scheduling.terms import Asked, owners_of, terms_of
+
+
+def resolvable(names: Collection[str], wants: Iterable[Want], pools: Mapping[str, Pool]) -> frozenset[str]:
+    """Those of these refused nodes where nothing is short but units that pods may be evicted for."""
+    hard: set[str] = set()
+    soft: set[str] = set()
+    for want in wants:
+        short = list(want.short(names))
+        if pools[want.pool].spec.preemption == "Native":
+            # No tuple: the node has no share of the pool, or none may be had there.
+            hard.update(
+                name for name, has in zip(short, want.has(short), strict=True) if not isinstance(has, tuple)
+            )
+            soft.update(short)
+        else:
+            hard.update(short)
+    return frozenset(soft - hard)
+
+
+class Evictions:
+    """One pod that waits, and what the ledger holds: would it fit if some pods' claims were gone?"""
+
+    def __init__(self, pod: Pod, asked: Asked, view: View, now: float) -> None:
+        self._pod, self._asked, self._view = pod, asked, view
+        self._terms = terms_of(view)
+        self._asker = Asker(pod.metadata.uid, pod.metadata.namespace or "default", owners_of(pod), now)
+
+    def short(self, node: str, victims: Collection[str] = ()) -> list[Short] | None:
+        """What the pod lacks on the node once the claims of these UIDs are gone, looked for as bind's
+        reservation looks; None where no eviction can help."""
+        if any(self._view.pools[name].suspends(self._terms.place(name, node)) for name in self._asked.units):
+            return None
+        at, wanted = cache(partial(self._without, frozenset(victims))), self._wanted(node)
+        asker = self._asker._replace(places=allocation.places_of(wanted))
+        holdings, short = allocation.plan(wanted, at, asker)
+        if not short:
+            _, short = allocation.taken(holdings, at, asker)
+        return None if any(each.capacity is None for each in short) else short
+
+    def held(self, uids: Iterable[str]) -> bool:
+        """Whether the ledger still counts something for one of these pods."""
+        return any(self._view.claims_of(uid) for uid in uids)
+
+    def _wanted(self, node: str) -> Claim:
+        holdings = self._terms.holdings(self._pod, node, self._asked)
+        meta = self._pod.metadata
+        return Claim(
+            uid=meta.uid, namespace=self._asker.namespace, name=meta.name, node=node, holdings=holdings
+        )
+
+    def _without(self, victims: frozenset[str], key: str) -> Domain:
+        """A document without the claims of these pods."""
+        domain, (name, where) = self._view.at(key), domain_of(key)
+        pool = self._view.pools.get(name)
+        if pool is None:
+            return domain
+        if where.startswith(NAMESPACE) and domain.capacity is None:
+            # Its document is made when the namespace's first pod is bound.
+            return Domain(capacity=pool.limit(where[1:]))
+        for uid in victims & domain.claims.keys():
+            # A PoolClaim counts what is held, all else what is kept as well.
+            if where.startswith(POOL_CLAIM) or not self._gets_them_back(domain.claims[uid], pool):
+                domain = transitions.without(uid, {key: domain})[key]
+        return domain
+
+    def _gets_them_back(self, victim: Claim, pool: Pool) -> bool:
+        """Whether its units would be kept for another owner's next pod: evicting it would be in vain."""
+        if pool.spec.sticky is None:
+            return False
+        owner = victim.label if pool.spec.sticky.by == "Pod" else victim.owner
+        return bool(owner) and owner not in self._asker.owners

@@ -1,0 +1,204 @@
+"""DynamoDB's errors as a person needs them: what happened, to which table, what to do, and whether it passes.
+What AWS said is quoted; what we sent, and credentials, never."""
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from botocore.exceptions import (
+    ClientError,
+    ConnectTimeoutError,
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    HTTPClientError,
+    NoCredentialsError,
+    NoRegionError,
+    PartialCredentialsError,
+    ProfileNotFound,
+    ReadTimeoutError,
+    SSLError,
+    TokenRetrievalError,
+)
+
+from berth.causes import reason as of_the_system
+from berth.errors import BerthError, StoreFailedError, StoreUnavailableError
+from berth.stores.dynamodb.url import Location
+
+_LOG = logging.getLogger("berth.stores.dynamodb")
+
+MISSING = ("ResourceNotFoundException", "TableNotFoundException")
+_LOGIN = (
+    NoCredentialsError,
+    PartialCredentialsError,
+    CredentialRetrievalError,
+    ProfileNotFound,
+    TokenRetrievalError,
+)
+LASTING = ("ValidationError", "ItemCollectionSizeLimitExceeded")
+_REFUSED_LOGIN = (
+    "UnrecognizedClientException",
+    "IncompleteSignatureException",
+    "MissingAuthenticationTokenException",
+    "InvalidClientTokenId",
+    "ExpiredTokenException",
+    "ExpiredToken",
+)
+_REFUSED_SIGNATURE = (
+    "InvalidSignatureException",
+    "SignatureDoesNotMatch",
+    "RequestExpired",
+    "RequestTimeTooSkewed",
+)
+_DENIED = ("AccessDeniedException", "AccessDenied", "KMSAccessDeniedException")
+_SLOW = ("Throttl", "ProvisionedThroughputExceeded", "RequestLimitExceeded")
+MOST = 400 * 1024 - 4096  # an item's limit without its key and marks
+MOST_AT_ONCE = 4 * 1024 * 1024 - 100 * 1024  # a transaction's
+_CREDENTIALS = "give them by AWS' own rules (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, a role)"
+_ACTION = re.compile(r"(?:perform: )(dynamodb:\w+)")
+
+
+class UnknownOperationError(StoreFailedError):
+    """What stands in for DynamoDB there has no such operation: DynamoDB Local has no backups."""
+
+
+class Reason(NamedTuple):
+    """Why a transaction was cancelled, as far as one of its items goes; "None" where that one was well."""
+
+    code: str
+    message: str
+
+
+def ledger(location: Location) -> str:
+    return f"berth's ledger in DynamoDB table {location}"
+
+
+def explained(
+    error: BaseException | None,
+    location: Location,
+    seconds: float,
+    operation: str,
+    reasons: Sequence[Reason] = (),
+    names: Sequence[str] = (),
+) -> BerthError:
+    where = ledger(location)
+    if isinstance(error, ClientError):
+        return _answered(error, location, operation, reasons, names)
+    if isinstance(error, NoRegionError):
+        return StoreFailedError(f"{where}: no region is known; name it with ?region= in BERTH_STORE")
+    if isinstance(error, _LOGIN):
+        return StoreFailedError(f"{where}: no AWS credentials were found; {_CREDENTIALS}")
+    return _unreached(error, location, seconds)
+
+
+def _unreached(error: BaseException | None, location: Location, seconds: float) -> BerthError:
+    if isinstance(error, SSLError):
+        return StoreFailedError(
+            f"{ledger(location)}: TLS failed ({of_the_system(error)}); check endpoint= in BERTH_STORE, and "
+            "its certificate"
+        )
+    if isinstance(error, ReadTimeoutError | ConnectTimeoutError):
+        why = f"no answer within {seconds:g} s"
+    elif isinstance(error, EndpointConnectionError | HTTPClientError):
+        why = of_the_system(error)
+    else:
+        return StoreFailedError(f"{ledger(location)} can't be used: {_line(error)}")
+    return StoreUnavailableError(
+        f"berth's ledger is unreachable ({location.url}, {why}); if this lasts, check the network, AWS' "
+        "status, and the region and endpoint= in BERTH_STORE"
+    )
+
+
+def _answered(
+    error: ClientError, location: Location, operation: str, reasons: Sequence[Reason], names: Sequence[str]
+) -> BerthError:
+    where = ledger(location)
+    code, said = str(error.response["Error"].get("Code", "")), _line(error.response["Error"].get("Message"))
+    codes = {each.code for each in reasons} - {"None"}
+    if not codes & set(LASTING) and (slow := sorted(filter(_slow, codes or {code}))):
+        return StoreUnavailableError(
+            f"{where} is asked for more than it serves ({slow[0]}); if this lasts, raise the table's limits, "
+            "or use on-demand billing"
+        )
+    if code.startswith("TransactionConflict") or codes == {"TransactionConflict"}:
+        return StoreUnavailableError(f"{where} is busy (too many writers of the same documents)")
+    if codes:
+        return _cancelled(where, reasons, names)
+    if code in _REFUSED_LOGIN:
+        return StoreFailedError(f"{where}: AWS refused the credentials ({code}); {_CREDENTIALS}")
+    if code in _REFUSED_SIGNATURE:
+        return StoreFailedError(
+            f"{where}: AWS refused the signature ({code}); check the secret key, and this machine's clock, "
+            "which may be wrong by five minutes at most"
+        )
+    if code in _DENIED:
+        found = _ACTION.search(said)
+        right = found[1] if found else f"what {operation} needs"
+        return StoreFailedError(
+            f"{where}: its account may not do {right}; infra/dynamodb/ has the policies that berth needs"
+        )
+    if code == "UnknownOperationException":
+        return UnknownOperationError(
+            f"{where}: its endpoint knows no {operation}; check endpoint= in BERTH_STORE"
+        )
+    if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400) >= 500:
+        return StoreUnavailableError(f"{where} failed to answer ({code}); if this lasts, check AWS' status")
+    if not said or code.isdecimal():  # whatever that was
+        return foreign(location, operation, code)
+    return StoreFailedError(f"{where} refused {operation}: {code}: {said}")
+
+
+def foreign(location: Location, operation: str, what: str) -> BerthError:
+    """Of an answer in which DynamoDB itself says nothing."""
+    return StoreFailedError(
+        f"{ledger(location)} refused {operation}: {what}; check region= and endpoint= in BERTH_STORE"
+    )
+
+
+def _slow(code: str) -> bool:
+    return code.startswith(_SLOW)
+
+
+def _cancelled(where: str, reasons: Sequence[Reason], names: Sequence[str]) -> BerthError:
+    """For a reason that does not pass; the others of the same transaction say nothing more."""
+    told = [(at, each) for at, each in enumerate(reasons) if each.code != "None"]
+    at, reason = next((each for each in told if each[1].code in LASTING), told[0])
+    which = f" of document {names[at]!r}" if at < len(names) else ""
+    _LOG.warning("%s refused the change%s: %s: %s", where, which, reason.code, _line(reason.message))
+    return StoreFailedError(
+        f"{where} refused the change ({reason.code}); the function's log says of which document"
+    )
+
+
+def require_room(location: Location, sizes: Mapping[str, int]) -> None:
+    """Raise StoreFailedError where a document of these sizes, or all together, are too large.
+
+    Its text has neither sizes nor a document's key, which may name a node: those are for the log.
+    """
+    where = ledger(location)
+    for key, size in sizes.items():
+        if size > MOST:
+            _LOG.warning("%s: document %r would take %d bytes, and DynamoDB takes %d", where, key, size, MOST)
+            raise StoreFailedError(
+                f"{where}: a domain holds more claims than an item takes (400 KB); use another store for "
+                "this pool"
+            )
+    if (size := sum(sizes.values())) > MOST_AT_ONCE:
+        _LOG.warning(
+            "%s: %d documents of %d bytes change at once, and DynamoDB takes %d",
+            where, len(sizes), size, MOST_AT_ONCE,
+        )  # fmt: skip
+        raise StoreFailedError(
+            f"{where}: more claims change at once than a transaction takes (4 MB); use another store for "
+            "these pools"
+        )
+
+
+def missing(location: Location) -> BerthError:
+    return StoreFailedError(
+        f"{ledger(location)}: there is no such table; make it with: berth store init '{location.url}'"
+    )
+
+
+def _line(text: object) -> str:
+    return " ".join(str(text or "").split())

@@ -1,0 +1,186 @@
+"""What is said of redis-py's errors, and which of ours each becomes.
+Quoted is what a server said, never what was sent to it; whether a call was carried out is not told here."""
+
+import ssl
+from collections.abc import Callable
+from typing import NamedTuple
+
+import redis
+from redis import exceptions as theirs
+
+from berth.causes import LATE, beneath, reason
+from berth.errors import BerthError, StoreFailedError, StoreUnavailableError
+from berth.stores.redis.url import Location
+
+_Test = Callable[[theirs.ResponseError, str], bool]
+
+_PASSING = ("NOREPLICAS", "BUSY ", "UNKILLABLE")
+_FOREIGN = ("WRONGTYPE", "BERTHFORMAT")
+_RIGHTS = ("permission", "user executing the script")  # what Redis 7.0 says of a right that a script lacks
+_AWAY = "berth's ledger is unreachable"
+_LOGIN = "{ledger} refused the user or the password; check those in BERTH_STORE"
+
+
+def explained(error: redis.RedisError, location: Location, seconds: float) -> BerthError:
+    """The error as a person needs it; `location` should name whoever was asked."""
+    ledger = f"berth's ledger in Redis {location}"
+    if isinstance(error, theirs.ResponseError):
+        return _refused(error, ledger)
+    if isinstance(error, theirs.AuthenticationError | theirs.AuthorizationError):
+        return StoreFailedError(_LOGIN.format(ledger=ledger))
+    if isinstance(error, theirs.BusyLoadingError):
+        return StoreUnavailableError(f"{ledger} is loading its data; it can be used when it has done so")
+    if isinstance(error, redis.TimeoutError):
+        port = "the port (does it speak TLS?)" if location.tls else "the server"
+        return StoreUnavailableError(
+            f"{_AWAY} ({location.url}, no answer within {seconds:g} s); if this lasts, check {port} "
+            "and the network"
+        )
+    return _unreached(error, ledger, location)
+
+
+def too_few(found: int, wanted: int, location: Location) -> StoreUnavailableError:
+    """Of a commit that was made, but that a fail-over may lose."""
+    return StoreUnavailableError(
+        f"berth's ledger in Redis {location} was written, but {found} of {wanted} replicas have it, and a "
+        "fail-over may lose it; if this lasts, check its replicas, or ?wait= in BERTH_STORE"
+    )
+
+
+def alone(location: Location) -> StoreFailedError:
+    """Of several hosts that are no Cluster: processes would choose different ones, each with a ledger."""
+    return StoreFailedError(
+        f"berth's ledger in Redis {location}: several hosts are for a Redis Cluster, and this is not part of "
+        "one; name a single server in BERTH_STORE, or Sentinels with ?sentinel=NAME"
+    )
+
+
+def unnamed(location: Location) -> StoreFailedError:
+    return StoreFailedError(
+        f"berth's ledger in Redis {location}: the Sentinels know no primary named {location.sentinel!r}; "
+        "check ?sentinel= in BERTH_STORE"
+    )
+
+
+def unsentinelled(error: redis.RedisError, location: Location) -> BerthError:
+    """Of a Sentinel that refused to tell, or of all that did not answer."""
+    sentinels = f"berth's ledger in Redis {location}: its Sentinels"
+    if isinstance(error, theirs.AuthenticationError):
+        return StoreFailedError(
+            f"{sentinels} refused the user or the password; they should be those in BERTH_STORE, or none"
+        )
+    if isinstance(error, theirs.ResponseError):
+        return StoreFailedError(
+            f"{sentinels} refused ({_said(error)}); check that the hosts in BERTH_STORE are Sentinels"
+        )
+    return StoreUnavailableError(
+        f"{_AWAY} ({location.url}, of its Sentinels: {_reason(error)}); if this lasts, check them "
+        "and BERTH_STORE"
+    )
+
+
+def _unreached(error: redis.RedisError, ledger: str, location: Location) -> BerthError:
+    found = beneath(error)
+    if isinstance(found, ssl.SSLCertVerificationError):
+        return StoreFailedError(
+            f"{ledger}: its certificate is not trusted ({found.verify_message}); name the authority's "
+            "file with ?ssl_ca_certs=/PATH in BERTH_STORE, and the host as in the certificate"
+        )
+    if isinstance(found, ssl.SSLError):
+        return StoreFailedError(
+            f"{ledger} does not speak TLS as expected ({found.reason}); "
+            "check the port, or use redis:// in BERTH_STORE for a server without TLS"
+        )
+    return StoreUnavailableError(
+        f"{_AWAY} ({location.url}, {_reason(error)}); if this lasts, check the server and BERTH_STORE "
+        "(redis://, or rediss:// for a port that speaks TLS)"
+    )
+
+
+def _refused(error: theirs.ResponseError, ledger: str) -> BerthError:
+    said = _said(error)
+    found = next(each for each in _REFUSALS if each.is_so(error, said))
+    return found.kind(found.text.format(ledger=ledger, said=said))
+
+
+class _Refusal(NamedTuple):
+    """What a server says, and what we say then."""
+
+    is_so: _Test
+    kind: type[BerthError]
+    text: str
+
+
+def _is(*kinds: type[theirs.ResponseError]) -> _Test:
+    return lambda error, _: isinstance(error, kinds)
+
+
+def _says(*words: str) -> _Test:
+    return lambda _, said: any(each in said for each in words)
+
+
+def _said(error: theirs.ResponseError) -> str:
+    """What the server said, in one line, without the script's name and line."""
+    code = getattr(error, "status_code", None)
+    text = " ".join(str(error).split()).split(" script: ")[0]
+    return f"{code} {text}" if code and not text.startswith(code) else text
+
+
+def _reason(error: redis.RedisError) -> str:
+    return LATE if isinstance(error, redis.TimeoutError) else reason(error)
+
+
+_REFUSALS = (
+    _Refusal(
+        _is(theirs.ReadOnlyError),
+        StoreUnavailableError,
+        "{ledger} is a replica, which takes no writes; if this lasts, name the primary in BERTH_STORE, or "
+        "see why none was elected",
+    ),
+    _Refusal(
+        _is(theirs.MovedError),
+        StoreUnavailableError,
+        "{ledger}: the Cluster's nodes name each other for its keys ({said}); if this lasts, look at CLUSTER "
+        "NODES on each",
+    ),
+    _Refusal(
+        _is(theirs.AskError, theirs.TryAgainError),
+        StoreUnavailableError,
+        "{ledger}: its keys are being moved to another node ({said}); if this lasts, finish that",
+    ),
+    _Refusal(
+        lambda error, said: isinstance(error, theirs.ClusterDownError) or said.startswith(_PASSING),
+        StoreUnavailableError,
+        "{ledger} can't be used now ({said}); if this lasts, see to that",
+    ),
+    _Refusal(
+        _is(theirs.OutOfMemoryError),
+        StoreFailedError,
+        "{ledger} is full; give it more memory (maxmemory) or drop other data",
+    ),
+    _Refusal(_says("unauthenticated"), StoreFailedError, _LOGIN),
+    _Refusal(
+        lambda error, said: isinstance(error, theirs.NoPermissionError) or _says(*_RIGHTS)(error, said),
+        StoreFailedError,
+        "{ledger}: its user lacks rights ({said}); docs/operations.md lists those that berth needs",
+    ),
+    _Refusal(
+        _says("cluster mode"),
+        StoreFailedError,
+        "{ledger}: a Redis Cluster has no database but 0; leave out the number in BERTH_STORE, and set "
+        "ledgers apart with ?prefix=NAME",
+    ),
+    _Refusal(
+        _says(*_FOREIGN),
+        StoreFailedError,
+        "{ledger}: the keys are not a ledger that this berth knows; run one version of berth, or set berth's "
+        "keys apart with ?prefix=NAME in BERTH_STORE",
+    ),
+    _Refusal(
+        _says("BERTHSERVER"),
+        StoreFailedError,
+        "{ledger}: INFO tells no run_id and master_replid; berth needs Redis 7 or Valkey",
+    ),
+    _Refusal(lambda *_: True, StoreFailedError, "{ledger} refused: {said}; check the server and its log"),
+)
+"""The first that fits counts."""

@@ -1,0 +1,106 @@
+"""A stand-in for the Kubernetes API server, for `berth demo`: it speaks only the calls made there.
+It is no API server: no storage, TLS, users, admission, validation, other kinds, paging, and no kubelets."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from berth.testing import calls
+from berth.testing.loopback import Handler, Served, Server
+from berth.testing.memory import Memory
+from berth.testing.rules import Json, StatusError, bad_request
+
+
+def _uid() -> str:
+    return str(uuid.uuid4())
+
+
+class StandIn(Served):
+    """Listens on a loopback port from the start; `history` is how many changes a watch may lag behind."""
+
+    def __init__(
+        self,
+        port: int = 0,
+        clock: Callable[[], float] = time.time,
+        uids: Callable[[], str] = _uid,
+        history: int = 10_000,
+    ) -> None:
+        self._memory = Memory(clock, uids, history)
+        super().__init__(_Server(("127.0.0.1", port), self._memory))
+
+    def stop(self) -> None:
+        """Ends watches too."""
+        self._memory.close()
+        super().stop()
+
+    def kubeconfig(self, path: Path) -> Path:
+        """Writes a kubeconfig (as JSON, which is YAML) that leads here, without any user."""
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "stand-in", "cluster": {"server": self.url}}],
+            "users": [{"name": "nobody", "user": {}}],
+            "contexts": [{"name": "stand-in", "context": {"cluster": "stand-in", "user": "nobody"}}],
+            "current-context": "stand-in",
+        }
+        path.write_text(json.dumps(document, indent=2))
+        return path
+
+
+class _Server(Server):
+    def __init__(self, address: tuple[str, int], memory: Memory) -> None:
+        super().__init__(address, _Handler)
+        self.memory = memory
+
+
+class _Handler(Handler):
+    def _play(self) -> None:
+        assert isinstance(self.server, _Server)
+        memory = self.server.memory
+        try:
+            body = self._body()
+            content_type = self.headers.get("Content-Type", "").partition(";")[0].strip()
+            action, call = calls.find(self.command, self.path, content_type, body)
+            if call.watches:
+                self._stream(calls.watch(memory, call))
+            else:
+                self._send(*action(memory, call))
+        except StatusError as refusal:
+            self._send(refusal.code, refusal.status())
+
+    do_GET = do_POST = do_PATCH = do_DELETE = do_PUT = _play  # noqa: N815 (http.server's names)
+
+    def _body(self) -> Any:
+        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        try:
+            return json.loads(raw) if raw else None
+        except ValueError as error:
+            raise bad_request(f"the object provided is unrecognized: {error}") from error
+
+    def _send(self, code: int, answer: Json | str) -> None:
+        plain = isinstance(answer, str)
+        body = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
+        self._head(code, "text/plain; charset=utf-8" if plain else "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _stream(self, events: Iterator[Json]) -> None:
+        self._head(200, "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.flush()
+        for event in events:
+            line = json.dumps(event).encode() + b"\n"
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+            self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _head(self, code: int, content_type: str) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", content_type)

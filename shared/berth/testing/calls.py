@@ -1,0 +1,168 @@
+"""The calls that the stand-in plays, and what each does to the memory; see api_server.py for what it is not.
+A call that is not in ROUTES is answered 404 by its name; a list with a limit is sent whole all the same."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from berth.testing.checks import Key
+from berth.testing.memory import Memory
+from berth.testing.rules import KINDS, Json, Match, StatusError, bad_request, selector
+
+LONGEST_WATCH_SECONDS = 1800.0
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+VERSION = {
+    "major": "1",
+    "minor": "36",
+    "gitVersion": "v1.36.3+berth-stand-in",
+    "gitCommit": "",
+    "gitTreeState": "",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "",
+    "compiler": "",
+    "platform": "python",
+}
+SUCCESS: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request: its query, its body and the object or objects its path names."""
+
+    query: dict[str, str]
+    content_type: str
+    body: Any
+    resource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def key(self) -> Key:
+        return Key(self.resource, self.namespace, self.name)
+
+    @property
+    def watches(self) -> bool:
+        return not self.name and self.query.get("watch") in ("1", "true")
+
+    def number(self, name: str, default: int | None) -> int | None:
+        text = self.query.get(name, "")
+        if text and not text.isdecimal():
+            raise bad_request(f"{name}: {text} is not a whole number")
+        return int(text) if text else default
+
+    @property
+    def match(self) -> Match:
+        fields, labels = (self.query.get(name, "") for name in ("fieldSelector", "labelSelector"))
+        return selector(self.resource, fields, labels)
+
+    @property
+    def document(self) -> Json:
+        if not isinstance(self.body, dict):
+            raise bad_request("the object provided is unrecognized: the body must be one JSON object")
+        return self.body
+
+
+Answer = tuple[int, Json | str]
+Action = Callable[[Memory, Call], Answer]
+
+
+def _text(code: int, text: str) -> Action:
+    return lambda _memory, _call: (code, text)
+
+
+def _list(memory: Memory, call: Call) -> Answer:
+    items, revision = memory.select(call.resource, call.namespace, call.match)
+    # As in the real one, a list's items carry neither kind nor apiVersion.
+    bare = [{k: v for k, v in item.items() if k not in ("kind", "apiVersion")} for item in items]
+    kind = f"{KINDS[call.resource]}List"
+    metadata = {"resourceVersion": str(revision)}
+    return 200, {"kind": kind, "apiVersion": "v1", "metadata": metadata, "items": bare}
+
+
+def _create(memory: Memory, call: Call) -> Answer:
+    return 201, memory.create(call.resource, call.namespace, call.document)
+
+
+def _get(memory: Memory, call: Call) -> Answer:
+    return 200, memory.get(call.key)
+
+
+def _patch(memory: Memory, call: Call) -> Answer:
+    if call.content_type not in (MERGE_PATCH, STRATEGIC_PATCH):
+        raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+    # A pod is patched through its status, a node through itself: the other half is out of reach.
+    keep = "spec" if call.resource == "pods" else "status"
+    return 200, memory.patch(call.key, call.document, call.content_type == STRATEGIC_PATCH, keep)
+
+
+def _bind(memory: Memory, call: Call) -> Answer:
+    memory.bind(call.key, call.document)
+    return 201, {**SUCCESS, "code": 201}
+
+
+def _delete(memory: Memory, call: Call) -> Answer:
+    options = call.document if call.body else {}
+    grace = call.number("gracePeriodSeconds", options.get("gracePeriodSeconds"))
+    gone = memory.delete(call.key, grace, options.get("preconditions") or {})
+    if call.resource == "pods":
+        return 200, gone
+    details = {"name": call.name, "kind": call.resource, "uid": gone["metadata"]["uid"]}
+    return 200, {**SUCCESS, "details": details}
+
+
+ROUTES: list[tuple[str, dict[str, Action]]] = [
+    ("/version/?", {"GET": lambda _memory, _call: (200, dict(VERSION))}),
+    ("/(healthz|livez|readyz)", {"GET": _text(200, "ok")}),
+    # Plain text, not a Status, is what the real one answers for a group that no custom resource defines.
+    (r"/apis/berth\.dev/.*", {"GET": _text(404, "404 page not found\n")}),
+    ("/api/v1/namespaces/kube-system", {"GET": lambda memory, _call: (200, memory.kube_system)}),
+    ("/api/v1/(?P<resource>nodes)", {"GET": _list, "POST": _create}),
+    ("/api/v1/(?P<resource>nodes)/(?P<name>[^/]+)", {"GET": _get, "PATCH": _patch, "DELETE": _delete}),
+    ("/api/v1/(?P<resource>pods)", {"GET": _list}),
+    ("/api/v1/namespaces/(?P<namespace>[^/]+)/(?P<resource>pods)", {"GET": _list, "POST": _create}),
+    (
+        "/api/v1/namespaces/(?P<namespace>[^/]+)/(?P<resource>pods)/(?P<name>[^/]+)",
+        {"GET": _get, "DELETE": _delete},
+    ),
+    ("/api/v1/namespaces/(?P<namespace>[^/]+)/(?P<resource>pods)/(?P<name>[^/]+)/binding", {"POST": _bind}),
+    ("/api/v1/namespaces/(?P<namespace>[^/]+)/(?P<resource>pods)/(?P<name>[^/]+)/status", {"PATCH": _patch}),
+]
+COMPILED = [(re.compile(pattern), actions) for pattern, actions in ROUTES]
+
+
+def find(method: str, target: str, content_type: str, body: Any) -> tuple[Action, Call]:
+    url = urlsplit(target)
+    for pattern, actions in COMPILED:
+        found = pattern.fullmatch(url.path)
+        if found and method in actions:
+            parts = {name: unquote(part) for name, part in found.groupdict().items()}
+            query = dict(parse_qsl(url.query, keep_blank_values=True))
+            return actions[method], Call(query, content_type, body, **parts)
+    what = f"{method} {url.path} is not played by Berth's stand-in for the API server; use a real one for it"
+    raise StatusError(404, "NotFound", what, {})
+
+
+def watch(memory: Memory, call: Call) -> Iterator[Json]:
+    """The events of one watch; a selector that can't be understood is refused before the first."""
+    seconds = call.number("timeoutSeconds", None) or LONGEST_WATCH_SECONDS
+    return _events(memory, call, call.match, time.monotonic() + seconds)
+
+
+def _events(memory: Memory, call: Call, match: Match, deadline: float) -> Iterator[Json]:
+    revision = call.number("resourceVersion", None)
+    if not revision:
+        existing, revision = memory.select(call.resource, call.namespace, match)
+        yield from ({"type": "ADDED", "object": document} for document in existing)
+    try:
+        while changes := memory.changes_after(revision, deadline):
+            revision = changes[-1].revision
+            concern = (change for change in changes if change.concerns(call.resource, call.namespace))
+            yield from filter(None, (change.seen_through(match) for change in concern))
+    except StatusError as refusal:
+        yield {"type": "ERROR", "object": refusal.status()}
