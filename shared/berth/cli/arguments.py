@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from berth import __version__
-from berth.cli import maintenance, raise_at_ctrl_c, schedulers, store, token
+from berth.cli import maintenance, raise_at_ctrl_c, scheduler_config, store, token
 from berth.errors import BerthError, ClusterUnavailableError, SettingsError
 from berth.settings import DEFAULT_STORE
 from berth.stores import absolute
@@ -80,7 +80,7 @@ def _command(options: argparse.Namespace) -> Callable[[argparse.Namespace], int]
         from berth.cli import demo
 
         return demo.run
-    others = {"store": store.run, "scheduler-config": schedulers.run, "token": token.run}
+    others = {"store": store.run, "scheduler-config": scheduler_config.run, "token": token.run}
     others |= dict.fromkeys(maintenance.COMMANDS, maintenance.run)
     if options.command in others:
         return others[options.command]
@@ -146,7 +146,7 @@ def _up(parser: argparse.ArgumentParser) -> None:
         help="close the functions by a token, and write the configuration of an HAProxy that adds it for the "
         "scheduler (with --scheduler-config)",
     )
-    parser.add_argument("--proxy-tls", metavar="FOLDER", help=schedulers.PROXY_TLS)
+    parser.add_argument("--proxy-tls", metavar="FOLDER", help=scheduler_config.PROXY_TLS)
     parser.add_argument(
         "--single",
         action="store_true",
@@ -306,7 +306,7 @@ _COMMANDS = (
     ),
     (
         "scheduler-config",
-        schedulers.add_options,
+        scheduler_config.add_options,
         "write the configuration of a kube-scheduler that calls Berth's functions",
         "Name filter, prioritize, preempt and bind for a scheduler of its own, else extender.",
     ),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from berth import settings
 from berth.api.pool import GROUP, NATIVE, Pool, by_resource
-from berth.cli.schedulers import refuse_a_token
+from berth.cli.scheduler_config import refuse_a_token
 from berth.controller.capacity_sync import read_pools
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError, SettingsError
 from berth.handlers.wiring import ledger_of
