@@ -7,7 +7,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.berth-stamp
 SOURCES := $(wildcard shared functions tests)
-FAST := $(wildcard tests/unit tests/contract tests/functions)
+FAST := $(wildcard $(addprefix tests/,unit project stores ledger handlers features properties http local cli testing bench))
 PYTEST_ARGS ?=
 WORKERS ?= 2
 SIDE_BY_SIDE = -n $(WORKERS)
@@ -52,7 +52,7 @@ check: .venv ## lint, format, types, layers, the project's own rules
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q tests/unit/test_project.py
+	$(BIN)/pytest -q tests/project/test_project.py
 
 .venv-audit: requirements-audit.lock
 	$(PYTHON) -m venv --clear $@

@@ -31,7 +31,7 @@ PLACEHOLDER = r"(?i)^(token|secret|s3c?r?[e3]+t|s3%[0-9a-f]{2}.*|%2f.*|/:#%)$"
 KNOWN = {
     ("Private Key", "shared/berth/testing/control_plane.py"),  # made anew for each control plane
     ("Hex High Entropy String", "tests/bench/bodies.py"),  # a node's machineID, made up
-    ("Hex High Entropy String", "tests/support/certificates.py"),  # object identifiers
+    ("Hex High Entropy String", "tests/support/builders/certificates.py"),  # object identifiers
 }
 
 

@@ -14,10 +14,10 @@ from typing import NoReturn
 from berth.errors import BerthError
 from tests.bench import costs, foreign, proxied, report, seats
 from tests.bench.client import CallError
+from tests.bench.contender_processes import BenchError
 from tests.bench.contenders import OWN, SERVERS, Tree, functions, the_floor
-from tests.bench.processes import BenchError
 from tests.bench.rounds import Contender, Measured, cases, measure, usual_cases
-from tests.bench.stores import LATE, STORES, USUAL
+from tests.bench.store_costs import LATE, STORES, USUAL
 
 VERBS = ("filter", "prioritize")
 _NODES = 5000

@@ -12,12 +12,12 @@ from pathlib import Path
 from tests.bench import floor
 from tests.bench.answers import Expected, of_the_floor, without_its_claim
 from tests.bench.bodies import REFUSED, ROOT
+from tests.bench.contender_processes import BenchError, Server, helper, server
 from tests.bench.contents import Stock, node_names
 from tests.bench.nobody import Nobody
-from tests.bench.processes import BenchError, Server, helper, server
 from tests.bench.rounds import FLOOR, Case, Contender
-from tests.bench.stores import place
-from tests.support.haproxy import MISSING, HAProxy, haproxy_binary
+from tests.bench.store_costs import place
+from tests.support.servers.haproxy import MISSING, HAProxy, haproxy_binary
 
 SHIPPED = "webserver"  # what the image and `berth up` start
 PLAIN = "gthread"  # functions-framework

@@ -19,10 +19,10 @@ from berth.stores import open_store
 from berth.stores.base import Cursor, Store
 from tests.bench import callers, report
 from tests.bench.callers import HOT, Caller, Done, Order
+from tests.bench.contender_processes import BenchError, Helper, helper
 from tests.bench.contents import CAPACITY, POOL, node_names
 from tests.bench.keeper import fill, hold, patiently
-from tests.bench.processes import BenchError, Helper, helper
-from tests.bench.stores import Home, place
+from tests.bench.store_costs import Home, place
 from tests.bench.witness import Witness, held
 
 PROCESSES = 4

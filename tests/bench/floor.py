@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from tests.bench.bodies import ROOT
-from tests.bench.processes import BenchError
+from tests.bench.contender_processes import BenchError
 
 MODULE = ROOT / "tests" / "controlplane"
 BIN = MODULE / ".bin"

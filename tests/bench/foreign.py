@@ -25,13 +25,13 @@ from berth.stores.base import Store
 from tests.bench import report
 from tests.bench.bodies import ROOT
 from tests.bench.client import Client
+from tests.bench.contender_processes import BenchError, Server, server
 from tests.bench.contents import POOL, RESOURCE, node_names, units_held
 from tests.bench.keeper import fill, holder
 from tests.bench.nobody import Nobody
-from tests.bench.processes import BenchError, Server, server
-from tests.bench.stores import Home, place
+from tests.bench.store_costs import Home, place
 from tests.bench.witness import held
-from tests.support.apiserversource import Event, binary, event_of
+from tests.support.fakes.apiserversource import Event, binary, event_of
 
 LIFE = ("pod-add", "pod-update-graceful-deletion", "pod-update-graceful-deletion", "pod-delete")
 """What is told of a pod that comes and goes. The recorded objects are as large as small pods are."""

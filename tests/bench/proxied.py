@@ -16,14 +16,14 @@ import yaml
 
 from berth.scheduler_config.kube_scheduler import Calls, configuration
 from tests.bench import report
+from tests.bench.contender_processes import BenchError
 from tests.bench.contenders import TOKEN
-from tests.bench.processes import BenchError
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.harness import Berth, System, pool
-from tests.support.accounts import Accounts
+from tests.support.builders.accounts import Accounts
 from tests.support.cluster import Cluster, wait
-from tests.support.haproxy import MISSING, HAProxy, haproxy_binary
 from tests.support.kubernetes import BINARIES
+from tests.support.servers.haproxy import MISSING, HAProxy, haproxy_binary
 
 WAYS = ("direct", "proxied")
 _PATIENCE = 300.0

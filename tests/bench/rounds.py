@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from tests.bench.answers import Asked, Expected, check
 from tests.bench.bodies import CLAIMING, PLAIN, REFUSED, Calls
 from tests.bench.client import CallError, Client
+from tests.bench.contender_processes import Server
 from tests.bench.contents import node_names
-from tests.bench.processes import Server
 
 FLOOR = "floor"
 _FULL_SHARE = 20  # a call with full nodes costs as much as hundreds with names

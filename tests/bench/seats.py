@@ -21,11 +21,11 @@ from berth.stores import open_store
 from berth.stores.base import Store
 from tests.bench import report
 from tests.bench.callers import HOT, Done, Order, total
+from tests.bench.contender_processes import BenchError, Helper, helper
 from tests.bench.contents import POOL
 from tests.bench.costs import CALLERS, PROCESSES
 from tests.bench.keeper import fill, hold, patiently
-from tests.bench.processes import BenchError, Helper, helper
-from tests.bench.stores import place
+from tests.bench.store_costs import place
 from tests.bench.witness import document, held
 
 USUAL = ("sqlite", "redis", "redis-cluster")

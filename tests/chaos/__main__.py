@@ -12,11 +12,11 @@ from types import FrameType
 from typing import NoReturn
 
 from tests.chaos.faults import FAULTS
-from tests.chaos.report import page, table
+from tests.chaos.page import page, table
 from tests.chaos.runs import FAILED, Runs
-from tests.chaos.stores import STORES
+from tests.chaos.store_faults import STORES
 from tests.chaos.world import LONG, SHORT
-from tests.support.haproxy import MISSING, haproxy_binary
+from tests.support.servers.haproxy import MISSING, haproxy_binary
 
 BINARIES = Path(__file__).resolve().parents[1] / "controlplane" / ".bin"
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.chaos import stores
+from tests.chaos import store_faults
 from tests.chaos.background import PATIENCE
 from tests.chaos.churn import Churn, deleted
 from tests.chaos.judge import check_binds, recover
@@ -48,7 +48,9 @@ def suffer(world: World, fault: str) -> Outcome:
         check_binds(world, seen, churn)
     assert meanwhile or not binds_during(world, fault), f"no pod was bound during {fault}"
     lost = world.berth.ledger().epoch != before
-    assert lost or fault not in (stores.EMPTIED, stores.FAIL_OVER), f"{fault}, and no ledger was lost"
+    assert lost or fault not in (store_faults.EMPTIED, store_faults.FAIL_OVER), (
+        f"{fault}, and no ledger was lost"
+    )
     if world.evicting:
         note += f", {world.evicting.victims} evicted"
         if world.evicting.lost:
@@ -65,7 +67,7 @@ def binds_during(world: World, fault: str) -> bool:
 
 def _of_store(name: str) -> Suffer:
     def suffered(world: World, _: Churn) -> str:
-        lasts = name in (stores.DOWN, stores.SILENT)
+        lasts = name in (store_faults.DOWN, store_faults.SILENT)
         with world.store.strikes[name]():
             until = time.monotonic() + (world.form.outage if lasts else 3 * world.form.pace)
             if lasts and name not in world.store.unnoticed:
@@ -154,10 +156,10 @@ KILLED, OTHERS_KILLED = "bind killed after each call it makes", "every other fun
 FAULTS: dict[str, Suffer] = {
     KILLED: bind_killed,
     OTHERS_KILLED: others_killed,
-    stores.DOWN: _of_store(stores.DOWN),
-    stores.SILENT: _of_store(stores.SILENT),
-    stores.EMPTIED: _of_store(stores.EMPTIED),
-    stores.FAIL_OVER: _of_store(stores.FAIL_OVER),
+    store_faults.DOWN: _of_store(store_faults.DOWN),
+    store_faults.SILENT: _of_store(store_faults.SILENT),
+    store_faults.EMPTIED: _of_store(store_faults.EMPTIED),
+    store_faults.FAIL_OVER: _of_store(store_faults.FAIL_OVER),
     APISERVER: _apiserver_down,
     **EVENTS,
 }
@@ -172,4 +174,4 @@ def chosen(world: World, store: str) -> list[str]:
 
 def faults_of(store: str) -> list[str]:
     """Those that can befall it."""
-    return [fault for fault in FAULTS if fault not in stores.STORES[store].why_not]
+    return [fault for fault in FAULTS if fault not in store_faults.STORES[store].why_not]

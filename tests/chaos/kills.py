@@ -13,7 +13,7 @@ from tests.chaos.background import PATIENCE
 from tests.chaos.churn import Churn
 from tests.chaos.evictions import Evictions
 from tests.chaos.inside import BINDING, CHANGED, CUT, DECIDED, LOST, UNDECIDED
-from tests.chaos.stores import STORES
+from tests.chaos.store_faults import STORES
 from tests.chaos.world import Step, World
 from tests.support.cluster import Object, wait
 from tests.support.processes import is_running

@@ -14,7 +14,7 @@ import pytest
 
 from tests.chaos.faults import chosen, suffer
 from tests.chaos.runs import told
-from tests.chaos.stores import STORES
+from tests.chaos.store_faults import STORES
 from tests.chaos.world import PROXIED, SHORT, world_of
 from tests.support.neighbours import MEASURED
 

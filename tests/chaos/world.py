@@ -25,13 +25,13 @@ from berth.stores.base import Store
 from tests.chaos import evictions
 from tests.chaos.background import PATIENCE
 from tests.chaos.churn import Churn, deleted
-from tests.chaos.stores import STORES, Running
+from tests.chaos.store_faults import STORES, Running
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.bursts import refusal_of, unbound
-from tests.e2e.faults.world import Faults
+from tests.e2e.faults.fault_world import Faults
 from tests.e2e.harness import Berth, System, faulty_functions, pool
 from tests.e2e.readable import Readable
-from tests.support.accounts import Accounts
+from tests.support.builders.accounts import Accounts
 from tests.support.cluster import Cluster, Object, wait
 from tests.support.podwatch import PodWatch
 

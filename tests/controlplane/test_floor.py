@@ -10,8 +10,8 @@ import pytest
 from tests.bench import __main__ as bench
 from tests.bench import floor
 from tests.bench.client import CallError, Client
+from tests.bench.contender_processes import Server
 from tests.bench.contenders import the_floor
-from tests.bench.processes import Server
 
 SAMPLES = Path(__file__).parents[2] / "events" / "extender"
 NAMES = {"n0", "n1", "n2"}

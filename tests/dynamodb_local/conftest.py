@@ -17,10 +17,10 @@ from berth.local.deathsig import when_parent_dies
 from berth.local.ports import free_port
 from berth.stores.dynamodb.table import make
 from berth.stores.dynamodb.url import parse
+from tests.support.builders.places import Place
 from tests.support.cluster import wait
-from tests.support.motoserver import ENVIRONMENT, PATIENT, REGION
 from tests.support.patience import be_patient
-from tests.support.places import Place
+from tests.support.servers.motoserver import ENVIRONMENT, PATIENT, REGION
 
 HERE = Path(__file__).resolve().parent
 NO_JAVA = 3

@@ -13,10 +13,10 @@ import pytest
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.harness import Berth, System
-from tests.support.accounts import FUNCTIONS, Accounts
+from tests.support.builders.accounts import FUNCTIONS, Accounts
+from tests.support.builders.places import Place
 from tests.support.cluster import Cluster, Object
 from tests.support.fixtures import PLACES
-from tests.support.places import Place
 from tests.support.reports import add_logs
 from tests.support.schemas import KNATIVE
 

@@ -24,9 +24,9 @@ from berth.local.deathsig import when_parent_dies
 from berth.stores import open_store
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.invariant import difference, more_than_there_is
-from tests.support.accounts import FUNCTIONS, Accounts
+from tests.support.builders.accounts import FUNCTIONS, Accounts
 from tests.support.cluster import Cluster, Object, Reply, wait
-from tests.support.haproxy import HAProxy
+from tests.support.servers.haproxy import HAProxy
 
 BERTH = str(Path(sys.executable).with_name("berth"))
 CONTROL_PLANE = {"node-role.kubernetes.io/control-plane": ""}

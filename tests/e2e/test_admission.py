@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.controlplane.plane import ControlPlane
+from tests.support.builders.manifests import ADMISSION, put, rendered, token_of
 from tests.support.cluster import UNDERLAY_IP, Cluster, Object, pod_document, pod_path, wait
 from tests.support.kubernetes import OVERLAY, has, since
-from tests.support.manifests import ADMISSION, put, rendered, token_of
 
 PODS = "/api/v1/namespaces/default/pods"
 ONE = {UNDERLAY_IP: 1}

@@ -17,8 +17,8 @@ from tests.e2e.bursts import (
 )
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import pool
+from tests.support.builders.places import Place
 from tests.support.cluster import wait
-from tests.support.places import Place
 
 NODES, UNITS, PODS = 100, 10, 1050
 REASON = f"underlay-ip: 0 of {UNITS} free, 1 asked"

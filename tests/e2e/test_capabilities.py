@@ -1,5 +1,5 @@
 """What users schedule by, each capability on the real kube-scheduler: one system for all, left empty by each.
-Races, time that passes and every store are for tests/contract; pages for people are in docs/scenarios.
+Races, time and every store are for tests/features, ledger and stores; pages for people are in docs/scenarios.
 """
 
 from collections.abc import Collection, Iterator
@@ -28,8 +28,8 @@ from tests.e2e.capabilities import (
 )  # fmt: skip
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, settled
+from tests.support.builders.manifests import serve_pools
 from tests.support.cluster import Cluster, Object, wait
-from tests.support.manifests import serve_pools
 
 SOON = 30.0  # on a busy machine; after a minute the next tick would do it, and hide an event that does not
 
@@ -91,7 +91,7 @@ def test_a_waiter_is_bound_when_its_node_comes_to_a_zone_with_free_units(system:
 
 
 def test_a_floating_licence_that_is_given_back_goes_to_the_waiter(system: System) -> None:
-    """How soon: tests/e2e/test_wake.py."""
+    """How soon: tests/e2e/test_wakes.py."""
     bound(system, "holder", licence=2)
     ask(system, "waiter", licence=1)
     says(system, "waiter", "4 licence: 0 of 2 free, 1 asked")

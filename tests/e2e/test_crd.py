@@ -12,9 +12,9 @@ from berth.api.pool import PoolSpec, parse
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, pool, settled
+from tests.support.builders.manifests import definition, serve_pools
+from tests.support.builders.pool_specs import RIGHT_SPECS, WRONG_SPECS
 from tests.support.cluster import Cluster, Object, Reply, wait
-from tests.support.manifests import definition, serve_pools
-from tests.support.pool_specs import RIGHT_SPECS, WRONG_SPECS
 
 POOLS = "/apis/berth.dev/v1alpha1/pools"
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/pools.berth.dev"
@@ -43,7 +43,7 @@ def posted(cluster: Cluster, spec: Mapping[str, Any], name: str) -> Reply:
 
 
 def test_the_api_server_takes_and_refuses_the_pools_that_berth_does(served: Cluster) -> None:
-    """Berth's own half, with the same list, is in tests/unit/test_pool_rules.py."""
+    """Berth's own half, with the same list, is in tests/unit/api/test_pool_rules.py."""
     for spec in RIGHT_SPECS:
         assert said(served, spec) == "", spec
     for spec, _, words in WRONG_SPECS:

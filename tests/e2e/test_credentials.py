@@ -17,9 +17,9 @@ from berth.scheduler_config.kube_scheduler import Calls, configuration
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, faulty_functions, pool, settled
 from tests.e2e.readable import Readable
-from tests.support.certificates import self_signed
-from tests.support.haproxy import HAProxy
-from tests.support.manifests import token_of
+from tests.support.builders.certificates import self_signed
+from tests.support.builders.manifests import token_of
+from tests.support.servers.haproxy import HAProxy
 
 RETRIED = "; the pod will be retried"
 _ANSWERS = """

@@ -1,4 +1,4 @@
-"""Berth's image, made and run without a container engine (tests/support/image.py says what that can't show).
+"""Berth's image, made and run without a container engine (what that can't show: support/builders/image.py).
 
 All in one test, for the tree is made only twice. It needs the package index that pip is configured for.
 """
@@ -18,10 +18,10 @@ import yaml
 import berth
 from berth.testing.api_server import StandIn
 from tests.e2e.harness import pool
+from tests.project.test_containerfile import name_of, pins
+from tests.support.builders.image import Image, Process, functions
 from tests.support.cluster import Cluster, Object, wait
-from tests.support.image import Image, Process, functions
-from tests.support.motoserver import ENVIRONMENT, MotoServer
-from tests.unit.test_image import name_of, pins
+from tests.support.servers.motoserver import ENVIRONMENT, MotoServer
 
 MB = 1_000_000
 LIMIT = 150 * MB

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane.plane import ControlPlane
+from tests.support.builders.manifests import INFRA, OVERLAYS, rendered
 from tests.support.cluster import UNDERLAY_IP, Object, pod_document, wait
 from tests.support.kubectl import Kubectl
 from tests.support.kubernetes import OVERLAY, has
-from tests.support.manifests import INFRA, OVERLAYS, rendered
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ from typing import Self
 import pytest
 
 from tests.e2e.faults.checks import HOLD_SECONDS
+from tests.e2e.faults.fault_world import Background, World, world_of
 from tests.e2e.faults.webhooks import STUCK, webhook_down
-from tests.e2e.faults.world import Background, World, world_of
 from tests.e2e.harness import event, pool, settled
 from tests.support.cluster import ApiError, Object, wait
-from tests.support.proxy import Fault, Rule, held, wait_reached
+from tests.support.fakes.proxy import Fault, Rule, held, wait_reached
 
 NODES = [f"node-{number}" for number in range(1, 6)]
 UNITS = 4

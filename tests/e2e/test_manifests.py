@@ -16,8 +16,8 @@ from berth.cli import main
 from berth.controller.fencing import FENCE_SECONDS
 from berth.handlers.reconcile import REBUILD_SECONDS
 from berth.local.processes import ANSWER_SECONDS
+from tests.support.builders.manifests import INFRA, OVERLAYS, component, kustomized, passes, rendered
 from tests.support.cluster import Object
-from tests.support.manifests import INFRA, OVERLAYS, component, kustomized, passes, rendered
 from tests.support.schemas import crds_of, schema_of, wrong
 
 GROUPS = ("eventing.knative.dev/v1", "sources.knative.dev/v1", "serving.knative.dev/v1")

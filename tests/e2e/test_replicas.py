@@ -19,8 +19,8 @@ from berth.controller.settle import BIND_SECONDS
 from tests.e2e.bursts import PATIENCE, in_the_end, names, tell
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import Berth, System, pool
+from tests.support.builders.places import Place
 from tests.support.cluster import Cluster, Object, wait
-from tests.support.places import Place
 
 NODES, UNITS = 30, 10
 WAITING = 30  # pods beside those that fit

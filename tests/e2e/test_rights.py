@@ -12,10 +12,10 @@ from berth.kube.cluster import connect
 from berth.kube.types import Meta, Pod
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.harness import Berth, System, pool, settled
-from tests.support.accounts import Accounts
+from tests.support.builders.accounts import Accounts
+from tests.support.builders.manifests import RIGHTS, component, put, rendered, serve_pools, token_of
+from tests.support.builders.objects import EVENTS
 from tests.support.cluster import Cluster, Object, wait
-from tests.support.manifests import RIGHTS, component, put, rendered, serve_pools, token_of
-from tests.support.objects import EVENTS
 
 POOLS = "/apis/berth.dev/v1alpha1/pools"
 CLAIMS = "/apis/berth.dev/v1alpha1/namespaces/default/poolclaims"

@@ -18,9 +18,9 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import CONTROL_PLANE, System
 from tests.e2e.scenarios import Scenario, documents_of, emptied, files_of, stop_schedulers
+from tests.support.builders.manifests import serve_pools
 from tests.support.cluster import Cluster, Object, wait
 from tests.support.kubectl import Kubectl
-from tests.support.manifests import serve_pools
 
 IP_SCHEDULER, DEMO, CONFIGURATION = "ip-scheduler.md", "demo-extender.md", "extender-configuration.md"
 CLAIMS, NAMES = "claims.md", "node-names.md"

@@ -1,6 +1,6 @@
 """`berth status` and `berth claims` beside a real kube-scheduler, over each store.
 
-Their errors and forms, without a control plane, are in tests/functions/test_cli_see.py.
+Their errors and forms, without a control plane, are in tests/cli/test_inspect.py.
 """
 
 import json
@@ -9,8 +9,8 @@ import yaml
 
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, pool, settled
+from tests.support.builders.places import Place
 from tests.support.cluster import Object, wait
-from tests.support.places import Place
 
 
 def test_what_is_held_free_and_waited_for_is_seen_in_every_form(system_of: Systems, place: Place) -> None:

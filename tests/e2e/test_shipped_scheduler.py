@@ -15,11 +15,11 @@ import yaml
 
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, pool
-from tests.support.certificates import self_signed
+from tests.support.builders.certificates import self_signed
+from tests.support.builders.manifests import rendered, token_of
 from tests.support.cluster import Object
-from tests.support.haproxy import HAProxy
-from tests.support.manifests import rendered, token_of
-from tests.support.terminator import Terminator
+from tests.support.fakes.terminator import Terminator
+from tests.support.servers.haproxy import HAProxy
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/berth/leases/berth-scheduler"
 

@@ -14,10 +14,10 @@ from berth.kube.cluster import connect
 from berth.kube.types import Meta, Pod
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.harness import pool
-from tests.support.accounts import Accounts
+from tests.support.builders.accounts import Accounts
+from tests.support.builders.manifests import component, put, rendered, serve_pools, status_policies
 from tests.support.cluster import PATCH_TYPES, Cluster, Object, pod_document, pod_path, wait
 from tests.support.kubernetes import OVERLAY, has
-from tests.support.manifests import component, put, rendered, serve_pools, status_policies
 
 POOLS = "/apis/berth.dev/v1alpha1/pools"
 WRITERS = ("bind", "extender", "release", "inventory", "reconcile")

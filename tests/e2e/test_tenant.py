@@ -4,8 +4,8 @@ on the real API server."""
 import pytest
 
 from tests.controlplane.plane import ControlPlane
+from tests.support.builders.manifests import INFRA, kustomized, serve_pools
 from tests.support.cluster import ONE_IP, Cluster, Object, pod_document, wait
-from tests.support.manifests import INFRA, kustomized, serve_pools
 
 SYSTEM = ("system-cluster-critical", "system-node-critical")
 PODS, QUOTAS = "/api/v1/namespaces/team-a/pods", "/api/v1/namespaces/team-a/resourcequotas"

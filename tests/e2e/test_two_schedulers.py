@@ -10,11 +10,11 @@ from pathlib import Path
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.bursts import PATIENCE, creating, in_the_end, tell
 from tests.e2e.conftest import Systems
-from tests.e2e.faults.world import Faults
+from tests.e2e.faults.fault_world import Faults
 from tests.e2e.harness import System, faulty_functions, pool
+from tests.support.builders.places import Place
 from tests.support.cluster import wait
-from tests.support.places import Place
-from tests.support.proxy import Proxy, held
+from tests.support.fakes.proxy import Proxy, held
 
 NODES, UNITS, PODS = 20, 5, 120
 BOUND_BEFORE, IN_FLIGHT = 20, 5

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane.plane import ControlPlane
+from tests.support.builders.earlier import TRIGGERS, documented_step, earlier, garbage_collected
+from tests.support.builders.earlier import triggers as eleven
+from tests.support.builders.manifests import INFRA, NAMESPACE, rendered, token_of
 from tests.support.cluster import UNDERLAY_IP, Cluster, Object, Reply, pod_document, wait
-from tests.support.earlier import TRIGGERS, documented_step, earlier, garbage_collected
-from tests.support.earlier import triggers as eleven
 from tests.support.kubectl import Kubectl
 from tests.support.kubernetes import OVERLAY, has
-from tests.support.manifests import INFRA, NAMESPACE, rendered, token_of
 
 PODS = "/api/v1/namespaces/default/pods"
 SETTINGS = f"/api/v1/namespaces/{NAMESPACE}/configmaps/berth-settings"

@@ -19,8 +19,8 @@ import pytest
 from berth.testing.api_server import StandIn
 from tests.e2e import harness
 from tests.e2e.harness import Berth, pool
+from tests.support.builders.places import Place
 from tests.support.cluster import Cluster, wait
-from tests.support.places import Place
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 180

@@ -32,7 +32,7 @@ from berth.settings import Admission, Settings
 from berth.stores.base import EPOCH
 from berth.stores.configmap import content
 from berth.testing.api_server import StandIn
-from tests.support.framework import send
+from tests.support.servers.framework import send
 
 Target = Callable[[bytes], None]
 

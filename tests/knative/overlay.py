@@ -22,10 +22,10 @@ from berth.local.ports import free_port
 from berth.stores import open_store
 from tests.knative.install import Knative
 from tests.knative.programs import DOMAIN, Call, Program, is_ready, wait_port
+from tests.support.builders.manifests import INFRA, NAMESPACE, component, rendered, serve_pools, token_of
+from tests.support.builders.objects import pool_document
 from tests.support.cluster import Object, wait
-from tests.support.framework import ROOT
-from tests.support.manifests import INFRA, NAMESPACE, component, rendered, serve_pools, token_of
-from tests.support.objects import pool_document
+from tests.support.servers.framework import ROOT
 
 VERBS = ("filter", "prioritize", "preempt", "bind")
 EVENT_FUNCTIONS = ("release", "inventory", "reconcile")

@@ -19,8 +19,8 @@ import urllib3
 from berth.local.ports import free_ports
 from berth.testing.control_plane import Component
 from tests.controlplane.plane import ControlPlane
+from tests.support.builders.manifests import token_of
 from tests.support.cluster import Cluster, Object, wait
-from tests.support.manifests import token_of
 
 IMAGE = "ko://knative.dev/"
 DOMAIN = "svc.cluster.local"

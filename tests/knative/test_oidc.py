@@ -14,9 +14,9 @@ from tests.knative.install import EVENTING
 from tests.knative.overlay import SOURCES, TICKER, Overlay
 from tests.knative.programs import DOMAIN, wait_port
 from tests.knative.test_pingsource import clock, ticks
+from tests.support.builders.earlier import TRIGGERS
+from tests.support.builders.manifests import NAMESPACE
 from tests.support.cluster import Object, wait
-from tests.support.earlier import TRIGGERS
-from tests.support.manifests import NAMESPACE
 from tests.support.neighbours import MEASURED
 
 OVERLAYS = ("per-verb+events-oidc", "direct+events-oidc")

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from tests.knative.install import EVENTING
 from tests.knative.overlay import Overlay
 from tests.knative.programs import Call, Program
+from tests.support.builders.manifests import NAMESPACE
 from tests.support.cluster import wait
-from tests.support.manifests import NAMESPACE
 
 ADAPTER = f"/apis/apps/v1/namespaces/{EVENTING}/deployments/pingsource-mt-adapter"
 PING = f"/apis/sources.knative.dev/v1/namespaces/{NAMESPACE}/pingsources/berth-reconcile"

@@ -14,10 +14,10 @@ import urllib3
 from berth.local.ports import free_ports
 from tests.knative.answering import answering
 from tests.knative.programs import Program
+from tests.support.builders.manifests import rendered
 from tests.support.cluster import Object, wait
-from tests.support.framework import ROOT, function
-from tests.support.manifests import rendered
 from tests.support.neighbours import MEASURED
+from tests.support.servers.framework import ROOT, function
 
 CALLS = 200
 PROBE = {"User-Agent": "kube-probe/1.36", "K-Network-Probe": "queue"}

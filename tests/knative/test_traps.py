@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 from tests.knative.answering import Answering, answering
 from tests.knative.overlay import SOURCES, Overlay
 from tests.knative.programs import DOMAIN, Call
+from tests.support.builders.earlier import TRIGGERS, garbage_collected
+from tests.support.builders.manifests import NAMESPACE
 from tests.support.cluster import Object, wait
-from tests.support.earlier import TRIGGERS, garbage_collected
-from tests.support.manifests import NAMESPACE
 
 RELEASE: Object = {"ref": {"apiVersion": "serving.knative.dev/v1", "kind": "Service", "name": "release"}}
 SLOW_SECONDS = 2.0

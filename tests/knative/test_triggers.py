@@ -15,10 +15,10 @@ import urllib3
 
 from tests.knative.overlay import Overlay
 from tests.knative.programs import DOMAIN
+from tests.support.builders.earlier import TRIGGERS, documented_step, garbage_collected
+from tests.support.builders.earlier import triggers as eleven
+from tests.support.builders.manifests import NAMESPACE, rendered
 from tests.support.cluster import wait
-from tests.support.earlier import TRIGGERS, documented_step, garbage_collected
-from tests.support.earlier import triggers as eleven
-from tests.support.manifests import NAMESPACE, rendered
 
 CHANNELS = f"/apis/messaging.knative.dev/v1/namespaces/{NAMESPACE}/inmemorychannels"
 INGRESS = f"http://broker-ingress.knative-eventing.{DOMAIN}/{NAMESPACE}/berth"

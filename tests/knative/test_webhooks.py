@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.knative.overlay import Overlay
+from tests.support.builders.manifests import INFRA, NAMESPACE, rendered
+from tests.support.builders.manifests import OVERLAYS as SHIPPED
 from tests.support.cluster import Object
-from tests.support.manifests import INFRA, NAMESPACE, rendered
-from tests.support.manifests import OVERLAYS as SHIPPED
 
 DELETE = object()
 POD = ("spec", "template", "spec")

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane.plane import ControlPlane
-from tests.support import haproxy
+from tests.support.builders.places import Place
 from tests.support.cluster import Cluster
-from tests.support.configmaps import ConfigMapServer
 from tests.support.kubernetes import ASKED, BINARIES, CONTROLPLANE
-from tests.support.motoserver import ENVIRONMENT, PATIENT, MotoServer
 from tests.support.patience import be_patient
-from tests.support.places import Place
-from tests.support.rediscluster import RedisCluster
-from tests.support.redisserver import MISSING, RedisServer, redis_binary
 from tests.support.reports import add_logs
+from tests.support.servers import haproxy
+from tests.support.servers.configmaps import ConfigMapServer
+from tests.support.servers.motoserver import ENVIRONMENT, PATIENT, MotoServer
+from tests.support.servers.rediscluster import RedisCluster
+from tests.support.servers.redisserver import MISSING, RedisServer, redis_binary
 
 _NO_GO = 3
 

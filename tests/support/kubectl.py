@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.controlplane.plane import ControlPlane
-from tests.support.manifests import KUBECTL
+from tests.support.builders.manifests import KUBECTL
 
 
 class Kubectl:

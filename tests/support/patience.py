@@ -1,5 +1,5 @@
 """More time for stores than a URL may give them: a busy machine is no fault where a test is not about time.
-It changes this process alone; tests.support.races hands it on."""
+It changes this process alone; tests.support.builders.races hands it on."""
 
 import pytest
 

@@ -12,8 +12,8 @@ from types import MappingProxyType
 
 import pytest
 
-from tests.support.objects import EVENTS
-from tests.support.podsown import TOKEN, Pod
+from tests.support.builders.objects import EVENTS
+from tests.support.fakes.podsown import TOKEN, Pod
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = {"kubernetes", "boto3", "botocore", "redis", "rich"}

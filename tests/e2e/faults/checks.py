@@ -2,10 +2,10 @@
 It makes nothing; the fixtures are in conftest.
 """
 
-from tests.e2e.faults.world import Background, World
+from tests.e2e.faults.fault_world import Background, World
 from tests.e2e.harness import settled
 from tests.support.cluster import Object
-from tests.support.proxy import Rule, held, wait_reached
+from tests.support.fakes.proxy import Rule, held, wait_reached
 
 A, B = "node-a", "node-b"
 UNITS = 8

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.faults.checks import UNITS, A, B
-from tests.e2e.faults.world import World, world_of
+from tests.e2e.faults.fault_world import World, world_of
 from tests.support.cluster import Object
 
 CONTROL_PLANE = {"labels": {"node-role.kubernetes.io/control-plane": ""}}

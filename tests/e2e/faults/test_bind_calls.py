@@ -8,10 +8,10 @@ from functools import partial
 import pytest
 
 from tests.e2e.faults.checks import AGED_SECONDS, BINDING, UNITS, A, B, assert_nowhere, assert_on, caught
-from tests.e2e.faults.world import Background, World
+from tests.e2e.faults.fault_world import Background, World
 from tests.e2e.harness import event, settled
 from tests.support.cluster import Object, wait
-from tests.support.proxy import answering
+from tests.support.fakes.proxy import answering
 
 STEPS_BEFORE = ("before reserve", "after reserve", "before Binding")
 STEPS_AFTER = ("after Binding", "before confirm", "after confirm")

@@ -15,11 +15,11 @@ from tests.e2e.faults.checks import (
     assert_on,
     caught,
 )
+from tests.e2e.faults.fault_world import World
 from tests.e2e.faults.webhooks import STUCK, webhook_down
-from tests.e2e.faults.world import World
 from tests.e2e.harness import settled
 from tests.support.cluster import Object
-from tests.support.proxy import ANSWER_LOST, CUT, Fault, answering, answering_after, held
+from tests.support.fakes.proxy import ANSWER_LOST, CUT, Fault, answering, answering_after, held
 
 HANGS = Fault(before=HOLD_SECONDS, forward=False, drop=True)
 

@@ -7,10 +7,10 @@ import random
 import pytest
 
 from tests.e2e.faults.checks import UNITS
-from tests.e2e.faults.world import World
+from tests.e2e.faults.fault_world import World
 from tests.e2e.harness import settled
 from tests.support.cluster import wait
-from tests.support.proxy import ANSWER_LOST, CUT, Fault, answering, answering_after, held, wait_reached
+from tests.support.fakes.proxy import ANSWER_LOST, CUT, Fault, answering, answering_after, held, wait_reached
 
 FAULTS = [
     answering(409),

@@ -1,3 +1,0 @@
-"""What a ledger promises, once more on DynamoDB Local: each test takes this folder's `place`."""
-
-from tests.contract.test_ledger import *  # noqa: F403

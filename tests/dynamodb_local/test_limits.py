@@ -1,3 +1,0 @@
-"""Limits of namespaces, once more on DynamoDB Local: each test takes this folder's `place`."""
-
-from tests.contract.test_limits import *  # noqa: F403

@@ -1,3 +1,0 @@
-"""Units with names, once more on DynamoDB Local: each test takes this folder's `place`."""
-
-from tests.contract.test_named import *  # noqa: F403

@@ -1,3 +1,0 @@
-"""What the stores' contract says of the epoch, once more on DynamoDB Local (this folder's `place`)."""
-
-from tests.contract.test_store_epoch import *  # noqa: F403

@@ -1,0 +1,81 @@
+"""The ledger as one pod sees it at one time, for the model to say what it may have."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from tests.properties import pools
+from tests.properties.kept import Kept
+from tests.properties.lefts import Lefts
+from tests.properties.model import Model
+from tests.properties.pools import CLAIMED, LIMIT, ORDINARY, Domain, Spec
+
+
+@dataclass
+class Seen:
+    ledger: Kept
+    model: Model
+    lefts: Lefts
+    now: float
+    uid: str
+    name: str
+    sure: bool = True
+    filters: bool = True
+    over: int = 0
+    """So many of the units that may be left are free again all the same."""
+
+    @property
+    def held_back(self) -> Collection[str]:
+        return self.ledger.held_back
+
+    @property
+    def pools(self) -> Mapping[str, Spec]:
+        return self.ledger.pools
+
+    def share(self, where: Domain) -> tuple[int, int] | None:
+        barred, surely = (
+            self.lefts.barred(where, self.uid, self.now, self.ledger, sure=sure)[0]
+            for sure in (self.sure, True)
+        )
+        barred = max(surely, barred - self.over)
+        found = self.ledger.share(where, self.uid, barred, filters=self.filters)
+        if found is None and where[1].startswith(LIMIT):
+            most = pools.limit(self.pools[where[0]]) or 0
+            return most, most
+        return found
+
+    def place(self, pool: str, node: str) -> str:
+        return self.ledger.place(pool, self.pools[pool].get("scope", "Node"), node)
+
+    def suspends(self, where: Domain) -> bool:
+        return where[1][0] not in "@!" and where[1][-1] != ORDINARY and self.ledger.suspends(where)
+
+    def leaving(self, pool: str) -> bool:
+        """Whether the pod waits for what one of its name is about to leave; bind asks no more."""
+        by = self.pools[pool].get("sticky", {}).get("by")
+        others = [claims[0] for uid, claims in self.ledger.claims.items() if uid != self.uid]
+        standing = [claim for claim in others if claim.name == self.name and claim.state != "lost"]
+        held = {each.pool for claim in standing for each in claim.holdings}
+        return self.filters and by == "Pod" and pool in held
+
+    @property
+    def refused(self) -> str:
+        """Why nobody may have the PoolClaim."""
+        head = self.ledger.head(CLAIMED)
+        return "" if head is None or head.wants is None else head.wants.refused
+
+    def gives(self, where: Domain) -> bool:
+        """Whether the domain has the units that the PoolClaim is for."""
+        head = self.ledger.head(CLAIMED)
+        if head is None or head.wants is None or where[1][0] in "@!" or where[1][-1] == ORDINARY:
+            return True
+        _, barred = self.lefts.barred(where, self.uid, self.now, self.ledger, sure=self.sure)
+        others = self.ledger.units(where, self.uid) | barred
+        return set(head.wants.units) <= self.ledger.listed(where) - others
+
+
+def kinds(where: Domain, count: int) -> tuple[Domain, int]:
+    """A domain whatever place it is: a pool's places are one, their shares that are not reserved another."""
+    pool, domain = where
+    if domain[:1] in ("@", "!"):
+        return where, count
+    return (pool, ORDINARY if domain.endswith(ORDINARY) else ""), count

@@ -1,0 +1,232 @@
+"""Pool documents: what is refused and in which words; a node's share of a pool."""
+
+from typing import Any
+
+import pytest
+
+from berth.api.pool import Pool, parse
+from berth.errors import BadInputError
+from tests.support.builders.objects import node, pool, pool_document
+
+WRONG_SPECS: list[tuple[dict[str, Any], str]] = [
+    ({"flavour": 1}, "Object contains unknown field `flavour` - at `spec`"),
+    ({"capacity": {"perNode": 1}}, "Object contains unknown field `perNode` - at `spec.capacity`"),
+    ({"capacity": {"perDomain": "10"}}, "Expected `int | null`, got `str` - at `spec.capacity.perDomain`"),
+    ({"capacity": {"perDomain": 1.5}}, "Expected `int | null`, got `float` - at `spec.capacity.perDomain`"),
+    ({"capacity": {"perDomain": True}}, "Expected `int | null`, got `bool` - at `spec.capacity.perDomain`"),
+    ({"capacity": {"domains": ["n1"]}}, "Expected `object`, got `array` - at `spec.capacity.domains`"),
+    ({"capacity": {"domains": {"n1": None}}}, "got `null` - at `spec.capacity.domains[...]`"),
+    ({"capacity": {"nodeAnnotation": 7}}, "got `int` - at `spec.capacity.nodeAnnotation`"),
+    ({"capacity": {"perDomain": -1}}, "perDomain: -1 is not a number of units from 0 to 2147483647"),
+    ({"capacity": {"perDomain": 2**31}}, "perDomain: 2147483648 is not a number of units"),
+    ({"capacity": {"domains": {"n7": -4}}}, "n7: -4 is not a number of units from 0 to 2147483647"),
+    ({"capacity": {}}, "it needs perDomain, domains or nodeAnnotation - at `spec.capacity`"),
+    ({"capacity": None}, "spec needs capacity or units"),
+    ({"capacity": 5}, "Expected `object | null`, got `int` - at `spec.capacity`"),
+    ({"resource": 5}, "Expected `str | null`, got `int` - at `spec.resource`"),
+    ({"scope": "Planet"}, "Invalid enum value 'Planet' - at `spec.scope`"),
+    ({"score": "Random"}, "Invalid enum value 'Random' - at `spec.score`"),
+    ({"includeControlPlane": "yes"}, "Expected `bool`, got `str` - at `spec.includeControlPlane`"),
+    ({"nodeSelector": {"network": "underlay"}}, "unknown field `network` - at `spec.nodeSelector`"),
+    ({"nodeSelector": {"matchLabels": {"a": True}}}, "got `bool` - at `spec.nodeSelector.matchLabels[...]`"),
+]
+WRONG_EXPRESSIONS: list[tuple[dict[str, Any], str]] = [
+    ({"operator": "Exists"}, "missing required field `key`"),
+    ({"key": "a", "operator": "Gt", "values": ["1"]}, "Invalid enum value 'Gt'"),
+    ({"key": "a", "operator": "In"}, "operator In needs values"),
+    ({"key": "a", "operator": "NotIn", "values": []}, "operator NotIn needs values"),
+    ({"key": "a", "operator": "Exists", "values": ["x"]}, "operator Exists takes no values"),
+    ({"key": "a", "operator": "DoesNotExist", "values": ["x"]}, "operator DoesNotExist takes no values"),
+    ({"key": "a", "operator": "In", "values": [1]}, "Expected `str`, got `int`"),
+]
+
+
+def refusal(*documents: Any) -> str:
+    with pytest.raises(BadInputError) as caught:
+        parse(documents, "pools.yaml")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_pool_needs_only_a_name_and_a_capacity() -> None:
+    found = parse([pool_document("underlay-ip")], "pools.yaml")["underlay-ip"]
+    assert (found.name, found.resource) == ("underlay-ip", "berth.dev/underlay-ip")
+    assert (found.spec.scope, found.spec.score, found.spec.include_control_plane) == ("Node", "Spread", False)
+    assert found.capacity(node()) == 10
+
+
+def test_a_pool_as_the_api_server_returns_it_is_taken() -> None:
+    document = pool_document(scope="Node", score="Pack") | {"status": {"capacity": 120}}
+    document["metadata"] |= {"uid": "u", "resourceVersion": "7"}
+    assert parse([document], "the cluster")["underlay-ip"].spec.score == "Pack"
+
+
+def test_empty_documents_between_the_others_are_skipped() -> None:
+    assert parse([None, pool_document(), None], "pools.yaml").keys() == {"underlay-ip"}
+
+
+@pytest.mark.parametrize(("spec", "words"), WRONG_SPECS, ids=str)
+def test_a_wrong_spec_is_refused_naming_source_pool_and_field(spec: dict[str, Any], words: str) -> None:
+    said = refusal(pool_document(**spec))
+    assert said.startswith("pools.yaml: Pool underlay-ip: ")
+    assert words in said
+
+
+@pytest.mark.parametrize(("expression", "words"), WRONG_EXPRESSIONS, ids=str)
+def test_a_wrong_selector_is_refused_naming_the_expression(expression: dict[str, Any], words: str) -> None:
+    said = refusal(pool_document(nodeSelector={"matchExpressions": [expression]}))
+    assert words in said
+    assert "`spec.nodeSelector.matchExpressions[" in said
+
+
+@pytest.mark.parametrize("spec", [[], {}, None, "ten", 10, [1]], ids=repr)
+def test_a_pool_without_a_proper_spec_is_refused(spec: object) -> None:
+    said = refusal(pool_document() | {"spec": spec})
+    assert said.startswith("pools.yaml: Pool underlay-ip: ")
+    assert said.endswith("at `spec`" if spec else "spec needs capacity or units")
+
+
+def test_a_field_beside_spec_is_refused_and_not_ignored() -> None:
+    said = refusal(pool_document() | {"capacity": {"perDomain": 4}})
+    assert said == "pools.yaml: Pool underlay-ip: unknown field 'capacity'; fields of a Pool go under spec"
+
+
+@pytest.mark.parametrize(
+    "document",
+    [7, "pool", [pool_document()], {}, pool_document() | {"kind": "Pod"}]
+    + [pool_document() | {"apiVersion": version} for version in ("v1", "berth.dev/v1", None)],
+    ids=str,
+)
+def test_what_is_no_pool_document_is_refused(document: object) -> None:
+    assert refusal(document) == (
+        "pools.yaml: each document should be an object with apiVersion: berth.dev/v1alpha1 and kind: Pool"
+    )
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [None, {}, [], "underlay-ip", *({"name": name} for name in (5, "", "A", "a_b", "-a", "a/b", "a" * 64))],
+    ids=str,
+)
+def test_a_pool_without_a_proper_name_is_refused(metadata: object) -> None:
+    said = refusal(pool_document() | {"metadata": metadata})
+    assert said.startswith("pools.yaml: metadata.name ")
+    assert said.endswith("should be a name of lower-case letters, digits, - and .")
+
+
+def test_two_pools_of_one_name_are_refused() -> None:
+    said = refusal(pool_document("k80"), pool_document("k80", resource="example.com/k80"))
+    assert said == "pools.yaml: Pool k80 is there twice"
+
+
+def test_two_pools_of_one_resource_are_refused() -> None:
+    said = refusal(pool_document("k80"), pool_document("tesla", resource="berth.dev/k80"))
+    assert said == "pools.yaml: Pools k80 and tesla both have resource berth.dev/k80"
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        *("cpu", "kubernetes.io/x", "node.kubernetes.io/x", "mykubernetes.io/x", "requests.berth.dev/x"),
+        *(
+            "a/b/c",
+            "/x",
+            "x/",
+            "Example.com/x",
+            "a b/c",
+            "a..b/c",
+            "a.-b/c",
+            f"a/{'x' * 64}",
+            f"{'a' * 245}/x",
+        ),
+    ],
+)
+def test_a_resource_that_no_pod_could_ask_for_is_refused(resource: str) -> None:
+    said = refusal(pool_document(resource=resource))
+    assert said == (
+        f"pools.yaml: Pool underlay-ip: spec.resource {resource!r} should be an extended resource, "
+        "such as berth.dev/underlay-ip"
+    )
+
+
+@pytest.mark.parametrize("role", ["control-plane", "master"])
+def test_the_control_plane_has_no_share_unless_it_is_asked_for(role: str) -> None:
+    head = node(labels={f"node-role.kubernetes.io/{role}": ""})
+    assert pool().capacity(head) is None
+    assert pool(nodeSelector={}, capacity={"domains": {"n1": 4}}).capacity(head) is None
+    assert pool(includeControlPlane=True).capacity(head) == 10
+
+
+def selecting(*expressions: dict[str, Any], **labels: str) -> Pool:
+    return pool(nodeSelector={"matchLabels": labels, "matchExpressions": list(expressions)})
+
+
+ZONE_IN = {"key": "zone", "operator": "In", "values": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("expression", "zones"),
+    [
+        (ZONE_IN, {"a", "b"}),
+        ({**ZONE_IN, "operator": "NotIn"}, {"c", "", None}),
+        ({"key": "zone", "operator": "Exists"}, {"a", "b", "c", ""}),
+        ({"key": "zone", "operator": "DoesNotExist"}, {None}),
+    ],
+    ids=lambda value: value["operator"] if isinstance(value, dict) else None,
+)
+def test_each_operator_selects_as_kubernetes_does(expression: dict[str, Any], zones: set[str | None]) -> None:
+    found = selecting(expression)
+    nodes = {zone: node(labels={} if zone is None else {"zone": zone}) for zone in ("a", "b", "c", "", None)}
+    assert {zone for zone, each in nodes.items() if found.capacity(each) is not None} == zones
+
+
+def test_all_labels_and_expressions_of_a_selector_must_hold() -> None:
+    found = selecting(ZONE_IN, network="underlay")
+    assert found.capacity(node(labels={"network": "underlay", "zone": "a"})) == 10
+    assert found.capacity(node(labels={"network": "underlay", "zone": "c"})) is None
+    assert found.capacity(node(labels={"network": "overlay", "zone": "a"})) is None
+    assert found.capacity(node(labels={"zone": "a"})) is None
+
+
+def test_an_exception_by_domain_comes_before_the_annotation_and_that_before_per_domain() -> None:
+    found = pool(capacity={"perDomain": 10, "domains": {"n1": 4, "n2": 0}, "nodeAnnotation": "ips"})
+    annotations = {"ips": "7"}
+    assert found.capacity(node("n1", annotations=annotations)) == 4
+    assert found.capacity(node("n2", annotations=annotations)) == 0
+    assert found.capacity(node("n3", annotations=annotations)) == 7
+    assert found.capacity(node("n3")) == 10
+
+
+def test_a_selected_node_without_any_number_has_no_units_but_is_in_the_pool() -> None:
+    assert pool(capacity={"nodeAnnotation": "ips"}).capacity(node()) == 0
+    assert pool(capacity={"domains": {"n1": 4}}).capacity(node("n2")) == 0
+
+
+def test_an_annotation_is_a_quantity_like_any_other() -> None:
+    found = pool(capacity={"nodeAnnotation": "ips"})
+    assert found.capacity(node(annotations={"ips": "1k"})) == 1000
+    assert found.problem(node(annotations={"ips": "1k"})) is None
+    assert found.problem(node()) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("ten", "is not a quantity"),
+        ("-1", "is negative"),
+        ("2.5", "is not a whole number of units"),
+        ("", "is"),
+    ],
+)
+def test_a_bad_annotation_counts_as_nothing_and_is_reported(text: str, why: str) -> None:
+    found = pool(capacity={"perDomain": 10, "nodeAnnotation": "ips"})
+    bad = node(annotations={"ips": text})
+    assert found.capacity(bad) == 0
+    said = found.problem(bad) or ""
+    assert said.startswith(f"underlay-ip: node n1: annotation ips is {text!r}, which {why}")
+    assert said.endswith("; counted as 0")
+
+
+def test_a_bad_annotation_that_does_not_count_is_no_problem() -> None:
+    found = pool(capacity={"domains": {"n1": 4}, "nodeAnnotation": "ips"})
+    assert found.problem(node(annotations={"ips": "ten"})) is None

@@ -1,0 +1,243 @@
+"""What a Relay tells somebody who looks on, and that neither he nor an odd object ends its watches.
+
+That events reach the functions, and what is lost on the way, is shown by tests/e2e.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.errors import ClusterRefusedError
+from berth.local.event_relay import Relay
+from tests.support.servers.serving import serving
+
+SECONDS = 60.0
+TICK = "a tick"
+
+
+def _pool_claim(name: str) -> dict[str, Any]:
+    meta = {"name": name, "namespace": "d", "uid": f"uid-{name}"}
+    return {"apiVersion": "berth.dev/v1alpha1", "kind": "PoolClaim", "metadata": meta}
+
+
+def _pod(name: str) -> dict[str, Any]:
+    meta = {"name": name, "namespace": "d", "uid": f"uid-{name}"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"schedulerName": "berth"}}
+
+
+class _Pods:
+    """A cluster whose only changes are these; each list begins a new batch of them."""
+
+    host = "http://nowhere"
+
+    def __init__(self, *batches: list[tuple[str, dict[str, Any]]]) -> None:
+        self._batches = iter(batches)
+
+    def snapshot(self, path: str, _: Mapping[str, str]) -> tuple[list[dict[str, Any]], str]:
+        return ([_pod("listed")] if path.endswith("/pods") else []), "1"
+
+    def watch(
+        self, path: str, _: Mapping[str, str], __: str, stop: threading.Event
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        yield from next(self._batches, []) if path.endswith("/v1/pods") else []
+        stop.wait()
+
+
+class _PoolClaims(_Pods):
+    """A cluster that serves no Pools, and PoolClaims after so many refusals; only these change."""
+
+    def __init__(self, refusals: int, changes: list[tuple[str, dict[str, Any]]]) -> None:
+        super().__init__()
+        self._refusals, self._changes = refusals, changes
+
+    def snapshot(self, path: str, query: Mapping[str, str]) -> tuple[list[dict[str, Any]], str]:
+        claims = path.endswith("/poolclaims")
+        if path.endswith("/pools") or (claims and self._refusals > 0):
+            self._refusals -= claims
+            raise ClusterRefusedError(f"the API server refused GET {path} (404): no reason given", 404)
+        return super().snapshot(path, query)
+
+    def watch(
+        self, path: str, query: Mapping[str, str], version: str, stop: threading.Event
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        if path.endswith("/poolclaims"):
+            yield from self._changes
+        yield from super().watch(path, query, version, stop)
+
+
+class _Functions(ThreadingHTTPServer):
+    """Takes every event, keeps the name of its object and answers nothing; other calls get `report`."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.names: list[str] = []
+        self.subjects: list[str] = []
+        self.report: Mapping[str, object] = {}
+        self.had = threading.Event()
+        self.unanswered: list[str] = []  # names of objects, or TICK: once each
+        self.over = threading.Event()
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        assert isinstance(self.server, _Functions)
+        self.rfile.read(int(self.headers["Content-Length"]))
+        name = self.headers.get("Ce-Name", "")
+        if (name or TICK) in self.server.unanswered:
+            self.server.unanswered.remove(name or TICK)
+            self.server.over.wait(SECONDS)
+            return
+        if name:
+            self.server.names.append(name)  # before the answer: the next event follows on that
+            self.server.subjects.append(f"{self.headers['Ce-Type']} {self.headers['Ce-Subject']}")
+        report = b"" if name else json.dumps(self.server.report).encode()
+        self.send_response(204 if name else 200)
+        self.send_header("Content-Length", str(len(report)))
+        self.end_headers()
+        self.wfile.write(report)
+        if name == "last":
+            self.server.had.set()
+
+    def log_message(self, *_: object) -> None:
+        """Nobody asked."""
+
+
+@pytest.fixture
+def functions() -> Iterator[_Functions]:
+    with serving(_Functions()) as server:
+        yield server
+        server.over.set()
+
+
+def _relayed(
+    functions: _Functions, pods: Any, pools: Path | None = None, to: str = "release", **named: Any
+) -> list[Mapping[str, object]]:
+    """Relays until the function `to` had the object `last`; what was said."""
+    said: list[Mapping[str, object]] = []
+    urls = dict.fromkeys((to, "reconcile"), functions.url)
+    relay = Relay(pods, urls, ["berth"], pools, said.append, **named)
+    relay.start()
+    try:
+        assert functions.had.wait(SECONDS)
+    finally:
+        relay.stop()
+    return said
+
+
+def test_who_looks_on_is_told_of_the_list_and_then_of_each_change(functions: _Functions) -> None:
+    told: list[tuple[str, Mapping[str, Any]]] = []
+    changes = [("ADDED", _pod("a")), ("DELETED", _pod("last"))]
+    said = _relayed(functions, _Pods(changes), observe=lambda kind, item: told.append((kind, item)))
+    assert told == [("LISTED", {"schedulerName": "berth", "items": [_pod("listed")]}), *changes]
+    assert said == []
+
+
+def test_who_looks_on_and_fails_hurts_nobody_and_is_logged_once(
+    functions: _Functions, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(kind: str, item: Mapping[str, Any]) -> None:
+        raise ValueError(kind, item)
+
+    with caplog.at_level(logging.WARNING):
+        said = _relayed(functions, _Pods([("ADDED", _pod("a")), ("MODIFIED", _pod("last"))]), observe=fail)
+    assert functions.names == ["a", "last"]
+    assert said == []
+    assert [record.getMessage() for record in caplog.records] == ["a pod that was LISTED can't be shown"]
+
+
+@pytest.mark.parametrize(
+    "odd", [{}, {"metadata": None, "apiVersion": "v1"}, {"apiVersion": 7, "metadata": {}}]
+)
+def test_an_object_that_cannot_be_read_is_said_and_the_watch_goes_on(
+    functions: _Functions, odd: dict[str, Any]
+) -> None:
+    said = _relayed(functions, _Pods([("ADDED", odd)], [("ADDED", _pod("last"))]))
+    (failed,) = said
+    assert (failed["watch"], failed["state"]) == ("/api/v1/pods", "failed")
+    assert "an object can't be read" in str(failed["why"])
+
+
+def test_what_only_a_person_can_mend_is_said_from_reconciles_report(functions: _Functions) -> None:
+    functions.report = {"released": 0, "problems": ["Pool ip: no field 'scoer'"]}
+    said: list[Mapping[str, object]] = []
+    told = threading.Event()
+
+    def say(what: Mapping[str, object]) -> None:
+        said.append(what)
+        told.set()
+
+    urls = dict.fromkeys(("release", "inventory", "reconcile"), functions.url)
+    cluster: Any = _Pods([])
+    relay = Relay(cluster, urls, ["berth"], None, say)
+    relay.start()
+    try:
+        assert told.wait(SECONDS)
+    finally:
+        relay.stop()
+    assert said[0] == {"state": "problem", "why": "Pool ip: no field 'scoer'"}
+
+
+@pytest.mark.parametrize(("from_a_file", "refusals"), [(False, 0), (True, 1)])
+def test_inventory_is_told_of_poolclaims_wherever_the_pools_are_and_a_cluster_without_them_is_no_failure(
+    functions: _Functions, tmp_path: Path, from_a_file: bool, refusals: int
+) -> None:
+    changes = [("ADDED", _pool_claim("a")), ("DELETED", _pool_claim("last"))]
+    pools = tmp_path / "pools.yaml" if from_a_file else None
+    said = _relayed(functions, _PoolClaims(refusals, changes), pools, to="inventory")
+    kind, path = "dev.knative.apiserver.resource", "/apis/berth.dev/v1alpha1/namespaces/d/poolclaims"
+    assert functions.subjects == [f"{kind}.add {path}/a", f"{kind}.delete {path}/last"]
+    assert said == []
+
+
+def test_an_event_that_is_not_answered_in_time_is_lost_at_once_and_the_next_one_goes_on(
+    functions: _Functions,
+) -> None:
+    """Tried again five times it would hold up those behind it for six times as long."""
+    functions.unanswered = ["a"]
+    hung: list[tuple[str, str]] = []
+    began = time.monotonic()
+    said = _relayed(
+        functions,
+        _Pods([("ADDED", _pod("a")), ("DELETED", _pod("last"))]),
+        seconds={"release": 0.5, "reconcile": SECONDS},
+        hung=lambda function, why, since: hung.append((function, why)) if began <= since else None,
+    )
+    assert functions.names == ["last"]
+    assert hung == [("release", "an event got no answer within 0.5 s")]
+    assert [(each["to"], each["state"], each["why"]) for each in said] == [
+        ("release", "lost", "no answer within 0.5 s")
+    ]
+
+
+def test_a_tick_that_is_not_answered_in_time_is_told_and_followed_by_another(functions: _Functions) -> None:
+    functions.unanswered = [TICK]
+    hung: list[str] = []
+    late = threading.Event()
+    relay = Relay(
+        _Pods(),  # type: ignore[arg-type]
+        {"reconcile": functions.url},
+        ["berth"],
+        None,
+        lambda _: None,
+        seconds={"reconcile": 0.5},
+        hung=lambda function, *_: hung.append(function),
+    )
+    relay.start()
+    try:
+        with ThreadPoolExecutor(1) as waiter:
+            assert waiter.submit(relay.wait_first_reconcile, late).result(SECONDS)
+    finally:
+        late.set()
+        relay.stop()
+    assert hung == ["reconcile"]
