@@ -93,9 +93,9 @@ def holder(name: str, number: int) -> Claim:
 
 def add_pool_claim(store: Store) -> None:
     """One that nobody has; of a version without PoolClaims, none."""
-    if hasattr(model, "Wants"):
+    if hasattr(model, "PoolClaimSpec"):
         key = domain_key(POOL, f"{model.POOL_CLAIM}default/{POOL_CLAIM}")
-        body = encode(Domain(1, wants=model.Wants(1)))
+        body = encode(Domain(1, wants=model.PoolClaimSpec(1)))
         patiently(lambda: store.commit({key: body}, {}))
 
 

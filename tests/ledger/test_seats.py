@@ -13,7 +13,7 @@ from berth.api.units import Units
 from berth.ledger import allocation
 from berth.ledger import capacity as sizes
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import Claim, Domain, Holding, Wants, decode_domain
+from berth.ledger.model import Claim, Domain, Holding, PoolClaimSpec, decode_domain
 from berth.stores import open_store
 from berth.stores.base import Version
 from tests.ledger.test_lagging_view import Lagging
@@ -41,7 +41,7 @@ def pool_of(place: Place, capacities: Mapping[str, int | tuple[str, ...]]) -> It
         keeper = ledger_on(store, while_closed=True)
         mark = keeper.begin_rebuild("rebuild-1")
         keeper.set_capacities(wanted, {}, {("seat", "*"), ("seat", "*<")} & wanted.keys())
-        keeper.set_wants({("seat", "!d/erc"): Wants(1)})
+        keeper.set_wants({("seat", "!d/erc"): PoolClaimSpec(1)})
         keeper.open("epoch-1", mark)
         yield ledger_on(store)
 

@@ -25,7 +25,7 @@ from berth.ledger.deadlines import Due
 from berth.ledger.keeper import Keeper
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import NAMESPACE as NAMESPACE_LIMIT
-from berth.ledger.model import ORDINARY, POOL_CLAIM, Claim, Domain, Holding, Left
+from berth.ledger.model import POOL_CLAIM, UNRESERVED, Claim, Domain, Holding, RetainedUnits
 from berth.ledger.transitions import Domains
 from berth.ledger.view import View
 from berth.scheduling.fit import Judgement
@@ -180,7 +180,7 @@ def a_limit_is_looked_at_in_the_view_alone() -> Any:
 
 
 def a_unit_that_rests_is_given_all_the_same() -> Any:
-    return mock.patch.object(Left, "bars", return_value=False)
+    return mock.patch.object(RetainedUnits, "bars", return_value=False)
 
 
 def a_capacity_that_falls_closes_nothing() -> Any:
@@ -248,7 +248,7 @@ def waiters_are_woken_for_what_a_cordoned_node_has() -> Any:
 
 def a_rack_is_taken_for_the_node_of_the_same_name() -> Any:
     def is_of_node(which: tuple[str, str], node: str, _: object) -> bool:
-        return which[1] in (node, f"{node}{ORDINARY}")
+        return which[1] in (node, f"{node}{UNRESERVED}")
 
     return mock.patch.object(capacity_sync, "_is_of_node", is_of_node)
 

@@ -10,7 +10,7 @@ from berth.ledger.model import (
     Claim,
     Domain,
     Holding,
-    Left,
+    RetainedUnits,
     decode_domain,
     decode_epoch,
     decode_places,
@@ -108,7 +108,7 @@ class Kept:
         held = self.holdings.get(where, {})
         return sum(each.count for uid, found in held.items() if uid != but for each in found)
 
-    def left(self, pool: str) -> dict[str, tuple[Left, ...]]:
+    def left(self, pool: str) -> dict[str, tuple[RetainedUnits, ...]]:
         """By the names of the pool's documents."""
         parts = (found for where, found in self.wholes.items() if where[0] == pool)
         return {name: part.left for found in parts for name, part in found.items() if part.left}

@@ -13,7 +13,7 @@ Who = Callable[[str, str], str]
 
 
 @dataclass
-class Left:
+class RetainedUnits:
     """`sure`: the pod was bound, and its end was seen by a clock that is right; of others the ledger may do
     as it likes. `terms` are those of the Pool when it was left: by others the ledger may bound it anew."""
 
@@ -37,7 +37,7 @@ class Left:
 @dataclass
 class Lefts:
     who: Who
-    found: dict[Domain, list[Left]] = field(default_factory=dict)
+    found: dict[Domain, list[RetainedUnits]] = field(default_factory=dict)
 
     def follow(
         self,
@@ -121,11 +121,11 @@ class Lefts:
     def _owner(self, spec: Spec, uid: str) -> str:
         return self.who(spec["sticky"]["by"], uid) if "sticky" in spec else ""
 
-    def _left(self, spec: Spec, uid: str, holding: Holding, now: float, sure: bool) -> Left:
+    def _left(self, spec: Spec, uid: str, holding: Holding, now: float, sure: bool) -> RetainedUnits:
         sticky = None if holding.claim else spec.get("sticky")
         kept, owner = (now + sticky["forSeconds"], self.who(sticky["by"], uid)) if sticky else (0.0, "")
         rest = now + spec.get("reuseAfterSeconds", 0)
-        return Left(holding.count, set(holding.units), owner, rest, kept, sure, terms_of(spec))
+        return RetainedUnits(holding.count, set(holding.units), owner, rest, kept, sure, terms_of(spec))
 
     def _take(self, where: Domain, uid: str, holdings: Collection[Holding], spec: Spec, now: float) -> None:
         owner = self._owner(spec, uid)

@@ -14,8 +14,8 @@ from tests.properties.pools import (
     CLAIMED,
     LIMIT,
     NAMESPACE,
-    ORDINARY,
     SPACES,
+    UNRESERVED,
     Domain,
     NodeIs,
     Spec,
@@ -141,7 +141,7 @@ class Model:
             if limit(spec) is not None:
                 found[name, f"{LIMIT}{wish.space}"] = units
             if "reserved" in spec and wish.priority < spec["reserved"]["priorityAtLeast"]:
-                found[name, domain + ORDINARY] = units
+                found[name, domain + UNRESERVED] = units
         return found
 
     def holds(self, uid: str, pod: Json, *, sure: bool = False) -> frozenset[str]:
@@ -212,7 +212,7 @@ def told(where: Domain, share: Share, asked: int) -> set[str]:
         return {refusals.limited(pool, domain.removeprefix(LIMIT), share, asked)}
     if where == CLAIMED:
         return {refusals.claimed(pool, CLAIM, share)}
-    words = refusals.ordinary if domain.endswith(ORDINARY) else refusals.told
+    words = refusals.ordinary if domain.endswith(UNRESERVED) else refusals.told
     return (
         {words(pool, share, asked)} if share else {refusals.absent(pool), refusals.unlabelled(pool, "zone")}
     )

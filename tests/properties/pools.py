@@ -23,7 +23,7 @@ RESOURCES, ZONES = ("ip", "seat"), ("a", "b")
 SPACES = {"p1": "default", "p2": "default", "p3": "default", "p4": "default", "p5": "other"}
 """The namespace of each pod, by its name."""
 NAMESPACE = "default"
-EVERYWHERE, NOWHERE, ORDINARY, LIMIT = "*", "?", "<", "@"
+EVERYWHERE, NOWHERE, UNRESERVED, LIMIT = "*", "?", "<", "@"
 CLAIM = "erc"
 """The one PoolClaim, in namespace `default`."""
 
@@ -184,7 +184,7 @@ def capacities(pools: Mapping[str, Spec], nodes: Mapping[str, NodeIs]) -> dict[D
                 units = node.units[resource_of(pool)]
             found[pool, domain] = len(lists.get(domain, ())) if lists else units
             if "reserved" in spec:
-                found[pool, domain + ORDINARY] = max(0, found[pool, domain] - spec["reserved"]["units"])
+                found[pool, domain + UNRESERVED] = max(0, found[pool, domain] - spec["reserved"]["units"])
     return found
 
 

@@ -25,7 +25,7 @@ from tests.properties.pools import (
     LIMIT,
     NODES,
     NOWHERE,
-    ORDINARY,
+    UNRESERVED,
     Domain,
     NodeIs,
     resource_of,
@@ -67,7 +67,7 @@ class Promises:
             self.broken = f"promise {number}: {said}"
 
     def seen(self, ledger: Kept, uid: str, *, sure: bool = True, filters: bool = True) -> Seen:
-        """The ledger as a pod sees it now, in filter or bind; see Left for what is sure."""
+        """The ledger as a pod sees it now, in filter or bind; see `RetainedUnits` for what is sure."""
         name = self._lefts.who("Pod", uid)
         return Seen(ledger, self._model, self._lefts, self._time(), uid, name, sure, filters)
 
@@ -381,4 +381,4 @@ def _sort(pool: str, domain: str, count: int) -> tuple[Domain, int]:
     resource = resource_of(pool)
     if domain.startswith(LIMIT):
         return (resource, domain), count
-    return (resource, ORDINARY if domain.endswith(ORDINARY) else ""), count
+    return (resource, UNRESERVED if domain.endswith(UNRESERVED) else ""), count

@@ -7,7 +7,7 @@ from tests.properties import pools
 from tests.properties.kept import Kept
 from tests.properties.lefts import Lefts
 from tests.properties.model import Model
-from tests.properties.pools import CLAIMED, LIMIT, ORDINARY, Domain, Spec
+from tests.properties.pools import CLAIMED, LIMIT, UNRESERVED, Domain, Spec
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Seen:
         return self.ledger.place(pool, self.pools[pool].get("scope", "Node"), node)
 
     def suspends(self, where: Domain) -> bool:
-        return where[1][0] not in "@!" and where[1][-1] != ORDINARY and self.ledger.suspends(where)
+        return where[1][0] not in "@!" and where[1][-1] != UNRESERVED and self.ledger.suspends(where)
 
     def leaving(self, pool: str) -> bool:
         """Whether the pod waits for what one of its name is about to leave; bind asks no more."""
@@ -66,7 +66,7 @@ class Seen:
     def gives(self, where: Domain) -> bool:
         """Whether the domain has the units that the PoolClaim is for."""
         head = self.ledger.head(CLAIMED)
-        if head is None or head.wants is None or where[1][0] in "@!" or where[1][-1] == ORDINARY:
+        if head is None or head.wants is None or where[1][0] in "@!" or where[1][-1] == UNRESERVED:
             return True
         _, barred = self.lefts.barred(where, self.uid, self.now, self.ledger, sure=self.sure)
         others = self.ledger.units(where, self.uid) | barred
@@ -78,4 +78,4 @@ def kinds(where: Domain, count: int) -> tuple[Domain, int]:
     pool, domain = where
     if domain[:1] in ("@", "!"):
         return where, count
-    return (pool, ORDINARY if domain.endswith(ORDINARY) else ""), count
+    return (pool, UNRESERVED if domain.endswith(UNRESERVED) else ""), count

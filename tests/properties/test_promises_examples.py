@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from berth.ledger import refusals
-from berth.ledger.allocation import Asker, plan, taken
-from berth.ledger.model import Claim, Domain, Holding, Wants, domain_key
+from berth.ledger.allocation import Requester, plan, taken
+from berth.ledger.model import Claim, Domain, Holding, PoolClaimSpec, domain_key
 from tests.properties.api import api_client
 from tests.properties.bugs import (
     a_capacity_that_falls_closes_nothing,
@@ -339,12 +339,12 @@ def test_a_poolclaims_own_unit_is_not_given_to_what_else_its_pod_asks_for(stripe
     documents: Mapping[str, Domain] = {
         domain_key("ip", "*"): Domain(2, units=("u1", "u2"), stripes=stripes),
         domain_key("ip", there): Domain(2, units=("u1", "u2")),
-        domain_key("ip", "!d/erc"): Domain(1, wants=Wants(1, ("u1",))),
+        domain_key("ip", "!d/erc"): Domain(1, wants=PoolClaimSpec(1, ("u1",))),
     }
     wanted = tuple(Holding("ip", "*", 1, (), claim) for claim in ("", "erc"))
     claim = Claim(uid="u", namespace="d", name="p", node="n1", holdings=wanted)
-    planned, short = plan(claim, documents.__getitem__, Asker("u", "d"))
-    found, still_short = taken(planned, documents.__getitem__, Asker("u", "d"))
+    planned, short = plan(claim, documents.__getitem__, Requester("u", "d"))
+    found, still_short = taken(planned, documents.__getitem__, Requester("u", "d"))
     assert not short
     assert not still_short
     assert {each.claim: each.units for each in found} == {"": ("u2",), "erc": ("u1",)}

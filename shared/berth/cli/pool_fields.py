@@ -16,7 +16,7 @@ from berth.controller.pool_source import amend
 from berth.errors import BadInputError, BerthError
 from berth.kube.cluster import Cluster, connect
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import ORDINARY
+from berth.ledger.model import UNRESERVED
 from berth.ledger.report import natural
 from berth.ledger.view import View
 from berth.settings import Settings
@@ -75,7 +75,7 @@ def _suspended(pool: Pool, domains: list[str], resume: bool) -> bool | list[str]
 def _require(pool: Pool, domains: Iterable[str], cluster: Cluster, view: View | None) -> None:
     """Raise BadInputError for a domain that neither nodes, nor the Pool, nor the ledger know."""
     stock = stock_of({pool.name: pool}, cluster.nodes())
-    known = {domain for _, domain in stock.capacities if not domain.endswith(ORDINARY)}
+    known = {domain for _, domain in stock.capacities if not domain.endswith(UNRESERVED)}
     known |= set() if view is None else set(view.names(pool.name))
     known |= set() if isinstance(pool.spec.suspended, bool) else set(pool.spec.suspended)
     for domain in domains:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from berth.api.pool import Pool
 from berth.api.units import Units, normal
 from berth.kube.types import Pod
-from berth.ledger.model import ORDINARY, Claim, Holding, in_order
+from berth.ledger.model import UNRESERVED, Claim, Holding, in_order
 from berth.scheduling.terms import Terms
 
 ALLOCATED = "berth.dev/allocated"
@@ -118,7 +118,7 @@ def merged(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
     shares: dict[str, Holding] = {}
     places: dict[str, Counter[str]] = defaultdict(Counter)
     for each in holdings:
-        if each.bound and each.place.endswith(ORDINARY):
+        if each.bound and each.place.endswith(UNRESERVED):
             shares[each.pool] = _joined(shares.get(each.pool), each)
             continue
         where = (each.pool, each.domain, each.claim)
@@ -129,7 +129,7 @@ def merged(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
     for pool, share in shares.items():
         left = share.count
         for domain, count in sorted(places[pool].items()):
-            ordinary.append(replace(share, domain=f"{domain}{ORDINARY}", count=min(count, left)))
+            ordinary.append(replace(share, domain=f"{domain}{UNRESERVED}", count=min(count, left)))
             left -= ordinary[-1].count
     return in_order((*found.values(), *(each for each in ordinary if each.count)))
 

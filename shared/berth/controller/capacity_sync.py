@@ -19,7 +19,7 @@ from berth.kube.types import Node
 from berth.ledger import capacity
 from berth.ledger.keeper import Which
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import NAMESPACE, ORDINARY, POOL_CLAIM, Claim, Places, in_order
+from berth.ledger.model import NAMESPACE, POOL_CLAIM, UNRESERVED, Claim, Places, in_order
 from berth.ledger.transaction import OutdatedError
 from berth.ledger.transitions import Capacity, CapacityChange
 from berth.ledger.view import View
@@ -202,7 +202,7 @@ def _moved(claim: Claim, places: Places, terms: Terms) -> Claim:
 def _at(domain: str, place: str) -> str:
     if not _gives(domain):
         return domain
-    return f"{place}{ORDINARY}" if domain.partition("#")[0].endswith(ORDINARY) else place
+    return f"{place}{UNRESERVED}" if domain.partition("#")[0].endswith(UNRESERVED) else place
 
 
 def _add_node(found: Stock, pool: Pool, node: Node) -> None:
@@ -220,7 +220,7 @@ def _add(found: Stock, pool: Pool, domain: str, units: int | None) -> None:
         return
     which = (pool.name, domain)
     found.capacities[which] = Units.parse(pool.spec.units.get(domain, ())).entries() if pool.named else units
-    ordinary = (pool.name, f"{domain}{ORDINARY}")
+    ordinary = (pool.name, f"{domain}{UNRESERVED}")
     if pool.spec.reserved is not None:
         found.capacities[ordinary] = max(0, units - pool.spec.reserved.units)
     if pool.spec.scope != "Node":
@@ -230,7 +230,7 @@ def _add(found: Stock, pool: Pool, domain: str, units: int | None) -> None:
 def _is_of_node(which: Which, node: str, pools: Mapping[str, Pool]) -> bool:
     """Whether it is the node's own share of a pool: a rack may bear the same name."""
     pool = pools.get(which[0])
-    return pool is not None and pool.spec.scope == "Node" and which[1] in (node, f"{node}{ORDINARY}")
+    return pool is not None and pool.spec.scope == "Node" and which[1] in (node, f"{node}{UNRESERVED}")
 
 
 def _gives(domain: str) -> bool:

@@ -16,7 +16,7 @@ from berth.kube.cluster import Cluster
 from berth.kube.writes import StatusWrites
 from berth.ledger import refusals as fit
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import POOL_CLAIM, Claim, Domain, Holding, Refusal, Wants
+from berth.ledger.model import POOL_CLAIM, Claim, Domain, Holding, PoolClaimSpec, Refusal
 from berth.ledger.transaction import OutdatedError
 from berth.ledger.view import View
 from berth.scheduling.terms import Named
@@ -67,7 +67,7 @@ def take_claims(
     line is added for each namespace, or PoolClaim.
     """
     taken = within(claims, bounds.most)
-    wanted: dict[tuple[str, str], Wants | None] = dict.fromkeys(_known(ledger.view()))
+    wanted: dict[tuple[str, str], PoolClaimSpec | None] = dict.fromkeys(_known(ledger.view()))
     for each, wants in _wants(taken, bounds.pools).items():
         wanted[(each.pool, f"{POOL_CLAIM}{each.label}")] = wants
     failed: list[str] = []
@@ -129,7 +129,7 @@ def _first(lines: list[str]) -> list[str]:
     return [*lines[:_LINES], f"and {more} more PoolClaims, or namespaces, like these"] if more > 0 else lines
 
 
-def _wants(claims: Iterable[PoolClaim], pools: Mapping[str, Pool]) -> dict[PoolClaim, Wants]:
+def _wants(claims: Iterable[PoolClaim], pools: Mapping[str, Pool]) -> dict[PoolClaim, PoolClaimSpec]:
     """What each is for. Names that its Pool does not list come into no ledger."""
     listed = cache(lambda pool: pools[pool].listed if pool in pools else Units())
     allowed = cache(lambda pool, namespace: pools[pool].claimable_by(namespace))
@@ -142,7 +142,10 @@ def _wants(claims: Iterable[PoolClaim], pools: Mapping[str, Pool]) -> dict[PoolC
         return "" if all(unit in mine for unit in claim.units) else "forbidden"
 
     refusals = {each: refusal(each) for each in claims}
-    return {each: Wants(each.count, () if why else each.units, refused=why) for each, why in refusals.items()}
+    return {
+        each: PoolClaimSpec(each.count, () if why else each.units, refused=why)
+        for each, why in refusals.items()
+    }
 
 
 def _beyond(claims: Iterable[PoolClaim], taken: Iterable[PoolClaim], most: int) -> list[str]:

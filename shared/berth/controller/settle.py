@@ -16,7 +16,7 @@ from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableErro
 from berth.kube.cluster import LEAST_SECONDS, Cluster
 from berth.kube.types import Meta, Node, Pod
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import ORDINARY, Claim, Holding, in_order
+from berth.ledger.model import UNRESERVED, Claim, Holding, in_order
 from berth.scheduling.terms import Asked, Terms, owner_of, terms_of
 
 log = logging.getLogger("berth.claims")
@@ -149,4 +149,4 @@ def _moved(domain: str, pool: str, claim: Claim, node: str, terms: Terms) -> str
     before, after = terms.place(pool, claim.node), terms.place(pool, node)
     if domain == before:
         return after
-    return f"{after}{ORDINARY}" if domain == f"{before}{ORDINARY}" else domain
+    return f"{after}{UNRESERVED}" if domain == f"{before}{UNRESERVED}" else domain

@@ -13,12 +13,12 @@ from berth.errors import BerthError
 from berth.ledger import refusals
 from berth.ledger.model import (
     NAMESPACE,
-    ORDINARY,
     POOL_CLAIM,
+    UNRESERVED,
     Claim,
     Domain,
     Holding,
-    Wants,
+    PoolClaimSpec,
     domain_key,
     in_order,
     kept_at,
@@ -36,7 +36,7 @@ At = Callable[[str], Domain]
 """The document of a key, as far as it is known."""
 
 
-class CrowdedError(BerthError):
+class StripeFullError(BerthError):
     """There was less room than was thought, or in other stripes: look at all of them before refusing."""
 
 
@@ -62,14 +62,14 @@ class Short(NamedTuple):
             return refusals.limited(pool, place[1:], share, self.holding.count, self.retained)
         if place.startswith(POOL_CLAIM):
             return refusals.claimed(pool, place.rpartition("/")[2], share, self.refused)
-        if place.endswith(ORDINARY):
+        if place.endswith(UNRESERVED):
             return refusals.ordinary(pool, share, self.holding.count)
         if self.these and share is not None:
             return refusals.elsewhere(pool, self.holding.claim)
         return refusals.told(pool, share, self.holding.count)
 
 
-class Asker(NamedTuple):
+class Requester(NamedTuple):
     """For whom room is looked for: a pod, and the owners whose kept units it may have now.
 
     `places` are its domains by pool, `retaining` the pools in which what pods left rests or is kept.
@@ -95,26 +95,29 @@ def places_of(claim: Claim) -> dict[str, str]:
     return {each.pool: each.place for each in claim.holdings if not each.bound}
 
 
-def plan(claim: Claim, at: At, asker: Asker) -> tuple[tuple[Holding, ...], list[Short]]:
+def plan(claim: Claim, at: At, requester: Requester) -> tuple[tuple[Holding, ...], list[Short]]:
     """The claim's holdings by documents, and what is short where they can't all be had."""
     found: list[Holding] = []
     short: list[Short] = []
     at = _besides(at, found)
-    for holding in _picky_first(claim.holdings, at, asker):
+    for holding in _picky_first(claim.holdings, at, requester):
         head = at(holding.key)
         if not head.stripes:
             found.append(holding)
             continue
-        parts = None if head.closed or head.capacity is None else _parts(holding, head.stripes, at, asker)
+        parts = None if head.closed or head.capacity is None else _parts(holding, head.stripes, at, requester)
         if parts is None:
-            free, wants = 0 if head.closed else _free(holding, head, at, asker), wants_of(holding, at, asker)
+            free, wants = (
+                0 if head.closed else _free(holding, head, at, requester),
+                wants_of(holding, at, requester),
+            )
             these = wants is not None and bool(wants.units)
-            short.append(Short(holding, free, head.capacity, these, holding.pool in asker.retaining))
+            short.append(Short(holding, free, head.capacity, these, holding.pool in requester.retaining))
         found += parts or ()
     return tuple(found), short
 
 
-def anyhow(claim: Claim, at: At, asker: Asker) -> tuple[Holding, ...]:
+def anyhow(claim: Claim, at: At, requester: Requester) -> tuple[Holding, ...]:
     """The same for a pod that runs already, room or not.
 
     Its holdings share no room while there is enough for all: a stripe in which more is used than there is
@@ -123,16 +126,16 @@ def anyhow(claim: Claim, at: At, asker: Asker) -> tuple[Holding, ...]:
     found: list[Holding] = []
     at = _besides(at, found)
     # Units with names stand where they are listed; the others go where those leave room.
-    for holding in sorted(_picky_first(claim.holdings, at, asker), key=lambda each: not each.units):
+    for holding in sorted(_picky_first(claim.holdings, at, requester), key=lambda each: not each.units):
         head = at(holding.key)
         if holding.units and head.stripes:
-            found += _noted(holding, head.stripes, at, asker)
+            found += _noted(holding, head.stripes, at, requester)
         elif not head.stripes:
             found.append(holding)
         else:
             # A domain without a capacity (yet) has room nowhere: its stripes need no look, and may be many.
-            parts = None if head.capacity is None else _parts(holding, head.stripes, at, asker)
-            found += parts or [_in(holding, _first(asker.uid, head.stripes))]
+            parts = None if head.capacity is None else _parts(holding, head.stripes, at, requester)
+            found += parts or [_in(holding, _first(requester.uid, head.stripes))]
     return in_order(found)
 
 
@@ -161,9 +164,9 @@ def whole(holdings: Iterable[Holding], at: At) -> bool:
 
 
 def require_whole(holdings: Iterable[Holding], at: At) -> None:
-    """Raise CrowdedError if these are not `whole`."""
+    """Raise StripeFullError if these are not `whole`."""
     if not whole(holdings, at):
-        raise CrowdedError("a domain is in stripes now, or no more")
+        raise StripeFullError("a domain is in stripes now, or no more")
 
 
 def keys(holdings: Iterable[Holding]) -> set[str]:
@@ -191,28 +194,30 @@ def all_keys(holdings: Iterable[Holding], at: At) -> list[set[str]]:
     ]
 
 
-def taken(holdings: Iterable[Holding], at: At, asker: Asker) -> tuple[tuple[Holding, ...], list[Short]]:
+def taken(
+    holdings: Iterable[Holding], at: At, requester: Requester
+) -> tuple[tuple[Holding, ...], list[Short]]:
     """These holdings with the names of their units, in a named pool; and what is short."""
     found: list[Holding] = []
     short: list[Short] = []
     at = _besides(at, found)
-    for each in _picky_first(holdings, at, asker):
+    for each in _picky_first(holdings, at, requester):
         domain = at(each.key)
         closed = at(domain_key(each.pool, each.place)).closed
-        room = 0 if closed or domain.capacity is None else _room(each, at, asker)
-        units = names(each, domain, at, asker) if room >= each.count else None
+        room = 0 if closed or domain.capacity is None else _room(each, at, requester)
+        units = names(each, domain, at, requester) if room >= each.count else None
         if units is None:
-            certain = wants_of(each, at, asker)
+            certain = wants_of(each, at, requester)
             these = certain is not None and bool(certain.units)
             free = room if room < each.count else 0
             refused = "" if domain.wants is None else domain.wants.refused
-            short.append(Short(each, free, domain.capacity, these, each.pool in asker.retaining, refused))
+            short.append(Short(each, free, domain.capacity, these, each.pool in requester.retaining, refused))
         else:
             found.append(replace(each, units=units))
     return in_order(found), short
 
 
-def names(holding: Holding, domain: Domain, at: At, asker: Asker) -> tuple[str, ...] | None:
+def names(holding: Holding, domain: Domain, at: At, requester: Requester) -> tuple[str, ...] | None:
     """Names for the holding's units, None where there are not as many, or not those that it is to have; ()
     where units have none.
 
@@ -220,30 +225,30 @@ def names(holding: Holding, domain: Domain, at: At, asker: Asker) -> tuple[str, 
     """
     if holding.bound:
         return ()
-    wants = wants_of(holding, at, asker)
+    wants = wants_of(holding, at, requester)
     if domain.units is None:
         return None if wants is not None and wants.units else ()
     there = Units.of(domain.units)
-    held = _held(holding, domain, asker)
+    held = _held(holding, domain, requester)
     if wants is not None and wants.units:
         mine = tuple(unit for unit in wants.units if unit in there)
         return mine if len(mine) == holding.count and held.isdisjoint(mine) else None
-    kept = (unit for left in domain.left if left.owner in asker.owners for unit in left.units)
+    kept = (unit for left in domain.left if left.owner in requester.owners for unit in left.units)
     liked = () if wants is None else wants.had
     found = there.free(holding.count, held, (*liked, *kept))
     return found if len(found) == holding.count else None
 
 
-def wants_of(holding: Holding, at: At, asker: Asker) -> Wants | None:
+def wants_of(holding: Holding, at: At, requester: Requester) -> PoolClaimSpec | None:
     """What the PoolClaim that the holding is for wants; None where it is for none, or there is none."""
     if not holding.claim:
         return None
-    return at(domain_key(holding.pool, f"{POOL_CLAIM}{asker.namespace}/{holding.claim}")).wants
+    return at(domain_key(holding.pool, f"{POOL_CLAIM}{requester.namespace}/{holding.claim}")).wants
 
 
-def _picky_first(holdings: Iterable[Holding], at: At, asker: Asker) -> list[Holding]:
+def _picky_first(holdings: Iterable[Holding], at: At, requester: Requester) -> list[Holding]:
     """Those first that can't have just any unit, or one of them would be given to the others."""
-    wants = {each: wants_of(each, at, asker) for each in holdings}
+    wants = {each: wants_of(each, at, requester) for each in holdings}
     return sorted(wants, key=lambda each: 2 if (found := wants[each]) is None else 1 - bool(found.units))
 
 
@@ -260,48 +265,50 @@ def _besides(at: At, holdings: Sequence[Holding]) -> At:
     return found
 
 
-def _room(holding: Holding, at: At, asker: Asker) -> int:
+def _room(holding: Holding, at: At, requester: Requester) -> int:
     """Units that the asker may have there, those with them that it holds already."""
     domain = at(holding.key)
-    mine = domain.claims.get(asker.uid)
+    mine = domain.claims.get(requester.uid)
     own = 0 if mine is None else sum(each.count for each in mine.holdings if each.key == holding.key)
-    return domain.room(holding.pool, holding.domain, asker.owners_at(holding), asker.now, own)
+    return domain.room(holding.pool, holding.domain, requester.owners_at(holding), requester.now, own)
 
 
-def _fits(holding: Holding, at: At, asker: Asker) -> int:
+def _fits(holding: Holding, at: At, requester: Requester) -> int:
     """The same, but no more than are asked, and than there are names for."""
-    room = min(holding.count, _room(holding, at, asker))
+    room = min(holding.count, _room(holding, at, requester))
     domain = at(holding.key)
     if not room or domain.units is None or holding.bound:
         return room
-    held = _held(holding, domain, asker)
+    held = _held(holding, domain, requester)
     return len(Units.of(domain.units).free(room, held))
 
 
-def _held(holding: Holding, domain: Domain, asker: Asker) -> set[str]:
+def _held(holding: Holding, domain: Domain, requester: Requester) -> set[str]:
     """Names of units that the asker can't have."""
     held = domain.held(holding.pool, holding.domain)
-    return held | {unit for left in domain.left if left.bars(asker.owners, asker.now) for unit in left.units}
+    return held | {
+        unit for left in domain.left if left.bars(requester.owners, requester.now) for unit in left.units
+    }
 
 
-def _parts(holding: Holding, count: int, at: At, asker: Asker) -> list[Holding] | None:
+def _parts(holding: Holding, count: int, at: At, requester: Requester) -> list[Holding] | None:
     """The holding in one stripe with enough room, else over as many as it takes; None if there is too little.
 
     Each pod begins at another stripe, so that many at once seldom want the same document.
     """
-    start = _first(asker.uid, count)
+    start = _first(requester.uid, count)
     stripes = [_in(holding, (start + number) % count) for number in range(count)]
-    wants = wants_of(holding, at, asker)
+    wants = wants_of(holding, at, requester)
     if wants is not None and wants.units:
-        return _with_units(wants.units, stripes, at, asker)
+        return _with_units(wants.units, stripes, at, requester)
     had = () if wants is None or len(wants.had) != holding.count else wants.had
-    if had and (again := _with_units(had, stripes, at, asker)) is not None:
+    if had and (again := _with_units(had, stripes, at, requester)) is not None:
         return again
-    owners = asker.owners_at(holding)
+    owners = requester.owners_at(holding)
     kept = [each for each in stripes if any(left.owner in owners for left in at(each.key).left)]
     rooms: dict[Holding, int] = {}
     for each in (*kept, *stripes):  # one look as a rule: with thousands of claims each is dear
-        rooms[each] = _fits(each, at, asker)
+        rooms[each] = _fits(each, at, requester)
         if rooms[each] >= holding.count:
             return [each]
     return _over(holding, rooms, kept)
@@ -318,21 +325,21 @@ def _over(holding: Holding, rooms: Mapping[Holding, int], kept: Collection[Holdi
 
 
 def _with_units(
-    units: Sequence[str], stripes: Sequence[Holding], at: At, asker: Asker
+    units: Sequence[str], stripes: Sequence[Holding], at: At, requester: Requester
 ) -> list[Holding] | None:
     """The stripes that have these very units; None where one of them is in none, or there is no room."""
     found = []
     for each in stripes:
         domain = at(each.key)
-        there, held = Units.of(domain.units or ()), _held(each, domain, asker)
+        there, held = Units.of(domain.units or ()), _held(each, domain, requester)
         mine = sum(unit in there and unit not in held for unit in units)
         if mine:
             found.append(replace(each, count=mine))
     enough = sum(each.count for each in found) == len(units)
-    return found if enough and all(each.count <= _room(each, at, asker) for each in found) else None
+    return found if enough and all(each.count <= _room(each, at, requester) for each in found) else None
 
 
-def _noted(holding: Holding, count: int, at: At, asker: Asker) -> list[Holding]:
+def _noted(holding: Holding, count: int, at: At, requester: Requester) -> list[Holding]:
     """The holding in the stripes that list its units. A unit that is in none stands in one by its own name:
     so all pods that say they use it meet in one document."""
     found: dict[int, tuple[str, ...]] = {}
@@ -346,7 +353,7 @@ def _noted(holding: Holding, count: int, at: At, asker: Asker) -> list[Holding]:
     for unit in left:
         number = _first(unit, count)
         found[number] = (*found.get(number, ()), unit)
-    rest, first = holding.count - sum(map(len, found.values())), _first(asker.uid, count)
+    rest, first = holding.count - sum(map(len, found.values())), _first(requester.uid, count)
     if rest:
         found.setdefault(first, ())
     return [
@@ -355,8 +362,8 @@ def _noted(holding: Holding, count: int, at: At, asker: Asker) -> list[Holding]:
     ]
 
 
-def _free(holding: Holding, head: Domain, at: At, asker: Asker) -> int:
-    return sum(_room(_in(holding, number), at, asker) for number in range(head.stripes))
+def _free(holding: Holding, head: Domain, at: At, requester: Requester) -> int:
+    return sum(_room(_in(holding, number), at, requester) for number in range(head.stripes))
 
 
 def _in(holding: Holding, number: int) -> Holding:

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from berth.api.units import Units
 from berth.ledger import retained
 from berth.ledger.allocation import MOST_STRIPES, STRIPE
-from berth.ledger.model import Domain, Holding, Left, stripe
+from berth.ledger.model import Domain, Holding, RetainedUnits, stripe
 from berth.ledger.transitions import Capacity, CapacityChange, amount
 
-_NOTHING: Mapping[str, Left] = MappingProxyType({})
+_NOTHING: Mapping[str, RetainedUnits] = MappingProxyType({})
 
 
 class Lot(NamedTuple):
@@ -115,7 +115,7 @@ def cut(
     head: Domain,
     stripes: Sequence[Domain],
     capacity: Capacity,
-    elsewhere: Mapping[str, Left] = _NOTHING,
+    elsewhere: Mapping[str, RetainedUnits] = _NOTHING,
     now: float = 0.0,
 ) -> dict[str, Domain]:
     """The head and stripes, by their names, that change when the domain gets this capacity.
@@ -189,7 +189,7 @@ def _first(units: int, lots: Iterable[Lot]) -> Iterator[Lot]:
             yield lot._replace(units=count)
 
 
-def _taken(lefts: list[Left], place: int, count: int, unlisted: bool) -> Left:
+def _taken(lefts: list[RetainedUnits], place: int, count: int, unlisted: bool) -> RetainedUnits:
     """So many units of one of these, which it has no more; with `unlisted` their names count for nothing."""
     left = lefts[place]
     units = left.units[:count] if unlisted else ()

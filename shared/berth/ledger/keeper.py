@@ -27,9 +27,9 @@ from berth.ledger.model import (
     UNFENCED,
     Domain,
     Epoch,
-    Left,
     Places,
-    Wants,
+    PoolClaimSpec,
+    RetainedUnits,
     decode_domain,
     decode_epoch,
     decode_pool,
@@ -52,7 +52,7 @@ from berth.stores.base import EPOCH, Document, Store, Version
 Which = tuple[str, str]
 """A pool and a domain."""
 
-Moving = Mapping[str, Left]
+Moving = Mapping[str, RetainedUnits]
 """What is left, by unit, of units that another domain listed before."""
 
 NOTHING_MOVES: Moving = MappingProxyType({})
@@ -230,7 +230,7 @@ class Keeper:
 
     def set_wants(
         self,
-        wanted: Mapping[Which, Wants | None],
+        wanted: Mapping[Which, PoolClaimSpec | None],
         failed: Callable[[Which, BerthError], object] = lambda *_: None,
     ) -> list[Which]:
         """Say what PoolClaims want, by pool and domain; None: there is none any more. Those that changed.
@@ -247,7 +247,7 @@ class Keeper:
 
     def _want(
         self,
-        some: Mapping[str, tuple[Which, Wants | None]],
+        some: Mapping[str, tuple[Which, PoolClaimSpec | None]],
         failed: Callable[[Which, BerthError], object],
     ) -> list[Which]:
         """These in one commit; if that can't be, in halves, down to those that fail by themselves."""
@@ -523,11 +523,11 @@ def _prepared(key: str, count: int, domains: Domains) -> tuple[None, Domains]:
 
 
 def _wanting(
-    wanted: Mapping[str, tuple[Which, Wants | None]], domains: Domains
+    wanted: Mapping[str, tuple[Which, PoolClaimSpec | None]], domains: Domains
 ) -> tuple[list[Which], Domains]:
     changed: dict[str, Domain] = {}
     for key, (_, wants) in wanted.items():
-        now = domains[key].wants or Wants(0)
+        now = domains[key].wants or PoolClaimSpec(0)
         new = None if wants is None else replace(wants, domain=now.domain, had=now.had[:MOST_UNITS])
         if new != domains[key].wants:
             capacity = None if new is None else 0 if new.refused else 1

@@ -12,11 +12,17 @@ from msgspec.structs import replace
 from berth.api.pool import Pool
 from berth.errors import RefusedError
 from berth.ledger import allocation, capacity, refusals, transitions
-from berth.ledger.allocation import STRIPE, Asker, At, CrowdedError, Short
+from berth.ledger.allocation import STRIPE, At, Requester, Short, StripeFullError
 from berth.ledger.keeper import Keeper
-from berth.ledger.model import NAMESPACE, Claim, Holding, Left, domain_key, in_order, stripe_keys
+from berth.ledger.model import NAMESPACE, Claim, Holding, RetainedUnits, domain_key, in_order, stripe_keys
 from berth.ledger.transaction import MOST_KEYS, PATIENCE_SECONDS, BusyError, Drawn, Writes
-from berth.ledger.transitions import Domains, ElsewhereError, Freeing, MissingClaimError, SupersededError
+from berth.ledger.transitions import (
+    Domains,
+    ElsewhereError,
+    MissingClaimError,
+    ReleasePolicy,
+    SupersededError,
+)
 from berth.ledger.unlisted import Told, Unit, told
 from berth.ledger.view import View
 
@@ -36,14 +42,14 @@ class Ledger(Keeper):
         other = next((claim for claim in mine if claim.node != wanted.node), None)
         if other is not None:
             raise ElsewhereError(other) if after is None else SupersededError(wanted)
-        asker, until = self._asker(wanted, view.pools), self._patience()
+        requester, until = self._requester(wanted, view.pools), self._patience()
         same = next((claim.holdings for claim in mine if claim.logical() == wanted.logical()), None)
         at: At = view.at
         for look in count():
             self._make_limits(wanted, view, at)
-            holdings, short = (same, []) if same is not None else allocation.plan(wanted, at, asker)
+            holdings, short = (same, []) if same is not None else allocation.plan(wanted, at, requester)
             decide, keys = (
-                partial(self._reserved, wanted, holdings, after, view, asker),
+                partial(self._reserved, wanted, holdings, after, view, requester),
                 allocation.keys(holdings),
             )
             try:
@@ -55,7 +61,7 @@ class Ledger(Keeper):
                         refusals.scattered(each.pool for each in holdings)
                     ]
                     raise RefusedError("; ".join(texts))
-            except CrowdedError as error:
+            except StripeFullError as error:
                 if self._monotonic() >= until:
                     raise BusyError from error
             # A stripe was full when it came to it, or all seemed to be: look at all as they are now.
@@ -68,7 +74,7 @@ class Ledger(Keeper):
         holdings: tuple[Holding, ...],
         after: str | None,
         view: View,
-        asker: Asker,
+        requester: Requester,
         domains: Domains,
     ) -> tuple[Claim, Writes]:
         found = transitions.standing(wanted, holdings, domains)
@@ -81,17 +87,17 @@ class Ledger(Keeper):
         if found is None:
             allocation.require_whole(holdings, domains.__getitem__)
         # A repeated call takes the reservation over: only the newest attempt may cancel it.
-        held = found.holdings if found is not None else self._taken(holdings, view, asker, domains)
+        held = found.holdings if found is not None else self._taken(holdings, view, requester, domains)
         claim = replace(wanted, holdings=held)
         return claim, transitions.with_claim(claim, domains)
 
     def _taken(
-        self, holdings: tuple[Holding, ...], view: View, asker: Asker, domains: Domains
+        self, holdings: tuple[Holding, ...], view: View, requester: Requester, domains: Domains
     ) -> tuple[Holding, ...]:
         suspended = sorted({each.pool for each in holdings if _suspended(each, view)})
         if suspended:
             raise RefusedError("; ".join(map(refusals.suspended, suspended)))
-        taken, short = allocation.taken(holdings, domains.__getitem__, asker)
+        taken, short = allocation.taken(holdings, domains.__getitem__, requester)
         _require_limits(short, view)
         transitions.refuse(short)
         return taken
@@ -155,7 +161,7 @@ class Ledger(Keeper):
             found = [claim for domain in domains.values() if (claim := domain.claims.get(uid)) is not None]
             if label is not None and any(claim.label != label for claim in found):
                 return (), {}
-            how = Freeing(partial(self._leave, view), self._clock(), keep, keep_as)
+            how = ReleasePolicy(partial(self._leave, view), self._clock(), keep, keep_as)
             return transitions.released(uid, domains, how)
 
         freed: list[Holding] = []
@@ -188,7 +194,7 @@ class Ledger(Keeper):
             places = _places(bound, view) | _stripes_too(also, view)
             try:
                 freed = self._adopted(bound, anew, places, unlisted)
-            except CrowdedError as error:
+            except StripeFullError as error:
                 if self._monotonic() >= until:
                     raise BusyError from error
                 view = self.view()
@@ -301,7 +307,7 @@ class Ledger(Keeper):
         try:
             if len(keys) <= self._commits.most_keys:
                 return self._commits.run(keys, partial(transitions.all_adopted, group, unlisted=unlisted))
-        except (CrowdedError, BusyError):
+        except (StripeFullError, BusyError):
             pass  # a document of theirs is in stripes now, or in many hands
         freed = {each.uid: self.adopt(each, pools=pools, unlisted=unlisted) for each in group}
         return {uid: found for uid, found in freed.items() if found is not None}
@@ -328,18 +334,18 @@ class Ledger(Keeper):
         known = {pool: held for pool, held in known.items() if allocation.whole(held, at)}
         rest = replace(claim, holdings=tuple(each for each in claim.holdings if each.pool not in known))
         found = [
-            *allocation.anyhow(rest, at, self._asker(claim, now)),
+            *allocation.anyhow(rest, at, self._requester(claim, now)),
             *(each for held in known.values() for each in held),
         ]
         if len(allocation.keys(found)) > self._commits.most_keys:
             found = [*allocation.gathered(found, claim.uid, at)]
         return replace(claim, state=state, holdings=in_order(found))
 
-    def _asker(self, claim: Claim, pools: Mapping[str, Pool]) -> Asker:
+    def _requester(self, claim: Claim, pools: Mapping[str, Pool]) -> Requester:
         owners = tuple(filter(None, (claim.label, claim.owner)))
         places = allocation.places_of(claim)
         retaining = {name for name in places if name in pools and pools[name].retains}
-        return Asker(claim.uid, claim.namespace, owners, self._clock(), places, retaining)
+        return Requester(claim.uid, claim.namespace, owners, self._clock(), places, retaining)
 
     def _look(self, wanted: Claim, view: View) -> At:
         """The domains that the claim is to draw from, with their stripes, as the store has them now."""
@@ -360,7 +366,7 @@ class Ledger(Keeper):
             which = (each.pool, each.domain)
             self.set_capacities({which: limit}, {which: None}, {which} if (limit or 0) > STRIPE else ())
 
-    def _leave(self, view: View, claim: Claim, holding: Holding) -> Left | None:
+    def _leave(self, view: View, claim: Claim, holding: Holding) -> RetainedUnits | None:
         pool, now = view.pools.get(holding.pool), self._clock()
         if pool is None:
             return None
@@ -368,10 +374,10 @@ class Ledger(Keeper):
         sticky = None if holding.claim else pool.spec.sticky
         rest = now + pool.spec.reuse_after_seconds
         if sticky is None:
-            return None if rest == now else Left(holding.count, holding.units, rest=rest)
+            return None if rest == now else RetainedUnits(holding.count, holding.units, rest=rest)
         owner = claim.label if sticky.by == "Pod" else claim.owner
         kept = now + sticky.for_seconds if owner else 0.0
-        return Left(holding.count, holding.units, owner, rest if rest > now else 0.0, kept)
+        return RetainedUnits(holding.count, holding.units, owner, rest if rest > now else 0.0, kept)
 
     def _reopen_closed(self, changed: Collection[Holding]) -> set[Holding]:
         """What `_reopen` does, after a commit that may itself have closed a domain in stripes: the View does
@@ -414,9 +420,9 @@ def _limit(holding: Holding, view: View) -> int | None:
 
 
 def _require_limits(short: Iterable[Short], view: View) -> None:
-    """Raise CrowdedError where a limit's document is missing: reconcile removed it when nobody held any."""
+    """Raise StripeFullError where a limit's document is missing: it goes while nobody holds any."""
     if any(each.capacity is None and _limit(each.holding, view) is not None for each in short):
-        raise CrowdedError("a namespace's limit is to be made first")
+        raise StripeFullError("a namespace's limit is to be made first")
 
 
 def _packed(

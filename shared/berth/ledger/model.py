@@ -24,7 +24,7 @@ CLAIMS_LOOK = f"{TURN}!"  # the same for PoolClaims
 # `*` looks like them.
 NAMESPACE = "@"  # @team-a: what the pods of a namespace may hold
 POOL_CLAIM = "!"  # !team-a/k80-erc: a PoolClaim, which one pod may hold
-ORDINARY = "<"  # node-7<: what pods that are not important may hold of node-7
+UNRESERVED = "<"  # node-7<: what pods that are not important may hold of node-7
 EXTERNAL = "external:"  # begins the holder's name where it is no pod: no pod's UID looks so
 
 NOWHERE = "?"  # where a pod runs that runs in no domain of the pool
@@ -106,7 +106,7 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
         return tuple(Holding(*where[:2], count, (), where[2]) for where, count in sorted(found.items()))
 
 
-class Left(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class RetainedUnits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Units that a pod has left: until `rest` they are nobody's, and until `kept` only `owner`'s.
 
     What bounds their holder, such as its namespace's limit, counts them as long, for others could have had
@@ -126,7 +126,7 @@ class Left(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     def stands(self, now: float) -> bool:
         return now < self.until
 
-    def only(self, wanted: Callable[[str], bool]) -> "Left | None":
+    def only(self, wanted: Callable[[str], bool]) -> "RetainedUnits | None":
         """Return what is left without the named units that are not wanted; None if that is nothing."""
         units = tuple(filter(wanted, self.units))
         if len(units) == len(self.units):
@@ -152,7 +152,7 @@ class Left(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 Refusal = Literal["", "unlisted", "forbidden"]
 
 
-class Wants(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class PoolClaimSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What a PoolClaim is for, and what its last holder had (`domain` and `had`).
 
     One that is `refused` gives nobody anything: its Pool does not list all units that it names, or lets its
@@ -177,10 +177,10 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     capacity: int | None = None
     claims: dict[str, Claim] = {}
     units: tuple[str, ...] | None = None
-    left: tuple[Left, ...] = ()
+    left: tuple[RetainedUnits, ...] = ()
     stripes: int = 0
     closed: bool = False
-    wants: Wants | None = None
+    wants: PoolClaimSpec | None = None
 
     def used(self, pool: str, domain: str) -> int:
         return sum(each.count for _, each in self._holdings(pool, domain))
@@ -207,7 +207,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return self.capacity is None and not (self.claims or self.stripes or self.left)
 
     @property
-    def waiting(self) -> tuple[Left, ...]:
+    def waiting(self) -> tuple[RetainedUnits, ...]:
         """What was left, without units that are listed here no more: nobody gets those here."""
         if self.units is None or not self.left:
             return self.left
@@ -325,7 +325,7 @@ def stripe_keys(pool: str, domain: str, count: int) -> list[str]:
 
 
 def is_bound(domain: str) -> bool:
-    return domain[:1] in (NAMESPACE, POOL_CLAIM) or domain.partition("#")[0].endswith(ORDINARY)
+    return domain[:1] in (NAMESPACE, POOL_CLAIM) or domain.partition("#")[0].endswith(UNRESERVED)
 
 
 def pool_key(pool: str) -> str:

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from berth.api.pool import Pool
 from berth.api.pool_spec import LONGEST
 from berth.api.units import Units
-from berth.ledger.model import Domain, Left
+from berth.ledger.model import Domain, RetainedUnits
 
-_NOTHING: Mapping[str, Left] = MappingProxyType({})
+_NOTHING: Mapping[str, RetainedUnits] = MappingProxyType({})
 
 
 def bounded(domain: Domain, pool: Pool | None, now: float) -> Domain:
@@ -34,12 +34,14 @@ def bounded(domain: Domain, pool: Pool | None, now: float) -> Domain:
     return replace(domain, left=standing)
 
 
-def without(left: Iterable[Left], units: Collection[str]) -> tuple[Left, ...]:
+def without(left: Iterable[RetainedUnits], units: Collection[str]) -> tuple[RetainedUnits, ...]:
     """Return what was left, but for the units of these names."""
     return tuple(found for each in left if (found := each.only(lambda unit: unit not in units)) is not None)
 
 
-def unlisted(domains: Iterable[Domain], also: Mapping[str, Left] = _NOTHING) -> dict[str, Left]:
+def unlisted(
+    domains: Iterable[Domain], also: Mapping[str, RetainedUnits] = _NOTHING
+) -> dict[str, RetainedUnits]:
     """Return, by unit, what is left of units that their domain lists no more, together with `also`."""
     found = dict(also)
     for domain in domains:
@@ -49,7 +51,7 @@ def unlisted(domains: Iterable[Domain], also: Mapping[str, Left] = _NOTHING) -> 
     return found
 
 
-def carried(domain: Domain, before: Domain, elsewhere: Mapping[str, Left]) -> Domain:
+def carried(domain: Domain, before: Domain, elsewhere: Mapping[str, RetainedUnits]) -> Domain:
     """Return the domain with what is left `elsewhere` of the units that are new on its list: a unit rests
     wherever its name goes."""
     if domain.units is None or domain.units == before.units or not (elsewhere or domain.left):
@@ -60,14 +62,14 @@ def carried(domain: Domain, before: Domain, elsewhere: Mapping[str, Left]) -> Do
         _newest(found, left, (unit for unit in left.units if unit in found))
     if not found:
         return domain
-    by_left: dict[Left, list[str]] = {}
+    by_left: dict[RetainedUnits, list[str]] = {}
     for unit, left in found.items():
         by_left.setdefault(left, []).append(unit)
     come = (replace(left, count=len(units), units=tuple(units)) for left, units in by_left.items())
     return replace(domain, left=(*without(domain.left, found), *come))
 
 
-def _newest(found: dict[str, Left], left: Left, units: Iterable[str]) -> None:
+def _newest(found: dict[str, RetainedUnits], left: RetainedUnits, units: Iterable[str]) -> None:
     """Note `left` for these units, where nothing that lasts longer is noted of them."""
     for unit in units:
         if unit not in found or found[unit].until < left.until:

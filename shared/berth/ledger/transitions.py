@@ -12,14 +12,14 @@ from berth.api.poolclaim import MOST_UNITS
 from berth.api.units import MOST, Units
 from berth.errors import BerthError, OtherClusterError, RefusedError
 from berth.ledger import retained
-from berth.ledger.allocation import CrowdedError, Short, require_whole
+from berth.ledger.allocation import Short, StripeFullError, require_whole
 from berth.ledger.model import (
-    ORDINARY,
     POOL_CLAIM,
+    UNRESERVED,
     Claim,
     Domain,
     Holding,
-    Left,
+    RetainedUnits,
     domain_key,
     domain_of,
     is_bound,
@@ -28,7 +28,7 @@ from berth.ledger.model import (
 from berth.ledger.unlisted import Unit
 
 Domains = Mapping[str, Domain]
-Leave = Callable[[Claim, Holding], Left | None]
+Leave = Callable[[Claim, Holding], RetainedUnits | None]
 """What of a holding is nobody's, or only some owner's, for a while after it is freed."""
 
 
@@ -75,12 +75,12 @@ def standing(wanted: Claim, holdings: Collection[Holding], domains: Domains) -> 
 
 
 def refuse(short: Iterable[Short]) -> None:
-    """Raise CrowdedError where only stripes are short, RefusedError that says of what there is too little."""
+    """Raise StripeFullError where only stripes are short, else a RefusedError that says what is short."""
     final = [each.text() for each in short if "#" not in each.holding.domain]
     if final:
         raise RefusedError("; ".join(final))
     if any(short):
-        raise CrowdedError("a stripe is full")
+        raise StripeFullError("a stripe is full")
 
 
 def with_claim(claim: Claim, domains: Domains) -> Domains:
@@ -106,7 +106,7 @@ def _back(key: str, claim: Claim, domain: Domain, before: Domain) -> Domain:
     pool, name = domain_of(key)
     if is_bound(name):  # a PoolClaim's units are none that were kept
         count = min(count, sum(each.count for each in claim.at_places(pool) if not each.claim))
-    left: list[Left] = []
+    left: list[RetainedUnits] = []
     for each in domain.left:
         units = tuple(unit for unit in each.units if unit not in names)
         had = len(each.units) - len(units)
@@ -127,7 +127,7 @@ def without(uid: str, domains: Domains) -> Domains:
     }
 
 
-class Freeing(NamedTuple):
+class ReleasePolicy(NamedTuple):
     """How a pod's units are freed: `leave` says what is left for a next pod, `keep` which pools' units stay
     held, by a claim in state `keep_as`."""
 
@@ -145,7 +145,7 @@ class Freeing(NamedTuple):
 def released(
     uid: str,
     domains: Domains,
-    how: Freeing = Freeing(),  # noqa: B008 - it can't be changed
+    how: ReleasePolicy = ReleasePolicy(),  # noqa: B008 - it can't be changed
 ) -> tuple[tuple[Holding, ...], Domains]:
     """The pod's claims dropped, but for what is kept: what was freed, and the domains that change."""
     changed: dict[str, Domain] = {}
@@ -166,7 +166,7 @@ def released(
     return tuple(freed), changed
 
 
-def _after(claim: Claim, holding: Holding, domain: Domain, how: Freeing) -> Domain:
+def _after(claim: Claim, holding: Holding, domain: Domain, how: ReleasePolicy) -> Domain:
     standing = tuple(left for left in domain.left if left.stands(how.now))
     if holding.domain.startswith(POOL_CLAIM):
         return _remembering(claim, holding, domain)
@@ -180,7 +180,7 @@ def _after(claim: Claim, holding: Holding, domain: Domain, how: Freeing) -> Doma
     return replace(domain, left=standing)
 
 
-def _counted(claim: Claim, holding: Holding, leave: Leave) -> Iterator[Left]:
+def _counted(claim: Claim, holding: Holding, leave: Leave) -> Iterator[RetainedUnits]:
     """What the claim's units leave of a bound, in one of its stripes if it has some: as many as nobody else
     may have. The claim's holdings at places, and the bound's, are as many units, in one order."""
     mine = [each for each in claim.holdings if (each.pool, each.place) == (holding.pool, holding.place)]
@@ -236,11 +236,11 @@ def known_to(claim: Claim, domains: Domains, unlisted: Collection[Unit] = ()) ->
 
 def adopted_in(claim: Claim, domains: Domains, unlisted: Collection[Unit] = ()) -> tuple[bool, Domains]:
     """A claim as `known_to` says, bound in those of its documents that are among these, for all are too many
-    for one commit; whether something changed. Raises CrowdedError where a unit was taken meanwhile."""
+    for one commit; whether something changed. Raises StripeFullError where a unit was taken meanwhile."""
     here = replace(claim, holdings=tuple(each for each in claim.holdings if each.key in domains))
     require_whole(here.holdings, domains.__getitem__)
     if known_to(here, domains, unlisted) != here:
-        raise CrowdedError("a unit is another pod's now")
+        raise StripeFullError("a unit is another pod's now")
     if all(agrees(domains[each.key].claims.get(claim.uid), claim) for each in here.holdings):
         return False, {}
     held = _in_each({each.key for each in here.holdings}, claim, domains)
@@ -291,7 +291,7 @@ def _amounts(holdings: Iterable[Holding], by_name: bool) -> Counter[tuple[str, s
     for each in holdings:
         place = each.place
         if by_name:
-            place = place if each.bound and not place.endswith(ORDINARY) else ORDINARY * each.bound
+            place = place if each.bound and not place.endswith(UNRESERVED) else UNRESERVED * each.bound
         found[(place, each.claim)] += each.count
     return found
 

@@ -11,9 +11,9 @@ from berth.ledger.model import (
     COPY,
     DOMAIN,
     NODE,
-    ORDINARY,
     POOL,
     REBUILD,
+    UNRESERVED,
     Claim,
     Domain,
     Epoch,
@@ -174,8 +174,8 @@ class View:
             self._more(more, key, 0, owners, now)
             places.add((domain_of(key)[0], domain_of(key)[1].partition("#")[0]))
         for pool, place in places:
-            if pool in more and (seen := self.kept_of_bound(pool, f"{place}{ORDINARY}", owners, now)):
-                more[pool][f"{place}{ORDINARY}"] = more[pool].get(f"{place}{ORDINARY}", 0) + seen[place]
+            if pool in more and (seen := self.kept_of_bound(pool, f"{place}{UNRESERVED}", owners, now)):
+                more[pool][f"{place}{UNRESERVED}"] = more[pool].get(f"{place}{UNRESERVED}", 0) + seen[place]
         return Shares(self, more)
 
     def _more(
@@ -275,13 +275,13 @@ class View:
             self._rooms[(pool, name)] = domain.room(pool, name, (), now)
             self._due.set((pool, name), domain.next_change(now))
         shares = {place: self._share(pool, place) for place in {name.partition("#")[0] for name in names}}
-        ordinary = {name: share for name, share in shares.items() if name.endswith(ORDINARY)}
+        ordinary = {name: share for name, share in shares.items() if name.endswith(UNRESERVED)}
         bounds = {name: share for name, share in shares.items() if is_bound(name) and name not in ordinary}
         free = {name: share for name, share in shares.items() if not is_bound(name)}
         self.free = _changed(self.free, pool, free)
         self.bounds = _changed(self.bounds, pool, bounds)
         self.ordinary = _changed(
-            self.ordinary, pool, {name.removesuffix(ORDINARY): share for name, share in ordinary.items()}
+            self.ordinary, pool, {name.removesuffix(UNRESERVED): share for name, share in ordinary.items()}
         )
 
     def _share(self, pool: str, name: str) -> Share | None:
@@ -303,7 +303,7 @@ class Shares:
         self.ordinary = {
             pool: _with(
                 view.ordinary.get(pool, _NO_SHARES),
-                {name[:-1]: units for name, units in found.items() if name.endswith(ORDINARY)},
+                {name[:-1]: units for name, units in found.items() if name.endswith(UNRESERVED)},
             )
             for pool, found in more.items()
         }

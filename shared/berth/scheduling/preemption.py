@@ -7,7 +7,7 @@ from functools import cache, partial
 from berth.api.pool import Pool
 from berth.kube.types import Pod
 from berth.ledger import allocation, transitions
-from berth.ledger.allocation import Asker, Short
+from berth.ledger.allocation import Requester, Short
 from berth.ledger.model import NAMESPACE, POOL_CLAIM, Claim, Domain, domain_of
 from berth.ledger.refusals import Want
 from berth.ledger.view import View
@@ -37,7 +37,9 @@ class Evictions:
     def __init__(self, pod: Pod, asked: Asked, view: View, now: float) -> None:
         self._pod, self._asked, self._view = pod, asked, view
         self._terms = terms_of(view)
-        self._asker = Asker(pod.metadata.uid, pod.metadata.namespace or "default", owners_of(pod), now)
+        self._requester = Requester(
+            pod.metadata.uid, pod.metadata.namespace or "default", owners_of(pod), now
+        )
 
     def short(self, node: str, victims: Collection[str] = ()) -> list[Short] | None:
         """What the pod lacks on the node once the claims of these UIDs are gone, looked for as bind's
@@ -45,10 +47,10 @@ class Evictions:
         if any(self._view.pools[name].suspends(self._terms.place(name, node)) for name in self._asked.units):
             return None
         at, wanted = cache(partial(self._without, frozenset(victims))), self._wanted(node)
-        asker = self._asker._replace(places=allocation.places_of(wanted))
-        holdings, short = allocation.plan(wanted, at, asker)
+        requester = self._requester._replace(places=allocation.places_of(wanted))
+        holdings, short = allocation.plan(wanted, at, requester)
         if not short:
-            _, short = allocation.taken(holdings, at, asker)
+            _, short = allocation.taken(holdings, at, requester)
         return None if any(each.capacity is None for each in short) else short
 
     def held(self, uids: Iterable[str]) -> bool:
@@ -59,7 +61,7 @@ class Evictions:
         holdings = self._terms.holdings(self._pod, node, self._asked)
         meta = self._pod.metadata
         return Claim(
-            uid=meta.uid, namespace=self._asker.namespace, name=meta.name, node=node, holdings=holdings
+            uid=meta.uid, namespace=self._requester.namespace, name=meta.name, node=node, holdings=holdings
         )
 
     def _without(self, victims: frozenset[str], key: str) -> Domain:
@@ -82,4 +84,4 @@ class Evictions:
         if pool.spec.sticky is None:
             return False
         owner = victim.label if pool.spec.sticky.by == "Pod" else victim.owner
-        return bool(owner) and owner not in self._asker.owners
+        return bool(owner) and owner not in self._requester.owners

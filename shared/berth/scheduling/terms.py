@@ -11,13 +11,22 @@ from berth.api.pool import Pool, by_resource
 from berth.api.poolclaim import named
 from berth.kube.types import Pod
 from berth.ledger import refusals
-from berth.ledger.model import NAMESPACE, NOWHERE, ORDINARY, POOL_CLAIM, Claim, Holding, Wants, in_order
+from berth.ledger.model import (
+    NAMESPACE,
+    NOWHERE,
+    POOL_CLAIM,
+    UNRESERVED,
+    Claim,
+    Holding,
+    PoolClaimSpec,
+    in_order,
+)
 from berth.ledger.view import View
 from berth.scheduling.demand import demand
 
 _LONGEST_NAME, _LONGEST_KIND = 253, 63
 
-Named = Mapping[tuple[str, str], tuple[str, Wants]]
+Named = Mapping[tuple[str, str], tuple[str, PoolClaimSpec]]
 """PoolClaims by namespace and name: their pool, and what they want of it."""
 
 
@@ -28,7 +37,7 @@ class Asked(msgspec.Struct, frozen=True):
     """
 
     units: Mapping[str, int]
-    claims: tuple[tuple[str, str, Wants], ...] = ()
+    claims: tuple[tuple[str, str, PoolClaimSpec], ...] = ()
     refusal: str | None = None
 
 
@@ -85,7 +94,7 @@ class Terms(NamedTuple):
         found, namespace = self.pools[pool], pod.metadata.namespace or "default"
         limited = found.limit(namespace) is not None
         bounds = [f"{NAMESPACE}{namespace}"] if limited else []
-        return [*bounds, f"{domain}{ORDINARY}"] if is_ordinary(found, pod) else bounds
+        return [*bounds, f"{domain}{UNRESERVED}"] if is_ordinary(found, pod) else bounds
 
     def same(self, pool: str) -> bool:
         """Whether the pool counts what it counted before, in the same domains, as far as is known."""
@@ -129,7 +138,7 @@ class Terms(NamedTuple):
         once = pool in self.pools and pool not in asked and not self.recounted(pool)
         return None if before is None or once else before.resource
 
-    def _named(self, namespace: str, name: str) -> tuple[str, Wants] | None:
+    def _named(self, namespace: str, name: str) -> tuple[str, PoolClaimSpec] | None:
         if not isinstance(self.named, View):
             return self.named.get((namespace, name))
         domain = f"{POOL_CLAIM}{namespace}/{name}"
@@ -190,7 +199,7 @@ def unnamed(claims: Iterable[Claim], pools: Mapping[str, Pool]) -> list[str]:
     return found
 
 
-def _too_few(units: Mapping[str, int], claims: Iterable[tuple[str, str, Wants]]) -> str | None:
+def _too_few(units: Mapping[str, int], claims: Iterable[tuple[str, str, PoolClaimSpec]]) -> str | None:
     """A pod asks for what its PoolClaims give it as well: without that it might be bound without a call."""
     given: dict[str, int] = {}
     for _, pool, wants in claims:

@@ -64,8 +64,8 @@ class Scene:
             Claim(uid=name, namespace="team-a", name=name, node=node, holdings=holdings, owner=owner)
         )
 
-    def kept(self, asker: Pod, **victims: Sequence[str]) -> list[str]:
-        call = PreemptionCall(asker, {node: Victims(tuple(uids)) for node, uids in victims.items()})
+    def kept(self, requester: Pod, **victims: Sequence[str]) -> list[str]:
+        call = PreemptionCall(requester, {node: Victims(tuple(uids)) for node, uids in victims.items()})
         found = self.verb.run(call)
         assert all(found[node] == call.victims[node] for node in found), "victims came back otherwise"
         return sorted(found)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from berth.api.units import Units
 from berth.ledger import allocation as room
 from berth.ledger import capacity as sizes
-from berth.ledger.allocation import Asker, CrowdedError
-from berth.ledger.model import Claim, Domain, Holding, Left, domain_key, stripe
+from berth.ledger.allocation import Requester, StripeFullError
+from berth.ledger.model import Claim, Domain, Holding, RetainedUnits, domain_key, stripe
 
 SIZE = 4
 KEY = domain_key("p", "d")
@@ -38,11 +38,11 @@ def at(documents: dict[str, Domain]) -> Callable[[str], Domain]:
 
 def take(documents: dict[str, Domain], claim: Claim) -> bool:
     """Plan and take; whether the claim stands then."""
-    asker = Asker(claim.uid, claim.namespace)
-    planned, short = room.plan(claim, at(documents), asker)
+    requester = Requester(claim.uid, claim.namespace)
+    planned, short = room.plan(claim, at(documents), requester)
     if short:
         return False
-    given, short = room.taken(planned, at(documents), asker)
+    given, short = room.taken(planned, at(documents), requester)
     assert not short  # a plan by the newest documents can be had
     found = Claim(uid=claim.uid, namespace="n", name=claim.name, node="n1", holdings=given)
     assert found.logical() == claim.logical()
@@ -89,7 +89,7 @@ def test_a_running_pod_s_units_stand_somewhere_room_or_not(
     for number, counts in enumerate(wishes):
         take(documents, asking(f"u{number}", Holding("p", "d", sum(counts))))
     claim = asking("runs", Holding("p", "d", count))
-    found = room.anyhow(claim, at(documents), Asker("runs"))
+    found = room.anyhow(claim, at(documents), Requester("runs"))
     assert sum(each.count for each in found) == count
     assert all(each.key in documents and "#" in each.domain for each in found)
 
@@ -102,8 +102,8 @@ def test_a_running_pod_s_holdings_share_no_room_where_there_is_enough_for_all(
     for number, asked in enumerate(wishes):
         take(documents, asking(f"u{number}", Holding("p", "d", sum(asked))))
     claim = asking("runs", *(Holding("p", "d", count, (), f"c{each}") for each, count in enumerate(counts)))
-    _, short = room.plan(claim, at(documents), Asker("runs"))
-    found = room.anyhow(claim, at(documents), Asker("runs"))
+    _, short = room.plan(claim, at(documents), Requester("runs"))
+    found = room.anyhow(claim, at(documents), Requester("runs"))
     assert sum(each.count for each in found) == sum(counts)
     for each in found:
         domain, there = documents[each.key], sum(other.count for other in found if other.key == each.key)
@@ -113,7 +113,7 @@ def test_a_running_pod_s_holdings_share_no_room_where_there_is_enough_for_all(
 def test_a_running_pod_s_names_stand_in_the_stripes_that_list_them() -> None:
     documents = documents_of(9, named=True)
     claim = asking("runs", Holding("p", "d", 3, ("u8", "u0")))
-    found = room.anyhow(claim, at(documents), Asker("runs"))
+    found = room.anyhow(claim, at(documents), Requester("runs"))
     assert sum(each.count for each in found) == 3
     for each in found:
         assert all(unit in Units.of(documents[each.key].units or ()) for unit in each.units)
@@ -124,7 +124,7 @@ def test_a_running_pod_s_names_stand_in_the_stripes_that_list_them() -> None:
 def test_a_claim_that_no_stripe_has_room_for_is_in_as_few_as_can_be(rooms: list[int], count: int) -> None:
     documents = {KEY: Domain(sum(rooms), stripes=len(rooms))}
     documents |= {domain_key("p", stripe("d", number)): Domain(room) for number, room in enumerate(rooms)}
-    planned, short = room.plan(asking("u", Holding("p", "d", count)), at(documents), Asker("u"))
+    planned, short = room.plan(asking("u", Holding("p", "d", count)), at(documents), Requester("u"))
     assert bool(short) == (sum(rooms) < count)
     if not short:
         largest = sorted(rooms, reverse=True)
@@ -133,23 +133,23 @@ def test_a_claim_that_no_stripe_has_room_for_is_in_as_few_as_can_be(rooms: list[
 
 def test_a_domain_that_has_stripes_is_no_place_for_a_claim() -> None:
     documents = documents_of(9, named=False)
-    with pytest.raises(CrowdedError):
+    with pytest.raises(StripeFullError):
         room.require_whole([Holding("p", "d", 1)], at(documents))
     room.require_whole([Holding("p", "d#0", 1), Holding("p", "e", 1)], at(documents))
 
 
 @given(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
 def test_what_is_kept_for_one_owner_is_kept_from_all_others(kept: int, used: int, resting: int) -> None:
-    left = (Left(kept, (), "n/web", 0.0, 50.0), Left(resting, (), "", 50.0))
+    left = (RetainedUnits(kept, (), "n/web", 0.0, 50.0), RetainedUnits(resting, (), "", 50.0))
     holder = asking("u", Holding("p", "d", used))
     documents = {KEY: Domain(9, {"u": holder}, left=left)}
 
     def most(owner: str, now: float) -> int:
-        asker = Asker("x", "n", (owner,), now)
+        requester = Requester("x", "n", (owner,), now)
         return max(
             count
             for count in range(10)
-            if not count or not room.taken([Holding("p", "d", count)], at(documents), asker)[1]
+            if not count or not room.taken([Holding("p", "d", count)], at(documents), requester)[1]
         )
 
     assert most("n/other", 49.9) == 9 - used - kept - resting

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from berth.api.units import MOST, Units
 from berth.ledger import capacity as sizes
 from berth.ledger import retained
-from berth.ledger.model import Claim, Domain, Holding, Left, stripe
+from berth.ledger.model import Claim, Domain, Holding, RetainedUnits, stripe
 from berth.ledger.transitions import Capacity, CapacityChange, amount
 
 NAMES = [f"u{number}" for number in range(12)]
@@ -144,7 +144,7 @@ def at_rest(documents: Documents, left: list[tuple[int, int]]) -> tuple[Document
         name = stripe("d", which % found["d"].stripes)
         units = min(units, found[name].room("p", name, now=1.0))
         if units:
-            found[name] = replace(found[name], left=(*found[name].left, Left(units, rest=9.0)))
+            found[name] = replace(found[name], left=(*found[name].left, RetainedUnits(units, rest=9.0)))
             resting += units
     return found, resting
 
@@ -173,7 +173,7 @@ def test_it_does_not_matter_how_many_units_rest() -> None:
     """What is done is done with their counts: as many as can be are no more than a few."""
     documents = cut({"d": Domain()}, MOST)
     first = stripe("d", 0)
-    documents[first] = replace(documents[first], left=(Left(MOST, rest=9.0),))
+    documents[first] = replace(documents[first], left=(RetainedUnits(MOST, rest=9.0),))
     documents = cut(documents, MOST - 1)
     assert (room(documents, [], 8), room(documents, [], 9)) == (0, MOST - 1)
     assert sum(left.count for each in of(documents).values() for left in each.left) == MOST
@@ -195,7 +195,7 @@ def rested(documents: Documents, gone: int, until: Iterator[tuple[int, int]]) ->
     for name, domain in emptied(documents, gone).items():
         if ended := documents[name].claims.keys() - domain.claims:
             units = tuple(sorted(documents[name].held("p", name) - domain.held("p", name)))
-            left = Left(len(ended), units, "me", *next(until))
+            left = RetainedUnits(len(ended), units, "me", *next(until))
             domain = replace(domain, left=(*retained.without(domain.left, units), left))
         found[name] = domain
     return found

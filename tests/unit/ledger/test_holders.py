@@ -12,7 +12,7 @@ from berth.api.units import Units
 from berth.cli import tables
 from berth.controller.pool_status import status_of
 from berth.ledger.holders import unit_rows
-from berth.ledger.model import Claim, Domain, Epoch, Holding, Left, domain_key, encode
+from berth.ledger.model import Claim, Domain, Epoch, Holding, RetainedUnits, domain_key, encode
 from berth.ledger.report import pool_rows
 from berth.ledger.view import View
 from berth.stores.base import EPOCH
@@ -33,7 +33,7 @@ def claim(
     return Claim(uid=f"uid-{name}", namespace="d", name=name, node="n1", holdings=(held,), state=state)
 
 
-def domain(*listed: str, claims: tuple[Claim, ...] = (), left: tuple[Left, ...] = ()) -> Domain:
+def domain(*listed: str, claims: tuple[Claim, ...] = (), left: tuple[RetainedUnits, ...] = ()) -> Domain:
     units = Units.parse(listed)
     return Domain(units.size, {each.uid: each for each in claims}, units.entries(), left)
 
@@ -105,12 +105,12 @@ def test_a_held_unit_that_its_pool_lists_no_more_is_withdrawn_but_a_lost_one_sta
     ],
 )
 def test_a_unit_that_was_left_rests_then_is_kept_then_is_free(now: float, state: str, holder: str) -> None:
-    left = Left(1, ("k80-0",), "d/web-0", 110.0, 160.0)
+    left = RetainedUnits(1, ("k80-0",), "d/web-0", 110.0, 160.0)
     assert states(view_of(n1=domain("k80-0", left=(left,))), now) == [("k80-0", state, holder)]
 
 
 def test_a_unit_that_was_kept_and_is_held_again_is_its_holders() -> None:
-    left = Left(1, ("k80-0",), "d/web-0", 0.0, 160.0)
+    left = RetainedUnits(1, ("k80-0",), "d/web-0", 0.0, 160.0)
     view = view_of(n1=domain("k80-0", claims=(claim("web-0", "k80-0"),), left=(left,)))
     assert states(view) == [("k80-0", "bound", "d/web-0")]
 

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from berth.ledger.model import Claim, Domain, Holding, Left, domain_key
+from berth.ledger.model import Claim, Domain, Holding, RetainedUnits, domain_key
 from berth.ledger.transitions import adopted, standing, with_claim
 
 
@@ -30,7 +30,7 @@ def test_who_adopts_a_pod_without_knowing_its_units_leaves_it_those_that_it_has(
 def test_units_that_had_names_once_are_kept_no_more_when_the_pod_they_are_for_is_bound() -> None:
     """Their Pool lists names no more: which of them the pod has, nobody can tell."""
     key = domain_key("ip", "n1")
-    left = Left(2, ("u1", "u2"), owner="d/p", kept=60.0)
+    left = RetainedUnits(2, ("u1", "u2"), owner="d/p", kept=60.0)
     for units in (), ("u1",):
         bound = claim(Holding("ip", "n1", 1, units))
         reserved = replace(bound, state="reserved")

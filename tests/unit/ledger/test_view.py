@@ -1,14 +1,14 @@
 """What the ledger's View costs and says as documents change and time passes."""
 
-from berth.ledger.model import Domain, Left, domain_key, encode
+from berth.ledger.model import Domain, RetainedUnits, domain_key, encode
 from berth.ledger.view import View
 from tests.properties.bugs import each_update_of_a_document_makes_one_time_more
 
 KEY = domain_key("ip", "n1")
 
 
-def resting(count: int, first: float) -> tuple[Left, ...]:
-    return tuple(Left(1, (f"u{number}",), rest=first + number) for number in range(count))
+def resting(count: int, first: float) -> tuple[RetainedUnits, ...]:
+    return tuple(RetainedUnits(1, (f"u{number}",), rest=first + number) for number in range(count))
 
 
 def changed_often() -> View:
@@ -35,7 +35,12 @@ def test_a_domain_with_units_that_rest_is_noted_once_however_often_it_changes() 
 def test_units_that_rest_are_free_one_after_the_other_when_they_have_rested() -> None:
     view = View()
     view.update(
-        {KEY: encode(Domain(4, left=(*resting(3, 10.0), Left(1, owner="d/w", rest=9.0, kept=20.0))))}, 1.0
+        {
+            KEY: encode(
+                Domain(4, left=(*resting(3, 10.0), RetainedUnits(1, owner="d/w", rest=9.0, kept=20.0)))
+            )
+        },
+        1.0,
     )
     free = []
     for now in (8.0, 9.0, 10.0, 11.0, 12.0, 19.0, 20.0):
@@ -54,7 +59,7 @@ def test_nothing_is_due_of_a_domain_that_is_gone() -> None:
 
 
 def test_units_that_are_kept_where_nobody_can_have_them_draw_nobody_there() -> None:
-    view, kept = View(), (Left(1, ("u1",), "d/web-0", kept=60.0),)
+    view, kept = View(), (RetainedUnits(1, ("u1",), "d/web-0", kept=60.0),)
     view.update(
         {
             KEY: encode(Domain(1, units=("u2",), left=kept)),

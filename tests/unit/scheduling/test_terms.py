@@ -7,7 +7,7 @@ import pytest
 
 from berth.api.poolclaim import CLAIMS
 from berth.kube.types import Meta, Owner, Pod
-from berth.ledger.model import Wants
+from berth.ledger.model import PoolClaimSpec
 from berth.scheduling.terms import Terms, owner_of
 from tests.support.builders.objects import container, pod, pool
 
@@ -15,14 +15,14 @@ POOLS = {"k80": pool(name="k80")}
 REFUSED = "annotation berth.dev/claims names more than 16 PoolClaims: name fewer"
 
 
-class Counted(Mapping[tuple[str, str], tuple[str, Wants]]):
+class Counted(Mapping[tuple[str, str], tuple[str, PoolClaimSpec]]):
     """PoolClaims that count how often one is looked for."""
 
     def __init__(self, *names: str) -> None:
-        self._there = {("default", name): ("k80", Wants(1)) for name in names}
+        self._there = {("default", name): ("k80", PoolClaimSpec(1)) for name in names}
         self.looks = 0
 
-    def __getitem__(self, key: tuple[str, str]) -> tuple[str, Wants]:
+    def __getitem__(self, key: tuple[str, str]) -> tuple[str, PoolClaimSpec]:
         self.looks += 1
         return self._there[key]
 

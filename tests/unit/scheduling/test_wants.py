@@ -1,7 +1,7 @@
 """What a pod wants as it sees it: where it keeps to what was kept for it."""
 
 from berth.kube.types import Meta, Pod
-from berth.ledger.model import Domain, Left, domain_key, encode, pool_key
+from berth.ledger.model import Domain, RetainedUnits, domain_key, encode, pool_key
 from berth.ledger.view import View
 from berth.scheduling.terms import Asked
 from berth.scheduling.wants import Wanted
@@ -17,7 +17,7 @@ def view_of(**kept_on: str) -> View:
     documents = {pool_key(name): encode(pool(name=name)) for name in kept_on}
     for name, kept in kept_on.items():
         for node in ("n1", "n2", "n3"):
-            left = (Left(1, owner="d/web-0", kept=60.0),) if node == kept else ()
+            left = (RetainedUnits(1, owner="d/web-0", kept=60.0),) if node == kept else ()
             documents[domain_key(name, node)] = encode(Domain(2, left=left))
     view.update(documents, 0.0)
     return view
