@@ -52,7 +52,7 @@ check: .venv ## lint, format, types, layers, the project's own rules
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q tests/project/test_project.py
+	$(BIN)/pytest -q tests/project/test_project.py tests/project/test_house_rules.py
 
 .venv-audit: requirements-audit.lock
 	$(PYTHON) -m venv --clear $@

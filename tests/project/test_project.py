@@ -1,10 +1,9 @@
-"""The project's own rules: what is locked, how long functions may be, where references lead, which version
-this is.
+"""The project's own rules: what is locked, where references lead, which version this is.
+How functions, names and pages look is in test_house_rules.py.
 
 It does not check that the lock is fresh: only `make lock`, which needs a package index, can tell.
 """
 
-import ast
 import re
 import tomllib
 from importlib.metadata import version
@@ -13,17 +12,15 @@ from pathlib import Path
 import berth
 from tests.support.references import (
     is_there,
+    notes_outside,
     numbers,
     promises,
     prose,
     records,
     references_in,
-    sections_outside,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-LONGEST = 60
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 PINNED = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==\S+( ;.*)? \\$")
 
 
@@ -81,27 +78,13 @@ def test_everything_that_pyproject_asks_for_is_locked() -> None:
     assert declared() - {normal(each) for each in locked()} == set()
 
 
-def lengths_of_functions(file: Path) -> dict[str, int]:
-    """Lines of each function, by file and name."""
-    nodes = (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, FUNCTIONS))
-    where = file.relative_to(ROOT)
-    return {f"{where}: {node.name}": (node.end_lineno or 0) - node.lineno + 1 for node in nodes}
-
-
-def test_no_function_is_longer_than_60_lines() -> None:
-    files = [file for folder in ("shared", "functions", "tests") for file in (ROOT / folder).rglob("*.py")]
-    lengths = {name: length for file in files for name, length in lengths_of_functions(file).items()}
-    assert lengths
-    assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
-
-
 def test_the_installed_distribution_has_the_packages_version() -> None:
     assert version("berth-scheduler") == berth.__version__
 
 
-def test_no_text_cites_a_section_of_notes_that_are_not_in_the_repository() -> None:
-    cited = {name: sections_outside(text) for name, text in prose().items()}
-    assert {name: sections for name, sections in cited.items() if sections} == {}
+def test_no_text_cites_notes_that_are_not_in_the_repository() -> None:
+    cited = {name: notes_outside(text) for name, text in prose().items()}
+    assert {name: notes for name, notes in cited.items() if notes} == {}
 
 
 def test_every_file_heading_and_test_that_a_text_names_is_there() -> None:

@@ -7,10 +7,10 @@ from tests.support.references import (
     Reference,
     anchors,
     is_there,
+    notes_outside,
     numbers,
     prose_of,
     references_in,
-    sections_outside,
 )
 
 HERE = "tests/project/test_references.py"
@@ -24,15 +24,28 @@ HERE = "tests/project/test_references.py"
         "(facts: 197 calls)",
         "of design 4",
         "the design's start",
+        "see design.md",
+        "(issue 17)",
+        "Step 3 needs it",
     ],
 )
-def test_a_section_of_notes_that_are_not_here_is_found(text: str) -> None:
-    assert sections_outside(text)
+def test_a_citation_of_notes_that_are_not_here_is_seen(text: str) -> None:
+    assert notes_outside(text)
 
 
-@pytest.mark.parametrize("text", ["a fact", "the facts of a case", "by design, 4 of them", "designed for 4"])
-def test_plain_words_are_no_citation(text: str) -> None:
-    assert sections_outside(text) == []
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a fact",
+        "the facts of a case",
+        "by design, 4 of them",
+        "designed for 4",
+        "in steps, 4 of them",
+        "[issue 17](https://x/17)",
+    ],
+)
+def test_plain_words_and_links_are_no_citation(text: str) -> None:
+    assert notes_outside(text) == []
 
 
 @pytest.mark.parametrize(

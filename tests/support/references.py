@@ -27,8 +27,9 @@ _BARE = re.compile(r"(?<![\w/.*<{-])\w+\.py\b")
 _MODULE = re.compile(r"`(?P<path>[a-z]+/[a-z_]+)(?:\.py)?`")
 _LINK = re.compile(r"\]\((?!\w+:)(?P<path>[^)\s#]*)(?:#(?P<anchor>[^)\s]+))?\)")
 _NUMBERS = r"s?[\s/]+(\d{1,4}(?:(?:,|,?\s+and|,?\s+or)\s+\d{1,4}\b)*)"
-_SECTION = re.compile(
-    r"\bfacts,?\s+\d|\bdesign\s+\d|\bfacts:|\(facts\b|\bthe design's\b|\b(?:facts|design|layout|style)\.md\b",
+_OUTSIDE = re.compile(
+    r"\bfacts,?\s+\d|\bdesign\s+\d|\bfacts:|\(facts\b|\bthe design's\b|\b(?:facts|design|layout|style)\.md\b"
+    r"|\bstep\s+\d+\b|\bissue\s+#?\d+\b(?!\]\(https://)",
     re.IGNORECASE,
 )
 _FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
@@ -170,6 +171,6 @@ def numbers(word: str, text: str) -> set[int]:
     return {int(number) for each in found for number in re.findall(r"\d+", each)}
 
 
-def sections_outside(text: str) -> list[str]:
-    """Sections that a text cites of notes which are not in the repository."""
-    return _SECTION.findall(text)
+def notes_outside(text: str) -> list[str]:
+    """Return what a text cites of notes that are not in the repository. An issue's number may link to it."""
+    return _OUTSIDE.findall(text)
