@@ -8,8 +8,8 @@ import pytest
 
 from berth.api.pool import Capacity, Pool, PoolSpec
 from berth.errors import RefusedError
+from berth.ledger.capacity import CapacityChange
 from berth.ledger.ledger import Ledger
-from berth.ledger.transitions import CapacityChange
 from tests.support.builders.ledgers import FaultyStore, claim, free, held, ledger_on, resize, two_pools
 from tests.support.builders.places import Place
 

@@ -22,7 +22,6 @@ from berth.kube.writes import PodWrites
 from berth.ledger import allocation, capacity, transitions
 from berth.ledger import refusals as fit
 from berth.ledger.deadlines import Due
-from berth.ledger.keeper import Keeper
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import NAMESPACE as NAMESPACE_LIMIT
 from berth.ledger.model import POOL_CLAIM, UNRESERVED, Claim, Domain, Holding, RetainedUnits
@@ -213,7 +212,7 @@ def what_rests_takes_room_though_it_is_listed_no_more() -> Any:
 
 def what_a_wrong_clock_wrote_is_believed() -> Any:
     """A unit that was freed under a clock a year ahead rests for a year."""
-    return mock.patch.object(Ledger, "bound_retention")
+    return mock.patch.object(Ledger, "cap_retention")
 
 
 def a_reservation_from_the_future_is_young() -> Any:
@@ -254,7 +253,7 @@ def a_rack_is_taken_for_the_node_of_the_same_name() -> Any:
 
 
 def an_older_look_at_pools_undoes_a_newer_one() -> Any:
-    return mock.patch.object(Keeper, "_expect")
+    return mock.patch.object(Ledger, "_expect")
 
 
 def a_pod_that_nobody_can_write_to_stops_reconcile() -> Any:

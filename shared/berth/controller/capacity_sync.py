@@ -17,11 +17,10 @@ from berth.errors import BadInputError, SettingsError
 from berth.kube.cluster import Cluster
 from berth.kube.types import Node
 from berth.ledger import capacity
-from berth.ledger.keeper import Which
+from berth.ledger.capacity import Capacity, CapacityChange
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import NAMESPACE, POOL_CLAIM, UNRESERVED, Claim, Places, in_order
+from berth.ledger.model import NAMESPACE, POOL_CLAIM, UNRESERVED, Claim, Places, PoolDomain, in_order
 from berth.ledger.transaction import OutdatedError
-from berth.ledger.transitions import Capacity, CapacityChange
 from berth.ledger.view import View
 from berth.scheduling.terms import Terms, terms_of
 
@@ -61,9 +60,9 @@ class Stock(NamedTuple):
     """What nodes give to Pools: capacities by pool and domain, nodes' places by node and pool, and which
     domains are in stripes."""
 
-    capacities: dict[Which, Capacity]
+    capacities: dict[PoolDomain, Capacity]
     places: dict[str, dict[str, str]]
-    stripes: set[Which]
+    stripes: set[PoolDomain]
 
     def by_pool(self) -> dict[str, dict[str, str]]:
         """Nodes' places by pool and node."""
@@ -99,7 +98,9 @@ def withdraw(ledger: Ledger, pools: Mapping[str, Pool]) -> list[CapacityChange]:
         ledger.snapshot()
     view = ledger.view()
     known, gone = view.capacities(), _gone(view.pools, pools)
-    wanted: dict[Which, Capacity] = {which: None for which in known if which[0] in gone and _gives(which[1])}
+    wanted: dict[PoolDomain, Capacity] = {
+        which: None for which in known if which[0] in gone and _gives(which[1])
+    }
     changes = ledger.set_capacities(wanted, known)
     if gone:
         ledger.snapshot()  # with all claims that were made by the Pools of before
@@ -119,7 +120,9 @@ def take_stock(
     known, before = view.capacities(), view.nodes
     found = stock_of(pools, nodes())
     moved = ledger.set_places({**{node: {} for node in before}, **found.places}, before)
-    wanted: dict[Which, Capacity] = {which: None for which in known if not which[1].startswith(POOL_CLAIM)}
+    wanted: dict[PoolDomain, Capacity] = {
+        which: None for which in known if not which[1].startswith(POOL_CLAIM)
+    }
     wanted |= {which: pools[which[0]].limit(which[1][1:]) for which in known if _is_limit(which, pools)}
     changes = ledger.set_capacities({**wanted, **found.capacities}, known, found.stripes)
     _follow(ledger, {node: found.places.get(node, {}) for node in moved})
@@ -161,7 +164,7 @@ def _stock_of_node(
     return changes
 
 
-def closed(view: View) -> list[Which]:
+def closed(view: View) -> list[PoolDomain]:
     """Domains that give less than they have: nothing, because more of them was used than there is, or not all
     of it, because a stripe has room without units."""
     found = {
@@ -227,7 +230,7 @@ def _add(found: Stock, pool: Pool, domain: str, units: int | None) -> None:
         found.stripes.update({which, ordinary} & found.capacities.keys())
 
 
-def _is_of_node(which: Which, node: str, pools: Mapping[str, Pool]) -> bool:
+def _is_of_node(which: PoolDomain, node: str, pools: Mapping[str, Pool]) -> bool:
     """Whether it is the node's own share of a pool: a rack may bear the same name."""
     pool = pools.get(which[0])
     return pool is not None and pool.spec.scope == "Node" and which[1] in (node, f"{node}{UNRESERVED}")
@@ -238,7 +241,7 @@ def _gives(domain: str) -> bool:
     return not domain.startswith((NAMESPACE, POOL_CLAIM))
 
 
-def _is_limit(which: Which, pools: Mapping[str, Pool]) -> bool:
+def _is_limit(which: PoolDomain, pools: Mapping[str, Pool]) -> bool:
     return which[1].startswith(NAMESPACE) and which[0] in pools
 
 

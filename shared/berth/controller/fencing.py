@@ -9,7 +9,7 @@ from berth.errors import ClusterUnavailableError
 from berth.kube.cluster import Cluster
 from berth.kube.types import Pod
 from berth.kube.writes import PodWrites
-from berth.ledger.keeper import HeldBack
+from berth.ledger.model import HeldBack
 from berth.scheduling.demand import might_ask, resources
 
 FENCE_SECONDS = 5.0

@@ -9,9 +9,9 @@ from berth.api.quantity import units
 from berth.kube.cluster import Cluster
 from berth.kube.types import Node, Quantity
 from berth.kube.writes import StatusWrites
+from berth.ledger.capacity import amount
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import domain_key
-from berth.ledger.transitions import amount
 from berth.ledger.view import View
 
 _AT_ONCE = 8

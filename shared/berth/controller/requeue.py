@@ -11,9 +11,9 @@ from berth.controller.settle import condition
 from berth.kube.cluster import DEFAULT_TIMEOUT, Cluster
 from berth.kube.types import Pod
 from berth.kube.writes import PodWrites
+from berth.ledger.capacity import CapacityChange
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Holding
-from berth.ledger.transitions import CapacityChange
 from berth.ledger.view import View
 from berth.scheduling.fit import judge
 from berth.scheduling.terms import Asked, is_ordinary, owners_of, terms_of

@@ -195,7 +195,7 @@ def _take_over(ledger: Ledger, cluster: Cluster, pools: Mapping[str, Pool], now:
     take_external(ledger, pools, now)
     ledger.apply_pools(pools)
     changes += take_stock(ledger, pools, cluster.nodes)
-    ledger.bound_retention()
+    ledger.cap_retention()
     _warn(publish_native(ledger, cluster, nodes))
     return len({each.which for each in changes})
 

@@ -37,11 +37,10 @@ from berth.http.endpoint import Endpoint
 from berth.kube.cluster import Cluster
 from berth.kube.types import Node, Pod
 from berth.kube.writes import PodWrites
-from berth.ledger.keeper import NOTHING_BACK, HeldBack, lost_again
+from berth.ledger.capacity import CapacityChange
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import CLAIMS_LOOK, Claim
-from berth.ledger.transaction import OutdatedError
-from berth.ledger.transitions import CapacityChange
+from berth.ledger.model import CLAIMS_LOOK, NOTHING_HELD_BACK, Claim, HeldBack
+from berth.ledger.transaction import LostAgainError, OutdatedError
 from berth.scheduling.demand import might_ask
 from berth.scheduling.terms import Terms, unnamed
 from berth.settings import Settings
@@ -133,7 +132,7 @@ class Reconcile:
             nodes = self._give(report, looking, pools, pods, withdrawn)
         except OutdatedError:
             if mark is not None:
-                raise lost_again() from None
+                raise LostAgainError from None
             raise
         self._end(mark, back, to_hold(pods, unfenced, back.epoch))
         report.rebuilt = mark is not None
@@ -144,10 +143,10 @@ class Reconcile:
         view = self._ledger.view()
         if view.open:
             self._mark, self._fenced = None, set()
-            return None, self._ledger.held_back() if view.held else NOTHING_BACK
+            return None, self._ledger.held_back() if view.held else NOTHING_HELD_BACK
         if self._mark is None or not self._ledger.is_rebuilding(self._mark):
             self._mark, self._fenced = self._ledger.begin_rebuild(self._new_id()), set()
-        return self._mark, NOTHING_BACK
+        return self._mark, NOTHING_HELD_BACK
 
     def _in_time(self) -> None:
         """Raise UnfinishedError in a rebuild whose time is over."""
@@ -211,7 +210,7 @@ class Reconcile:
         changes = [*withdrawn, *take_stock(ledger, pools, asked)]
         report.capacities += len({each.which for each in changes})
         report.problems += problems(pools.values(), nodes)
-        ledger.bound_retention()
+        ledger.cap_retention()
         ledger.drop_limits({pod.metadata.namespace or "default" for pod in pods if might_ask(pod)})
         report.problems += publish_native(ledger, self._cluster, nodes)
         return nodes

@@ -7,13 +7,45 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from berth.api.units import Units
+from berth.api.units import MOST, Units
 from berth.ledger import retained
 from berth.ledger.allocation import MOST_STRIPES, STRIPE
-from berth.ledger.model import Domain, Holding, RetainedUnits, stripe
-from berth.ledger.transitions import Capacity, CapacityChange, amount
+from berth.ledger.model import Domain, Holding, PoolDomain, RetainedUnits, domain_key, stripe
+from berth.ledger.transitions import Domains
 
-_NOTHING: Mapping[str, RetainedUnits] = MappingProxyType({})
+Moving = Mapping[str, RetainedUnits]
+"""What is retained, by unit, of units that another domain listed before."""
+
+NOTHING_MOVES: Moving = MappingProxyType({})
+
+Capacity = int | tuple[str, ...] | None
+"""A number of units, or their names (as `Units.entries` has them); None: no share of the pool."""
+
+
+def amount(capacity: Capacity) -> int:
+    """Return a capacity in units."""
+    return min(Units.of(capacity).size, MOST) if isinstance(capacity, tuple) else capacity or 0
+
+
+class CapacityChange(NamedTuple):
+    """A domain's capacity before and after."""
+
+    pool: str
+    domain: str
+    before: Capacity
+    after: Capacity
+
+    @property
+    def which(self) -> PoolDomain:
+        return self.pool, self.domain
+
+    @property
+    def key(self) -> str:
+        return domain_key(self.pool, self.domain)
+
+    @property
+    def gained(self) -> int:
+        return max(0, amount(self.after) - amount(self.before))
 
 
 class Lot(NamedTuple):
@@ -115,7 +147,7 @@ def cut(
     head: Domain,
     stripes: Sequence[Domain],
     capacity: Capacity,
-    elsewhere: Mapping[str, RetainedUnits] = _NOTHING,
+    elsewhere: Moving = NOTHING_MOVES,
     now: float = 0.0,
 ) -> dict[str, Domain]:
     """The head and stripes, by their names, that change when the domain gets this capacity.
@@ -252,3 +284,46 @@ def _shared_out(parts: Sequence[Part], free: int, resting: Sequence[int]) -> lis
             short -= more
     now[-1] += short
     return [part.used + more for part, more in zip(parts, now, strict=True)]
+
+
+# What one commit changes
+
+
+def resized(
+    changes: Mapping[str, CapacityChange], moving: Moving, domains: Domains
+) -> tuple[list[CapacityChange], Domains]:
+    """Return those of the changes (by key) whose domain still has the capacity that they start from."""
+    current = {key: change for key, change in changes.items() if domains[key].size == change.before}
+    sized = {key: plain(domains[key], change.after) for key, change in current.items()}
+    carried = {key: retained.carried(domain, domains[key], moving) for key, domain in sized.items()}
+    return list(current.values()), carried
+
+
+def prepared(key: str, count: int, domains: Domains) -> tuple[None, Domains]:
+    """Give the domain so many stripes, if it has none yet and nobody holds any of it."""
+    there = domains[key].stripes or domains[key].claims
+    return None, {} if there else {key: replace(domains[key], stripes=count)}
+
+
+def counts(limit: Domain, now: float) -> bool:
+    """Whether a namespace's limit, or a stripe of it, counts anything."""
+    return bool(limit.claims) or any(left.stands(now) for left in limit.left)
+
+
+def without_unused(now: float, domains: Domains) -> tuple[None, Domains]:
+    """Take the capacity of those domains that count nothing."""
+    unused = {
+        key: domain for key, domain in domains.items() if not counts(domain, now) and not domain.stripes
+    }
+    return None, {key: plain(domain, None) for key, domain in unused.items()}
+
+
+def withdrawn_unused(
+    which: PoolDomain, keys: Sequence[str], now: float, domains: Domains
+) -> tuple[None, Domains]:
+    """Take the capacity of one domain, whose documents are its head and stripes, if it counts nothing."""
+    head, *stripes = (domains[key] for key in keys)
+    if head.stripes != len(stripes) or any(counts(part, now) for part in stripes):
+        return None, {}
+    changed = cut(*which, head, stripes, None)
+    return None, {domain_key(which[0], name): domain for name, domain in changed.items()}

@@ -1,21 +1,72 @@
-"""Claims: reserve, confirm, cancel, release, adopt. Written once for all stores.
-It never asks the API server: whether a pod is gone is the caller's to know."""
+"""Claims (reserve, confirm, cancel, release, adopt), then what claims draw from, then the epoch.
+Written once for all stores. It asks no API server: whether a pod is gone is for the caller to know."""
 
+import copy
+import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, count
-from typing import Literal
+from itertools import chain, count, groupby
+from typing import Literal, Self
 
 from msgspec.structs import replace
 
 from berth.api.pool import Pool
-from berth.errors import RefusedError
-from berth.ledger import allocation, capacity, refusals, transitions
+from berth.errors import (
+    BerthError,
+    ContentionError,
+    MovedError,
+    RebuildingError,
+    RefusedError,
+    StoreFailedError,
+)
+from berth.ledger import allocation, capacity, refusals, retained, transitions
 from berth.ledger.allocation import STRIPE, At, Requester, Short, StripeFullError
-from berth.ledger.keeper import Keeper
-from berth.ledger.model import NAMESPACE, Claim, Holding, RetainedUnits, domain_key, in_order, stripe_keys
-from berth.ledger.transaction import MOST_KEYS, PATIENCE_SECONDS, BusyError, Drawn, Writes
+from berth.ledger.capacity import NOTHING_MOVES, Capacity, CapacityChange, Moving
+from berth.ledger.follow import Follower
+from berth.ledger.model import (
+    CLUSTER,
+    HELD_BACK_KEYS,
+    LOOK,
+    NAMESPACE,
+    NOTHING_HELD_BACK,
+    POOL,
+    REBUILD,
+    UNFENCED,
+    Claim,
+    Domain,
+    Epoch,
+    HeldBack,
+    Holding,
+    Places,
+    PoolClaimSpec,
+    PoolDomain,
+    RetainedUnits,
+    decode_domain,
+    decode_epoch,
+    decode_pool,
+    domain_key,
+    encode,
+    held_back_of,
+    in_order,
+    node_key,
+    pool_key,
+    stripe_keys,
+    turn_key,
+)
+from berth.ledger.transaction import (
+    MOST_KEYS,
+    NO_FENCE,
+    PATIENCE_SECONDS,
+    BusyError,
+    Commits,
+    Drawn,
+    Fence,
+    LostAgainError,
+    OutdatedError,
+    Writes,
+)
 from berth.ledger.transitions import (
     Domains,
     ElsewhereError,
@@ -23,12 +74,54 @@ from berth.ledger.transitions import (
     ReleasePolicy,
     SupersededError,
 )
+from berth.ledger.turns import Turns
 from berth.ledger.unlisted import Told, Unit, told
 from berth.ledger.view import View
+from berth.stores.base import EPOCH, Document, Store, Version
 
 
-class Ledger(Keeper):
-    """The claims in one store, and what they draw from; errors as in Keeper."""
+class Ledger:
+    """The claims in one store, and what they draw from.
+
+    Each call may raise the store's errors and ContentionError; RebuildingError while the epoch is absent;
+    PausedError or MovedError once the epoch says that the ledger is copied elsewhere. Then nothing was
+    changed. A call that is given many Pools, domains or claims may have changed some of them: repeat it, and
+    it does the rest.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        while_closed: bool = False,
+        cluster: Callable[[], str] | None = None,
+        name: str = "",
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        """`while_closed` is for reconcile, which must work on a ledger that has no epoch (yet).
+
+        `cluster` tells the identity of the cluster that the caller acts for: then whatever decides something
+        raises OtherClusterError, and changes nothing, in the ledger of another one. `name` is for its text.
+        """
+        self._store, self._clock, self._monotonic = store, clock, monotonic
+        self._while_closed = while_closed
+        self._follower = Follower(store.changes, clock)
+        self._commits = Commits(
+            store,
+            monotonic=monotonic,
+            sleep=sleep,
+            while_closed=while_closed,
+            cluster=cluster,
+            name=name,
+        )
+        self._turns = Turns(store, self._commits, monotonic=monotonic, sleep=sleep, new_id=new_id)
+        self._new_id = new_id
+        self._turn = ""
+
+    # Claims
 
     def reserve(self, wanted: Claim, *, after: str | None = None) -> Claim:
         """Hold `wanted.holdings`, of whole domains, for the pod, all or nothing; the claim as it then stands.
@@ -399,6 +492,346 @@ class Ledger(Keeper):
         for which in sorted({(each.pool, each.place) for each in over | more}):
             self.reopen(which)
         return {each for each in over if heads[each].closed}
+
+    # What is there
+
+    def check(self) -> None:
+        """Raise a store error if the store does not answer, MovedError if the ledger is elsewhere now."""
+        found = self._store.read([EPOCH]).get(EPOCH)
+        epoch = None if found is None else decode_epoch(found.body)
+        if epoch is not None and epoch.moved:
+            raise MovedError(epoch.to)
+
+    def require_ours(self) -> None:
+        """Raise OtherClusterError if the ledger is another cluster's."""
+        self._commits.write({})
+
+    def make_ours(self) -> None:
+        """The same, and write into a ledger that names no cluster yet that it is this one's."""
+        named = CLUSTER in self._store.read([CLUSTER])
+        self._commits.write({} if named else self._commits.owner())
+
+    def view(self) -> View:
+        """All the ledger holds, as `changes` tells it; see View for what it does not promise. Who works
+        `while_closed` may look at one that is paused or was moved."""
+        view = self._follower.view()
+        if not self._while_closed:
+            epoch = view.epoch  # once: another thread may be updating the view
+            if epoch is None:
+                raise RebuildingError
+            if (trouble := epoch.trouble()) is not None:
+                raise trouble
+        return view
+
+    # Looks at what users wrote
+
+    def look(self, at: str = LOOK) -> Self:
+        """This ledger for one look at the Pools (or at PoolClaims: `at` is whose turn it is) that begins now.
+
+        Read them after this call. Whatever is changed by it expects that no look began later: who began later
+        has read later, and is not undone. The other then gets OutdatedError, and changes nothing any more.
+        """
+        mine = self._new_id().encode()
+        self._commits.write({at: mine})
+        looking = copy.copy(self)
+        looking._turn = at
+        looking._begin(mine)
+        return looking
+
+    def beside_looks(self) -> Self:
+        """This ledger for a look at something else by the Pools as they are in it: OutdatedError as soon as a
+        look at the Pools begins, or changes them. It stops nobody's look."""
+        found = self._store.read([LOOK]).get(LOOK)
+        beside = copy.copy(self)
+        beside._expect({LOOK: None if found is None else found.version})
+        return beside
+
+    def snapshot(self) -> None:
+        """Within a look: the next View is read anew, and lags behind nothing that was committed before."""
+        self._follower = Follower(self._store.changes, self._clock)
+
+    def _begin(self, mine: bytes) -> None:
+        """Expect from now on that the turn is still this one."""
+        found = self._store.read([self._turn]).get(self._turn)
+        if found is None or found.body != mine:
+            raise OutdatedError
+        self._expect({self._turn: found.version})
+
+    def _expect(self, fence: Fence) -> None:
+        self._commits = self._commits.within(fence)
+        self._turns = self._turns.within(self._commits)
+
+    # Pools and nodes
+
+    def pools(self) -> dict[str, Pool]:
+        """The Pools as the store has them now, where the View knows of them."""
+        found: dict[str, Pool] = {}
+        for batch in self._store.batches([pool_key(name) for name in self.view().pools]):
+            for key, document in self._store.read(batch).items():
+                name = key.removeprefix(POOL)
+                found[name] = decode_pool(name, document.body)
+        return found
+
+    def apply_pools(self, pools: Mapping[str, Pool]) -> list[str]:
+        """Make the ledger's Pools these; the names of those added, changed or removed.
+
+        Within a look the turn is renewed by each commit: what others decided by the Pools of before is too
+        late (`beside_looks`).
+        """
+        known = self.view().pools
+        changed = sorted(name for name in {*known, *pools} if known.get(name) != pools.get(name))
+        writes = {pool_key(name): encode(pools[name]) if name in pools else None for name in changed}
+        # Whoever has the turn to list units of a Pool that goes lists no more; nothing of it stays.
+        writes |= {turn_key(name): None for name in changed if name not in pools}
+        for batch in self._store.batches(writes):
+            mine = self._new_id().encode()
+            turn = {self._turn: mine} if self._turn else {}
+            self._commits.write({**{key: writes[key] for key in batch}, **turn})
+            if turn:
+                self._begin(mine)
+        return changed
+
+    def set_places(self, wanted: Mapping[str, Places], known: Mapping[str, Places]) -> list[str]:
+        """Say where nodes are, by their names; {}: the node is gone. The nodes for which that is news.
+
+        As with capacities, only where it still is what was `known` before the caller looked.
+        """
+        changed: list[str] = []
+        by_key = {
+            node_key(node): (node, known.get(node, {}), places)
+            for node, places in wanted.items()
+            if known.get(node, {}) != places
+        }
+        for batch in self._store.batches(by_key):
+            some = {key: by_key[key] for key in batch}
+            changed += self._commits.run_places(some, partial(transitions.placed, some))
+        return sorted(changed)
+
+    def set_wants(
+        self,
+        wanted: Mapping[PoolDomain, PoolClaimSpec | None],
+        failed: Callable[[PoolDomain, BerthError], object] = lambda *_: None,
+    ) -> list[PoolDomain]:
+        """Say what PoolClaims want, by pool and domain; None: there is none any more. Those that changed.
+
+        One that the store can't take is told to `failed`, and is nobody else's trouble: users make them.
+        """
+        changed: list[PoolDomain] = []
+        by_key = {domain_key(*which): (which, wants) for which, wants in wanted.items()}
+        gone = {key for key, (_, wants) in by_key.items() if wants is None}
+        for keys in (gone, by_key.keys() - gone):  # what makes room comes first
+            for batch in self._store.batches(keys):
+                changed += self._want({key: by_key[key] for key in batch}, failed)
+        return changed
+
+    def _want(
+        self,
+        some: Mapping[str, tuple[PoolDomain, PoolClaimSpec | None]],
+        failed: Callable[[PoolDomain, BerthError], object],
+    ) -> list[PoolDomain]:
+        """These in one commit; if that can't be, in halves, down to those that fail by themselves."""
+        try:
+            return self._commits.run(some, partial(transitions.with_specs, some))
+        except (StoreFailedError, BusyError) as error:
+            if len(some) == 1:
+                failed(next(iter(some.values()))[0], error)
+                return []
+        ordered = sorted(some)
+        parts = ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]
+        return [which for part in parts for which in self._want({key: some[key] for key in part}, failed)]
+
+    # Capacities
+
+    def set_capacities(
+        self,
+        wanted: Mapping[PoolDomain, Capacity],
+        known: Mapping[PoolDomain, Capacity],
+        stripes: Collection[PoolDomain] = (),
+    ) -> list[CapacityChange]:
+        """Set the capacity of domains by (pool, domain), or drop it with None; those that changed. Which of
+        them are to be in `stripes` counts when they are made.
+
+        Only where it still is what was `known` before the caller asked the API server: else somebody has set
+        it since, by a later look. Holders of a domain whose capacity falls below what they hold stay; nothing
+        new is given there. A unit's name that moved to another domain is taken from the one before it is
+        given to the other, and there only when no pod holds it any more.
+        """
+        different = [
+            CapacityChange(*which, known.get(which), capacity)
+            for which, capacity in wanted.items()
+            if known.get(which) != capacity
+        ]
+        narrowed = [narrow for each in different if (narrow := capacity.narrowed(each)) is not None]
+        done = list(self._resize(narrowed, stripes))
+        left = [capacity.rest_of(each, narrowed) for each in different]
+        left = [each for each in left if each.before != each.after]
+        done += self._resize([each for each in left if not isinstance(each.after, tuple)], stripes)
+        names = sorted(each for each in left if isinstance(each.after, tuple))
+        for pool, some in groupby(names, lambda each: each.pool):
+            self._turns.run(pool, partial(self._listed, list(some), stripes, done))
+        return done
+
+    def _listed(
+        self,
+        changes: Collection[CapacityChange],
+        stripes: Collection[PoolDomain],
+        done: list[CapacityChange],
+        documents: Mapping[str, Domain],
+        fence: Fence,
+    ) -> None:
+        """The changes made, without names that another domain lists or that a pod holds there."""
+        free = capacity.not_elsewhere(changes, {each.pool: documents for each in changes})
+        moving = retained.unlisted(documents.values())
+        done.extend(
+            self._resize([each for each in free if each.before != each.after], stripes, fence, moving)
+        )
+
+    def cap_retention(self) -> None:
+        """Write down that nothing rests, or is kept, for longer from now than its Pool says; documents that
+        told of nothing else go when it is over.
+
+        A wrong clock's times, and those of a Pool that said more, would stand for days. Who only reads them
+        can't bound them: at each moment it would be as long again (docs/decisions/0029).
+        """
+        view, now = self.view(), self._clock()
+        wrong = [
+            domain_key(pool, name)
+            for pool, domains in view.domains.items()
+            for name, domain in domains.items()
+            if domain.left and retained.capped(domain, view.pools.get(pool), now) is not domain
+        ]
+        gone: set[PoolDomain] = set()
+        for batch in self._store.batches(wrong):
+            gone |= self._commits.run(batch, partial(retained.all_capped, view.pools, now))
+        for pool, domain in sorted({(pool, name.partition("#")[0]) for pool, name in gone if "#" in name}):
+            self.reopen((pool, domain))
+
+    def drop_limits(self, namespaces: Collection[str]) -> None:
+        """Remove the limits of all namespaces but these, where nobody holds anything and nothing is counted
+        that pods left; reserve makes one anew when the namespace's next pod comes."""
+        view, now = self.view(), self._clock()
+        limits = [
+            (pool, name)
+            for pool, domains in view.domains.items()
+            for name in domains
+            if name.startswith(NAMESPACE) and "#" not in name
+        ]
+        unused = [
+            (pool, name)
+            for pool, name in limits
+            if name.removeprefix(NAMESPACE) not in namespaces
+            and not any(capacity.counts(part, now) for part in view.parts(pool, name).values())
+        ]
+        plain = [domain_key(*each) for each in unused if not view.at(domain_key(*each)).stripes]
+        for batch in self._store.batches(plain):
+            self._commits.run(batch, partial(capacity.without_unused, now))
+        for which in unused:
+            if stripes := view.at(domain_key(*which)).stripes:
+                keys = [domain_key(*which), *stripe_keys(*which, stripes)]
+                self._commits.run(keys, partial(capacity.withdrawn_unused, which, keys, now))
+
+    def prepare(self, wanted: Mapping[PoolDomain, Capacity]) -> None:
+        """Make the stripes of domains that are to have these capacities, but give them none yet: so that
+        pods can be adopted there before anything is given out."""
+        heads = self._read(domain_key(*which) for which in wanted)
+        for which, size in wanted.items():
+            key, count = domain_key(*which), capacity.stripes_for(size)
+            if not heads[key].stripes:
+                self._commits.run([key], partial(capacity.prepared, key, count))
+
+    def reopen(self, which: PoolDomain) -> None:
+        """Open a closed domain if there is enough of it again, and share out anew what is free."""
+        key = domain_key(*which)
+        head = self._read([key])[key]
+        if head.stripes:
+            self._cut(CapacityChange(*which, head.size, head.size))
+
+    def _resize(
+        self,
+        changes: Collection[CapacityChange],
+        stripes: Collection[PoolDomain],
+        fence: Fence = NO_FENCE,
+        moving: Moving = NOTHING_MOVES,
+    ) -> Iterator[CapacityChange]:
+        """Each change that is made, once it is. `moving` are units that rest and that another domain had."""
+        if not changes:
+            return
+        view = self.view()
+        whole = {each.which for each in changes if each.which in stripes or view.at(each.key).stripes}
+        yield from (each for each in changes if each.which in whole and self._cut(each, fence, moving))
+        plain = {each.key: each for each in changes if each.which not in whole}
+        for batch in self._store.batches(plain):
+            some = {key: plain[key] for key in batch}
+            yield from self._commits.run(some, partial(capacity.resized, some, moving), fence)
+
+    def _cut(self, change: CapacityChange, fence: Fence = NO_FENCE, moving: Moving = NOTHING_MOVES) -> bool:
+        """Resize one domain that is in stripes; whether it still had the capacity that the change is from."""
+        key = change.key
+        head = self._read([key])[key]
+        count = capacity.stripes_for(change.after, head.stripes)
+        keys = stripe_keys(change.pool, change.domain, count)
+
+        def decide(domains: Domains) -> tuple[bool, Writes]:
+            head = domains[key]
+            if head.size != change.before or head.stripes > count:
+                return False, {}
+            if head.claims:  # from when it was small, or of another scope: it stays whole until they are gone
+                return True, {key: retained.carried(capacity.plain(head, change.after), head, moving)}
+            stripes = [domains[each] for each in keys[: head.stripes]]
+            now = self._clock()
+            changed = capacity.cut(change.pool, change.domain, head, stripes, change.after, moving, now)
+            return True, {domain_key(change.pool, name): domain for name, domain in changed.items()}
+
+        return self._commits.run([key, *keys], decide, fence)
+
+    # The epoch
+
+    def begin_rebuild(self, rebuild_id: str) -> Version:
+        """Say that this caller rebuilds the ledger; the mark that `open` wants. Raises ContentionError."""
+        self._commits.write({REBUILD: rebuild_id.encode(), **self._commits.owner()})
+        found = self._store.read([REBUILD]).get(REBUILD)
+        if found is None or found.body != rebuild_id.encode():
+            raise ContentionError("another reconcile is rebuilding berth's ledger; leaving it to that one")
+        return found.version
+
+    def is_rebuilding(self, mark: Version) -> bool:
+        """Whether the rebuild that has this mark goes on: since then nobody has opened the ledger or begun
+        another rebuild, and it was not lost again."""
+        found = self._store.read([REBUILD, EPOCH])
+        return EPOCH not in found and REBUILD in found and found[REBUILD].version == mark
+
+    def open(self, epoch_id: str, mark: Version, back: HeldBack = NOTHING_HELD_BACK) -> None:
+        """Let verbs use the ledger: what bound pods hold is in it, and what others may take is held `back`.
+
+        Raises ContentionError where the ledger was lost again, or another reconcile began to rebuild it,
+        since the mark was made."""
+        epoch = Epoch(epoch_id, self._clock(), held=back.resources)
+        writes = {EPOCH: encode(epoch), UNFENCED: back.body, REBUILD: None}
+        if not self._store.commit(writes, {EPOCH: None, REBUILD: mark}):
+            raise LostAgainError
+
+    def held_back(self) -> HeldBack:
+        """What is held back now."""
+        return held_back_of(self._store.read(HELD_BACK_KEYS))
+
+    def hold_back(self, back: HeldBack, before: HeldBack) -> bool:
+        """Hold back this in place of `before`; False, and nothing is changed, if that is no longer so."""
+        found = self._store.read(HELD_BACK_KEYS)
+        epoch = decode_epoch(found[EPOCH].body) if EPOCH in found else None
+        if epoch is None or held_back_of(found) != before:
+            return False
+        writes = {EPOCH: encode(replace(epoch, held=back.resources)), UNFENCED: back.body}
+        return self._store.commit(
+            writes, {key: found[key].version if key in found else None for key in HELD_BACK_KEYS}
+        )
+
+    def _read(self, keys: Iterable[str]) -> dict[str, Domain]:
+        """Domains as the store has them now."""
+        keys = set(keys)
+        found: dict[str, Document] = {}
+        for batch in self._store.batches(keys):
+            found |= self._store.read(batch)
+        return {key: decode_domain(found[key].body if key in found else None) for key in keys}
 
 
 def _drawn(claim: Claim, view: View) -> Drawn:

@@ -2,7 +2,7 @@
 Counts are derived here from claims, each time a document is read; none is ever stored."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from berth.api.pool import Pool
 from berth.api.units import Units
 from berth.errors import MovedError, PausedError, StoreFailedError
+from berth.stores.base import EPOCH, Document
 
 REBUILD = "rebuild"  # who is rebuilding the ledger; a loss changes its version, which stops a late opening
 COPY = "copy "  # begins the mark where it is a copy that fills the ledger
@@ -281,6 +282,25 @@ class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
         return PausedError(self.to) if self.paused else None
 
 
+class HeldBack(NamedTuple):
+    """Resources of which nothing is given, because pods with these UIDs may be bound by a Binding from before
+    the ledger was lost (decision 0026); and the epoch in which that is so."""
+
+    uids: frozenset[str] = frozenset()
+    resources: tuple[str, ...] = ()
+    epoch: str = ""
+
+    @property
+    def body(self) -> bytes | None:
+        return encode_uids(self.uids) if self.uids else None
+
+
+NOTHING_HELD_BACK = HeldBack()
+HELD_BACK_KEYS = (EPOCH, UNFENCED)
+
+PoolDomain = tuple[str, str]
+"""A pool and one of its domains."""
+
 Places = Mapping[str, str]
 """A node's domain in each pool whose domains are not nodes; "" where its label is missing."""
 
@@ -382,6 +402,15 @@ def decode_uids(body: bytes | None) -> frozenset[str]:
         return frozenset() if body is None else _uids.decode(body)
     except _UNDECODABLE as error:
         raise _other_version("UIDs of pods", error) from error
+
+
+def held_back_of(documents: Mapping[str, Document]) -> HeldBack:
+    """Return what is held back by the documents of HELD_BACK_KEYS."""
+    epoch = decode_epoch(documents[EPOCH].body) if EPOCH in documents else None
+    if epoch is None or not epoch.held:
+        return NOTHING_HELD_BACK
+    uids = decode_uids(documents[UNFENCED].body if UNFENCED in documents else None)
+    return HeldBack(uids, epoch.held, epoch.id)
 
 
 def _other_version(what: str, error: Exception) -> StoreFailedError:

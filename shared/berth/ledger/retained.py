@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from berth.api.pool import Pool
 from berth.api.pool_spec import LONGEST
 from berth.api.units import Units
-from berth.ledger.model import Domain, RetainedUnits
+from berth.ledger.model import Domain, PoolDomain, RetainedUnits, domain_of
 
 _NOTHING: Mapping[str, RetainedUnits] = MappingProxyType({})
 
 
-def bounded(domain: Domain, pool: Pool | None, now: float) -> Domain:
+def capped(domain: Domain, pool: Pool | None, now: float) -> Domain:
     """Return the domain with nothing resting or kept for longer from now than its Pool says.
 
     A clock that was wrong, or a Pool that said more, may have left longer times; of a Pool that is gone, the
@@ -74,3 +74,12 @@ def _newest(found: dict[str, RetainedUnits], left: RetainedUnits, units: Iterabl
     for unit in units:
         if unit not in found or found[unit].until < left.until:
             found[unit] = left
+
+
+def all_capped(
+    pools: Mapping[str, Pool], now: float, domains: Mapping[str, Domain]
+) -> tuple[set[PoolDomain], Mapping[str, Domain]]:
+    """Return those of the domains that `capped` changes, after the names of those that are empty then."""
+    believed = {key: capped(domain, pools.get(domain_of(key)[0]), now) for key, domain in domains.items()}
+    changed = {key: domain for key, domain in believed.items() if domain is not domains[key]}
+    return {domain_of(key) for key, domain in changed.items() if domain.empty}, changed

@@ -56,6 +56,13 @@ class OutdatedError(ContentionError):
         super().__init__("berth's Pools are being looked at again by a later call; try again")
 
 
+class LostAgainError(ContentionError):
+    """The ledger was lost while this caller rebuilt it, or another caller rebuilds it now."""
+
+    def __init__(self) -> None:
+        super().__init__("berth's ledger was lost again or is being rebuilt by another reconcile; try again")
+
+
 class Commits:
     """The commits of one ledger. Each expects the epoch and the ledger's cluster as they were read."""
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from berth.api.pool import Pool
 from berth.api.poolclaim import MOST_UNITS
-from berth.api.units import MOST, Units
+from berth.api.units import Units
 from berth.errors import BerthError, OtherClusterError, RefusedError
 from berth.ledger import retained
 from berth.ledger.allocation import Short, StripeFullError, require_whole
@@ -19,9 +19,13 @@ from berth.ledger.model import (
     Claim,
     Domain,
     Holding,
+    Places,
+    PoolClaimSpec,
+    PoolDomain,
     RetainedUnits,
     domain_key,
     domain_of,
+    encode,
     is_bound,
     kept_at,
 )
@@ -350,31 +354,24 @@ def _with(domain: Domain, claim: Claim) -> Domain:
     return replace(domain, claims={**domain.claims, claim.uid: claim})
 
 
-class CapacityChange(NamedTuple):
-    """A domain's capacity before and after; None is no share of the pool. In a named pool it is the units."""
-
-    pool: str
-    domain: str
-    before: "Capacity"
-    after: "Capacity"
-
-    @property
-    def which(self) -> tuple[str, str]:
-        return self.pool, self.domain
-
-    @property
-    def key(self) -> str:
-        return domain_key(self.pool, self.domain)
-
-    @property
-    def gained(self) -> int:
-        return max(0, amount(self.after) - amount(self.before))
+def placed(
+    wanted: Mapping[str, tuple[str, Places, Places]], places: Mapping[str, Places]
+) -> tuple[list[str], Mapping[str, bytes | None]]:
+    """Move those of the nodes (by key: a node, where it was, where it is) that still are where they were."""
+    current = {key: move for key, move in wanted.items() if places[key] == move[1]}
+    writes = {key: encode(now) if now else None for key, (_, _, now) in current.items()}
+    return [node for node, *_ in current.values()], writes
 
 
-Capacity = int | tuple[str, ...] | None
-"""A number of units, or their names (policy.units' entries)."""
-
-
-def amount(capacity: Capacity) -> int:
-    """In units."""
-    return min(Units.of(capacity).size, MOST) if isinstance(capacity, tuple) else capacity or 0
+def with_specs(
+    specs: Mapping[str, tuple[PoolDomain, PoolClaimSpec | None]], domains: Domains
+) -> tuple[list[PoolDomain], Domains]:
+    """Give PoolClaims (by key) these specs; what a PoolClaim had last stays. Those that changed."""
+    changed: dict[str, Domain] = {}
+    for key, (_, spec) in specs.items():
+        now = domains[key].wants or PoolClaimSpec(0)
+        new = None if spec is None else replace(spec, domain=now.domain, had=now.had[:MOST_UNITS])
+        if new != domains[key].wants:
+            capacity = None if new is None else 0 if new.refused else 1
+            changed[key] = replace(domains[key], wants=new, capacity=capacity)
+    return [specs[key][0] for key in changed], changed

@@ -4,9 +4,9 @@ The clock and the monotonic time stand still unless a test moves them; nothing s
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from berth.errors import StoreUnavailableError
+from berth.ledger.capacity import CapacityChange
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding
-from berth.ledger.transitions import CapacityChange
 from berth.stores import open_store
 from berth.stores.base import LIMIT, Changes, Cursor, Document, Store, Version
 
