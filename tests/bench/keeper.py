@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from berth.api import pool
+from berth.api.names import API_VERSION
 from berth.errors import RetryableError
 from berth.ledger import model
 from berth.ledger.ledger import Ledger
@@ -21,7 +22,7 @@ from tests.bench.contents import CAPACITY, POOL, POOL_CLAIM, node_names, number_
 _PATIENCE_SECONDS = 60.0
 _BATCH = 96  # documents in a commit: every store takes so many
 _POOL = {
-    "apiVersion": pool.API_VERSION,
+    "apiVersion": API_VERSION,
     "kind": "Pool",
     "metadata": {"name": POOL},
     "spec": {"capacity": {"perDomain": CAPACITY}},

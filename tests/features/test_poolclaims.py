@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from berth.api.poolclaim import PoolClaim, parse, status_of
+from berth.api.poolclaim import PoolClaim, PoolClaimStatus, parse
 from berth.cli import main
 from berth.errors import BadInputError, ClusterRefusedError
 from berth.kube.cluster import Cluster, connect
@@ -119,7 +119,7 @@ def test_berth_reads_poolclaims_and_its_status_replaces_the_one_before(
         namespace, "k80-erc", meta["uid"], "k80", created=meta["creationTimestamp"]
     )
 
-    bound = status_of("Bound", "n1", "rack-1", ("k80-0", "k80-1"), "web-0", "u1")
+    bound = PoolClaimStatus("Bound", "n1", "rack-1", ["k80-0", "k80-1"], "web-0", "u1").document()
     cluster.set_pool_claim_status(found, bound)
     assert row(admin, namespace) == {
         "Name": "k80-erc",
@@ -130,19 +130,19 @@ def test_berth_reads_poolclaims_and_its_status_replaces_the_one_before(
         "Pod": "web-0",
     }
     with pytest.raises(ClusterRefusedError) as caught:
-        cluster.set_pool_claim_status(found, status_of("Available"))
+        cluster.set_pool_claim_status(found, PoolClaimStatus("Available").document())
     assert caught.value.status == 409  # it was written since it was read
 
     found = cluster.pool_claim(namespace, "k80-erc")
     assert found is not None
     assert found["status"] == bound
-    free = status_of("Available", units=("k80-0", "k80-1"))
+    free = PoolClaimStatus("Available", units=["k80-0", "k80-1"]).document()
     cluster.set_pool_claim_status(found, free)
     assert (cluster.pool_claim(namespace, "k80-erc") or {})["status"] == free
     assert parse(found).count == 1  # and the status is nothing that it asks for
     found = cluster.pool_claim(namespace, "k80-erc")
     assert found is not None
-    refused = status_of("Refused", message="it names units that the Pool does not list")
+    refused = PoolClaimStatus("Refused", message="it names units that the Pool does not list").document()
     cluster.set_pool_claim_status(found, refused)
     assert (cluster.pool_claim(namespace, "k80-erc") or {})["status"] == refused
 

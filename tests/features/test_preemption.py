@@ -5,8 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from berth.api.pool import Pool, PoolSpec
-from berth.api.pool_spec import Capacity
+from berth.api.pool import Capacity, Pool, PoolSpec
 from berth.handlers.preempt import Preempt
 from berth.http.extender_v1 import PreemptionCall, Victims
 from berth.kube.types import Container, Meta, Pod, PodSpec, PodStatus, Resources

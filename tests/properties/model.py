@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from berth.api.pool import GROUP
+from berth.api.names import GROUP
 from berth.ledger import refusals
 from berth.testing.rules import Json
 from tests.properties.api import bound_node, finished

@@ -9,7 +9,8 @@ from unittest import mock
 import msgspec
 from hypothesis import strategies as st
 
-from berth.api.pool import API_VERSION, GROUP, Pool, parse
+from berth.api.names import API_VERSION, GROUP
+from berth.api.pool import Pool, parse
 from berth.ledger import allocation, capacity, ledger
 
 Spec = Mapping[str, Any]

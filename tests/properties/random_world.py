@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from berth.api.pool import GROUP
+from berth.api.names import GROUP
 from berth.controller.settle import BIND_SECONDS
 from berth.errors import StoreUnavailableError
 from berth.handlers import filter as filtering

@@ -1,28 +1,216 @@
-"""A Pool: which of its domains a node is in, how many units a domain has, who may have how many of them.
-It says nothing of who holds what; how a document becomes a Pool is in `pool_manifest`."""
+"""A Pool: its fields, what each of them accepts, how they go together, and what they mean.
+It does not know who holds what. What is unknown or wrong is refused by its name, never ignored.
 
-from collections.abc import Iterable, Mapping
+A new field goes into `PoolSpec`, its rules into `_RULES` or `_check`, what it means into `Pool`;
+infra/base/crds/pool.yaml has the same fields, rules and words.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from berth.api.pool_manifest import API_VERSION, GROUP, NATIVE, is_extended_resource, read
-from berth.api.pool_spec import Capacity, PoolSpec, Reserved, Selector, Sticky
-from berth.api.quantity import units
+from berth.api import quantity
+from berth.api.manifest import is_kind, spec_of
+from berth.api.names import (
+    API_VERSION,
+    GROUP,
+    LABEL,
+    NATIVE,
+    SUBDOMAIN,
+    WORD,
+    is_extended_resource,
+    is_pool_name,
+)
 from berth.api.units import MOST, Units
 from berth.errors import BadInputError
 from berth.kube.types import Node
 
-__all__ = [
-    "API_VERSION", "EVERYWHERE", "GROUP", "NATIVE", "Capacity", "Pool", "PoolSpec", "Reserved", "Selector",
-    "Sticky", "by_resource", "is_extended_resource", "parse",
-]  # fmt: skip
-
 EVERYWHERE = "*"  # the one domain of a pool of scope Cluster
+HIGHEST_SCORE = 10  # of a node: extender/v1 MaxExtenderPriority; the lowest is 0
+LONGEST_RETAINED = 31 * 24 * 3600  # seconds that a freed unit may rest, or be kept for a next pod
 
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
-_NO_NUMBERS = Capacity(per_domain=0)
+_KEY = re.compile(rf"({SUBDOMAIN}/)?{WORD}")
+_NAMESPACE = re.compile(rf"{LABEL}|\*")
+_DOMAINS = {
+    "Node": (re.compile(rf"(?=.{{1,253}}$){SUBDOMAIN}"), "the name of a node"),
+    "Topology": (re.compile(WORD), "the value of a label"),
+    "Cluster": (re.compile(r"\*"), "*, the one domain of scope Cluster"),
+}
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+_Priority = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+_Seconds = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_RETAINED)]
+
+
+def _check_counts(counts: Iterable[tuple[str, int]], field: str = "") -> None:
+    for where, count in counts:
+        if not 0 <= count <= MOST:
+            raise ValueError(f"{field}{where}: {count} is not a number of units from 0 to {MOST}")
+
+
+class _Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    pass
+
+
+class Requirement(_Spec, frozen=True):
+    """One expression of a LabelSelector."""
+
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.operator in ("In", "NotIn")) != bool(self.values):
+            raise ValueError(
+                f"operator {self.operator} {'needs values' if not self.values else 'takes no values'}"
+            )
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value in self.values
+            case "NotIn":
+                return value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+
+
+class Selector(_Spec, frozen=True):
+    """A LabelSelector (apimachinery, meta/v1); an empty one selects everything."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[Requirement, ...] = ()
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(
+            requirement.selects(labels) for requirement in self.match_expressions
+        )
+
+
+class Capacity(_Spec, frozen=True):
+    """How many units a domain has: an exception by domain, else the node's annotation, else perDomain."""
+
+    per_domain: int | None = None
+    domains: dict[str, int] = {}
+    node_annotation: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_counts((("perDomain", self.per_domain or 0), *self.domains.items()))
+        if self.per_domain is None and not self.domains and self.node_annotation is None:
+            raise ValueError("it needs perDomain, domains or nodeAnnotation")
+
+
+class Sticky(_Spec, frozen=True):
+    """For whom freed units are kept a while: the next pod of that name, or of that owner."""
+
+    by: Literal["Pod", "Owner"]
+    for_seconds: _Seconds
+
+
+class Reserved(_Spec, frozen=True):
+    """Units of each domain that only pods of at least this priority get."""
+
+    priority_at_least: _Priority
+    units: Annotated[int, msgspec.Meta(ge=1, le=MOST)]
+
+
+class PoolSpec(_Spec, kw_only=True, frozen=True):
+    """A Pool's spec, as in infra/base/crds/pool.yaml and README.md#what-you-write.
+
+    Only what a field accepts by itself is checked here; `_check` does the rest when an operator's document is
+    read. What the ledger has is not checked again.
+    """
+
+    capacity: Capacity | None = None
+    resource: str | None = None
+    scope: Literal["Node", "Topology", "Cluster"] = "Node"
+    topology_key: str | None = None
+    node_selector: Selector = Selector()
+    include_control_plane: bool = False
+    units: dict[str, tuple[str, ...]] = {}
+    reuse_after_seconds: _Seconds = 0
+    score: Literal["Spread", "Pack", "Names", "None"] = "Spread"
+    node_names: dict[str, int] = {}
+    release_on: Literal["Finished", "Deleted"] = "Finished"
+    on_lost_node: Literal["Release", "Hold"] | None = None
+    preemption: Literal["None", "Native"] = "None"
+    sticky: Sticky | None = None
+    limits: dict[str, int] = {}
+    reserved: Reserved | None = None
+    external: _Count = 0
+    adopt_from: str | None = None
+    suspended: bool | tuple[str, ...] = False
+    # Left out of the ledger's documents where it is not set: versions before this field read those as well.
+    claimable_by: dict[str, tuple[str, ...]] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def capacities(self) -> Capacity:
+        """What `capacity` says; where it is left out, no domain has units by it."""
+        return self.capacity or _NO_CAPACITY
+
+    @property
+    def suspended_domains(self) -> tuple[str, ...]:
+        """The domains that `suspended` names."""
+        return () if isinstance(self.suspended, bool) else self.suspended
+
+
+_NO_CAPACITY = Capacity(per_domain=0)
+
+# What breaks a rule, and the rule in words; infra's CRD has the same rules and words.
+_RULES: tuple[tuple[Callable[[PoolSpec], bool], str], ...] = (
+    (lambda s: s.capacity is None and not s.units, "spec needs capacity or units"),
+    (
+        lambda s: s.capacity is not None and bool(s.units),
+        "spec has capacity and units; with units the capacity follows from the lists: remove capacity",
+    ),
+    (
+        lambda s: s.scope == "Topology" and s.topology_key is None,
+        "spec.scope: Topology needs topologyKey, the key of a node's label",
+    ),
+    (
+        lambda s: s.scope != "Topology" and s.topology_key is not None,
+        "spec.topologyKey goes with scope Topology only",
+    ),
+    (
+        lambda s: s.topology_key is not None and not _KEY.fullmatch(s.topology_key),
+        "spec.topologyKey should be a label's key, such as topology.kubernetes.io/zone",
+    ),
+    (
+        lambda s: s.scope != "Node" and s.capacities.node_annotation is not None,
+        "spec.capacity.nodeAnnotation goes with scope Node only",
+    ),
+    (lambda s: s.score == "Names" and not s.node_names, "spec.score: Names needs nodeNames"),
+    (lambda s: s.score != "Names" and bool(s.node_names), "spec.nodeNames goes with score Names only"),
+    (
+        lambda s: s.scope != "Node" and s.preemption == "Native",
+        "spec.preemption: Native goes with scope Node only",
+    ),
+    (
+        lambda s: s.preemption == "Native" and s.resource is not None and not _is_native(s.resource),
+        f"spec.resource should be {NATIVE}/NAME with preemption Native",
+    ),
+    (
+        lambda s: s.preemption != "Native" and s.resource is not None and _is_native(s.resource),
+        f"spec.resource: the group {NATIVE} goes with preemption Native only",
+    ),
+    (lambda s: s.scope != "Cluster" and s.external > 0, "spec.external goes with scope Cluster only"),
+    (lambda s: s.adopt_from is not None and not s.units, "spec.adoptFrom goes with units only"),
+    (
+        lambda s: s.claimable_by is not msgspec.UNSET and not s.units,
+        "spec.claimableBy goes with units only",
+    ),
+    (
+        lambda s: s.adopt_from is not None and not _KEY.fullmatch(s.adopt_from),
+        "spec.adoptFrom should be an annotation's key, such as example.com/ip",
+    ),
+)
 
 
 class Pool(msgspec.Struct, frozen=True):
@@ -39,13 +227,13 @@ class Pool(msgspec.Struct, frozen=True):
 
     @property
     def counts(self) -> tuple[str, str, str | None]:
-        """What it counts, and by what it divides it; where that changes, what is held of it, or a domain's
-        name, may stand for something else than before."""
+        """Return what it counts, and by what it divides it. Where that changes, what is held of it, or a
+        domain's name, may stand for something else than before."""
         return self.resource, self.spec.scope, self.spec.topology_key
 
     @property
     def shape(self) -> tuple[str, str, str | None, bool]:
-        """The same, and whether its units have names: where that changes, what is held is counted anew."""
+        """Return `counts`, and whether units have names. Where that changes, what is held is counted anew."""
         return *self.counts, self.named
 
     @property
@@ -58,8 +246,8 @@ class Pool(msgspec.Struct, frozen=True):
         """Whether units that a pod leaves rest, or are kept for a next one."""
         return self.spec.reuse_after_seconds > 0 or self.spec.sticky is not None
 
-    def place(self, node: Node) -> str | None:
-        """The node's domain; None: it is not in this pool, empty: it lacks the label that would name one."""
+    def domain_of(self, node: Node) -> str | None:
+        """Return the node's domain; None: it is not in this pool; empty: it lacks the label for it."""
         labels = node.metadata.labels or {}
         if not self.spec.include_control_plane and any(key in labels for key in _CONTROL_PLANE):
             return None
@@ -70,81 +258,76 @@ class Pool(msgspec.Struct, frozen=True):
         return node.metadata.name if self.spec.scope == "Node" else EVERYWHERE
 
     def capacity_of(self, domain: str, node: Node | None = None) -> int | None:
-        """Units of a domain, those in use outside the cluster with them; None: there can be no such domain.
-
-        An annotation that is not a whole number gives 0 units: see `problem`."""
+        """Return how many units a domain has, also those in use outside the cluster; None: no such domain can
+        be. An annotation that is not a whole number gives 0 units: see `annotation_problem`."""
         if not domain or (domain == EVERYWHERE) != (self.spec.scope == "Cluster"):
             return None
         if self.named:
             return min(Units.parse(self.spec.units.get(domain, ())).size, MOST)
-        if domain in self._numbers.domains:
-            return self._numbers.domains[domain]
+        capacity = self.spec.capacities
+        if domain in capacity.domains:
+            return capacity.domains[domain]
         text = None if node is None else self._annotation(node)
-        return self._numbers.per_domain or 0 if text is None else _whole(text)
+        if text is None:
+            return capacity.per_domain or 0
+        try:
+            return quantity.units(text)
+        except ValueError:
+            return 0
 
-    def capacity(self, node: Node) -> int | None:
-        """Units of the node's domain, or None when it has none."""
-        domain = self.place(node)
-        return None if domain is None else self.capacity_of(domain, node)
-
-    def problem(self, node: Node) -> str | None:
-        """What is wrong with the node's annotation, if the capacity comes from it."""
-        text = self._annotation(node)
-        if text is None or node.metadata.name in self._numbers.domains or self.capacity(node) is None:
+    def annotation_problem(self, node: Node) -> str | None:
+        """Return what is wrong with the node's annotation, if the node's capacity comes from it."""
+        text, domain = self._annotation(node), self.domain_of(node)
+        if text is None or domain is None or domain in self.spec.capacities.domains:
             return None
         try:
-            units(text)
+            quantity.units(text)
         except ValueError as error:
             return (
-                f"{self.name}: node {node.metadata.name}: annotation {self._numbers.node_annotation}"
+                f"{self.name}: node {domain}: annotation {self.spec.capacities.node_annotation}"
                 f" is {text[:64]!r}, which {error}; counted as 0"
             )
         return None
 
-    def explicit(self) -> tuple[str, ...]:
-        """The domains that are there without a node."""
+    def domains_without_nodes(self) -> tuple[str, ...]:
+        """Return the domains that are there also while no node is in them."""
         if self.spec.scope == "Node":
             return ()
         if self.spec.scope == "Cluster":
             return (EVERYWHERE,)
-        return tuple(sorted({*self._numbers.domains, *self.spec.units}))
+        return tuple(sorted({*self.spec.capacities.domains, *self.spec.units}))
 
     def limit(self, namespace: str) -> int | None:
-        """The most units that a namespace may hold; None: as many as there are."""
+        """Return the most units that a namespace may hold; None: as many as there are."""
         return self.spec.limits.get(namespace, self.spec.limits.get("*"))
 
     @property
-    def listed(self) -> Units:
-        """The units of all its domains: joined at once, for there may be thousands of lists."""
+    def all_units(self) -> Units:
+        """Return the units of all its domains. They are joined at once: there may be thousands of lists."""
         lists = (Units.parse(entries).entries() for entries in self.spec.units.values())
         return Units().joined(Units.of(chain.from_iterable(lists)))
 
     def claimable_by(self, namespace: str) -> Units | None:
-        """The units that PoolClaims of the namespace may name; None: all there are."""
+        """Return the units that PoolClaims of the namespace may name; None: all there are."""
         by = self.spec.claimable_by
         return None if by is msgspec.UNSET else Units.parse(by.get(namespace, by.get("*", ())))
 
     def suspends(self, domain: str) -> bool:
         """Whether the domain takes no new claims."""
-        suspended = self.spec.suspended
-        return suspended if isinstance(suspended, bool) else domain in suspended
-
-    @property
-    def _numbers(self) -> Capacity:
-        return self.spec.capacity or _NO_NUMBERS
+        return self.spec.suspended is True or domain in self.spec.suspended_domains
 
     def _annotation(self, node: Node) -> str | None:
-        key = self._numbers.node_annotation
+        key = self.spec.capacities.node_annotation
         return None if key is None else (node.metadata.annotations or {}).get(key)
 
 
 def parse(documents: Iterable[Any], source: str) -> dict[str, Pool]:
-    """Pools by name out of decoded documents. Raises BadInputError that names the source, Pool and field."""
+    """Return the documents' Pools by name. Raises BadInputError that names the source, Pool and field."""
     pools: dict[str, Pool] = {}
     for document in documents:
         if document is None:
             continue
-        pool = Pool(*read(document, source))
+        pool = _pool(document, source)
         clash = next((other for other in pools.values() if other.resource == pool.resource), None)
         if pool.name in pools:
             raise BadInputError(f"{source}: Pool {pool.name} is there twice")
@@ -157,11 +340,95 @@ def parse(documents: Iterable[Any], source: str) -> dict[str, Pool]:
 
 
 def by_resource(pools: Mapping[str, Pool]) -> dict[str, Pool]:
+    """Return the same Pools by the resource that pods ask for."""
     return {pool.resource: pool for pool in pools.values()}
 
 
-def _whole(text: str) -> int:
+def _pool(document: Any, source: str) -> Pool:
+    if not is_kind(document, "Pool"):
+        raise BadInputError(
+            f"{source}: each document should be an object with apiVersion: {API_VERSION} and kind: Pool"
+        )
+    metadata = document.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not is_pool_name(name):
+        raise BadInputError(
+            f"{source}: metadata.name {name!r} should be a name of lower-case letters, digits, - and ."
+        )
+    where = f"{source}: Pool {name}"
+    spec = spec_of(document, PoolSpec, where)
     try:
-        return units(text)
-    except ValueError:
-        return 0
+        _check(spec)
+    except ValueError as error:
+        raise BadInputError(f"{where}: {error}") from error
+    resource = spec.resource or f"{NATIVE if spec.preemption == 'Native' else GROUP}/{name}"
+    if not is_extended_resource(resource):
+        raise BadInputError(
+            f"{where}: spec.resource {resource!r} should be an extended resource, such as {GROUP}/{name}"
+        )
+    return Pool(name, resource, spec)
+
+
+def _check(spec: PoolSpec) -> None:
+    for breaks, rule in _RULES:
+        if breaks(spec):
+            raise ValueError(rule)
+    _check_domains(spec, "capacity.domains", spec.capacities.domains)
+    _check_domains(spec, "units", spec.units)
+    _check_domains(spec, "suspended", spec.suspended_domains)
+    for name, score in spec.node_names.items():
+        if not 0 <= score <= HIGHEST_SCORE:
+            raise ValueError(f"spec.nodeNames: {name}: {score} is not a score from 0 to {HIGHEST_SCORE}")
+    _check_namespaces("limits", spec.limits)
+    _check_counts(spec.limits.items(), "spec.limits: ")
+    _check_apart(_lists("units", spec.units))
+    if spec.claimable_by is not msgspec.UNSET:
+        _check_namespaces("claimableBy", spec.claimable_by)
+        _lists("claimableBy", spec.claimable_by)  # of any units: they may be listed later
+
+
+def _check_domains(spec: PoolSpec, field: str, names: Iterable[str]) -> None:
+    pattern, what = _DOMAINS[spec.scope]
+    for name in names:
+        if not pattern.fullmatch(name):
+            raise ValueError(f"spec.{field}: domain {name[:64]!r} should be {what}")
+
+
+def _check_namespaces(field: str, names: Iterable[str]) -> None:
+    for namespace in names:
+        if not _NAMESPACE.fullmatch(namespace):
+            raise ValueError(f"spec.{field}: {namespace[:64]!r} should be the name of a namespace, or *")
+
+
+def _lists(field: str, lists: Mapping[str, tuple[str, ...]]) -> dict[str, Units]:
+    """Return the lists of units, parsed. Raises ValueError that names the list and the entry."""
+    parsed = {}
+    for where, entries in lists.items():
+        try:
+            parsed[where] = Units.parse(entries)
+        except ValueError as error:
+            raise ValueError(f"spec.{field}: {where}: {error}") from error
+    return parsed
+
+
+def _check_apart(lists: Mapping[str, Units]) -> None:
+    """Raise ValueError where a unit is in two of these domains."""
+    _, unit = _joined([*lists.values()])
+    if unit is not None:
+        one, other = [domain for domain, units in lists.items() if unit in units][:2]
+        raise ValueError(f"spec.units: unit {unit} is in domains {one} and {other}")
+
+
+def _joined(lists: Sequence[Units]) -> tuple[Units, str | None]:
+    """Return all units of the lists, and one that is in two of them. By halves: there may be a list for each
+    of thousands of nodes."""
+    if len(lists) < 2:
+        return (lists[0] if lists else Units()), None
+    half = len(lists) // 2
+    (one, in_one), (other, in_other) = _joined(lists[:half]), _joined(lists[half:])
+    both = one.shared(other).take(1)[0].entries()
+    return one.joined(other), in_one or in_other or next(iter(both), None)
+
+
+def _is_native(resource: str) -> bool:
+    return resource.startswith(f"{NATIVE}/")

@@ -109,7 +109,7 @@ def _text(options: argparse.Namespace) -> str:
     import msgspec
 
     from berth import settings
-    from berth.api.pool import GROUP
+    from berth.api.names import GROUP
     from berth.scheduler_config import kube_scheduler
 
     _refuse_empty(options, ("ca", "scheduler_kubeconfig", "output", "proxy", "proxy_token", "proxy_tls"))

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from berth import settings
-from berth.api.pool import GROUP, NATIVE, Pool, by_resource
+from berth.api.names import GROUP, NATIVE
+from berth.api.pool import Pool, by_resource
 from berth.cli.scheduler_config import refuse_a_token
 from berth.controller.capacity_sync import read_pools
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError, SettingsError

@@ -77,7 +77,7 @@ def stock_of(pools: Mapping[str, Pool], nodes: Iterable[Node]) -> Stock:
     """What there is, by these nodes as they are."""
     found = Stock({}, {}, set())
     for pool in pools.values():
-        for domain in pool.explicit():
+        for domain in pool.domains_without_nodes():
             _add(found, pool, domain, pool.capacity_of(domain))
     for node in nodes:
         found.places[node.metadata.name] = {}
@@ -209,7 +209,7 @@ def _at(domain: str, place: str) -> str:
 
 
 def _add_node(found: Stock, pool: Pool, node: Node) -> None:
-    place = pool.place(node)
+    place = pool.domain_of(node)
     if place is None:
         return
     if pool.spec.scope != "Node":
@@ -248,7 +248,9 @@ def _is_limit(which: PoolDomain, pools: Mapping[str, Pool]) -> bool:
 def problems(pools: Iterable[Pool], nodes: Iterable[Node]) -> list[str]:
     """What is wrong with nodes' annotations, a line each."""
     nodes = list(nodes)
-    return [problem for pool in pools for node in nodes if (problem := pool.problem(node)) is not None]
+    return [
+        problem for pool in pools for node in nodes if (problem := pool.annotation_problem(node)) is not None
+    ]
 
 
 def _known(document: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,8 @@ of it (docs/decisions/0016, 0028). Their group of resources is Berth's: what els
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from berth.api.pool import NATIVE, Pool
+from berth.api.names import NATIVE
+from berth.api.pool import Pool
 from berth.api.quantity import units
 from berth.kube.cluster import Cluster
 from berth.kube.types import Node, Quantity

@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 from berth.api.pool import Pool
-from berth.api.poolclaim import Phase, PoolClaim, parse, status_of, within
+from berth.api.poolclaim import Phase, PoolClaim, PoolClaimStatus, parse, within
 from berth.api.units import Units
 from berth.errors import BadInputError, BerthError, ClusterRefusedError
 from berth.kube.cluster import Cluster
@@ -29,7 +29,7 @@ PUBLISH_SECONDS = 20.0
 _LINES = 20
 _NOTHING = Domain()
 _SECONDS = 2.0
-_AVAILABLE = status_of("Available")
+_AVAILABLE = PoolClaimStatus("Available").document()
 
 
 class Bounds(NamedTuple):
@@ -131,7 +131,7 @@ def _first(lines: list[str]) -> list[str]:
 
 def _wants(claims: Iterable[PoolClaim], pools: Mapping[str, Pool]) -> dict[PoolClaim, PoolClaimSpec]:
     """What each is for. Names that its Pool does not list come into no ledger."""
-    listed = cache(lambda pool: pools[pool].listed if pool in pools else Units())
+    listed = cache(lambda pool: pools[pool].all_units if pool in pools else Units())
     allowed = cache(lambda pool, namespace: pools[pool].claimable_by(namespace))
 
     def refusal(claim: PoolClaim) -> Refusal:
@@ -187,7 +187,7 @@ def _status_now(domain: Domain, name: str, beyond: str) -> Mapping[str, Any]:
         return _status(holder, name)
     refused = "" if domain.wants is None else domain.wants.refused
     why = beyond or (fit.REFUSALS[refused] if refused else "")
-    return status_of("Refused", message=why) if why else _AVAILABLE
+    return PoolClaimStatus("Refused", message=why).document() if why else _AVAILABLE
 
 
 def _known(view: View) -> list[tuple[str, str]]:
@@ -209,7 +209,8 @@ def _status(claim: Claim, name: str) -> Mapping[str, Any]:
     held = [each for each in claim.holdings if each.claim == name]
     units = [unit for each in held for unit in each.units]
     phase: Phase = "Reserved" if claim.state == "reserved" else "Bound"
-    return status_of(phase, claim.node, held[0].place if held else "", units, claim.name, claim.uid)
+    place = held[0].place if held else ""
+    return PoolClaimStatus(phase, claim.node, place, units, claim.name, claim.uid).document()
 
 
 def _write(

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
-from berth.api.poolclaim import is_name
+from berth.api.names import is_name
 from berth.controller.poolclaims import told_free
 from berth.controller.requeue import SharedWake, room_in, wake
 from berth.controller.retention import kept

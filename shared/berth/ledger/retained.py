@@ -6,8 +6,7 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from berth.api.pool import Pool
-from berth.api.pool_spec import LONGEST
+from berth.api.pool import LONGEST_RETAINED, Pool
 from berth.api.units import Units
 from berth.ledger.model import Domain, PoolDomain, RetainedUnits, domain_of
 
@@ -22,8 +21,8 @@ def capped(domain: Domain, pool: Pool | None, now: float) -> Domain:
     capacity: others lose them when they are written next. Without a change it is the same object.
     """
     sticky = None if pool is None else pool.spec.sticky
-    rest = LONGEST if pool is None else pool.spec.reuse_after_seconds
-    kept = LONGEST if pool is None else 0 if sticky is None else sticky.for_seconds
+    rest = LONGEST_RETAINED if pool is None else pool.spec.reuse_after_seconds
+    kept = LONGEST_RETAINED if pool is None else 0 if sticky is None else sticky.for_seconds
     left = tuple(
         replace(each, rest=min(each.rest, now + rest), kept=min(each.kept, now + kept))
         for each in domain.left

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from berth.api.names import LABEL, WORD
-from berth.api.pool import GROUP, NATIVE, is_extended_resource
+from berth.api.names import GROUP, LABEL, NATIVE, WORD, is_extended_resource
 from berth.errors import SettingsError
 
 _VERBS: dict[str, dict[str, Any]] = {

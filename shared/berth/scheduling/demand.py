@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from berth.api.pool import GROUP, NATIVE, Pool
+from berth.api.names import GROUP, NATIVE
+from berth.api.pool import Pool
 from berth.api.poolclaim import CLAIMS
 from berth.api.quantity import units
 from berth.kube.types import Container, Pod, Quantity

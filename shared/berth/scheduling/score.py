@@ -7,8 +7,7 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import NamedTuple
 
-from berth.api.pool import Pool
-from berth.api.pool_spec import HIGHEST_SCORE
+from berth.api.pool import HIGHEST_SCORE, Pool
 from berth.ledger.free import Free, Share
 
 _NODES = 16_384  # names of nodes whose score is kept in mind, a pool with score Names

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from berth.api import pool as pools
+from berth.api.names import API_VERSION
 from berth.api.pool import Pool
 from berth.http import extender_v1
 from berth.kube.types import Container, Meta, Node, Pod, PodSpec, Quantity, Resources
@@ -54,7 +55,7 @@ def node(
 def pool_document(name: str = "underlay-ip", **spec: Any) -> dict[str, Any]:
     """A Pool document as operators write it; 10 units in each domain unless told otherwise."""
     return {
-        "apiVersion": pools.API_VERSION,
+        "apiVersion": API_VERSION,
         "kind": "Pool",
         "metadata": {"name": name},
         "spec": {"capacity": {"perDomain": 10}, **spec},
@@ -84,3 +85,9 @@ def candidates(
     names: Sequence[str], requests: Mapping[str, Quantity] | None = None
 ) -> extender_v1.Candidates:
     return extender_v1.candidates(filter_call(names, requests))
+
+
+def units_at(pool: Pool, at: Node) -> int | None:
+    """Return the units of the node's domain, or None when it has none."""
+    domain = pool.domain_of(at)
+    return None if domain is None else pool.capacity_of(domain, at)

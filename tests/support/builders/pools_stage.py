@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from berth.api.pool import API_VERSION
+from berth.api.names import API_VERSION
 from berth.api.poolclaim import CLAIMS
 from berth.errors import ClusterRefusedError
 from berth.handlers import filter as filter_verb

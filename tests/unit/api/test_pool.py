@@ -6,7 +6,7 @@ import pytest
 
 from berth.api.pool import Pool, parse
 from berth.errors import BadInputError
-from tests.support.builders.objects import node, pool, pool_document
+from tests.support.builders.objects import node, pool, pool_document, units_at
 
 WRONG_SPECS: list[tuple[dict[str, Any], str]] = [
     ({"flavour": 1}, "Object contains unknown field `flavour` - at `spec`"),
@@ -52,7 +52,7 @@ def test_a_pool_needs_only_a_name_and_a_capacity() -> None:
     found = parse([pool_document("underlay-ip")], "pools.yaml")["underlay-ip"]
     assert (found.name, found.resource) == ("underlay-ip", "berth.dev/underlay-ip")
     assert (found.spec.scope, found.spec.score, found.spec.include_control_plane) == ("Node", "Spread", False)
-    assert found.capacity(node()) == 10
+    assert units_at(found, node()) == 10
 
 
 def test_a_pool_as_the_api_server_returns_it_is_taken() -> None:
@@ -83,7 +83,7 @@ def test_a_wrong_selector_is_refused_naming_the_expression(expression: dict[str,
 def test_a_pool_without_a_proper_spec_is_refused(spec: object) -> None:
     said = refusal(pool_document() | {"spec": spec})
     assert said.startswith("pools.yaml: Pool underlay-ip: ")
-    assert said.endswith("at `spec`" if spec else "spec needs capacity or units")
+    assert said.endswith("spec needs capacity or units" if spec in ({}, None) else "at `spec`")
 
 
 def test_a_field_beside_spec_is_refused_and_not_ignored() -> None:
@@ -152,9 +152,9 @@ def test_a_resource_that_no_pod_could_ask_for_is_refused(resource: str) -> None:
 @pytest.mark.parametrize("role", ["control-plane", "master"])
 def test_the_control_plane_has_no_share_unless_it_is_asked_for(role: str) -> None:
     head = node(labels={f"node-role.kubernetes.io/{role}": ""})
-    assert pool().capacity(head) is None
-    assert pool(nodeSelector={}, capacity={"domains": {"n1": 4}}).capacity(head) is None
-    assert pool(includeControlPlane=True).capacity(head) == 10
+    assert units_at(pool(), head) is None
+    assert units_at(pool(nodeSelector={}, capacity={"domains": {"n1": 4}}), head) is None
+    assert units_at(pool(includeControlPlane=True), head) == 10
 
 
 def selecting(*expressions: dict[str, Any], **labels: str) -> Pool:
@@ -177,36 +177,36 @@ ZONE_IN = {"key": "zone", "operator": "In", "values": ["a", "b"]}
 def test_each_operator_selects_as_kubernetes_does(expression: dict[str, Any], zones: set[str | None]) -> None:
     found = selecting(expression)
     nodes = {zone: node(labels={} if zone is None else {"zone": zone}) for zone in ("a", "b", "c", "", None)}
-    assert {zone for zone, each in nodes.items() if found.capacity(each) is not None} == zones
+    assert {zone for zone, each in nodes.items() if units_at(found, each) is not None} == zones
 
 
 def test_all_labels_and_expressions_of_a_selector_must_hold() -> None:
     found = selecting(ZONE_IN, network="underlay")
-    assert found.capacity(node(labels={"network": "underlay", "zone": "a"})) == 10
-    assert found.capacity(node(labels={"network": "underlay", "zone": "c"})) is None
-    assert found.capacity(node(labels={"network": "overlay", "zone": "a"})) is None
-    assert found.capacity(node(labels={"zone": "a"})) is None
+    assert units_at(found, node(labels={"network": "underlay", "zone": "a"})) == 10
+    assert units_at(found, node(labels={"network": "underlay", "zone": "c"})) is None
+    assert units_at(found, node(labels={"network": "overlay", "zone": "a"})) is None
+    assert units_at(found, node(labels={"zone": "a"})) is None
 
 
 def test_an_exception_by_domain_comes_before_the_annotation_and_that_before_per_domain() -> None:
     found = pool(capacity={"perDomain": 10, "domains": {"n1": 4, "n2": 0}, "nodeAnnotation": "ips"})
     annotations = {"ips": "7"}
-    assert found.capacity(node("n1", annotations=annotations)) == 4
-    assert found.capacity(node("n2", annotations=annotations)) == 0
-    assert found.capacity(node("n3", annotations=annotations)) == 7
-    assert found.capacity(node("n3")) == 10
+    assert units_at(found, node("n1", annotations=annotations)) == 4
+    assert units_at(found, node("n2", annotations=annotations)) == 0
+    assert units_at(found, node("n3", annotations=annotations)) == 7
+    assert units_at(found, node("n3")) == 10
 
 
 def test_a_selected_node_without_any_number_has_no_units_but_is_in_the_pool() -> None:
-    assert pool(capacity={"nodeAnnotation": "ips"}).capacity(node()) == 0
-    assert pool(capacity={"domains": {"n1": 4}}).capacity(node("n2")) == 0
+    assert units_at(pool(capacity={"nodeAnnotation": "ips"}), node()) == 0
+    assert units_at(pool(capacity={"domains": {"n1": 4}}), node("n2")) == 0
 
 
 def test_an_annotation_is_a_quantity_like_any_other() -> None:
     found = pool(capacity={"nodeAnnotation": "ips"})
-    assert found.capacity(node(annotations={"ips": "1k"})) == 1000
-    assert found.problem(node(annotations={"ips": "1k"})) is None
-    assert found.problem(node()) is None
+    assert units_at(found, node(annotations={"ips": "1k"})) == 1000
+    assert found.annotation_problem(node(annotations={"ips": "1k"})) is None
+    assert found.annotation_problem(node()) is None
 
 
 @pytest.mark.parametrize(
@@ -221,12 +221,12 @@ def test_an_annotation_is_a_quantity_like_any_other() -> None:
 def test_a_bad_annotation_counts_as_nothing_and_is_reported(text: str, why: str) -> None:
     found = pool(capacity={"perDomain": 10, "nodeAnnotation": "ips"})
     bad = node(annotations={"ips": text})
-    assert found.capacity(bad) == 0
-    said = found.problem(bad) or ""
+    assert units_at(found, bad) == 0
+    said = found.annotation_problem(bad) or ""
     assert said.startswith(f"underlay-ip: node n1: annotation ips is {text!r}, which {why}")
     assert said.endswith("; counted as 0")
 
 
 def test_a_bad_annotation_that_does_not_count_is_no_problem() -> None:
     found = pool(capacity={"domains": {"n1": 4}, "nodeAnnotation": "ips"})
-    assert found.problem(node(annotations={"ips": "ten"})) is None
+    assert found.annotation_problem(node(annotations={"ips": "ten"})) is None

@@ -9,7 +9,7 @@ import pytest
 
 from berth.api.pool import Pool, PoolSpec, parse
 from berth.errors import BadInputError
-from tests.support.builders.objects import node
+from tests.support.builders.objects import node, units_at
 from tests.support.builders.pool_specs import (
     CAPACITY,
     CLUSTER,
@@ -87,38 +87,40 @@ def test_readme_explains_every_field_of_a_pool_and_no_other() -> None:
 
 
 def test_a_nodes_domain_is_itself_in_scope_node() -> None:
-    assert pool(**CAPACITY).place(node("n1", {ZONE: "a"})) == "n1"
+    assert pool(**CAPACITY).domain_of(node("n1", {ZONE: "a"})) == "n1"
 
 
 def test_a_nodes_domain_is_its_labels_value_in_scope_topology_and_empty_without_one() -> None:
     zones = pool(**CAPACITY, **TOPOLOGY)
-    assert zones.place(node(labels={ZONE: "a"})) == "a"
-    assert zones.place(node(labels={})) == zones.place(node(labels={ZONE: ""})) == ""
-    assert zones.capacity(node(labels={ZONE: "a"})) == 3
-    assert zones.capacity(node(labels={})) is None
+    assert zones.domain_of(node(labels={ZONE: "a"})) == "a"
+    assert zones.domain_of(node(labels={})) == zones.domain_of(node(labels={ZONE: ""})) == ""
+    assert units_at(zones, node(labels={ZONE: "a"})) == 3
+    assert units_at(zones, node(labels={})) is None
 
 
 def test_all_nodes_are_in_one_domain_in_scope_cluster() -> None:
     seats = pool(**CLUSTER, capacity={"domains": {"*": 5}})
-    assert {seats.place(node(name)) for name in ("n1", "n2")} == {"*"}
-    assert seats.capacity(node("n1")) == 5
+    assert {seats.domain_of(node(name)) for name in ("n1", "n2")} == {"*"}
+    assert units_at(seats, node("n1")) == 5
 
 
 @pytest.mark.parametrize("scope", [{}, TOPOLOGY, CLUSTER], ids=str)
 def test_a_node_that_is_not_selected_has_no_domain_in_any_scope(scope: Spec) -> None:
     found = pool(**CAPACITY, **scope, nodeSelector={"matchLabels": {"network": "underlay"}})
     labels = {ZONE: "a", "network": "underlay"}
-    assert found.place(node(labels={ZONE: "a"})) is None
-    assert found.place(node(labels={**labels, "node-role.kubernetes.io/control-plane": ""})) is None
-    assert found.place(node(labels=labels)) is not None
+    assert found.domain_of(node(labels={ZONE: "a"})) is None
+    assert found.domain_of(node(labels={**labels, "node-role.kubernetes.io/control-plane": ""})) is None
+    assert found.domain_of(node(labels=labels)) is not None
 
 
 def test_domains_that_are_there_without_a_node_are_those_that_the_pool_names() -> None:
-    assert pool(capacity={"domains": {"n1": 1}}).explicit() == ()
-    assert pool(**CAPACITY, **CLUSTER).explicit() == ("*",)
-    assert pool(**CAPACITY, **TOPOLOGY).explicit() == ()
-    assert pool(**TOPOLOGY, capacity={"perDomain": 1, "domains": {"b": 2, "a": 0}}).explicit() == ("a", "b")
-    assert pool(**TOPOLOGY, units={"b": ["x"], "a": []}).explicit() == ("a", "b")
+    assert pool(capacity={"domains": {"n1": 1}}).domains_without_nodes() == ()
+    assert pool(**CAPACITY, **CLUSTER).domains_without_nodes() == ("*",)
+    assert pool(**CAPACITY, **TOPOLOGY).domains_without_nodes() == ()
+    assert pool(
+        **TOPOLOGY, capacity={"perDomain": 1, "domains": {"b": 2, "a": 0}}
+    ).domains_without_nodes() == ("a", "b")
+    assert pool(**TOPOLOGY, units={"b": ["x"], "a": []}).domains_without_nodes() == ("a", "b")
 
 
 # Capacity
@@ -127,7 +129,7 @@ def test_domains_that_are_there_without_a_node_are_those_that_the_pool_names() -
 def test_a_domain_has_as_many_units_as_its_list_and_one_without_a_list_has_none() -> None:
     found = pool(units={"node-1": ["k80-0", "k80-1"], "node-2": ["10.0.3.0/28"], "node-3": []})
     assert [found.capacity_of(f"node-{number}") for number in (1, 2, 3, 4)] == [2, 14, 0, 0]
-    assert found.capacity(node("node-4")) == 0
+    assert units_at(found, node("node-4")) == 0
 
 
 def test_a_list_longer_than_any_count_counts_as_the_highest_one() -> None:

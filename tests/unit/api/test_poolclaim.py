@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth.api.poolclaim import CLAIMS, PoolClaim, named, parse, status_of, within
+from berth.api.poolclaim import CLAIMS, PoolClaim, PoolClaimStatus, named, parse, within
 from berth.errors import BadInputError
 from berth.kube.types import Pod
 from tests.support.builders.objects import pod
@@ -157,13 +157,13 @@ def test_within_a_namespace_s_bound_the_oldest_stay_each_as_heavy_as_it_names_un
 
 
 def test_a_status_has_only_what_is_known() -> None:
-    assert status_of("Available") == {"phase": "Available"}
-    assert status_of("Available", domain="n1", units=("k80-0",)) == {
+    assert PoolClaimStatus("Available").document() == {"phase": "Available"}
+    assert PoolClaimStatus("Available", domain="n1", units=["k80-0"]).document() == {
         "phase": "Available",
         "domain": "n1",
         "units": ["k80-0"],
     }
-    whole = status_of("Bound", "n1", "rack-1", ("k80-0", "k80-1"), "web-0", "u1")
+    whole = PoolClaimStatus("Bound", "n1", "rack-1", ["k80-0", "k80-1"], "web-0", "u1").document()
     assert whole == {
         "phase": "Bound",
         "node": "n1",

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from berth.api.pool import Pool, PoolSpec
-from berth.api.pool_spec import Capacity
+from berth.api.pool import Capacity, Pool, PoolSpec
 from berth.controller.node_status import publish_native
 from berth.errors import ClusterRefusedError, ClusterUnavailableError
 from berth.kube.types import Meta, Node, NodeStatus, Quantity

@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth.api.pool import Pool, PoolSpec, Reserved, Sticky
-from berth.api.pool_spec import Capacity
+from berth.api.pool import Capacity, Pool, PoolSpec, Reserved, Sticky
 from berth.handlers import preempt
 from berth.handlers.filter import run as filtered
 from berth.handlers.preempt import Preempt
