@@ -108,6 +108,10 @@ test-fast: .venv ## only the tests that need no control plane
 chaos: .venv redis haproxy controlplane ## every fault on every store at full length, and docs/reliability.md anew (CHAOS_ARGS=--help)
 	$(BIN)/python -m tests.chaos --write docs/reliability.md $(CHAOS_ARGS)
 
+.PHONY: docs
+docs: .venv ## write anew the pages and pictures of docs/ that are made of something else
+	$(BIN)/python -m tests.docs
+
 .PHONY: demo
 demo: .venv ## a day in the life of the ledger beside a naive counter, on nothing but Python
 	$(BIN)/berth demo

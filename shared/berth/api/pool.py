@@ -122,7 +122,7 @@ class Reserved(_Spec, frozen=True):
 
 
 class PoolSpec(_Spec, kw_only=True, frozen=True):
-    """A Pool's spec, as in infra/base/crds/pool.yaml and README.md#what-you-write.
+    """A Pool's spec, as in infra/base/crds/pool.yaml; docs/reference/pool.md explains its fields.
 
     Only what a field accepts by itself is checked here; `_check` does the rest when an operator's document is
     read. What the ledger has is not checked again.

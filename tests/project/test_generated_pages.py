@@ -1,0 +1,66 @@
+"""Pages that are made of something else are as `make docs` writes them now.
+The page of settings is written by hand: it has every setting that is read, and its default."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from berth import settings
+from berth.local import ports
+from tests.docs.pages import PAGES
+from tests.support.references import ROOT
+
+ELSEWHERE = {"BERTH_PORTS": f"{ports.FIRST}-{ports.LAST}", "KUBECONFIG": None}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_is_as_make_docs_writes_it(name: str) -> None:
+    assert (ROOT / name).read_text() == PAGES[name](), "run `make docs`"
+
+
+class Asked(dict[str, str]):
+    """An environment without any variable, which notes what it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
+        self.names.add(key)
+        return default
+
+
+def sections() -> Iterator[tuple[list[str], str]]:
+    """The variables of each heading in docs/reference/settings.md, and the text below it."""
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text()
+    for section in page.split("\n## ")[1:]:
+        heading, _, text = section.partition("\n")
+        yield re.findall(r"`([A-Z_]+)`", heading), text
+
+
+def test_the_page_of_settings_has_every_variable_that_is_read_and_no_other() -> None:
+    asked = Asked()
+    settings.from_environment(asked)
+    told = [name for names, _ in sections() for name in names]
+    assert sorted(told) == sorted({*asked.names, *ELSEWHERE})
+
+
+def test_the_page_of_settings_says_the_defaults() -> None:
+    read = settings.Settings()
+    defaults = {
+        "BERTH_STORE": read.store,
+        "BERTH_SCHEDULER_NAMES": ",".join(read.scheduler_names),
+        "BERTH_AUTH_AUDIENCE": settings.DEFAULT_AUDIENCE,
+        "BERTH_BODY_LIMIT": str(read.body_limit),
+        "BERTH_POOLCLAIMS_PER_NAMESPACE": str(read.poolclaims_per_namespace),
+        "BERTH_LOG_LEVEL": read.log_level,
+        **{name: value for name, value in ELSEWHERE.items() if value},
+    }
+    told = {
+        name: match[1]
+        for names, text in sections()
+        for name in names
+        if (match := re.search(r"^Default: `(.*)`", text, re.MULTILINE))
+    }
+    assert told == defaults
