@@ -51,7 +51,7 @@ NUMBERS = {
 
 
 def _played(monkeypatch: pytest.MonkeyPatch, naive: Measured, berth: Measured) -> None:
-    monkeypatch.setattr(demo, "_heard", nullcontext)
+    monkeypatch.setattr(demo, "_stderr_held_back", nullcontext)
     monkeypatch.setattr(demo, "_played", lambda *_: (naive, berth))
 
 
@@ -173,7 +173,8 @@ def test_a_demo_that_is_interrupted_leaves_no_process_and_no_file(
 
 def test_functions_that_do_not_start_end_the_demo_with_a_word() -> None:
     hasty = (
-        "import sys; from berth.cli import main, stage; stage._START_SECONDS = 0.0; sys.exit(main(['demo']))"
+        "import sys; from berth.cli import main; from berth.demo import stage; "
+        "stage._START_SECONDS = 0.0; sys.exit(main(['demo']))"
     )
     done = subprocess.run(
         [sys.executable, "-c", hasty], capture_output=True, text=True, timeout=120, check=False

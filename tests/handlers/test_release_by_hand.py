@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.cli import main, release
+from berth.cli import main, maintenance
 from berth.http import extender_v1
 from tests.support.builders.places import Place
 from tests.support.builders.pools_stage import PoolsStage, pools_staged
@@ -25,7 +25,7 @@ POOLS = {
 @pytest.fixture
 def stage(tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[PoolsStage]:
     with pools_staged(tmp_path, place, POOLS) as found:
-        monkeypatch.setattr(release, "connect", lambda: found.cluster)
+        monkeypatch.setattr(maintenance, "connect", lambda: found.cluster)
         monkeypatch.setenv("BERTH_STORE", place.url)
         yield found
 

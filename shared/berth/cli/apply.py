@@ -1,26 +1,33 @@
-"""`berth apply` and `berth reconcile`: write Pools and PoolClaims, and mend the ledger now.
-`apply` does not touch the ledger; the next reconcile (within a minute, or at once under `berth up`) does."""
+"""`berth apply`: write Pools and PoolClaims.
+It does not touch the ledger; the next reconcile (within a minute, or at once under `berth up`) does."""
 
 import argparse
-import math
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from berth import settings
 from berth.api import poolclaim
 from berth.api.pool import parse
+from berth.cli.shared_options import add_kubeconfig
 from berth.controller.capacity_sync import documents
 from berth.controller.pool_source import write
 from berth.errors import BadInputError
-from berth.handlers.reconcile import Reconcile, Report
-from berth.handlers.wiring import ledger_and_cluster
 from berth.kube.cluster import connect
-from berth.stores import shown
 
 
-def apply(options: argparse.Namespace) -> int:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_kubeconfig(parser)
+    parser.add_argument("-f", "--file", metavar="FILE", required=True, help="Pools and PoolClaims")
+    parser.add_argument(
+        "--pools",
+        metavar="FILE",
+        help="the active source if it is a file (BERTH_POOLS), made if it is not there; its comments "
+        "get lost",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
     """Add or replace Pools and PoolClaims by name; nothing is written unless all, old and new, are right."""
     given = [document for document in documents(Path(options.file)) if document is not None]
     claims = _claims(given, options.file)
@@ -54,17 +61,17 @@ def _apply_pools(new: list[Any], names: list[str]) -> None:
 
 
 def _claims(given: list[Any], source: str) -> dict[str, dict[str, Any]]:
-    """The PoolClaims' documents with their namespaces filled in, by namespace/name."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return the PoolClaims' documents with their namespaces filled in, by namespace/name."""
+    claims: dict[str, dict[str, Any]] = {}
     for document in filter(_is_claim, given):
         try:
             claim = poolclaim.parse(document)
         except BadInputError as error:
             raise BadInputError(f"{source}: {error}") from error
-        if claim.label in found:
+        if claim.label in claims:
             raise BadInputError(f"{source}: PoolClaim {claim.label} is there twice")
-        found[claim.label] = document | {"metadata": document["metadata"] | {"namespace": claim.namespace}}
-    return found
+        claims[claim.label] = document | {"metadata": document["metadata"] | {"namespace": claim.namespace}}
+    return claims
 
 
 def _is_claim(document: Any) -> bool:
@@ -78,24 +85,3 @@ def _merge(path: Path, new: list[Any]) -> None:
     merged = [document for document in old if document["metadata"]["name"] not in replaced] + new
     parse(merged, str(path))
     write(path, merged)
-
-
-def reconcile(options: argparse.Namespace) -> int:
-    """One reconcile in this process, with the functions' own settings; 1 if it found problems."""
-    found = settings.from_environment()
-    verb = Reconcile(*ledger_and_cluster(found, while_closed=True), found, rebuild_seconds=math.inf)
-    report = verb.run()
-    print(msgspec.json.encode(report).decode() if options.output == "json" else _text(report, found.store))
-    return 1 if report.problems else 0
-
-
-def _text(report: Report, store: str) -> str:
-    lines = [
-        f"ledger: {shown(store)}",
-        "the ledger was rebuilt from the pods" if report.rebuilt else "",
-        f"Pools changed: {', '.join(report.pools)}" if report.pools else "",
-        f"claims released: {report.released}, settled: {report.settled}, adopted: {report.adopted}",
-        f"capacities changed: {report.capacities}, pods woken: {report.woken}",
-        *(f"problem: {problem}" for problem in report.problems),
-    ]
-    return "\n".join(line for line in lines if line)

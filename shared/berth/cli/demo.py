@@ -16,6 +16,8 @@ from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 
+from berth.cli.output import say
+from berth.cli.shared_options import LAST_FIRST_PORT, whole_number
 from berth.demo.real import ControlPlanes, binaries
 from berth.demo.stage import Kit, StandIns, ledger_url, staged
 from berth.demo.story import Measured, Story, require_kept
@@ -42,17 +44,38 @@ there are no kubelets. Unlike in the plain demo kube-scheduler filters the next 
 is through, and chooses among equal nodes by chance: the counter's numbers vary."""
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--port",
+        type=whole_number(0, LAST_FIRST_PORT),
+        default=0,
+        help=f"first port for the functions, 0 to {LAST_FIRST_PORT} (default: any free ones)",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print only the measured result, as one JSON line"
+    )
+    parser.add_argument(
+        "--real",
+        action="store_true",
+        help="on a real etcd, kube-apiserver and kube-scheduler; in a checkout they are built first, "
+        "once, with Go: about 6 minutes on 2 cores",
+    )
+    parser.add_argument("--binaries", metavar="DIR", help="the folder they are in, built by others (--real)")
+    parser.set_defaults(run=run)
+
+
 def run(options: argparse.Namespace) -> int:
-    """Play the demo; 0 if every promise held, else BrokenPromiseError."""
+    """Play the demo. Raises BrokenPromiseError if a promise was broken."""
     if options.binaries and not options.real:
         raise SettingsError("--binaries is for --real")
-    show = _silent if options.json else _show
+    show = _silent if options.json else say
     kit = ControlPlanes(binaries(options.binaries)) if options.real else StandIns()
     show(_WORLDS + (_REAL if options.real else _PLAYED))
-    with _ending_tidily() as go_on, _heard(), tempfile.TemporaryDirectory(prefix="berth-demo-") as folder:
+    scratch = tempfile.TemporaryDirectory(prefix="berth-demo-")
+    with _ending_tidily() as go_on, _stderr_held_back(), scratch as folder:
         naive, berth = _played(Path(folder), options, kit, go_on)
     if options.json:
-        _show(json.dumps({"naive": _camel(naive), "berth": _camel(berth)}, separators=(",", ":")))
+        say(json.dumps({"naive": _camel(naive), "berth": _camel(berth)}, separators=(",", ":")))
     else:
         show(f"\n{_sentence(naive, berth)}")
     require_kept(berth)
@@ -62,19 +85,19 @@ def run(options: argparse.Namespace) -> int:
 def _played(
     folder: Path, options: argparse.Namespace, kit: Kit, go_on: Callable[[], None]
 ) -> tuple[Measured, Measured]:
-    told = nullcontext((_silent, None)) if options.json else _told(folder)
-    with told as (show, observe), staged(folder, options.port, kit, go_on, observe) as (naive, berth):
+    display = nullcontext((_silent, None)) if options.json else _displayed(folder)
+    with display as (show, observe), staged(folder, options.port, kit, go_on, observe) as (naive, berth):
         Story(naive, berth, show).play()
         return naive.measured, berth.measured
 
 
 @contextmanager
-def _told(folder: Path) -> Iterator[tuple[Show, Observe | None]]:
-    """On a terminal Berth's pools are below the story, in a table that follows it; else plain lines."""
+def _displayed(folder: Path) -> Iterator[tuple[Show, Observe | None]]:
+    """Show Berth's pools below the story on a terminal, in a table that follows it; else plain lines."""
     from berth.cli import dashboard  # rich takes 0.1 s to import
 
     if not dashboard.possible():
-        yield _show, None
+        yield say, None
         return
     with contextlib.closing(open_store(ledger_url(folder))) as store:
         ledger = Ledger(store, while_closed=True)
@@ -107,7 +130,7 @@ def _camel_name(name: str) -> str:
 
 
 class _Log(io.TextIOBase):
-    """The last of what the functions say: refusals under way are theirs to log, and nobody's to read."""
+    """The last lines of the functions' logs; without trouble nobody needs to read them."""
 
     def __init__(self) -> None:
         self._last: deque[str] = deque(maxlen=100)
@@ -121,8 +144,8 @@ class _Log(io.TextIOBase):
 
 
 @contextmanager
-def _heard() -> Iterator[None]:
-    """Keep standard error for the end: shown if the demo could not be played."""
+def _stderr_held_back() -> Iterator[None]:
+    """Hold standard error back, and show it only if the demo could not be played."""
     log = _Log()
     try:
         with contextlib.redirect_stderr(log):
@@ -135,28 +158,28 @@ def _heard() -> Iterator[None]:
 
 @contextmanager
 def _ending_tidily() -> Iterator[Callable[[], None]]:
-    """SIGTERM and SIGHUP end the demo as Ctrl-C does; a second one does not cut the cleaning up short.
+    """Let SIGTERM and SIGHUP end the demo as Ctrl-C does; a second signal does not interrupt the cleaning up.
 
-    What it gives raises again what the signal raised: Python drops an exception that comes in a destructor.
+    The function that it yields raises what the signal raised, again: Python drops an exception that is raised
+    in a destructor.
     """
-    came: list[int] = []
+    received: list[int] = []
 
     def go_on() -> None:
-        if came:
-            raise KeyboardInterrupt if came[0] == signal.SIGINT else SystemExit(128 + came[0])
+        if received:
+            raise KeyboardInterrupt if received[0] == signal.SIGINT else SystemExit(128 + received[0])
 
     def end(number: int, _: FrameType | None) -> None:
-        came.append(number)
-        for each in before:
-            signal.signal(each, signal.SIG_IGN)
+        received.append(number)
+        for other in before:
+            signal.signal(other, signal.SIG_IGN)
         go_on()
 
-    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     # What whoever started us ignores (nohup, a job in the background) stays ignored.
     before = {
-        number: found
-        for number in wanted
-        if (found := signal.getsignal(number)) not in (signal.SIG_IGN, None)
+        number: handler
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)
     }
     if threading.current_thread() is not threading.main_thread():
         before = {}  # Python lets only the main thread handle signals
@@ -167,10 +190,6 @@ def _ending_tidily() -> Iterator[Callable[[], None]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _show(text: str) -> None:
-    print(text, flush=True)
 
 
 def _silent(_: str) -> None:

@@ -1,30 +1,47 @@
 """`berth status` and `berth claims`: what is in the ledger, for a person or a program.
-They only look: nothing is mended or woken; a ledger that is being rebuilt is shown as far as it is. A Redis
-that is new or came back older does not stay as it is: any look at such a one begins a new life."""
+They only read: nothing is repaired or woken; a ledger that is being rebuilt is shown as far as it is. A Redis
+that is new or came back older does not stay as it is: whoever reads it first begins a new life of it."""
 
 import argparse
-import contextlib
-import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 import msgspec
 import yaml
-from msgspec.structs import replace
 
 from berth import settings
 from berth.api.pool import Pool
 from berth.cli import tables
+from berth.cli.output import note
+from berth.cli.shared_options import add_kubeconfig, add_store, existing_ledger
 from berth.cli.tables import ClaimRow
-from berth.errors import BadInputError, BerthError, OtherClusterError, SettingsError
+from berth.errors import BadInputError, BerthError, OtherClusterError
 from berth.ledger.holders import UnitRow, unit_rows
 from berth.ledger.ledger import Ledger
 from berth.ledger.report import PoolRow, names, pool_rows
 from berth.ledger.view import View
 from berth.settings import Settings
 from berth.stores import open_store, shown
-from berth.stores.base import Local, Store
+
+
+def add_status_options(parser: argparse.ArgumentParser) -> None:
+    add_kubeconfig(parser)
+    _add_report_options(parser)
+    parser.set_defaults(run=status)
+
+
+def add_claims_options(parser: argparse.ArgumentParser) -> None:
+    _add_report_options(parser)
+    parser.add_argument("-n", "--namespace", metavar="NAME", help="only of pods in this one (default: all)")
+    parser.add_argument("--units", action="store_true", help="each unit that has a name, and who holds it")
+    parser.set_defaults(run=claims)
+
+
+def _add_report_options(parser: argparse.ArgumentParser) -> None:
+    add_store(parser)
+    parser.add_argument("--pool", metavar="NAME", help="only this one (default: all)")
+    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
 
 
 class _Ledger(msgspec.Struct, frozen=True):
@@ -37,100 +54,84 @@ class _Ledger(msgspec.Struct, frozen=True):
 
 class _Status(msgspec.Struct, frozen=True):
     ledger: _Ledger
-    pools: list[PoolRow]
+    pools: Sequence[PoolRow] = ()
 
 
 class _Claims(msgspec.Struct, frozen=True):
     ledger: _Ledger
-    claims: list[ClaimRow]
+    claims: Sequence[ClaimRow] = ()
 
 
 class _Units(msgspec.Struct, frozen=True):
     ledger: _Ledger
-    units: list[UnitRow]
+    units: Sequence[UnitRow] = ()
 
 
 def status(options: argparse.Namespace) -> int:
-    """Pools and their domains, with the pods that wait for them if the cluster can be asked; 1 where the
-    ledger is elsewhere now, or another cluster's: its figures would be taken for this cluster's."""
-    found = settings.from_environment()
-    view = _look(found.store)
-    ledger = _ledger(found.store, view)
+    """Show Pools and their domains, with the pods that wait for them if the cluster can be asked.
+
+    It returns 1, and shows none, where the ledger is elsewhere now, or another cluster's: its figures would
+    be taken for this cluster's.
+    """
+    config = settings.from_environment()
+    view = _view(config.store)
+    ledger = _ledger(config.store, view)
     if _moved(view):
-        return _refused(_Status(ledger, []), options.output)
+        return _refuse(_Status(ledger), options.output)
     _require(options.pool, view)
     try:
-        waiting = _waiting(found, view.resources)
+        waiting = _waiting(config, view.resources)
     except OtherClusterError as error:
-        return _refused(_Status(replace(ledger, open=False, why=str(error)), []), options.output)
+        return _refuse(_Status(msgspec.structs.replace(ledger, open=False, why=str(error))), options.output)
     rows = pool_rows(view, waiting, options.pool)
-    if options.output != "table":
-        _print(_Status(ledger, rows), options.output)
-    elif rows:
-        print("\n".join(tables.pool_lines(rows)))
-    else:
-        note(f"no pools in {ledger.store}")
-    _warn_of(ledger)
-    return 0
+    return _show(_Status(ledger, rows), options.output, tables.pool_lines(rows), "no pools")
 
 
 def claims(options: argparse.Namespace) -> int:
-    """Who holds what since when; with --units, each unit of named pools and who holds it. 1 where the ledger
-    is elsewhere now."""
+    """Show who holds what since when; with --units, each unit of named pools and who holds it.
+
+    It returns 1 where the ledger is elsewhere now."""
     store = settings.from_environment().store
-    view = _look(store)
+    view = _view(store)
     ledger = _ledger(store, view)
     if _moved(view):
-        return _refused(_Units(ledger, []) if options.units else _Claims(ledger, []), options.output)
+        return _refuse(_Units(ledger) if options.units else _Claims(ledger), options.output)
     _require(options.pool, view)
-    (_show_units if options.units else _show_claims)(options, ledger, view)
-    _warn_of(ledger)
+    where = f" in namespace {options.namespace}" if options.namespace else ""
+    now = time.time()
+    if options.units:
+        units = unit_rows(view, now, options.pool)
+        if options.namespace:
+            units = [row for row in units if row.holder.startswith(f"{options.namespace}/")]
+        lines = tables.unit_lines(units)
+        return _show(_Units(ledger, units), options.output, lines, f"no units with names{where}")
+    rows = tables.claim_rows(view, options.pool, options.namespace)
+    return _show(_Claims(ledger, rows), options.output, tables.claim_lines(rows, now), f"no claims{where}")
+
+
+def _show(report: _Status | _Claims | _Units, output: str, lines: Sequence[str], nothing: str) -> int:
+    """Print the report, for a person as a table of these lines, the first of which is its header."""
+    if output != "table":
+        _print(report, output)
+    elif lines[1:]:
+        print("\n".join(lines))
+    else:
+        note(f"{nothing} in {report.ledger.store}")
+    if report.ledger.why:
+        note(report.ledger.why)
     return 0
 
 
-def _show_claims(options: argparse.Namespace, ledger: _Ledger, view: View) -> None:
-    rows = tables.claim_rows(view, options.pool, options.namespace)
-    if options.output != "table":
-        _print(_Claims(ledger, rows), options.output)
-    elif rows:
-        print("\n".join(tables.claim_lines(rows, time.time())))
-    else:
-        note(f"no claims{_where(options)} in {ledger.store}")
-
-
-def _show_units(options: argparse.Namespace, ledger: _Ledger, view: View) -> None:
-    rows = unit_rows(view, time.time(), options.pool)
-    if options.namespace:
-        rows = [row for row in rows if row.holder.startswith(f"{options.namespace}/")]
-    if options.output != "table":
-        _print(_Units(ledger, rows), options.output)
-    elif rows:
-        print("\n".join(tables.unit_lines(rows)))
-    else:
-        note(f"no units with names{_where(options)} in {ledger.store}")
-
-
-def _where(options: argparse.Namespace) -> str:
-    return f" in namespace {options.namespace}" if options.namespace else ""
-
-
-def _refused(report: _Status | _Claims | _Units, output: str) -> int:
+def _refuse(report: _Status | _Claims | _Units, output: str) -> int:
     """Say why nothing is shown, and in the report of a program, too."""
     if output != "table":
         _print(report, output)
-    _warn_of(report.ledger)
+    note(report.ledger.why)
     return 1
 
 
-def require_there(store: Store, url: str, what: str = "--store or BERTH_STORE") -> None:
-    """Raise SettingsError where there is no ledger and looking for one would make it."""
-    if isinstance(store, Local) and not store.is_there():
-        raise SettingsError(f"there is no ledger at {shown(url)}: {what} should name the functions' own")
-
-
-def _look(url: str) -> View:
-    with closing(open_store(url)) as store:
-        require_there(store, url)
+def _view(url: str) -> View:
+    with existing_ledger(url) as store:
         return Ledger(store, while_closed=True).view()
 
 
@@ -140,17 +141,17 @@ def _require(pool: str | None, view: View) -> None:
         raise BadInputError(f"there is no pool {pool} in the ledger; there are: {', '.join(known) or 'none'}")
 
 
-def _waiting(found: Settings, resources: Mapping[str, Pool]) -> dict[str, int] | None:
-    """How many pods wait for each pool, or None where that is not known. Raises OtherClusterError."""
+def _waiting(config: Settings, resources: Mapping[str, Pool]) -> dict[str, int] | None:
+    """Return how many pods wait for each pool; None where that is not known. Raises OtherClusterError."""
     try:
         from berth.controller import waiting  # the kubernetes client takes 0.4 s to import
         from berth.handlers.wiring import ledger_of
         from berth.kube.cluster import connect
 
         cluster = connect()
-        with closing(open_store(found.store)) as store:
-            ledger_of(cluster, found, store, while_closed=True).require_ours()
-        return waiting.listed(cluster, found.scheduler_names, resources)
+        with closing(open_store(config.store)) as store:
+            ledger_of(cluster, config, store, while_closed=True).require_ours()
+        return waiting.listed(cluster, config.scheduler_names, resources)
     except OtherClusterError:
         raise
     except BerthError as error:
@@ -174,19 +175,8 @@ def _moved(view: View) -> bool:
     return view.epoch is not None and view.epoch.moved
 
 
-def _warn_of(ledger: _Ledger) -> None:
-    if ledger.why:
-        note(ledger.why)
-
-
 def _print(report: _Status | _Claims | _Units, output: str) -> None:
     if output == "json":
         print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
     else:
         print(yaml.safe_dump(msgspec.to_builtins(report), sort_keys=False), end="")
-
-
-def note(text: str) -> None:
-    """On standard error: standard output is for what was asked."""
-    with contextlib.suppress(OSError, AttributeError):
-        sys.stderr.write(f"berth: {text}\n")

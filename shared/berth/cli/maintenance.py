@@ -1,63 +1,263 @@
-"""The options of `berth suspend`, `berth external` and `berth release`: what a person does now and then.
-What they do is in `pool_fields` and `release`, which are imported when they run."""
+"""`berth suspend`, `berth external` and `berth release`: what a person changes by hand now and then.
+The first two write one field of a Pool in the active source, which the functions take over within a minute.
+`release` believes a person that nothing uses the units, but only the API server that the pod is gone."""
 
 import argparse
+import time
+from collections.abc import Iterable
+from functools import cache, partial
+from pathlib import Path
 
+from berth import settings
+from berth.api.pool import EVERYWHERE, Pool
 from berth.api.units import MOST
+from berth.cli.output import note
+from berth.cli.shared_options import add_kubeconfig, add_store, existing_ledger, whole_number
+from berth.controller import manual_release
+from berth.controller.capacity_sync import stock_of
+from berth.controller.external_use import only_cluster
+from berth.controller.manual_release import Release
+from berth.controller.pool_source import amend
+from berth.controller.poolclaims import told_free
+from berth.controller.requeue import room_in, wake
+from berth.errors import BadInputError, BerthError, RefusedError
+from berth.handlers.wiring import ledger_of
+from berth.kube.cluster import Cluster, connect
+from berth.ledger.holders import holder, wholes
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import UNRESERVED
+from berth.ledger.report import natural
+from berth.ledger.view import View
+from berth.settings import Settings
 
-COMMANDS = ("suspend", "external", "release")
+_MOST_NAMES = 20  # domains that an error lists
 
 
-def run(options: argparse.Namespace) -> int:
-    if options.command == "release":
-        from berth.cli import release as freeing
-
-        return freeing.release(options)
-    from berth.cli import pool_fields
-
-    return pool_fields.suspend(options) if options.command == "suspend" else pool_fields.external(options)
-
-
-def suspend(parser: argparse.ArgumentParser) -> None:
+def add_suspend_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pool", metavar="POOL")
     parser.add_argument(
         "domains", metavar="DOMAIN", nargs="*", default=[], help="only these (default: the whole pool)"
     )
     parser.add_argument("--resume", action="store_true", help="give units there again")
+    _add_source(parser)
     # argparse takes no domain after --resume: it believes that there are none once it has the pool.
-    parser.set_defaults(words_to="domains")
-    _source(parser)
+    parser.set_defaults(run=suspend, words_to="domains")
 
 
-def external(parser: argparse.ArgumentParser) -> None:
+def add_external_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pool", metavar="POOL", help="one of scope Cluster")
-    parser.add_argument("units", metavar="N", type=_units, help="how many are in use there now")
-    _source(parser)
+    parser.add_argument(
+        "units",
+        metavar="N",
+        type=whole_number(0, MOST, "number of units"),
+        help="how many are in use there now",
+    )
+    _add_source(parser)
+    parser.set_defaults(run=external)
 
 
-def release(parser: argparse.ArgumentParser) -> None:
+def add_release_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("uid", metavar="POD_UID", nargs="?", help="all units that this pod held")
     parser.add_argument("--node", metavar="NODE", help="the units of all pods of this node that are gone")
     parser.add_argument("--pool", metavar="POOL", help="the pool of --unit")
     parser.add_argument("--unit", metavar="NAME", help="this unit of --pool")
     parser.add_argument("--dry-run", action="store_true", help="say what would be freed, and free nothing")
-    parser.add_argument("--kubeconfig", metavar="FILE", help="the cluster to talk to (KUBECONFIG)")
-    parser.add_argument("--store", metavar="URL", help="the ledger's store (BERTH_STORE)")
+    add_kubeconfig(parser)
+    add_store(parser)
+    parser.set_defaults(run=release)
 
 
-def _source(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kubeconfig", metavar="FILE", help="the cluster to talk to (KUBECONFIG)")
+def _add_source(parser: argparse.ArgumentParser) -> None:
+    add_kubeconfig(parser)
     parser.add_argument(
         "--pools",
         metavar="FILE",
         help="the active source of Pools if it is a file (BERTH_POOLS); its comments get lost",
     )
-    parser.add_argument(
-        "--store", metavar="URL", help="the ledger's store (BERTH_STORE), to see who holds units"
+    add_store(parser, ", to see who holds units")
+
+
+# suspend
+
+
+def suspend(options: argparse.Namespace) -> int:
+    """Let the pool, or some of its domains, take no new claims; or take them again."""
+    config, cluster = settings.from_environment(), cache(connect)
+    view, why = _view(config)
+
+    def change(pool: Pool) -> dict[str, object]:
+        if options.domains:
+            _require_domains(pool, options.domains, cluster(), view)
+        return {"suspended": _suspended(pool, options.domains, options.resume) or None}
+
+    _, after = amend(config.pools, cluster, options.pool, change)
+    print(
+        _resumed_text(after, options.domains)
+        if options.resume
+        else _suspended_text(after, options.domains, view)
+    )
+    if view is None and not options.resume:
+        note(f"how many pods hold units there is not known: {why}")
+    _say_where_written(config.pools)
+    return 0
+
+
+def _suspended(pool: Pool, domains: list[str], resume: bool) -> bool | list[str]:
+    """Return what spec.suspended is to be."""
+    now = pool.spec.suspended
+    if not domains or (now is True and not resume):
+        return not resume
+    if now is True:
+        raise BadInputError(
+            f"Pool {pool.name} is suspended as a whole: resume it, and suspend the other domains by name"
+        )
+    listed = [] if isinstance(now, bool) else list(now)
+    if resume:
+        return [domain for domain in listed if domain not in domains]
+    return list(dict.fromkeys([*listed, *domains]))
+
+
+def _require_domains(pool: Pool, domains: Iterable[str], cluster: Cluster, view: View | None) -> None:
+    """Raise BadInputError for a domain that neither nodes, nor the Pool, nor the ledger know."""
+    stock = stock_of({pool.name: pool}, cluster.nodes())
+    known = {domain for _, domain in stock.capacities if not domain.endswith(UNRESERVED)}
+    known |= set() if view is None else set(view.names(pool.name))
+    known |= set() if isinstance(pool.spec.suspended, bool) else set(pool.spec.suspended)
+    for domain in domains:
+        if domain not in known:
+            names = sorted(known, key=natural)
+            more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+            there = ", ".join(names[:_MOST_NAMES]) or "none"
+            raise BadInputError(f"Pool {pool.name} has no domain {domain}; there are: {there}{more}")
+
+
+def _suspended_text(pool: Pool, domains: list[str], view: View | None) -> str:
+    whole = pool.spec.suspended is True
+    verb = "is" if whole or len(domains) == 1 else "are"
+    what = f"Pool {pool.name}" if whole else f"Pool {pool.name}: {', '.join(domains)}"
+    suspended = f"{what} {verb} suspended: nothing new is given there"
+    if view is None:
+        return f"{suspended}, and pods that hold units keep them"
+    pods = _holders(view, pool.name, set(view.names(pool.name)) if whole else set(domains))
+    if pods == 1:
+        return f"{suspended}; 1 pod that holds units there keeps them"
+    return f"{suspended}; {pods} pods that hold units there keep them"
+
+
+def _resumed_text(pool: Pool, domains: list[str]) -> str:
+    suspended = pool.spec.suspended
+    if isinstance(suspended, bool):
+        return f"Pool {pool.name} gives units again"
+    return f"Pool {pool.name}: {', '.join(domains)} resumed; suspended still: {', '.join(suspended)}"
+
+
+def _holders(view: View, pool: str, places: set[str]) -> int:
+    """Return how many pods hold units there, without those that are gone."""
+    return sum(
+        any(holding.pool == pool and holding.place in places for holding in claim.holdings)
+        for claim in view.claims()
+        if claim.state != "lost" and not claim.is_external
     )
 
 
-def _units(text: str) -> int:
-    if not text.isdecimal() or int(text) > MOST:
-        raise argparse.ArgumentTypeError(f"{text!r} should be a number of units from 0 to {MOST}")
-    return int(text)
+# external
+
+
+def external(options: argparse.Namespace) -> int:
+    """Write how many units are in use outside the cluster."""
+    config = settings.from_environment()
+    change = partial(only_cluster, options.units)
+    before, after = amend(config.pools, connect, options.pool, change)
+    units = "1 unit is" if after.spec.external == 1 else f"{after.spec.external} units are"
+    print(f"Pool {after.name}: {units} in use outside the cluster (before: {before.spec.external})")
+    view, _ = _view(config)
+    if view is not None and (over := _over(after, view)) > 0:
+        print(f"over-committed by {over}: nothing new is given until pods have left as many")
+    _say_where_written(config.pools)
+    return 0
+
+
+def _over(pool: Pool, view: View) -> int:
+    """Return the units over the capacity, by what the cluster's pods hold and the external use of now."""
+    held = sum(
+        holding.count
+        for claim in view.claims()
+        for holding in claim.holdings
+        if (holding.pool, holding.place) == (pool.name, EVERYWHERE) and not claim.is_external
+    )
+    return held + pool.spec.external - (pool.capacity_of(EVERYWHERE) or 0)
+
+
+def _view(config: Settings) -> tuple[View | None, str]:
+    """Return what the ledger holds, or why it can't be read."""
+    try:
+        with existing_ledger(config.store) as store:
+            return Ledger(store).view(), ""
+    except BerthError as error:
+        return None, str(error)
+
+
+def _say_where_written(path: Path | None) -> None:
+    print(f"written to {path or 'the cluster'}")
+
+
+# release
+
+
+def release(options: argparse.Namespace) -> int:
+    """Free units of one pod, of a node's pods, or one unit. Raises RefusedError for a pod that lives."""
+    given = (options.uid, options.node, options.unit)
+    if sum(name is not None for name in given) != 1 or (options.unit is None) != (options.pool is None):
+        raise BadInputError("say which: POD_UID, or --node NODE, or --pool POOL with --unit NAME")
+    config, cluster = settings.from_environment(), connect()
+    with existing_ledger(config.store) as store:
+        ledger = ledger_of(cluster, config, store, while_closed=False)
+        ledger.require_ours()
+        releases = _judged(options, cluster, ledger.view())
+        if options.dry_run:
+            _list(releases, "would free")
+            return 0
+        freed = manual_release.free(ledger, releases)
+        told_free(cluster, freed)
+        _list(releases, "freed")
+        woken = wake(ledger, cluster, config.scheduler_names, room_in(freed), time.time())
+        print(f"pods woken: {woken}")
+    return 0
+
+
+def _judged(options: argparse.Namespace, cluster: Cluster, view: View) -> list[Release]:
+    """Return what may be freed; of a node's pods those that live are only told."""
+    if options.uid is not None:
+        releases = manual_release.of_pod(options.uid, view)
+    elif options.unit is not None:
+        releases = manual_release.of_unit(options.pool, options.unit, view)
+    else:
+        return _judged_of_node(options.node, cluster, view)
+    return [manual_release.judged(release, cluster, view) for release in releases]
+
+
+def _judged_of_node(node: str, cluster: Cluster, view: View) -> list[Release]:
+    judged, refusals = [], []
+    for release in manual_release.of_node(node, view):
+        try:
+            judged.append(manual_release.judged(release, cluster, view))
+        except RefusedError as error:
+            refusals.append(error)
+    if refusals:
+        note(f"{refusals[0]}" + (f"; and {len(refusals) - 1} more like it" if refusals[1:] else ""))
+    return judged
+
+
+def _list(releases: Iterable[Release], done: str) -> None:
+    lines = [
+        f"{done}: {holding.count} {holding.pool} of {holding.domain}{_in_brackets(holding.units)},"
+        f" held by {holder(release.claim)} (UID {release.claim.uid})"
+        for release in releases
+        for holding in wholes(release.claim)
+        if holding.pool not in release.keep
+    ]
+    print("\n".join(lines) if lines else "nothing is held there by a pod that is gone")
+
+
+def _in_brackets(units: tuple[str, ...]) -> str:
+    return f" ({', '.join(units)})" if units else ""

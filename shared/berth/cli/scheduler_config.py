@@ -1,16 +1,18 @@
-"""`berth scheduler-config`: what a kube-scheduler must be told to call Berth's functions where they run.
-It asks neither them nor the cluster: that the URLs lead there is seen when the scheduler runs."""
+"""`berth scheduler-config`: write the configuration with which a kube-scheduler calls Berth's functions.
+It asks neither them nor the cluster: whether the URLs lead there shows when the scheduler runs."""
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import msgspec
+
+from berth import settings
+from berth.api.names import GROUP
 from berth.errors import SettingsError
+from berth.scheduler_config import haproxy, kube_scheduler
 from berth.scheduler_config.haproxy import PORT, TOKEN, VERBS, Proxy
-
-if TYPE_CHECKING:
-    from berth.scheduler_config.kube_scheduler import Calls, Lease
-    from berth.settings import Admission
+from berth.scheduler_config.kube_scheduler import Calls, Lease
+from berth.settings import Admission
 
 _ALL = "extender"
 _LEAST, _MOST = 5, 300  # seconds; bind takes up to 4.8
@@ -72,6 +74,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     for name in ("--from", "--token-file"):
         parser.add_argument(name, dest="in_a_url", help=argparse.SUPPRESS)
     parser.add_argument("-o", "--output", metavar="FILE", help="write it there; else it is printed")
+    parser.set_defaults(run=run)
 
 
 def _add_proxy(parser: argparse.ArgumentParser) -> None:
@@ -93,8 +96,6 @@ def _add_proxy(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from berth.scheduler_config import haproxy, kube_scheduler
-
     text, proxy = _text(options), _proxy_text(options)
     if proxy:
         haproxy.write(Path(options.proxy), proxy)
@@ -106,12 +107,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _text(options: argparse.Namespace) -> str:
-    import msgspec
-
-    from berth import settings
-    from berth.api.names import GROUP
-    from berth.scheduler_config import kube_scheduler
-
     _refuse_empty(options, ("ca", "scheduler_kubeconfig", "output", "proxy", "proxy_token", "proxy_tls"))
     if options.in_a_url is not None:
         raise SettingsError(
@@ -141,9 +136,7 @@ def _text(options: argparse.Namespace) -> str:
 
 
 def _proxy_text(options: argparse.Namespace) -> str:
-    """The proxy's configuration; empty: there is none."""
-    from berth.scheduler_config import haproxy
-
+    """Return the proxy's configuration; empty without a proxy."""
     proxy = _proxy(options)
     if proxy is None:
         return ""
@@ -168,16 +161,13 @@ def _urls(options: argparse.Namespace) -> dict[str, str]:
     return {name: url for name in (*VERBS, _ALL) if (url := getattr(options, name))}
 
 
-def refuse_a_token(admission: "Admission") -> None:
+def refuse_a_token(admission: Admission) -> None:
     """Raise SettingsError where functions want a token, which kube-scheduler has no way to send by itself."""
     if admission.token is not None or admission.accounts:
         raise SettingsError(f"the functions want a token, and kube-scheduler can't send one: {_INSTEAD}")
 
 
-def _calls(options: argparse.Namespace) -> "Calls":
-    from berth import settings
-    from berth.scheduler_config.kube_scheduler import Calls
-
+def _calls(options: argparse.Namespace) -> Calls:
     if not _LEAST <= options.timeout <= _MOST:
         raise SettingsError(
             f"--timeout {options.timeout} should be {_LEAST} to {_MOST} seconds: bind takes up to 4.8"
@@ -190,11 +180,11 @@ def _calls(options: argparse.Namespace) -> "Calls":
 
 
 def _managed(options: argparse.Namespace) -> list[str] | None:
-    """The resources that functions/extender is called for; None with one URL a function."""
-    each = [name for name in VERBS if getattr(options, name)]
-    if options.extender and each:
+    """Return the resources that functions/extender is called for; None with one URL a function."""
+    verbs = [name for name in VERBS if getattr(options, name)]
+    if options.extender and verbs:
         raise SettingsError(
-            f"--extender has all verbs, and --{each[0]} would be called beside it: kube-scheduler refuses "
+            f"--extender has all verbs, and --{verbs[0]} would be called beside it: kube-scheduler refuses "
             "two entries that bind, or that manage one resource"
         )
     if options.extender:
@@ -205,7 +195,7 @@ def _managed(options: argparse.Namespace) -> list[str] | None:
             "--resource is for --extender: kube-scheduler refuses one that two entries manage, so one URL a "
             "function goes without, and wants a scheduler of its own"
         )
-    missing = [f"--{name}" for name in VERBS if name not in each]
+    missing = [f"--{name}" for name in VERBS if name not in verbs]
     if missing:
         raise SettingsError(
             f"{' and '.join(missing)} should name the functions' URLs, or --extender the one of all"
@@ -220,15 +210,13 @@ def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> No
 
 
 def _refuse_empty(options: argparse.Namespace, names: tuple[str, ...]) -> None:
-    """As a script's variable that is not set: what was meant must not be left out in silence."""
+    """Raise SettingsError for an option that is empty, as where a script's variable is not set."""
     for name in names:
         if getattr(options, name) == "":
             raise SettingsError(f"--{name.replace('_', '-')} is empty: name a path, or leave it out")
 
 
-def _lease(text: str | None) -> "Lease | None":
-    from berth.scheduler_config.kube_scheduler import Lease
-
+def _lease(text: str | None) -> Lease | None:
     if text is None:
         return None
     namespace, separator, name = text.partition("/")

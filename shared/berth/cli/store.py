@@ -5,12 +5,16 @@ import argparse
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 
+import msgspec
+
+from berth.cli.output import note, say
+from berth.cli.shared_options import require_ledger
 from berth.errors import SettingsError
-from berth.stores import absolute, open_store
+from berth.ledger.migrate import Copy, resume
+from berth.stores import absolute, open_store, shown
 from berth.stores.base import EPOCH, Makeable, Store
 
 _VARIABLE = "env:"
@@ -33,14 +37,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "target", metavar="TO", help="the URL of an empty store, or of a ledger that was moved away"
     )
     copy.add_argument("-o", "--output", choices=("text", "json"), default="text")
-    resume = commands.add_parser(
+    copy.set_defaults(run=_copy)
+    go_on = commands.add_parser(
         "resume",
         help="let claims go on in a ledger whose copy died",
         description="End the pause that a copy made which died before its end. A copy that is still at work "
         "stops then, and a ledger that was moved stays moved.",
         epilog="Exit codes: 0 claims go on, 1 they can't, 2 wrong usage.",
     )
-    resume.add_argument("url", metavar="URL", help="the URL of the store that was to be copied")
+    go_on.add_argument("url", metavar="URL", help="the URL of the store that was to be copied")
+    go_on.set_defaults(run=_resume)
     init = commands.add_parser(
         "init",
         help="make what a store needs before its first use: DynamoDB's table",
@@ -51,67 +57,54 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     init.add_argument("url", metavar="URL", help="the store's URL, as in BERTH_STORE")
     init.add_argument("--protect", action="store_true", help="protect the table from being deleted")
-
-
-def run(options: argparse.Namespace) -> int:
-    run_one = {"copy": _copy, "resume": _resume, "init": _init}[options.store_command]
-    return run_one(options)
+    init.set_defaults(run=_init)
 
 
 def _copy(options: argparse.Namespace) -> int:
-    import msgspec
-
-    from berth.cli.inspect import require_there
-    from berth.ledger.migrate import Copy
-    from berth.stores import shown
-
     source, target = _url(options.source), _url(options.target)
     names = shown(source), shown(target)
     if source == target:
         raise SettingsError(f"{names[0]} can't be copied onto itself: name another store to copy to")
     with _undone_when_ended(), _opened(source, "FROM") as old, _opened(target, "TO") as new:
-        require_there(old, source, "FROM")
+        require_ledger(old, source, "FROM")
         for store in (old, new):
             store.read([EPOCH])  # a copy is patient; that a store is not there should be told at once
-        tell = _say if options.output == "text" else _note
+        tell = say if options.output == "text" else note
         done = Copy((old, names[0]), (new, names[1]), tell=tell).run()
     if options.output == "json":
-        found = {"from": names[0], "to": names[1], **msgspec.to_builtins(done)}
-        _say(msgspec.json.encode(found).decode())
+        result = {"from": names[0], "to": names[1], **msgspec.to_builtins(done)}
+        say(msgspec.json.encode(result).decode())
     return 0
 
 
 def _resume(options: argparse.Namespace) -> int:
-    from berth.cli.inspect import require_there
-    from berth.ledger.migrate import resume
-    from berth.stores import shown
-
     url = _url(options.url)
     with _opened(url, "URL") as store:
-        require_there(store, url, "URL")
+        require_ledger(store, url, "URL")
         resumed = resume(store, shown(url))
-    _say(f"claims go on in {shown(url)}" if resumed else f"claims in {shown(url)} were not paused")
+    say(f"claims go on in {shown(url)}" if resumed else f"claims in {shown(url)} were not paused")
     return 0
 
 
 def _init(options: argparse.Namespace) -> int:
-    from berth.stores import shown
-
     url = _url(options.url)
     with _opened(url, "URL") as store:
         if isinstance(store, Makeable):
             for line in store.make(protect=options.protect):
-                _say(line)
+                say(line)
             return 0
         if options.protect:
             raise SettingsError(f"--protect is for the table of a dynamodb:// store, not for {shown(url)}")
         store.read([EPOCH])
-    _say(f"{shown(url)} answers, and needs nothing made")
+    say(f"{shown(url)} answers, and needs nothing made")
     return 0
 
 
 def _url(text: str) -> str:
-    """What the argument names; from the environment, where it holds a password that `ps` should not show."""
+    """Return the URL that the argument is, or that the variable holds which it names as env:VARIABLE.
+
+    A URL with a password should not be shown by `ps`.
+    """
     name = text.removeprefix(_VARIABLE)
     if name == text:
         return absolute(text)
@@ -132,20 +125,9 @@ def _opened(url: str, what: str) -> Iterator[Store]:
 
 @contextlib.contextmanager
 def _undone_when_ended() -> Iterator[None]:
-    """SIGTERM (kill, or a pod that is stopped) as Ctrl-C: the copy undoes what it did."""
+    """Treat SIGTERM (kill, or a pod that is stopped) as Ctrl-C: the copy undoes what it did."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _say(line: str) -> None:
-    """At once: claims are paused meanwhile, and who waits wants to know."""
-    print(line, flush=True)
-
-
-def _note(line: str) -> None:
-    """Standard output is for the result."""
-    with contextlib.suppress(OSError, AttributeError):
-        sys.stderr.write(f"berth: {line}\n")

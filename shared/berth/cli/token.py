@@ -2,22 +2,22 @@
 It never shows the token, and needs no right but to create Secrets in that namespace."""
 
 import argparse
+import secrets
 
+from berth.cli.shared_options import add_kubeconfig
 from berth.errors import ClusterRefusedError, SettingsError
+from berth.kube.cluster import connect
 
 _BYTES = 32
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("secret", metavar="NAMESPACE/NAME", help="the Secret to make, with the key `token`")
-    parser.add_argument("--kubeconfig", metavar="FILE", help="the cluster to talk to (KUBECONFIG)")
+    add_kubeconfig(parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    import secrets
-
-    from berth.kube.cluster import connect
-
     namespace, _, name = options.secret.partition("/")
     if not namespace or not name or "/" in name:
         raise SettingsError(f"{options.secret!r} should be NAMESPACE/NAME")

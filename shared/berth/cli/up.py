@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from berth import settings
 from berth.api.names import GROUP, NATIVE
 from berth.api.pool import Pool, by_resource
-from berth.cli.scheduler_config import refuse_a_token
+from berth.cli.scheduler_config import PROXY_TLS, refuse_a_token
+from berth.cli.shared_options import LAST_FIRST_PORT, add_kubeconfig, add_pools, add_store, whole_number
 from berth.controller.capacity_sync import read_pools
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError, SettingsError
 from berth.handlers.wiring import ledger_of
@@ -38,12 +39,55 @@ from berth.stores.base import Store
 if TYPE_CHECKING:
     from berth.cli.dashboard import LiveView
 
+_FIRST_PORT = 8080
+_MOST_REPLICAS = 9
 _LOOK_SECONDS = 2.0
 _LOST = {
     "state": "closed",
     "why": "it was lost or may be older than it was; reconcile rebuilds it from the pods within a minute, "
     "berth reconcile at once",
 }
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_kubeconfig(parser)
+    add_store(parser)
+    add_pools(parser)
+    parser.add_argument(
+        "--port",
+        type=whole_number(0, LAST_FIRST_PORT),
+        default=_FIRST_PORT,
+        help=f"first port, 0 to {LAST_FIRST_PORT}; %(default)s is filter's, one up each; 0: any free ones",
+    )
+    parser.add_argument(
+        "--scheduler-config", metavar="OUT", help="write a file that kube-scheduler --config takes"
+    )
+    parser.add_argument(
+        "--proxy",
+        metavar="FILE",
+        help="close the functions by a token, and write the configuration of an HAProxy that adds it for the "
+        "scheduler (with --scheduler-config)",
+    )
+    parser.add_argument("--proxy-tls", metavar="FOLDER", help=PROXY_TLS)
+    parser.add_argument(
+        "--single",
+        action="store_true",
+        help="serve the scheduler's calls under one URL: pods that ask for none of the Pools cost no call",
+    )
+    parser.add_argument(
+        "--replicas",
+        type=whole_number(1, _MOST_REPLICAS),
+        default=1,
+        metavar="N",
+        help=f"processes of each function, 1 to {_MOST_REPLICAS}; each call goes to the next of them in turn",
+    )
+    parser.add_argument(
+        "--functions", metavar="DIR", help="take the functions from this folder, not Berth's own"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON line a state change, on standard output"
+    )
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,0 +1,41 @@
+"""`berth reconcile`: make the ledger equal to the cluster now, in this process."""
+
+import argparse
+import math
+
+import msgspec
+
+from berth import settings
+from berth.cli.shared_options import add_kubeconfig, add_pools, add_store
+from berth.handlers.reconcile import Reconcile, Report
+from berth.handlers.wiring import ledger_and_cluster
+from berth.stores import shown
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_kubeconfig(parser)
+    add_store(parser)
+    add_pools(parser)
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Reconcile once, with the functions' own settings; 1 if there are problems."""
+    config = settings.from_environment()
+    reconcile = Reconcile(*ledger_and_cluster(config, while_closed=True), config, rebuild_seconds=math.inf)
+    report = reconcile.run()
+    print(msgspec.json.encode(report).decode() if options.output == "json" else _text(report, config.store))
+    return 1 if report.problems else 0
+
+
+def _text(report: Report, store: str) -> str:
+    lines = [
+        f"ledger: {shown(store)}",
+        "the ledger was rebuilt from the pods" if report.rebuilt else "",
+        f"Pools changed: {', '.join(report.pools)}" if report.pools else "",
+        f"claims released: {report.released}, settled: {report.settled}, adopted: {report.adopted}",
+        f"capacities changed: {report.capacities}, pods woken: {report.woken}",
+        *(f"problem: {problem}" for problem in report.problems),
+    ]
+    return "\n".join(line for line in lines if line)

@@ -1,0 +1,51 @@
+"""Options that several subcommands have, and the ledger's store that they name."""
+
+import argparse
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+from berth.errors import SettingsError
+from berth.settings import DEFAULT_STORE
+from berth.stores import open_store, shown
+from berth.stores.base import Local, Store
+
+LAST_FIRST_PORT = 65535 - 9  # nine functions and a proxy, one port each
+
+
+def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--kubeconfig", metavar="FILE", help="the cluster to talk to (KUBECONFIG)")
+
+
+def add_store(parser: argparse.ArgumentParser, why: str = "") -> None:
+    words = f"the ledger's store (BERTH_STORE; else {DEFAULT_STORE}){why}"
+    parser.add_argument("--store", metavar="URL", help=words)
+
+
+def add_pools(parser: argparse.ArgumentParser) -> None:
+    words = "Pool documents (BERTH_POOLS); else the cluster's Pools"
+    parser.add_argument("-f", "--pools", metavar="FILE", help=words)
+
+
+def whole_number(least: int, most: int, noun: str = "number") -> Callable[[str], int]:
+    """Return an argument's type: a whole number in decimal digits from `least` to `most`."""
+
+    def parse(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} should be a {noun} from {least} to {most}")
+        return int(text)
+
+    return parse
+
+
+@contextmanager
+def existing_ledger(url: str) -> Iterator[Store]:
+    """Open the ledger's store. Raises SettingsError where there is none."""
+    with closing(open_store(url)) as store:
+        require_ledger(store, url)
+        yield store
+
+
+def require_ledger(store: Store, url: str, name: str = "--store or BERTH_STORE") -> None:
+    """Raise SettingsError where there is no ledger, and a look at it would make one."""
+    if isinstance(store, Local) and not store.is_there():
+        raise SettingsError(f"there is no ledger at {shown(url)}: {name} should name the functions' own")
