@@ -81,7 +81,7 @@ _COMMANDS = (
         "release",
         "maintenance:add_release_options",
         "free units that stay held though their pod is gone (onLostNode: Hold)",
-        "Use it only when nothing uses them any more. It refuses a pod that the API server knows to be alive.",
+        "Use it when nothing uses them any more. It asks the API server, and refuses a pod that lives.",
     ),
     _Command(
         "scheduler-config",
