@@ -12,7 +12,7 @@ import pytest
 from berth.controller.requeue import wake
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError
 from berth.kube.writes import FAILING_SECONDS
-from berth.scheduling.demand import demand
+from berth.scheduling.demand import demand_of
 from tests.support.builders.ledgers import ledger_on
 from tests.support.builders.places import Place
 from tests.support.builders.pools_stage import PoolsStage, pools_staged
@@ -72,7 +72,7 @@ def test_no_pods_are_listed_while_nothing_is_free(stage: Stage) -> None:
 def test_no_more_waiters_are_judged_than_are_woken(stage: Stage) -> None:
     for number in range(30):
         stage.add_pod(labels={"number": str(number)})
-    with mock.patch("berth.scheduling.terms.demand", wraps=demand) as judged:
+    with mock.patch("berth.scheduling.demand.demand_of", wraps=demand_of) as judged:
         assert _wake(stage, {"ip": 1}) == 10
     assert judged.call_count == 10
 

@@ -13,7 +13,7 @@ from berth.http.extender_v1 import PreemptionCall, Victims
 from berth.kube.types import Container, Meta, Pod, PodSpec, Resources
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding
-from berth.scheduling.terms import Terms
+from berth.scheduling.demand import Terms
 from tests.properties.memory import MemoryStore
 from tests.support.builders.ledgers import Time, ledger_on, reopen
 from tests.support.builders.objects import pool

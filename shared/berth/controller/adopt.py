@@ -17,8 +17,7 @@ from berth.ledger.allocation import STRIPE
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import NAMESPACE, NOWHERE, POOL_CLAIM, Claim, Holding, in_order
 from berth.ledger.view import View
-from berth.scheduling.demand import might_ask
-from berth.scheduling.terms import Asked, Terms
+from berth.scheduling.demand import Demand, Terms, might_ask
 
 
 class Adopted(NamedTuple):
@@ -176,7 +175,7 @@ def _asked(pod: Pod, terms: Terms, now: float, attempt: str) -> Claim | None:
     node = pod.spec.node_name
     if not node or not might_ask(pod):
         return None
-    asked = terms.asked(pod)
+    asked = terms.demand(pod)
     if pod.finished:
         asked = _until_deleted(asked, terms)
     return _everywhere(claim_of(pod, node, terms, asked, attempt, now), terms) if asked.units else None
@@ -279,7 +278,7 @@ def _large_limits(claims: Collection[Claim], terms: Terms) -> dict[tuple[str, st
     return {which: limit for which, limit in limits.items() if limit > STRIPE}
 
 
-def _until_deleted(asked: Asked, terms: Terms) -> Asked:
+def _until_deleted(asked: Demand, terms: Terms) -> Demand:
     units = {
         pool: count for pool, count in asked.units.items() if terms.pools[pool].spec.release_on == "Deleted"
     }

@@ -12,7 +12,7 @@ from berth.api.pool import Pool
 from berth.api.units import Units, normal
 from berth.kube.types import Pod
 from berth.ledger.model import UNRESERVED, Claim, Holding, in_order
-from berth.scheduling.terms import Terms
+from berth.scheduling.demand import Terms
 
 ALLOCATED = "berth.dev/allocated"
 

@@ -22,7 +22,7 @@ from berth.ledger.ledger import Ledger
 from berth.ledger.model import NAMESPACE, POOL_CLAIM, UNRESERVED, Claim, Places, PoolDomain, in_order
 from berth.ledger.transaction import OutdatedError
 from berth.ledger.view import View
-from berth.scheduling.terms import Terms, terms_of
+from berth.scheduling.demand import Terms, terms_of
 
 _TRIES = 5
 

@@ -19,7 +19,7 @@ from berth.ledger.ledger import Ledger
 from berth.ledger.model import POOL_CLAIM, Claim, Domain, Holding, PoolClaimSpec, Refusal
 from berth.ledger.transaction import OutdatedError
 from berth.ledger.view import View
-from berth.scheduling.terms import Named
+from berth.scheduling.demand import PoolClaims
 
 log = logging.getLogger("berth.poolclaims")
 
@@ -51,7 +51,7 @@ def read_claims(cluster: Cluster, problems: list[str]) -> list[PoolClaim]:
     return found
 
 
-def named(claims: Iterable[PoolClaim], bounds: Bounds) -> Named:
+def named(claims: Iterable[PoolClaim], bounds: Bounds) -> PoolClaims:
     """As a pod's demand is read by them."""
     found = _wants(within(claims, bounds.most), bounds.pools)
     return {(each.namespace, each.name): (each.pool, wants) for each, wants in found.items()}

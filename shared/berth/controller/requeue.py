@@ -15,8 +15,8 @@ from berth.ledger.capacity import CapacityChange
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Holding
 from berth.ledger.view import View
+from berth.scheduling.demand import Demand, is_unreserved, owners_of, terms_of
 from berth.scheduling.fit import judge
-from berth.scheduling.terms import Asked, is_ordinary, owners_of, terms_of
 
 FIRST_IN_LINE = 100
 IN_TURN = 400
@@ -153,7 +153,7 @@ def _fitting(
     fits: dict[Hashable, bool] = {}  # a thousand waiters often ask for the same
     closed: Collection[str] | None = None
     for pod in pods:
-        asked = terms.asked(pod)
+        asked = terms.demand(pod)
         if asked.refusal is not None or not any(pool in room for pool in asked.units):
             continue
         closed = shut() if closed is None else closed
@@ -164,11 +164,11 @@ def _fitting(
             yield pod
 
 
-def _kind(pod: Pod, asked: Asked, view: View) -> Hashable:
+def _kind(pod: Pod, asked: Demand, view: View) -> Hashable:
     """Equal for pods that see the same."""
     pools = [view.pools[pool] for pool in asked.units]
     whose = owners_of(pod) if any(pool.spec.sticky for pool in pools) else ()
-    ordinary = tuple(is_ordinary(pool, pod) for pool in pools)
+    ordinary = tuple(is_unreserved(pool, pod) for pool in pools)
     claims = tuple(name for name, *_ in asked.claims)
     mine = pod.metadata.uid if view.keys_of(pod.metadata.uid) else ""
     asks = tuple(asked.units.items()), claims

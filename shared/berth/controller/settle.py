@@ -17,7 +17,7 @@ from berth.kube.cluster import LEAST_SECONDS, Cluster
 from berth.kube.types import Meta, Node, Pod
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import UNRESERVED, Claim, Holding, in_order
-from berth.scheduling.terms import Asked, Terms, owner_of, terms_of
+from berth.scheduling.demand import Demand, Terms, owner_of, terms_of
 
 log = logging.getLogger("berth.claims")
 
@@ -38,7 +38,9 @@ class Settled(NamedTuple):
     freed: tuple[Holding, ...] = ()
 
 
-def claim_of(pod: Pod, node: str, terms: Terms, asked: Asked, attempt: str = "", since: float = 0.0) -> Claim:
+def claim_of(
+    pod: Pod, node: str, terms: Terms, demand: Demand, attempt: str = "", since: float = 0.0
+) -> Claim:
     """What the pod is to hold on that node."""
     grace = pod.spec.termination_grace_period_seconds
     return Claim(
@@ -46,7 +48,7 @@ def claim_of(pod: Pod, node: str, terms: Terms, asked: Asked, attempt: str = "",
         namespace=pod.metadata.namespace or "default",
         name=pod.metadata.name,
         node=node,
-        holdings=terms.holdings(pod, node, asked),
+        holdings=terms.holdings(pod, node, demand),
         attempt=attempt,
         since=since,
         owner=owner_of(pod),

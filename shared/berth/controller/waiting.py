@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from berth.api.pool import Pool
 from berth.kube.cluster import Cluster
 from berth.kube.types import Pod
-from berth.scheduling.demand import demand
+from berth.scheduling.demand import demand_of
 
 _SECONDS = 5.0  # for each list: somebody sits there and waits
 
@@ -15,7 +15,7 @@ def asking(pods: Iterable[Pod], resources: Mapping[str, Pool]) -> dict[str, int]
     """How many of these pods wait for each pool, by its name; `resources` are the Pools by resource."""
     found: dict[str, int] = {}
     for pod in pods:
-        for pool in demand(pod, resources).units if pod.waiting else ():
+        for pool in demand_of(pod, resources).units if pod.waiting else ():
             found[pool] = found.get(pool, 0) + 1
     return found
 

@@ -30,8 +30,7 @@ from berth.kube.types import Node, Pod
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding
 from berth.ledger.transitions import ElsewhereError, MissingClaimError, SupersededError
-from berth.scheduling.demand import might_ask
-from berth.scheduling.terms import terms_of
+from berth.scheduling.demand import might_ask, terms_of
 from berth.settings import Settings
 
 log = logging.getLogger("berth.bind")
@@ -212,7 +211,7 @@ class Bind:
         if not might_ask(pod):
             return None
         terms = terms_of(self._ledger.view())
-        asked = terms.asked(pod)
+        asked = terms.demand(pod)
         if asked.refusal is not None:
             raise RefusedError(asked.refusal)
         return claim_of(pod, node, terms, asked, attempt, self._clock()) if asked.units else None

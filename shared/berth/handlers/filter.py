@@ -10,10 +10,9 @@ from berth.http.extender_v1 import Refused
 from berth.kube.types import Pod
 from berth.ledger import refusals
 from berth.ledger.ledger import Ledger
-from berth.scheduling.demand import might_ask
+from berth.scheduling.demand import might_ask, terms_of
 from berth.scheduling.fit import judge
 from berth.scheduling.preemption import resolvable
-from berth.scheduling.terms import terms_of
 from berth.settings import Settings
 from berth.stores import open_store
 
@@ -56,7 +55,7 @@ def run(
     if not might_ask(call.pod):
         return Refused()  # pods that ask nothing of us are served even while the ledger is away
     view = ledger.view()
-    judgement = judge(call.pod, terms_of(view).asked(call.pod), view, clock())
+    judgement = judge(call.pod, terms_of(view).demand(call.pod), view, clock())
     refused = judgement.refusals(call.names)
     wanted = judgement.wanted
     if wanted is None:

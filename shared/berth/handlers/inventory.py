@@ -30,7 +30,7 @@ from berth.kube.types import Node, Pod
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import CLAIMS_LOOK, Claim, Holding
 from berth.ledger.transaction import OutdatedError
-from berth.scheduling.terms import Terms
+from berth.scheduling.demand import Terms
 from berth.settings import Settings
 
 log = logging.getLogger("berth.inventory")

@@ -12,9 +12,8 @@ from berth.http import authentication, extender_v1
 from berth.http.endpoint import Endpoint, Reply
 from berth.kube.types import Pod
 from berth.ledger.ledger import Ledger
-from berth.scheduling.demand import might_ask
+from berth.scheduling.demand import might_ask, terms_of
 from berth.scheduling.preemption import Evictions
-from berth.scheduling.terms import terms_of
 from berth.settings import Settings
 from berth.stores import open_store
 
@@ -49,7 +48,7 @@ class Preempt:
         if not might_ask(call.pod):
             return call.victims
         view = self._ledger.view()
-        asked = terms_of(view).asked(call.pod)
+        asked = terms_of(view).demand(call.pod)
         if asked.refusal is not None:
             return {}
         if not asked.units:

@@ -8,9 +8,8 @@ from berth.http import authentication, extender_v1
 from berth.http.endpoint import Endpoint, Reply
 from berth.ledger.free import Share
 from berth.ledger.ledger import Ledger
-from berth.scheduling.demand import might_ask
+from berth.scheduling.demand import might_ask, terms_of
 from berth.scheduling.score import Ask, pack, rule, scores, spread
-from berth.scheduling.terms import terms_of
 from berth.scheduling.wants import Wanted
 from berth.settings import Settings
 from berth.stores import open_store
@@ -22,7 +21,7 @@ def run(ledger: Ledger, call: extender_v1.Candidates, clock: Callable[[], float]
     if not might_ask(call.pod):
         return [extender_v1.priority(name, 0) for name in names]
     view = ledger.view()
-    asks = Wanted(call.pod, terms_of(view).asked(call.pod), view, clock()).asks()
+    asks = Wanted(call.pod, terms_of(view).demand(call.pod), view, clock()).asks()
     return _quick(names, asks) or list(map(extender_v1.priority, names, scores(names, asks)))
 
 

@@ -41,8 +41,7 @@ from berth.ledger.capacity import CapacityChange
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import CLAIMS_LOOK, NOTHING_HELD_BACK, Claim, HeldBack
 from berth.ledger.transaction import LostAgainError, OutdatedError
-from berth.scheduling.demand import might_ask
-from berth.scheduling.terms import Terms, unnamed
+from berth.scheduling.demand import Terms, might_ask, unnamed
 from berth.settings import Settings
 from berth.stores.base import Version
 

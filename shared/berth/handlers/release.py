@@ -17,7 +17,7 @@ from berth.http.endpoint import Endpoint
 from berth.kube.cluster import Cluster
 from berth.kube.types import Pod
 from berth.ledger.ledger import Ledger
-from berth.scheduling.demand import demand, might_ask
+from berth.scheduling.demand import demand_of, might_ask
 from berth.settings import Settings
 
 
@@ -49,7 +49,7 @@ def run(
     keep = kept(view.claims_of(pod.metadata.uid), found, view.pools, cluster.node, clock())
     freed = ledger.release(pod.metadata.uid, pod.label, keep=keep.pools, keep_as=keep.state)
     told_free(cluster, freed)
-    asked = demand(pod, view.resources).units
+    asked = demand_of(pod, view.resources).units
     room = room_in(freed) or {pool: units for pool, units in asked.items() if pool not in keep.pools}
     if keep.state == "lost":
         # Units that are lost with their node are no longer what the next pod of that name waits for.

@@ -1,31 +1,165 @@
-"""What a pod asks of the pools.
-Of annotations it looks at none but the one that names PoolClaims: what else stands there is no demand, and no
-proof of a claim."""
+"""What a pod demands of the pools, and what it is to hold on a node.
+Of a pod's annotations only the one that names PoolClaims counts: no other is a demand or proves a claim."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from berth.api.names import GROUP, NATIVE
-from berth.api.pool import Pool
-from berth.api.poolclaim import CLAIMS
+from berth.api.pool import Pool, by_resource
+from berth.api.poolclaim import CLAIMS, named
 from berth.api.quantity import units
 from berth.kube.types import Container, Pod, Quantity
+from berth.ledger import refusals
+from berth.ledger.model import (
+    NAMESPACE,
+    NOWHERE,
+    POOL_CLAIM,
+    UNRESERVED,
+    Claim,
+    Holding,
+    PoolClaimSpec,
+    in_order,
+)
+from berth.ledger.view import View
 
-Wanted = Callable[[str], bool]
+PoolClaims = Mapping[tuple[str, str], tuple[str, PoolClaimSpec]]
+"""PoolClaims by namespace and name: their pool, and what they claim of it."""
 
-_NAMED = 10  # so many pools are named in a refusal, the rest are counted
+_MOST_SHOWN = 10  # pools that are named in a refusal; the rest are counted
+_LONGEST_NAME, _LONGEST_KIND = 253, 63
+
+_Picks = Callable[[str], bool]
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """Units asked per pool, by name; and why, if so, the pod can be served on no node at all (one that runs
-    all the same holds those units)."""
+    """Units by pool, and what those PoolClaims give that the pod names: (name, pool, what it claims).
+
+    With a `refusal` the pod can be served on no node; one that runs all the same holds those units.
+    """
 
     units: Mapping[str, int]
+    claims: tuple[tuple[str, str, PoolClaimSpec], ...] = ()
     refusal: str | None = None
 
 
 _NONE = Demand({})
+
+
+class Terms(NamedTuple):
+    """The Pools, nodes' domains and PoolClaims by which a pod's demand is read.
+
+    `places` are nodes' domains by pool, for pools whose domains are not nodes; `before` are the Pools by
+    which claims were made, where they may be others. It knows no store and no cluster.
+    """
+
+    pools: Mapping[str, Pool]
+    places: Mapping[str, Mapping[str, str]]
+    poolclaims: "PoolClaims | View"
+    before: Mapping[str, Pool] = MappingProxyType({})
+
+    def demand(self, pod: Pod) -> Demand:
+        """Return what the pod demands, its PoolClaims included."""
+        demand = demand_of(pod, by_resource(self.pools))
+        try:
+            names = named(pod)
+        except ValueError as error:
+            return replace(demand, refusal=str(error))
+        claims, refusal = [], demand.refusal
+        for name in names:
+            claim = self._poolclaim(pod.metadata.namespace or "default", name)
+            if claim is None:
+                refusal = refusal or refusals.no_claim(name)
+                if not pod.spec.node_name:
+                    break  # it gets nothing; one that runs holds those of its PoolClaims that are there
+            else:
+                claims.append((name, *claim))
+        return Demand(demand.units, tuple(claims), refusal or _too_few(demand.units, claims))
+
+    def place(self, pool: str, node: str) -> str:
+        """Return the node's domain in the pool; NOWHERE if it has none."""
+        if pool not in self.pools or self.pools[pool].spec.scope == "Node":
+            return node
+        return self.places.get(pool, {}).get(node) or NOWHERE
+
+    def holdings(self, pod: Pod, node: str, demand: Demand) -> tuple[Holding, ...]:
+        """Return what the pod is to hold on that node, by whole domains."""
+        namespace = pod.metadata.namespace or "default"
+        holdings = []
+        for pool, count in demand.units.items():
+            domain = self.place(pool, node)
+            given = [(name, spec.count) for name, of, spec in demand.claims if of == pool]
+            holdings += [Holding(pool, domain, units, (), name) for name, units in given]
+            holdings += [Holding(pool, f"{POOL_CLAIM}{namespace}/{name}", 1) for name, _ in given]
+            rest = count - sum(units for _, units in given)
+            holdings += [Holding(pool, domain, rest)] if rest > 0 else []
+            holdings += [Holding(pool, quota, count) for quota in self._quotas(pool, domain, pod)]
+        return in_order(holdings)
+
+    def same(self, pool: str) -> bool:
+        """Whether the pool counts what it counted before, in the same domains, as far as is known."""
+        before, now = self.before.get(pool), self.pools.get(pool)
+        return before is None or now is None or before.counts == now.counts
+
+    def reshaped(self, pool: str) -> bool:
+        """Whether what pods hold of it is to be counted anew: it counts something else now, or in other
+        domains, or its units have come to have names, or have none any more."""
+        before, now = self.before.get(pool), self.pools.get(pool)
+        return before is not None and now is not None and before.shape != now.shape
+
+    def recounted(self, pool: str) -> bool:
+        """Whether the Pool counts another resource now: what pods hold of it is of the one before."""
+        before, now = self.before.get(pool), self.pools.get(pool)
+        return before is not None and now is not None and before.resource != now.resource
+
+    def handed_on(self, pool: str) -> bool:
+        """Whether the Pool counts another resource now, and another Pool counts the one of before."""
+        return self.recounted(pool) and self.before[pool].resource in by_resource(self.pools)
+
+    def heir(self, pool: str) -> Pool | None:
+        """Return the Pool that counts now what this one counted: as a rule itself, else the one that has its
+        resource; None if no Pool has."""
+        before = self.before.get(pool)
+        if before is not None and (pool not in self.pools or self.handed_on(pool)):
+            return by_resource(self.pools).get(before.resource)
+        return self.pools.get(pool)
+
+    def judged_by(self) -> dict[str, Pool]:
+        """Return for each Pool, also for those that are gone, the one that judges what is held of it."""
+        heirs = {name: self.heir(name) for name in {*self.before, *self.pools}}
+        return {name: pool for name, pool in heirs.items() if pool is not None}
+
+    def resource_of(self, pool: str, demanded: Collection[str]) -> str | None:
+        """Return of what resource a claim on the pool is, of a pod that demands these Pools; None: nobody
+        knows. A pod that demands none of a Pool holds what that Pool counted once."""
+        before = self.before.get(pool)
+        once = pool in self.pools and pool not in demanded and not self.recounted(pool)
+        return None if before is None or once else before.resource
+
+    def _quotas(self, pool: str, domain: str, pod: Pod) -> list[str]:
+        """Return the domains that limit how much of the pool the pod may have: its namespace's, and that of
+        the units that are not reserved for more important pods."""
+        spec, namespace = self.pools[pool], pod.metadata.namespace or "default"
+        quotas = [] if spec.limit(namespace) is None else [f"{NAMESPACE}{namespace}"]
+        return [*quotas, f"{domain}{UNRESERVED}"] if is_unreserved(spec, pod) else quotas
+
+    def _poolclaim(self, namespace: str, name: str) -> tuple[str, PoolClaimSpec] | None:
+        if not isinstance(self.poolclaims, View):
+            return self.poolclaims.get((namespace, name))
+        key = f"{POOL_CLAIM}{namespace}/{name}"
+        for pool in self.pools:
+            domain = self.poolclaims.domains.get(pool, {}).get(key)
+            if domain is not None and domain.wants is not None:
+                return pool, domain.wants
+        return None
+
+
+def terms_of(view: View) -> Terms:
+    """Return the Pools, nodes' domains and PoolClaims as the ledger has them."""
+    return Terms(view.pools, view.places, view)
 
 
 def might_ask(pod: Pod) -> bool:
@@ -36,71 +170,116 @@ def might_ask(pod: Pod) -> bool:
     if CLAIMS in (pod.metadata.annotations or {}):
         return True
     containers = (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
-    return any("/" in name for found in (*map(_asked, containers), pod.spec.overhead or {}) for name in found)
+    requests = (*map(_requests, containers), pod.spec.overhead or {})
+    return any("/" in name for quantities in requests for name in quantities)
 
 
 def resources(pod: Pod) -> frozenset[str]:
-    """The extended resources that the pod asks for, with a Pool or without."""
+    """Return the extended resources that the pod asks for, with a Pool or without."""
     try:
         return frozenset(_effective(pod, lambda name: "/" in name))
     except ValueError:
         return frozenset()  # it was never given any
 
 
-def demand(pod: Pod, pools: Mapping[str, Pool]) -> Demand:
-    """The pod's demand of `pools` (by resource name). A sum of 0 is no demand."""
+def demand_of(pod: Pod, pools: Mapping[str, Pool]) -> Demand:
+    """Return what the pod's containers ask of `pools` (by resource name). A sum of 0 is no demand."""
     if not might_ask(pod):
         return _NONE
     try:
-        asked = _effective(pod, lambda name: name in pools or _ours(name))
+        counts = _effective(pod, lambda name: name in pools or _is_ours(name))
     except ValueError as error:
-        return Demand({}, str(error))
-    missing = min(asked.keys() - pools.keys(), default=None)
+        return Demand({}, refusal=str(error))
+    missing = min(counts.keys() - pools.keys(), default=None)
     return Demand(
-        {pools[resource].name: count for resource, count in sorted(asked.items()) if resource in pools},
-        None if missing is None else _no_such_pool(missing, pools),
+        {pools[resource].name: count for resource, count in sorted(counts.items()) if resource in pools},
+        refusal=None if missing is None else _no_such_pool(missing, pools),
     )
 
 
-def _effective(pod: Pod, wanted: Wanted) -> dict[str, int]:
-    """Kubernetes' rule for a pod's request: the larger of what runs together in the end (containers and
-    sidecars) and of what each init container needs beside the sidecars started before it; then overhead.
+def is_unreserved(pool: Pool, pod: Pod) -> bool:
+    """Whether some of the pool's units are reserved for pods that are more important than this one."""
+    reserved = pool.spec.reserved
+    return reserved is not None and (pod.spec.priority or 0) < reserved.priority_at_least
+
+
+def owner_of(pod: Pod) -> str:
+    """Return who made the pod: its controller, or a Deployment where that is one of its ReplicaSets.
+
+    A name or kind that is longer than any in Kubernetes is nobody's: users can write these, and the ledger
+    keeps them.
+    """
+    meta = pod.metadata
+    made = next((owner for owner in meta.owner_references or () if owner.controller), None)
+    if made is None or len(made.name) > _LONGEST_NAME or len(made.kind) > _LONGEST_KIND:
+        return ""
+    revision = (meta.labels or {}).get("pod-template-hash", "")
+    name = made.name.removesuffix(f"-{revision}") if made.kind == "ReplicaSet" and revision else made.name
+    return f"{meta.namespace or 'default'}/{made.kind}:{name}"
+
+
+def owners_of(pod: Pod) -> tuple[str, ...]:
+    """Return the names under which units may be retained that this pod may have."""
+    return tuple(filter(None, (pod.label, owner_of(pod))))
+
+
+def unnamed(claims: Iterable[Claim], pools: Mapping[str, Pool]) -> list[str]:
+    """Return a line for each claim with units of a named pool whose names are not known, by domain: how that
+    is cut into stripes is nothing to a person."""
+    lines = []
+    for claim in claims:
+        held: dict[tuple[str, str], tuple[int, int]] = {}
+        for holding in claim.holdings:
+            if holding.pool in pools and pools[holding.pool].named and not holding.bound:
+                count, by_name = held.get((holding.pool, holding.place), (0, 0))
+                held[(holding.pool, holding.place)] = count + holding.count, by_name + len(holding.units)
+        lines += [
+            f"pod {claim.label} holds {count} of {pool} in {place}, {by_name} of them by name: what it uses "
+            "besides is another pod's, or not of the pool"
+            for (pool, place), (count, by_name) in held.items()
+            if by_name < count
+        ]
+    return lines
+
+
+def _effective(pod: Pod, picks: _Picks) -> dict[str, int]:
+    """Return what the pod asks for by Kubernetes' rule: the larger of what runs together in the end
+    (containers and sidecars) and of what each init container needs beside the sidecars started before it;
+    then overhead.
 
     Source: k8s.io/component-helpers/resource/helpers.go, PodRequests and AggregateContainerRequests.
     """
-    running = _sum(_counted(container, wanted) for container in pod.spec.containers or ())
+    running: dict[str, int] = {}
+    for container in pod.spec.containers or ():
+        running = _add(running, _whole(_requests(container), picks))
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
     for container in pod.spec.init_containers or ():
-        own = _counted(container, wanted)
+        own = _whole(_requests(container), picks)
         if container.restart_policy == "Always":
             running, sidecars = _add(running, own), _add(sidecars, own)
             peak = _larger(peak, sidecars)
         else:
             peak = _larger(peak, _add(own, sidecars))
-    total = _add(_larger(running, peak), _whole(pod.spec.overhead or {}, wanted))
+    total = _add(_larger(running, peak), _whole(pod.spec.overhead or {}, picks))
     return {name: count for name, count in total.items() if count}
 
 
-def _asked(container: Container) -> Mapping[str, Quantity]:
-    """Requests, and limits where there is no request: the API server fills it in by the same rule."""
-    found = container.resources
-    return {} if found is None else {**(found.limits or {}), **(found.requests or {})}
+def _requests(container: Container) -> Mapping[str, Quantity]:
+    """Return requests, and limits where there is no request: the API server fills it in by the same rule."""
+    asked = container.resources
+    return {} if asked is None else {**(asked.limits or {}), **(asked.requests or {})}
 
 
-def _counted(container: Container, wanted: Wanted) -> dict[str, int]:
-    return _whole(_asked(container), wanted)
-
-
-def _whole(quantities: Mapping[str, Quantity], wanted: Wanted) -> dict[str, int]:
-    counted = {}
+def _whole(quantities: Mapping[str, Quantity], picks: _Picks) -> dict[str, int]:
+    counts = {}
     for name, quantity in quantities.items():
-        if wanted(name):
+        if picks(name):
             try:
-                counted[name] = units(quantity)
+                counts[name] = units(quantity)
             except ValueError as error:
                 raise ValueError(f"{name}: {str(quantity)[:64]!r} {error}; ask for a whole number") from None
-    return counted
+    return counts
 
 
 def _add(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
@@ -111,20 +290,26 @@ def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
 
 
-def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for part in parts:
-        total = _add(total, part)
-    return total
-
-
-def _ours(resource: str) -> bool:
-    """A resource of Berth's own group is ours even without a Pool: a typo must not pass as no demand."""
+def _is_ours(resource: str) -> bool:
+    """Whether a resource is of Berth's own group. It need have no Pool: a typo must not pass as no demand."""
     return resource.partition("/")[0] in (GROUP, NATIVE)
 
 
 def _no_such_pool(resource: str, pools: Mapping[str, Pool]) -> str:
     names = sorted(pools)
-    shown = ", ".join(names[:_NAMED]) or "none yet"
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    shown = ", ".join(names[:_MOST_SHOWN]) or "none yet"
+    more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
     return f"{resource}: no Pool has this resource; there are: {shown}{more}"
+
+
+def _too_few(counts: Mapping[str, int], claims: Iterable[tuple[str, str, PoolClaimSpec]]) -> str | None:
+    """Return what is wrong where a pod asks for less than its PoolClaims give it: it might be bound without
+    a call."""
+    given: dict[str, int] = {}
+    for _, pool, spec in claims:
+        given[pool] = given.get(pool, 0) + spec.count
+    for pool, most in given.items():
+        asked = counts.get(pool, 0)
+        if asked < most:
+            return f"{pool}: {asked} asked, and the PoolClaims that the pod names are of {most}"
+    return None

@@ -8,7 +8,7 @@ from berth.kube.types import Pod
 from berth.ledger import refusals as fit
 from berth.ledger.refusals import Want
 from berth.ledger.view import View
-from berth.scheduling.terms import Asked
+from berth.scheduling.demand import Demand
 from berth.scheduling.wants import Wanted
 
 
@@ -37,7 +37,7 @@ class Judgement(NamedTuple):
         return bool(frozenset.intersection(*(want.nodes() for want in self.wants)).difference(shut))
 
 
-def judge(pod: Pod, asked: Asked, view: View, now: float) -> Judgement:
+def judge(pod: Pod, asked: Demand, view: View, now: float) -> Judgement:
     """Of a pod that asks for this, at this time (Unix seconds)."""
     if asked.refusal is not None:
         return Judgement(asked.refusal)

@@ -11,7 +11,7 @@ from berth.ledger.allocation import Requester, Short
 from berth.ledger.model import NAMESPACE, POOL_CLAIM, Claim, Domain, domain_of
 from berth.ledger.refusals import Want
 from berth.ledger.view import View
-from berth.scheduling.terms import Asked, owners_of, terms_of
+from berth.scheduling.demand import Demand, owners_of, terms_of
 
 
 def resolvable(names: Collection[str], wants: Iterable[Want], pools: Mapping[str, Pool]) -> frozenset[str]:
@@ -34,7 +34,7 @@ def resolvable(names: Collection[str], wants: Iterable[Want], pools: Mapping[str
 class Evictions:
     """One pod that waits, and what the ledger holds: would it fit if some pods' claims were gone?"""
 
-    def __init__(self, pod: Pod, asked: Asked, view: View, now: float) -> None:
+    def __init__(self, pod: Pod, asked: Demand, view: View, now: float) -> None:
         self._pod, self._asked, self._view = pod, asked, view
         self._terms = terms_of(view)
         self._requester = Requester(

@@ -11,8 +11,8 @@ from berth.ledger import refusals
 from berth.ledger.model import NAMESPACE, POOL_CLAIM, Domain
 from berth.ledger.refusals import Want
 from berth.ledger.view import Shares, View
+from berth.scheduling.demand import Demand, is_unreserved, owners_of
 from berth.scheduling.score import Ask
-from berth.scheduling.terms import Asked, is_ordinary, owners_of
 
 
 class _Limited(NamedTuple):
@@ -25,7 +25,7 @@ class _Limited(NamedTuple):
 class Wanted:
     """One pod's demand and the shares that it sees, now (Unix seconds)."""
 
-    def __init__(self, pod: Pod, asked: Asked, view: View, now: float) -> None:
+    def __init__(self, pod: Pod, asked: Demand, view: View, now: float) -> None:
         self._pod, self._asked, self._view, self._now = pod, asked, view, now
         self._namespace = pod.metadata.namespace or "default"
         self._owners = owners_of(pod)
@@ -58,7 +58,7 @@ class Wanted:
             label = refusals.unlabelled(pool, spec.spec.topology_key or "")
             free, not_here = self._shares.free[pool], self._not_here(spec)
             found.append(Want(pool, count, free, places, refusals.told, label, not_here))
-            if is_ordinary(spec, self._pod):
+            if is_unreserved(spec, self._pod):
                 found.append(Want(pool, count, self._shares.ordinary[pool], places, refusals.ordinary, label))
         return found
 

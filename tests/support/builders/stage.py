@@ -22,7 +22,7 @@ from berth.kube.cluster import connect
 from berth.kube.types import Pod
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim
-from berth.scheduling.terms import terms_of
+from berth.scheduling.demand import terms_of
 from berth.settings import Settings
 from berth.stores import open_store
 from berth.stores.base import Store
@@ -103,7 +103,7 @@ class Stage:
     def claim(self, pod: Pod, node: str) -> Claim:
         """What the pod is to hold on that node, by the ledger's Pools."""
         terms = terms_of(ledger_on(self.store, time=self.time).view())
-        return claim_of(pod, node, terms, terms.asked(pod), "a", self.time())
+        return claim_of(pod, node, terms, terms.demand(pod), "a", self.time())
 
     def add_pod(
         self,

@@ -3,12 +3,12 @@
 from berth.kube.types import Meta, Pod
 from berth.ledger.model import Domain, RetainedUnits, domain_key, encode, pool_key
 from berth.ledger.view import View
-from berth.scheduling.terms import Asked
+from berth.scheduling.demand import Demand
 from berth.scheduling.wants import Wanted
 from tests.support.builders.objects import pool
 
 POD = Pod(Meta(name="web-0", namespace="d", uid="u"))
-ASKED = Asked({"ip": 1, "slot": 1})
+ASKED = Demand({"ip": 1, "slot": 1})
 
 
 def view_of(**kept_on: str) -> View:
