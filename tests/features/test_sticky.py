@@ -114,7 +114,7 @@ def test_a_unit_that_is_kept_on_all_nodes_sends_no_pod_away_from_those_that_are_
     pod = replace(stage.get("web-0"), status=PodStatus(nominated_node_name="n2"))
     alone = filter_verb.run(stage._ledger(stage.store), Candidates(pod, ["n2"], True, None), stage.time)
     kept = {"n2": "units are kept for this pod on other nodes"}
-    assert (stage.why(again, "n1", "n2"), dict(alone)) == (kept, kept)
+    assert (stage.why(again, "n1", "n2"), dict(alone.reasons)) == (kept, kept)
 
 
 @CHEAP

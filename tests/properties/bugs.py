@@ -27,8 +27,7 @@ from berth.ledger.model import NAMESPACE as NAMESPACE_LIMIT
 from berth.ledger.model import POOL_CLAIM, UNRESERVED, Claim, Domain, Holding, RetainedUnits
 from berth.ledger.transitions import Domains
 from berth.ledger.view import View
-from berth.scheduling.fit import Judgement
-from berth.scheduling.wants import Wanted
+from berth.scheduling.fit import Fit
 from tests.properties.memory import MemoryStore
 from tests.properties.pools import LONG, Kind
 
@@ -241,8 +240,8 @@ def a_pod_that_has_a_claim_is_not_looked_at_again() -> Any:
 
 
 def waiters_are_woken_for_what_a_cordoned_node_has() -> Any:
-    fits = Judgement.fits
-    return mock.patch.object(Judgement, "fits", lambda self, _: fits(self))
+    anywhere = Fit.anywhere
+    return mock.patch.object(Fit, "anywhere", lambda self, _: anywhere(self))
 
 
 def a_rack_is_taken_for_the_node_of_the_same_name() -> Any:
@@ -261,7 +260,7 @@ def a_pod_that_nobody_can_write_to_stops_reconcile() -> Any:
 
 
 def units_kept_on_another_node_keep_nobody_from_the_one_that_is_offered() -> Any:
-    return mock.patch.object(Wanted, "kept_elsewhere", return_value=False)
+    return mock.patch.object(Fit, "kept_elsewhere", return_value=False)
 
 
 def what_runs_on_a_node_that_is_gone_is_not_the_clusters() -> Any:

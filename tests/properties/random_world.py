@@ -211,7 +211,7 @@ class World:
         asked = Candidates(Event(UPDATE, {**found, "status": status}).about(Pod), list(offered), True, None)
 
         def work(process: Process) -> object:
-            return filtering.run(process.ledger, asked, process.clock)
+            return dict(filtering.run(process.ledger, asked, process.clock).reasons)
 
         return self._start("filter", work, orders, uid, offered=offered)
 

@@ -16,7 +16,7 @@ from berth.ledger.ledger import Ledger
 from berth.ledger.model import Holding
 from berth.ledger.view import View
 from berth.scheduling.demand import Demand, is_unreserved, owners_of, terms_of
-from berth.scheduling.fit import judge
+from berth.scheduling.fit import Fit
 
 FIRST_IN_LINE = 100
 IN_TURN = 400
@@ -153,23 +153,23 @@ def _fitting(
     fits: dict[Hashable, bool] = {}  # a thousand waiters often ask for the same
     closed: Collection[str] | None = None
     for pod in pods:
-        asked = terms.demand(pod)
-        if asked.refusal is not None or not any(pool in room for pool in asked.units):
+        demand = terms.demand(pod)
+        if demand.refusal is not None or not any(pool in room for pool in demand.units):
             continue
         closed = shut() if closed is None else closed
-        kind = _kind(pod, asked, view)
+        kind = _kind(pod, demand, view)
         if kind not in fits:
-            fits[kind] = judge(pod, asked, view, now).fits(() if pod.goes_to_unschedulable else closed)
+            fits[kind] = Fit(pod, demand, view, now).anywhere(() if pod.goes_to_unschedulable else closed)
         if fits[kind]:
             yield pod
 
 
-def _kind(pod: Pod, asked: Demand, view: View) -> Hashable:
+def _kind(pod: Pod, demand: Demand, view: View) -> Hashable:
     """Equal for pods that see the same."""
-    pools = [view.pools[pool] for pool in asked.units]
+    pools = [view.pools[pool] for pool in demand.units]
     whose = owners_of(pod) if any(pool.spec.sticky for pool in pools) else ()
     ordinary = tuple(is_unreserved(pool, pod) for pool in pools)
-    claims = tuple(name for name, *_ in asked.claims)
+    claims = tuple(name for name, *_ in demand.claims)
     mine = pod.metadata.uid if view.keys_of(pod.metadata.uid) else ""
-    asks = tuple(asked.units.items()), claims
+    asks = tuple(demand.units.items()), claims
     return pod.metadata.namespace, asks, whose, mine, ordinary, pod.goes_to_unschedulable

@@ -8,11 +8,10 @@ from berth.http import authentication, extender_v1
 from berth.http.endpoint import Endpoint, Reply, for_the_event
 from berth.http.extender_v1 import Refused
 from berth.kube.types import Pod
-from berth.ledger import refusals
 from berth.ledger.ledger import Ledger
-from berth.scheduling.demand import might_ask, terms_of
-from berth.scheduling.fit import judge
-from berth.scheduling.preemption import resolvable
+from berth.ledger.refusals import KEPT
+from berth.scheduling.demand import might_ask
+from berth.scheduling.fit import evaluate
 from berth.settings import Settings
 from berth.stores import open_store
 
@@ -51,26 +50,15 @@ def run(
     clock: Callable[[], float] = time.time,
     nominations: Nominations | None = None,
 ) -> Refused:
-    """The reason for each offered node that can't take the pod."""
+    """Return why offered nodes can't take the pod."""
     if not might_ask(call.pod):
         return Refused()  # pods that ask nothing of us are served even while the ledger is away
-    view = ledger.view()
-    judgement = judge(call.pod, terms_of(view).demand(call.pod), view, clock())
-    refused = judgement.refusals(call.names)
-    wanted = judgement.wanted
-    if wanted is None:
-        return Refused(refused)
-    # Only that node: for it the pod keeps its nomination. Others are free by kube-scheduler's own count, so
-    # it finds nobody to evict there, says so in an order that varies, and tries without end (decision 0016).
-    nominated = call.pod.status.nominated_node_name or ""
-    short = refused.get(nominated, refusals.KEPT) != refusals.KEPT
-    mendable = resolvable({nominated}, judgement.wants, view.pools) if short else frozenset()
-    nominations = nominations or Nominations()
-    if call.names != [nominated]:
+    fit, nominations = evaluate(call.pod, call.names, ledger.view(), clock()), nominations or Nominations()
+    if call.names != [call.pod.status.nominated_node_name]:
         nominations.forget(call.pod)
-    elif not refused and wanted.kept_elsewhere(call.names) and nominations.refuse(call.pod):
-        return Refused(dict.fromkeys(call.names, refusals.KEPT))
-    return Refused(refused, mendable)
+    elif fit.kept_elsewhere and nominations.refuse(call.pod):
+        return Refused(dict.fromkeys(call.names, KEPT))
+    return Refused(fit.reasons, fit.resolvable)
 
 
 def endpoint(settings: Settings) -> Endpoint:
@@ -83,8 +71,7 @@ def on(ledger: Ledger, settings: Settings) -> Endpoint:
 
     def answer(_: Mapping[str, str], body: bytes) -> Reply:
         call = extender_v1.candidates(body)
-        refused = run(ledger, call, nominations=nominations)
-        return Reply(200, extender_v1.filter_answer(call, refused, refused.resolvable))
+        return Reply(200, extender_v1.filter_answer(call, run(ledger, call, nominations=nominations)))
 
     return Endpoint(
         name="filter",

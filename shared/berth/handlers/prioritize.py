@@ -9,8 +9,8 @@ from berth.http.endpoint import Endpoint, Reply
 from berth.ledger.free import Share
 from berth.ledger.ledger import Ledger
 from berth.scheduling.demand import might_ask, terms_of
-from berth.scheduling.score import Ask, pack, rule, scores, spread
-from berth.scheduling.wants import Wanted
+from berth.scheduling.fit import Fit
+from berth.scheduling.score import ScoredPool, pack, rule, scores, spread
 from berth.settings import Settings
 from berth.stores import open_store
 
@@ -21,16 +21,16 @@ def run(ledger: Ledger, call: extender_v1.Candidates, clock: Callable[[], float]
     if not might_ask(call.pod):
         return [extender_v1.priority(name, 0) for name in names]
     view = ledger.view()
-    asks = Wanted(call.pod, terms_of(view).demand(call.pod), view, clock()).asks()
-    return _quick(names, asks) or list(map(extender_v1.priority, names, scores(names, asks)))
+    pools = Fit(call.pod, terms_of(view).demand(call.pod), view, clock()).scored()
+    return _quick(names, pools) or list(map(extender_v1.priority, names, scores(names, pools)))
 
 
-def _quick(names: Sequence[str], asks: Sequence[Ask]) -> list[bytes] | None:
-    """The same where one pool is asked whose domains are nodes: each domain's answer is kept in mind."""
-    by_share = rule(asks[0].pool) if len(asks) == 1 and asks[0].places is None else None
+def _quick(names: Sequence[str], pools: Sequence[ScoredPool]) -> list[bytes] | None:
+    """Return the answer where one pool scores, by nodes: each node's answer is kept in mind."""
+    by_share = rule(pools[0].pool) if len(pools) == 1 and pools[0].places is None else None
     if by_share is None:
         return None
-    known = asks[0].free.each(_packed if by_share is pack else _spread)
+    known = pools[0].free.each(_packed if by_share is pack else _spread)
     return [known.get(name) or extender_v1.priority(name, 0) for name in names]
 
 

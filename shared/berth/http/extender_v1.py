@@ -8,7 +8,6 @@ it answers with Go's names.
 
 from collections.abc import Collection, Iterable, Mapping
 from itertools import filterfalse
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -73,14 +72,11 @@ class PreemptionCall(msgspec.Struct, frozen=True):
     victims: Mapping[str, Victims]
 
 
-class Refused(dict[str, str]):
-    """Why nodes can't take the pod. Those in `resolvable` might, if pods there were gone."""
+class Refused(msgspec.Struct, frozen=True):
+    """Why nodes can't take the pod, by name. Those in `resolvable` might, if pods there were gone."""
 
-    def __init__(
-        self, texts: Mapping[str, str] = MappingProxyType({}), resolvable: Collection[str] = ()
-    ) -> None:
-        super().__init__(texts)
-        self.resolvable = resolvable
+    reasons: Mapping[str, str] = {}
+    resolvable: Collection[str] = ()
 
 
 class _Identified(msgspec.Struct, frozen=True):
@@ -176,23 +172,25 @@ def _victims_of(node: str, body: msgspec.Raw, by_uid: bool) -> Victims:
     return Victims(tuple(uids), found.numpdbviolations)
 
 
-def filter_answer(call: Candidates, refused: Mapping[str, str], resolvable: Collection[str] = ()) -> bytes:
-    """ExtenderFilterResult: the nodes that passed, in the form they were offered in, and why others did not.
+def filter_answer(call: Candidates, refused: Refused) -> bytes:
+    """Encode ExtenderFilterResult: the nodes that passed, in the form they were offered in, and why others
+    did not.
 
     All but the resolvable go to FailedAndUnresolvableNodes: nodes in FailedNodes make kube-scheduler try
     preemption, which can't help there and requeues the pod without end
     (docs/kubernetes.md#refusals-that-come-again-and-again).
     """
-    passed = list(filterfalse(refused.__contains__, call.names)) if refused else call.names
+    reasons, resolvable = refused.reasons, refused.resolvable
+    passed = list(filterfalse(reasons.__contains__, call.names)) if reasons else call.names
     nodes = None
     if call.raw is not None:
         raw = call.raw
         nodes = {"metadata": {}, "items": [raw[name] for name in passed if name in raw]}
     names = passed if call.by_name or call.raw is None else None
     if not resolvable:
-        return _filter_result(nodes, names, refused, "")
-    final = {name: why for name, why in refused.items() if name not in resolvable}
-    failed = {name: why for name, why in refused.items() if name in resolvable}
+        return _filter_result(nodes, names, reasons, "")
+    final = {name: why for name, why in reasons.items() if name not in resolvable}
+    failed = {name: why for name, why in reasons.items() if name in resolvable}
     return _filter_result(nodes, names, final, "", failed)
 
 

@@ -1,46 +1,205 @@
-"""May a pod go to a node, as far as the ledger's View knows: filter's answer, and whom it pays to wake.
+"""Which nodes can take a pod, as far as the ledger's View knows, and why the others can't.
 It advises: near the last unit several pods are told yes, and bind's reservation decides."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import NamedTuple
 
+from berth.api.pool import Pool
+from berth.api.units import Units
 from berth.kube.types import Pod
-from berth.ledger import refusals as fit
-from berth.ledger.refusals import Want
-from berth.ledger.view import View
-from berth.scheduling.demand import Demand
-from berth.scheduling.wants import Wanted
+from berth.ledger import refusals
+from berth.ledger.model import NAMESPACE, POOL_CLAIM, Domain
+from berth.ledger.refusals import KEPT, Want
+from berth.ledger.view import Shares, View
+from berth.scheduling.demand import Demand, is_unreserved, owners_of, terms_of
+from berth.scheduling.preemption import resolvable
+from berth.scheduling.score import ScoredPool
 
 
-class Judgement(NamedTuple):
-    """One pod's: `nowhere` says why no node can take it, whatever that node has; else it is empty."""
+class Evaluation(NamedTuple):
+    """Why nodes can't take a pod (`reasons`), and which of them might if pods there were evicted.
 
-    nowhere: str
-    wanted: Wanted | None = None
-    wants: Collection[Want] = ()
+    `kept_elsewhere`: all these nodes can take the pod, and units are kept for it on others.
+    """
 
-    def refusals(self, names: Collection[str]) -> dict[str, str]:
-        """Why each of these nodes can't take the pod; nodes that can are left out."""
-        if self.wanted is None:
-            return dict.fromkeys(names, self.nowhere)
-        refused = fit.refusals(names, self.wants)
-        kept = self.wanted.keeps_to(name for name in names if name not in refused)
-        if kept is None:
-            return refused
-        return {name: refused.get(name, fit.KEPT) for name in names if name not in kept}
+    reasons: Mapping[str, str]
+    resolvable: Collection[str] = ()
+    kept_elsewhere: bool = False
 
-    def fits(self, shut: Collection[str] = ()) -> bool:
-        """Whether any node that the ledger knows can take the pod; none of those that are `shut`."""
-        if self.wanted is None:
+
+def evaluate(pod: Pod, nodes: Collection[str], view: View, now: float) -> Evaluation:
+    """Return which of these nodes can take the pod at this time (Unix seconds)."""
+    demand = terms_of(view).demand(pod)
+    if demand.refusal is not None:
+        return Evaluation(dict.fromkeys(nodes, demand.refusal))
+    fit = Fit(pod, demand, view, now)
+    if nowhere := fit.nowhere():
+        return Evaluation(dict.fromkeys(nodes, "; ".join(nowhere)))
+    wants = fit.wants()
+    reasons = refusals.refusals(nodes, wants)
+    kept = fit.keeps_to(name for name in nodes if name not in reasons)
+    if kept is not None:
+        reasons = {name: reasons.get(name, KEPT) for name in nodes if name not in kept}
+    # Only the nominated node: for it the pod keeps its nomination. Others are free by kube-scheduler's own
+    # count, so it finds nobody to evict there, says so in an order that varies, and tries without end
+    # (docs/decisions/0016).
+    nominated = pod.status.nominated_node_name or ""
+    short = reasons.get(nominated, KEPT) != KEPT
+    mendable = resolvable({nominated}, wants, view.pools) if short else frozenset[str]()
+    return Evaluation(reasons, mendable, not reasons and fit.kept_elsewhere(nodes))
+
+
+class _Limited(NamedTuple):
+    """Why a namespace's limit gives a pod nothing, but for `there`: those units are kept for it."""
+
+    text: str
+    there: frozenset[str]
+
+
+class Fit:
+    """One pod's demand against the shares of its pools that it sees, now (Unix seconds)."""
+
+    def __init__(self, pod: Pod, demand: Demand, view: View, now: float) -> None:
+        self._pod, self._demand, self._view, self._now = pod, demand, view, now
+        self._namespace = pod.metadata.namespace or "default"
+        self._owners = owners_of(pod)
+        self._shares: Shares = view.free_for(pod.metadata.uid, demand.units, self._owners, now)
+
+    def nowhere(self) -> list[str]:
+        """Return why no node can take the pod, whatever it has."""
+        texts = []
+        for name, count in self._demand.units.items():
+            pool = self._view.pools[name]
+            if pool.spec.suspended is True:
+                texts.append(refusals.suspended(name))
+            if pool.resource in self._view.held:
+                texts.append(refusals.held_back(name))
+            limited = self._limited(pool, count)
+            if limited is not None and not limited.there:
+                texts.append(limited.text)
+            texts += [refusals.leaving(name)] if self._leaving(pool) else []
+        for claim, name, spec in self._demand.claims:
+            share = self._shares.bounds[name].get(f"{POOL_CLAIM}{self._namespace}/{claim}", (0, 0))
+            texts += [] if share[0] else [refusals.claimed(name, claim, share, spec.refused)]
+        return texts
+
+    def anywhere(self, shut: Collection[str] = ()) -> bool:
+        """Whether any node that the ledger knows can take the pod, but for those that are `shut`."""
+        if self.nowhere():
             return False
         # Where units are kept for the pod, it keeps to some of these: that takes the last one from nobody.
-        return bool(frozenset.intersection(*(want.nodes() for want in self.wants)).difference(shut))
+        return bool(frozenset.intersection(*(want.nodes() for want in self.wants())).difference(shut))
 
+    def wants(self) -> list[Want]:
+        """Return what nodes are judged by."""
+        wants = []
+        for name, count in self._demand.units.items():
+            pool, places = self._view.pools[name], self._places(name)
+            label = refusals.unlabelled(name, pool.spec.topology_key or "")
+            free, not_here = self._shares.free[name], self._not_here(pool)
+            wants.append(Want(name, count, free, places, refusals.told, label, not_here))
+            if is_unreserved(pool, self._pod):
+                wants.append(Want(name, count, self._shares.ordinary[name], places, refusals.ordinary, label))
+        return wants
 
-def judge(pod: Pod, asked: Demand, view: View, now: float) -> Judgement:
-    """Of a pod that asks for this, at this time (Unix seconds)."""
-    if asked.refusal is not None:
-        return Judgement(asked.refusal)
-    wanted = Wanted(pod, asked, view, now)
-    texts = wanted.nowhere()
-    return Judgement("; ".join(texts)) if texts else Judgement("", wanted, wanted.wants())
+    def scored(self) -> list[ScoredPool]:
+        """Return the pools that nodes are scored by."""
+        return [
+            ScoredPool(self._view.pools[pool], self._shares.free[pool], self._places(pool))
+            for pool in self._demand.units
+        ]
+
+    def keeps_to(self, names: Iterable[str]) -> set[str] | None:
+        """Return those of these nodes where units are that the pod, or its PoolClaim, had before and that are
+        free, of as many pools as can be; None where there are none: then it may go anywhere."""
+        there, offered = None, list(names) if self._before else []
+        for domain in self._before:
+            there = set(self._in(*domain, offered if there is None else there)) or there
+        return there
+
+    def kept_elsewhere(self, names: Collection[str]) -> bool:
+        """Whether units that the pod, or its PoolClaim, had before are free on none of these nodes."""
+        return not all(any(self._in(*domain, names)) for domain in self._before)
+
+    def _in(self, pool: str, domain: str, names: Collection[str]) -> Iterator[str]:
+        """Return those of these nodes that are in the domain."""
+        places = self._places(pool)
+        return (name for name in names if (name if places is None else places.get(name)) == domain)
+
+    def _places(self, pool: str) -> Mapping[str, str] | None:
+        """Return nodes' domains; None where each node is its own."""
+        is_node = self._view.pools[pool].spec.scope == "Node"
+        return None if is_node else self._view.places.get(pool, {})
+
+    def _leaving(self, pool: Pool) -> bool:
+        """Whether units that are to be kept for this pod are not free yet: a pod of its name had them, which
+        is gone, or this one would not be there."""
+        if pool.spec.sticky is None or pool.spec.sticky.by != "Pod":
+            return False
+        claims = self._view.named(self._pod.label, pool.name)
+        return any(claim.uid != self._pod.metadata.uid and claim.state != "lost" for claim in claims)
+
+    def _limited(self, pool: Pool, count: int) -> _Limited | None:
+        """Return how the namespace's limit stands in the way of so many units; None if it does not."""
+        limit, domain = pool.limit(self._namespace), f"{NAMESPACE}{self._namespace}"
+        if limit is None:
+            return None
+        share = self._shares.bounds[pool.name].get(domain, (limit, limit))
+        if share[0] >= count:
+            return None
+        kept = self._view.kept_of_bound(pool.name, domain, self._owners, self._now)
+        there = frozenset(place for place, units in kept.items() if share[0] + units >= count)
+        return _Limited(refusals.limited(pool.name, self._namespace, share, count, pool.retains), there)
+
+    def _not_here(self, pool: Pool) -> dict[str, str]:
+        """Return the domains that can't give any unit, and why."""
+        suspended, free = pool.spec.suspended, self._shares.free[pool.name]
+        domains = () if isinstance(suspended, bool) else suspended
+        reasons = dict.fromkeys(domains, refusals.suspended(pool.name))
+        limited = self._limited(pool, self._demand.units[pool.name])
+        if limited is not None:
+            reasons |= dict.fromkeys(free.keys() - limited.there, limited.text)
+        for claim, of, spec in self._demand.claims:
+            if of == pool.name and spec.units:
+                listing = self._listing(of, spec.units)
+                here = {domain for domain in listing if self._has(of, domain, spec.units)}
+                reasons |= dict.fromkeys(free.keys() - here, refusals.elsewhere(of, claim))
+        return reasons
+
+    def _listing(self, pool: str, units: Iterable[str]) -> set[str]:
+        """Return the domains that list any of these units; there may be thousands that do not."""
+        named = Units.parse(units)
+        return {
+            name.partition("#")[0]
+            for name, document in self._view.domains.get(pool, {}).items()
+            if document.units and named.meets(Units.of(document.units))
+        }
+
+    def _has(self, pool: str, domain: str, units: Iterable[str]) -> bool:
+        """Whether these very units are in the domain, and free for the pod."""
+        free: set[str] = set()
+        for name, part in self._view.parts(pool, domain).items():
+            there = Units.of(part.units or ())
+            listed = {unit for unit in units if unit in there}
+            free |= listed - self._held(pool, name, part) if listed else listed
+        return free.issuperset(units)
+
+    def _held(self, pool: str, name: str, part: Domain) -> set[str]:
+        """Return the units of a document that the pod can't have."""
+        mine = part.claims.get(self._pod.metadata.uid)
+        own = frozenset[tuple[str, str]]() if mine is None else mine.units
+        return {unit for unit in part.held(pool, name) if (pool, unit) not in own} | {
+            unit for left in part.left if left.bars(self._owners, self._now) for unit in left.units
+        }
+
+    @cached_property
+    def _before(self) -> list[tuple[str, str]]:
+        """The domains, with their pools, where units are free that the pod, or its PoolClaim, had before."""
+        claimed = [
+            (pool, spec.domain)
+            for _, pool, spec in self._demand.claims
+            if spec.domain and not spec.units and self._has(pool, spec.domain, spec.had)
+        ]
+        kept = self._view.kept_for(self._owners, self._now)
+        return claimed + [place for place in kept if place[0] in self._demand.units]

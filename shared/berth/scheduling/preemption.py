@@ -15,7 +15,7 @@ from berth.scheduling.demand import Demand, owners_of, terms_of
 
 
 def resolvable(names: Collection[str], wants: Iterable[Want], pools: Mapping[str, Pool]) -> frozenset[str]:
-    """Those of these refused nodes where nothing is short but units that pods may be evicted for."""
+    """Return those of these refused nodes where nothing is short but units that pods may be evicted for."""
     hard: set[str] = set()
     soft: set[str] = set()
     for want in wants:
@@ -34,38 +34,38 @@ def resolvable(names: Collection[str], wants: Iterable[Want], pools: Mapping[str
 class Evictions:
     """One pod that waits, and what the ledger holds: would it fit if some pods' claims were gone?"""
 
-    def __init__(self, pod: Pod, asked: Demand, view: View, now: float) -> None:
-        self._pod, self._asked, self._view = pod, asked, view
+    def __init__(self, pod: Pod, demand: Demand, view: View, now: float) -> None:
+        self._pod, self._demand, self._view = pod, demand, view
         self._terms = terms_of(view)
         self._requester = Requester(
             pod.metadata.uid, pod.metadata.namespace or "default", owners_of(pod), now
         )
 
     def short(self, node: str, victims: Collection[str] = ()) -> list[Short] | None:
-        """What the pod lacks on the node once the claims of these UIDs are gone, looked for as bind's
-        reservation looks; None where no eviction can help."""
-        if any(self._view.pools[name].suspends(self._terms.place(name, node)) for name in self._asked.units):
+        """Return what the pod lacks on the node once the claims of these UIDs are gone, as bind's reservation
+        would; None where no eviction can help."""
+        if any(self._view.pools[name].suspends(self._terms.place(name, node)) for name in self._demand.units):
             return None
-        at, wanted = cache(partial(self._without, frozenset(victims))), self._wanted(node)
-        requester = self._requester._replace(places=allocation.places_of(wanted))
-        holdings, short = allocation.plan(wanted, at, requester)
+        at, claim = cache(partial(self._without, frozenset(victims))), self._claim(node)
+        requester = self._requester._replace(places=allocation.places_of(claim))
+        holdings, short = allocation.plan(claim, at, requester)
         if not short:
             _, short = allocation.taken(holdings, at, requester)
-        return None if any(each.capacity is None for each in short) else short
+        return None if any(lack.capacity is None for lack in short) else short
 
     def held(self, uids: Iterable[str]) -> bool:
         """Whether the ledger still counts something for one of these pods."""
         return any(self._view.claims_of(uid) for uid in uids)
 
-    def _wanted(self, node: str) -> Claim:
-        holdings = self._terms.holdings(self._pod, node, self._asked)
+    def _claim(self, node: str) -> Claim:
+        holdings = self._terms.holdings(self._pod, node, self._demand)
         meta = self._pod.metadata
         return Claim(
             uid=meta.uid, namespace=self._requester.namespace, name=meta.name, node=node, holdings=holdings
         )
 
     def _without(self, victims: frozenset[str], key: str) -> Domain:
-        """A document without the claims of these pods."""
+        """Return a document without the claims of these pods."""
         domain, (name, where) = self._view.at(key), domain_of(key)
         pool = self._view.pools.get(name)
         if pool is None:

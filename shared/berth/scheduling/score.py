@@ -15,7 +15,7 @@ _NODES = 16_384  # names of nodes whose score is kept in mind, a pool with score
 Rule = Callable[[str, Share], int]
 
 
-class Ask(NamedTuple):
+class ScoredPool(NamedTuple):
     """A pool that a pod asks for, as the pod sees it: `places` are the nodes' domains, and None means that
     each node is its own."""
 
@@ -36,34 +36,34 @@ def pack(name: str, share: Share) -> int:
 
 
 def rule(pool: Pool) -> Rule | None:
-    """How the pool's domains are scored; None: it does not go by what is free."""
+    """Return how the pool's domains are scored; None: not by what is free."""
     return {"Spread": spread, "Pack": pack}.get(pool.spec.score)
 
 
-def scores(names: Sequence[str], asks: Sequence[Ask]) -> list[int]:
-    """Each node's score, in the order of `names`: the mean over the pools that score, else 0."""
-    found = [_scores(names, ask) for ask in asks if ask.pool.spec.score != "None"]
-    if len(found) == 1:
-        return found[0]
-    return [sum(each) // len(found) for each in zip(*found, strict=True)] if found else [0] * len(names)
+def scores(names: Sequence[str], pools: Sequence[ScoredPool]) -> list[int]:
+    """Return each node's score, in the order of `names`: the mean over the pools that score, else 0."""
+    by_pool = [_scores(names, scored) for scored in pools if scored.pool.spec.score != "None"]
+    if len(by_pool) < 2:
+        return by_pool[0] if by_pool else [0] * len(names)
+    return [sum(of_node) // len(by_pool) for of_node in zip(*by_pool, strict=True)]
 
 
-def _scores(names: Sequence[str], ask: Ask) -> list[int]:
-    by_share = rule(ask.pool)
+def _scores(names: Sequence[str], scored: ScoredPool) -> list[int]:
+    by_share = rule(scored.pool)
     if by_share is None:
-        return list(map(_by_name(tuple(ask.pool.spec.node_names.items())), names))
-    known = ask.free.each(by_share)
-    domains = names if ask.places is None else map(ask.places.get, names, [""] * len(names))
+        return list(map(_by_name(tuple(scored.pool.spec.node_names.items())), names))
+    known = scored.free.each(by_share)
+    domains = names if scored.places is None else map(scored.places.get, names, [""] * len(names))
     return [known.get(domain, 0) for domain in domains]
 
 
 @lru_cache(maxsize=64)
-def _by_name(wanted: tuple[tuple[str, int], ...]) -> Callable[[str], int]:
-    """A node's score by its very name, else by the longest pattern that it matches.
+def _by_name(by_name: tuple[tuple[str, int], ...]) -> Callable[[str], int]:
+    """Return what scores a node by its very name, else by the longest pattern that it matches.
 
     Not by the first one written: the API server sorts the keys of an object."""
-    exact = dict(wanted)
-    ordered = sorted(wanted, key=lambda each: (-len(each[0]), each[0]))
+    exact = dict(by_name)
+    ordered = sorted(by_name, key=lambda pattern: (-len(pattern[0]), pattern[0]))
     patterns = [(re.compile(translate(pattern)), score) for pattern, score in ordered]
 
     @lru_cache(maxsize=_NODES)

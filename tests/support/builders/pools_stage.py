@@ -249,7 +249,8 @@ class PoolsStage(Stage):
 
     def why(self, call: extender_v1.BindingCall, *names: str) -> dict[str, str]:
         """The reasons of filter, by node."""
-        return dict(filter_verb.run(self._ledger(self.store), self._offered(call, names), self.time))
+        refused = filter_verb.run(self._ledger(self.store), self._offered(call, names), self.time)
+        return dict(refused.reasons)
 
     def passes(self, call: extender_v1.BindingCall, *names: str) -> set[str]:
         return set(names) - self.why(call, *names).keys()

@@ -101,24 +101,24 @@ def test_a_node_below_what_it_gave_out_has_none_free(store: SqliteStore, path: P
 def test_a_warm_filter_sees_what_was_reserved_and_released_meanwhile(store: SqliteStore) -> None:
     ledger, warm = opened(store, ips(1)), Ledger(store)
     call = candidates(["n1"], {IP: 1})
-    assert filter_verb.run(warm, call) == {}
+    assert filter_verb.run(warm, call).reasons == {}
     hold(ledger, "n1", 1)
-    assert filter_verb.run(warm, call) == {"n1": "underlay-ip: 0 of 1 free, 1 asked"}
+    assert filter_verb.run(warm, call).reasons == {"n1": "underlay-ip: 0 of 1 free, 1 asked"}
     ledger.release("uid-of-holder")
-    assert filter_verb.run(warm, call) == {}
+    assert filter_verb.run(warm, call).reasons == {}
 
 
 def test_filter_advises_and_reserves_nothing(store: SqliteStore) -> None:
     ledger = opened(store, ips(1))
     for _ in range(3):
-        assert filter_verb.run(ledger, candidates(["n1"], {IP: 1})) == {}
+        assert filter_verb.run(ledger, candidates(["n1"], {IP: 1})).reasons == {}
     assert ledger.view().claims() == []
 
 
 def test_a_pod_needs_all_its_pools_on_one_node(store: SqliteStore) -> None:
     capacities = {**ips(4, 4), ("matlab-licence", "n2"): 1, ("matlab-licence", "n3"): 1}
     ledger = opened(store, capacities, pool(), pool("matlab-licence"))
-    assert filter_verb.run(ledger, candidates(NODES, {IP: 1, SEAT: 1})) == {
+    assert filter_verb.run(ledger, candidates(NODES, {IP: 1, SEAT: 1})).reasons == {
         "n1": "matlab-licence: none on this node",
         "n3": "underlay-ip: none on this node",
     }

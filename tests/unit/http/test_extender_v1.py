@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from berth.errors import BadInputError
 from berth.http import extender_v1
+from berth.http.extender_v1 import Refused
 from tests.support.builders.objects import EVENTS, IP
 
 EXTENDER = EVENTS / "extender"
@@ -50,7 +51,7 @@ def test_a_recorded_call_with_full_nodes_is_understood_and_echoed_byte_for_byte(
     call = extender_v1.candidates(body)
     assert (call.names, call.by_name) == (["n0", "n1", "n2"], False)
     items = body[body.index(b'"items":') : body.index(b',"NodeNames"')]
-    answer = extender_v1.filter_answer(call, {})
+    answer = extender_v1.filter_answer(call, Refused())
     assert b'"Nodes":{"metadata":{},' + items in answer
     assert json.loads(answer)["NodeNames"] is None
 
@@ -119,14 +120,14 @@ def test_one_key_may_be_missing(key: bytes) -> None:
 def test_an_odd_node_is_echoed_byte_for_byte() -> None:
     other = b'{"metadata":{"name":"n2"}}'
     call = extender_v1.candidates(full(ODD_NODE, other))
-    assert b'"items":[%s,%s]}' % (ODD_NODE, other) in extender_v1.filter_answer(call, {})
-    assert b'"items":[%s]}' % ODD_NODE in extender_v1.filter_answer(call, {"n2": "why"})
-    assert b'"items":[]}' in extender_v1.filter_answer(call, {"n1": "why", "n2": "why"})
+    assert b'"items":[%s,%s]}' % (ODD_NODE, other) in extender_v1.filter_answer(call, Refused())
+    assert b'"items":[%s]}' % ODD_NODE in extender_v1.filter_answer(call, Refused({"n2": "why"}))
+    assert b'"items":[]}' in extender_v1.filter_answer(call, Refused({"n1": "why", "n2": "why"}))
 
 
 def test_where_both_were_offered_both_are_answered() -> None:
     call = extender_v1.candidates(full(ODD_NODE, names=b'["n1","only-a-name"]'))
-    answer = extender_v1.filter_answer(call, {})
+    answer = extender_v1.filter_answer(call, Refused())
     assert ODD_NODE in answer
     assert b'"NodeNames":["n1","only-a-name"]' in answer
 
@@ -231,14 +232,14 @@ def test_a_damaged_call_is_understood_or_refused(name: str, at: int, damage: byt
 
 def test_a_filter_answer_by_names_has_gos_names_and_nothing_in_failed_nodes() -> None:
     call = extender_v1.candidates(b'{%s,"Nodes":null,"NodeNames":["n1","n2","n3"]}' % POD)
-    assert extender_v1.filter_answer(call, {"n2": "k80: 0 of 1 free, 1 asked"}) == (
+    assert extender_v1.filter_answer(call, Refused({"n2": "k80: 0 of 1 free, 1 asked"})) == (
         b'{"Nodes":null,"NodeNames":["n1","n3"],"FailedNodes":{},'
         b'"FailedAndUnresolvableNodes":{"n2":"k80: 0 of 1 free, 1 asked"},"Error":""}'
     )
 
 
 def test_a_filter_answer_to_nothing_offered_is_an_empty_list() -> None:
-    answer = json.loads(extender_v1.filter_answer(extender_v1.candidates(b"{%s}" % POD), {}))
+    answer = json.loads(extender_v1.filter_answer(extender_v1.candidates(b"{%s}" % POD), Refused()))
     assert (answer["Nodes"], answer["NodeNames"], answer["Error"]) == (None, [], "")
 
 

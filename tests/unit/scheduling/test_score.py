@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.ledger.free import Free, Share
-from berth.scheduling.score import Ask, scores
+from berth.scheduling.score import ScoredPool, scores
 from tests.support.builders.objects import pool
 
 SHARES = {"n0": (0, 10), "n1": (1, 10), "n5": (5, 10), "n10": (10, 10)}
@@ -23,8 +23,8 @@ shares = st.dictionaries(
 
 def ask(
     free: Mapping[str, Share], score: str = "Spread", places: Mapping[str, str] | None = None, **spec: Any
-) -> Ask:
-    return Ask(pool(score=score, **spec), Free(free), places)
+) -> ScoredPool:
+    return ScoredPool(pool(score=score, **spec), Free(free), places)
 
 
 def names_scored(wanted: Mapping[str, int], names: Sequence[str]) -> list[int]:

@@ -1,14 +1,14 @@
-"""What a pod wants as it sees it: where it keeps to what was kept for it."""
+"""Where a pod fits: it keeps to what was kept for it."""
 
 from berth.kube.types import Meta, Pod
 from berth.ledger.model import Domain, RetainedUnits, domain_key, encode, pool_key
 from berth.ledger.view import View
 from berth.scheduling.demand import Demand
-from berth.scheduling.wants import Wanted
+from berth.scheduling.fit import Fit
 from tests.support.builders.objects import pool
 
 POD = Pod(Meta(name="web-0", namespace="d", uid="u"))
-ASKED = Demand({"ip": 1, "slot": 1})
+DEMAND = Demand({"ip": 1, "slot": 1})
 
 
 def view_of(**kept_on: str) -> View:
@@ -24,7 +24,7 @@ def view_of(**kept_on: str) -> View:
 
 
 def kept(view: View, *names: str, now: float = 1.0) -> set[str] | None:
-    return Wanted(POD, ASKED, view, now).keeps_to(iter(names))
+    return Fit(POD, DEMAND, view, now).keeps_to(iter(names))
 
 
 def test_a_pod_keeps_to_the_node_where_units_are_kept_for_it() -> None:
