@@ -14,8 +14,7 @@ import urllib3
 
 from berth.api.poolclaim import CLAIMS
 from berth.kube.client import Client
-from berth.kube.cluster import Cluster
-from berth.kube.paths import BERTH_API, POOL_CLAIMS, POOLS, pool_claim_path
+from berth.kube.cluster import BERTH_API, POOL_CLAIMS, POOLS, Cluster, pool_claim_path
 from berth.testing import calls
 from berth.testing.checks import Key
 from berth.testing.memory import Memory

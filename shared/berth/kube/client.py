@@ -1,5 +1,5 @@
-"""One API server of Kubernetes: where it is, with whose rights, single requests and lines of a watch.
-It knows no resource and repeats nothing that might be done twice; what an answer means is the caller's."""
+"""One API server of Kubernetes: where it is, with whose rights, single requests, and lines of a watch.
+It knows no resource. What an answer means the caller decides. What changes something is sent once."""
 
 import os
 import threading
@@ -17,10 +17,10 @@ from berth.causes import reason
 from berth.errors import ClusterRefusedError, ClusterUnavailableError, SettingsError
 
 _JSON = "application/json"
-_LONGEST = 1000  # characters of a path that a message tells: names may come from anybody
+_LONGEST = 1000  # characters of a path that a message shows: names may come from anybody
 _CONNECTIONS = 64  # bind runs 48 threads
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_TOKEN_SECONDS = 60.0  # a token that is replaced stays good for longer
+_TOKEN_SECONDS = 60.0  # a token that was replaced stays valid for longer
 
 
 class Client(Protocol):
@@ -29,7 +29,7 @@ class Client(Protocol):
     host: str
     pool: Any
 
-    def headers(self, wanted: Mapping[str, str]) -> Mapping[str, str]:
+    def headers(self, plain: Mapping[str, str]) -> Mapping[str, str]:
         """Return these headers and the credential's."""
 
 
@@ -59,7 +59,7 @@ class ApiServer:
         *,
         again: bool = False,
     ) -> bytes:
-        """The answer's content. `kind` is the body's type; `again` says that doing it twice does no harm."""
+        """Return the answer's content. `kind` is the body's media type; `again`: it may be done twice."""
         usual = "application/strategic-merge-patch+json" if method == "PATCH" else _JSON
         headers = {"Accept": accept, "Content-Type": kind or usual}
         response = self._send(method, path, timeout, body, headers, again=again)
@@ -74,7 +74,7 @@ class ApiServer:
         return content
 
     def lines(self, path: str, timeout: float) -> Generator[bytes, None, None]:
-        """The answer's lines, as they come, until the server ends it."""
+        """Yield the answer's lines as they come, until the server ends it."""
         headers = {"Accept": _JSON, "Content-Type": _JSON}
         response = self._send("GET", path, timeout, None, headers)
         try:
@@ -104,8 +104,8 @@ class ApiServer:
         request = self._prepared(method, path, timeout, body, headers)
         try:
             if method == "GET" or again:
-                # A connection that was closed while idle. What changes nothing may be sent again at once; a
-                # time-out may not (the caller's deadline), and a doubled Binding is bind's to decide.
+                # The connection may have been closed while idle. What changes nothing is sent again at once,
+                # but not after a time-out (the caller has a deadline); bind decides on a second Binding.
                 with suppress(urllib3.exceptions.ProtocolError):
                     return request()
             return request()
@@ -115,8 +115,8 @@ class ApiServer:
     def _prepared(
         self, method: str, path: str, timeout: float, body: Any, headers: Mapping[str, str]
     ) -> Callable[[], urllib3.BaseHTTPResponse]:
-        """A request without the kubernetes client's models: they cost more, and raise after a Binding that
-        succeeded (docs/kubernetes.md#a-binding-by-the-python-client)."""
+        """Return a request without the kubernetes client's models: those cost more, and raise after a Binding
+        that succeeded (docs/kubernetes.md#a-binding-by-the-python-client)."""
         return partial(
             self._api.pool.request,
             method,
@@ -133,31 +133,31 @@ class ApiServer:
 
 
 def connect() -> ApiServer:
-    """The API server that KUBECONFIG or the pod's own account names. Raises SettingsError."""
+    """Return the API server that KUBECONFIG or the pod's own account names. Raises SettingsError."""
     return ApiServer(configured())
 
 
-# What the client trips over in a file of another shape; its words are of no use to anybody.
+# What the kubernetes client raises for a file that is no kubeconfig; the texts of these help nobody.
 _NOT_ONE = (AttributeError, LookupError, TypeError)
 
 
 def configured() -> Client:
-    """The client for it; no request is sent. Raises SettingsError."""
-    # The kubernetes client's own rules, but KUBECONFIG as it is now and not as it was when that was imported.
+    """Return the client for the API server of `connect`; no request is sent. Raises SettingsError."""
+    # The kubernetes client's own rules, but with KUBECONFIG as it is now, not as it was at that import.
     path = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     if "KUBECONFIG" in os.environ or Path(path).exists():
         return _by_kubeconfig(path)
     try:
-        return PodsOwn(os.environ, _ACCOUNT)
+        return InCluster(os.environ, _ACCOUNT)
     except (OSError, ValueError) as error:
         raise _without_a_cluster(error, "") from error
 
 
-class PodsOwn:
-    """The cluster of the pod that we run in, as the pod's account.
+class InCluster:
+    """The cluster of the pod in which this process runs, as the pod's account.
 
-    It does what the kubernetes client does for that, without its 0.4 s of imports and 44 MiB: filter, which
-    asks the API server who calls, has to start quickly.
+    It does what the kubernetes client does for that, without its 0.4 s of imports and 44 MiB: filter asks the
+    API server who calls, and has to start quickly.
     """
 
     def __init__(
@@ -183,11 +183,11 @@ class PodsOwn:
             maxsize=_CONNECTIONS, cert_reqs="CERT_REQUIRED", ca_certs=str(authority)
         )
 
-    def headers(self, wanted: Mapping[str, str]) -> Mapping[str, str]:
-        return {**wanted, "User-Agent": "berth", "Authorization": f"Bearer {self._now()}"}
+    def headers(self, plain: Mapping[str, str]) -> Mapping[str, str]:
+        return {**plain, "User-Agent": "berth", "Authorization": f"Bearer {self._now()}"}
 
     def _now(self) -> str:
-        """The token, which kubelet replaces while the pod runs."""
+        """Return the token, which kubelet replaces while the pod runs."""
         with self._lock:
             if self._monotonic() - self._read_at >= _TOKEN_SECONDS:
                 self._read_at = self._monotonic()
@@ -209,43 +209,43 @@ def _by_kubeconfig(path: str) -> Client:
     except (config.ConfigException, yaml.YAMLError, OSError, ValueError, *_NOT_ONE) as error:
         raise _without_a_cluster(error, path) from error
     settings.connection_pool_maxsize = _CONNECTIONS
-    return _Kubeconfigs(client.ApiClient(settings))
+    return _Kubeconfig(client.ApiClient(settings))
 
 
-class _Kubeconfigs:
-    """The cluster of a kubeconfig, by the kubernetes client, which knows all ways to log in there."""
+class _Kubeconfig:
+    """The cluster that a kubeconfig names, by the kubernetes client, which knows all ways to log in."""
 
     def __init__(self, api: Any) -> None:
         self._api = api
         self.host: str = api.configuration.host
         self.pool = api.rest_client.pool_manager
 
-    def headers(self, wanted: Mapping[str, str]) -> Mapping[str, str]:
-        found: Mapping[str, str] = self._api.param_serialize(
-            method="GET", resource_path="", header_params=dict(wanted), auth_settings=["BearerToken"]
+    def headers(self, plain: Mapping[str, str]) -> Mapping[str, str]:
+        headers: Mapping[str, str] = self._api.param_serialize(
+            method="GET", resource_path="", header_params=dict(plain), auth_settings=["BearerToken"]
         )[2]
-        return found
+        return headers
 
 
 def _without_a_cluster(error: Exception, path: str) -> SettingsError:
-    said = " ".join(str(getattr(error, "strerror", None) or error).split()).rstrip(".")
+    why = " ".join(str(getattr(error, "strerror", None) or error).split()).rstrip(".")
     if isinstance(error, _NOT_ONE):
-        said = "it is not one"
+        why = "it is not one"
     if path and os.environ.get("KUBECONFIG"):
-        return SettingsError(f"no cluster to talk to ({path}: {said}); KUBECONFIG should name a kubeconfig")
+        return SettingsError(f"no cluster to talk to ({path}: {why}); KUBECONFIG should name a kubeconfig")
     where = f"{path}: " if path else ""
-    return SettingsError(f"no cluster to talk to ({where}{said}): set KUBECONFIG to a kubeconfig")
+    return SettingsError(f"no cluster to talk to ({where}{why}): set KUBECONFIG to a kubeconfig")
 
 
 def _explain(status: int, content: bytes, method: str, path: str) -> NoReturn:
     try:
-        said = msgspec.json.decode(content, type=_Status).message or "no reason given"
+        why = msgspec.json.decode(content, type=_Status).message or "no reason given"
     except msgspec.DecodeError:
-        said = "no reason given"
+        why = "no reason given"
     where = f"{method} {path.partition('?')[0][:_LONGEST]}"
     if status == 429 or status >= 500:
-        raise ClusterUnavailableError(f"the API server answered {status} to {where}: {said}")
-    raise ClusterRefusedError(f"the API server refused {where} ({status}): {said}", status)
+        raise ClusterUnavailableError(f"the API server answered {status} to {where}: {why}")
+    raise ClusterRefusedError(f"the API server refused {where} ({status}): {why}", status)
 
 
 def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:

@@ -1,25 +1,30 @@
 """What Berth asks of the Kubernetes API: pods, nodes, Bindings, a pod's condition, Pools, PoolClaims.
-It decides nothing: what an answer means for a claim is the caller's."""
+What an answer means for a claim the caller decides."""
 
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
 
 import msgspec
 
-from berth.errors import ClusterRefusedError, ClusterUnavailableError
+from berth.errors import BadInputError, ClusterRefusedError, ClusterUnavailableError
 from berth.kube.client import ApiServer, Client, configured
-from berth.kube.paths import POOL_CLAIMS, POOLS, node_path, pod_path, pool_claim_path, with_query
 from berth.kube.types import ListMeta, Node, NodeList, Pod, PodList
 
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT = 10.0  # seconds, for calls with no deadline above them
 LEAST_SECONDS = 0.1  # for a call that must be tried though its deadline is over
+_API_VERSION = "berth.dev/v1alpha1"
+BERTH_API = f"/apis/{_API_VERSION}"
+POOLS = f"{BERTH_API}/pools"
+POOL_CLAIMS = f"{BERTH_API}/poolclaims"
+
 _PAGE = 500
-_CLAIMS_PAGE = 100  # each may be a megabyte
+_CLAIMS_PAGE = 100  # a PoolClaim may be a megabyte
 _WATCH_SECONDS = 240
 _REVIEWS, _ACCOUNTS = "/apis/authentication.k8s.io/v1/tokenreviews", "system:serviceaccount:"
 _KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
@@ -39,7 +44,7 @@ class _Any(msgspec.Struct):
 
 
 class _ClaimMeta(msgspec.Struct, rename="camel", omit_defaults=True):
-    """What is looked at of a PoolClaim's metadata; its annotations, which may be large, are skipped."""
+    """What is read of a PoolClaim's metadata; its annotations, which may be large, are skipped."""
 
     name: str
     namespace: str
@@ -98,37 +103,37 @@ class Cluster:
         self._identity = ""
 
     def identity(self) -> str:
-        """The UID of namespace kube-system, which is made with a cluster and lasts as long; asked once."""
+        """Return the UID of namespace kube-system, which exists as long as its cluster; requested once."""
         if not self._identity:
-            found = self._get(_any, _KUBE_SYSTEM, _IDENTITY_SECONDS)
-            if found is None:  # a new API server makes it a moment after it began to answer
+            namespace = self._get(_any, _KUBE_SYSTEM, _IDENTITY_SECONDS)
+            if namespace is None:  # a new API server makes it a moment after it began to answer
                 raise ClusterUnavailableError(f"the cluster at {self.host} has no namespace kube-system yet")
-            self._identity = str(found.metadata["uid"])
+            self._identity = str(namespace.metadata["uid"])
         return self._identity
 
     def pod(self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT) -> Pod | None:
-        """The pod as it is now (a consistent read), or None."""
-        return self._get(_pod, pod_path(namespace, name), timeout)
+        """Return the pod as it is now (a consistent read), or None."""
+        return self._get(_pod, _pod_path(namespace, name), timeout)
 
     def node(self, name: str, timeout: float = DEFAULT_TIMEOUT) -> Node | None:
-        """The node as it is now (a consistent read), or None."""
-        return self._get(_node, node_path(name), timeout)
+        """Return the node as it is now (a consistent read), or None."""
+        return self._get(_node, _node_path(name), timeout)
 
     def set_node_status(self, name: str, status: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
         """Merge this into the node's status; None takes a field away."""
-        self._server.call("PATCH", f"{node_path(name)}/status", timeout, {"status": status}, _MERGE)
+        self._merge(f"{_node_path(name)}/status", {"status": status}, timeout)
 
     def pods(self, timeout: float = DEFAULT_TIMEOUT) -> list[Pod]:
-        """All pods, as of one moment at or after the call."""
+        """Return all pods, as of one moment at or after the call."""
         return self._items(_pods, "/api/v1/pods", {}, timeout)
 
     def unbound_pods(self, scheduler: str, timeout: float = DEFAULT_TIMEOUT) -> list[Pod]:
-        """The pods of one schedulerName that have no node, as of one moment at or after the call."""
+        """Return the pods of one schedulerName that have no node, as of one moment at or after the call."""
         query = {"fieldSelector": f"spec.nodeName=,spec.schedulerName={scheduler}"}
         return self._items(_pods, "/api/v1/pods", query, timeout)
 
     def nodes(self, timeout: float = DEFAULT_TIMEOUT) -> list[Node]:
-        """All nodes, as of one moment at or after the call."""
+        """Return all nodes, as of one moment at or after the call."""
         return self._items(_nodes, "/api/v1/nodes", {}, timeout)
 
     def bind(self, pod: Pod, node: str, annotations: Mapping[str, str], timeout: float) -> None:
@@ -149,103 +154,94 @@ class Cluster:
             },
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        self._server.call("POST", f"{pod_path(meta.namespace or '', meta.name)}/binding", timeout, body)
+        self._server.call("POST", f"{_pod_path(meta.namespace or '', meta.name)}/binding", timeout, body)
 
     def set_condition(
         self, pod: Pod, condition: Mapping[str, str], timeout: float = DEFAULT_TIMEOUT
     ) -> Pod | None:
-        """Set one condition in the pod's status; the pod as it is after the write, None if it is gone.
+        """Set one condition in the pod's status. Return the pod as it is after the write, None if it is gone.
 
-        It is a write like any other: a Binding that carries an older resourceVersion can't land after it.
-        `timeout` is for the write and for a look at the pod after a refusal, together.
+        After this write no Binding that carries an older resourceVersion can succeed. `timeout` is for the
+        write and for reading the pod after a refusal, together.
         """
         until = self._monotonic() + timeout
         meta = pod.metadata
         body = {"metadata": {"uid": meta.uid}, "status": {"conditions": [dict(condition)]}}
-        path = f"{pod_path(meta.namespace or '', meta.name)}/status"
+        path = f"{_pod_path(meta.namespace or '', meta.name)}/status"
         try:
             return _decode(_pod, self._server.call("PATCH", path, timeout, body))
         except ClusterRefusedError:
-            # 404, or 409 or 422 for a UID that is another pod's: gone, unless it is there after all.
-            left = max(LEAST_SECONDS, until - self._monotonic())
-            found = self.pod(meta.namespace or "", meta.name, left)
-            if found is not None and found.metadata.uid == meta.uid:
+            # 404, or 409 or 422 for a UID that is another pod's: it is gone, unless a read shows it.
+            seconds = max(LEAST_SECONDS, until - self._monotonic())
+            there = self.pod(meta.namespace or "", meta.name, seconds)
+            if there is not None and there.metadata.uid == meta.uid:
                 raise
             return None
 
     def account_of(self, token: str, audience: str, timeout: float) -> str:
-        """The ServiceAccount, NAMESPACE/NAME, whose token for this audience it is; empty: no such token."""
+        """Return the ServiceAccount, NAMESPACE/NAME, whose token for this audience it is; empty: nobody's."""
         body = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
             "spec": {"token": token, "audiences": [audience]},
         }
-        found = _decode(_reviewed, self._server.call("POST", _REVIEWS, timeout, body, again=True)).status
-        if not found.authenticated or audience not in (found.audiences or ()):
+        review = _decode(_reviewed, self._server.call("POST", _REVIEWS, timeout, body, again=True)).status
+        valid = review.authenticated and audience in (review.audiences or ())
+        if not valid or not review.user.username.startswith(_ACCOUNTS):
             return ""
-        if not found.user.username.startswith(_ACCOUNTS):
-            return ""
-        return found.user.username.removeprefix(_ACCOUNTS).replace(":", "/", 1)
+        return review.user.username.removeprefix(_ACCOUNTS).replace(":", "/", 1)
 
     def pools(self, timeout: float = DEFAULT_TIMEOUT) -> list[dict[str, Any]] | None:
-        """Pool objects as documents; None where the cluster serves no such resource."""
-        return self._documents(POOLS, "Pool", timeout)
+        """Return Pool objects as documents; None where the cluster serves no such resource."""
+        page = self._get(_any, POOLS, timeout)
+        return None if page is None else [_document("Pool", item) for item in page.items or ()]
 
     def apply_pool(self, document: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Create the Pool object or make it so (server-side apply, as berth)."""
+        """Create the Pool object, or change it to this one (server-side apply, as berth)."""
         self._apply(f"{POOLS}/{document['metadata']['name']}", document, timeout)
 
     def patch_pool(
         self, pool: Mapping[str, Any], spec: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT
     ) -> None:
-        """Merge these fields into the Pool object's spec, None takes one away; 409, a ClusterRefusedError, if
-        it was written since `pool` was read."""
-        meta = pool["metadata"]
-        body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "spec": spec}
-        path = with_query(f"{POOLS}/{meta['name']}", {"fieldManager": "berth"})
-        self._server.call("PATCH", path, timeout, body, _MERGE)
+        """Merge these fields into the Pool object's spec; None takes one away. Raises ClusterRefusedError,
+        status 409, if it was written since `pool` was read."""
+        path = _with_query(f"{POOLS}/{pool['metadata']['name']}", {"fieldManager": "berth"})
+        self._merge(path, {"metadata": _version(pool), "spec": spec}, timeout)
 
     def set_pool_status(
         self, pool: Mapping[str, Any], status: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT
     ) -> None:
-        """Make the Pool object's status this one; 409, a ClusterRefusedError, if it was written since `pool`
-        was read."""
-        meta = pool["metadata"]
-        body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": status}
-        self._server.call("PATCH", f"{POOLS}/{meta['name']}/status", timeout, body, _MERGE)
+        """Merge this into the Pool object's status. Raises ClusterRefusedError, status 409, if it was written
+        since `pool` was read."""
+        path = f"{POOLS}/{pool['metadata']['name']}/status"
+        self._merge(path, {"metadata": _version(pool), "status": status}, timeout)
 
     def poolclaims(self, timeout: float = DEFAULT_TIMEOUT) -> list[dict[str, Any]] | None:
-        """PoolClaim objects of all namespaces as documents, with their names, versions, spec and status; None
-        where the cluster serves none."""
-        try:
-            found = self._items(_claims, POOL_CLAIMS, {}, timeout, _CLAIMS_PAGE)
-        except ClusterRefusedError as error:
-            if error.status == 404:
-                return None
-            raise
-        return [_document("PoolClaim", msgspec.to_builtins(each)) for each in found]
+        """Return all namespaces' PoolClaim objects as documents, with names, versions, spec and status; None
+        where the cluster serves no such resource."""
+        claims = _if_there(lambda: self._items(_claims, POOL_CLAIMS, {}, timeout, _CLAIMS_PAGE))
+        return claims and [_document("PoolClaim", msgspec.to_builtins(claim)) for claim in claims]
 
     def pool_claim(
         self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT
     ) -> dict[str, Any] | None:
-        """The PoolClaim as it is now (a consistent read), or None."""
+        """Return the PoolClaim as it is now (a consistent read), or None."""
         return self._get(_whole, pool_claim_path(namespace, name), timeout)
 
     def apply_pool_claim(self, document: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Create the PoolClaim object or make it so (server-side apply, as berth)."""
+        """Create the PoolClaim object, or change it to this one (server-side apply, as berth)."""
         meta = document["metadata"]
         self._apply(pool_claim_path(meta["namespace"], meta["name"]), document, timeout)
 
     def set_pool_claim_status(
         self, document: Mapping[str, Any], status: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT
     ) -> None:
-        """Make the PoolClaim object's status this one and nothing besides; 409, a ClusterRefusedError, if it
-        was written since `document` was read."""
+        """Replace the PoolClaim's status. Raises ClusterRefusedError, status 409, if it was written since
+        `document` was read."""
         meta = document["metadata"]
-        gone = dict.fromkeys(document.get("status") or ())
-        body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": {**gone, **status}}
+        removed = dict.fromkeys(document.get("status") or ())
         path = f"{pool_claim_path(meta['namespace'], meta['name'])}/status"
-        self._server.call("PATCH", path, timeout, body, _MERGE)
+        self._merge(path, {"metadata": _version(document), "status": {**removed, **status}}, timeout)
 
     def create(self, path: str, document: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
         """Create one object in a collection."""
@@ -258,19 +254,20 @@ class Cluster:
     def snapshot(
         self, path: str, query: Mapping[str, str], timeout: float = DEFAULT_TIMEOUT
     ) -> tuple[list[dict[str, Any]], str]:
-        """Whole objects of a list, and the resourceVersion from which to watch on."""
-        found = _decode(_any, self._server.call("GET", with_query(path, query), timeout))
-        return found.items or [], str(found.metadata.get("resourceVersion", ""))
+        """Return a list's objects, and the resourceVersion from which to watch on."""
+        page = _decode(_any, self._server.call("GET", _with_query(path, query), timeout))
+        return page.items or [], str(page.metadata.get("resourceVersion", ""))
 
     def watch(
         self, path: str, query: Mapping[str, str], version: str, stop: threading.Event
     ) -> Iterator[tuple[str, dict[str, Any]]]:
-        """(ADDED, MODIFIED or DELETED, whole object) since `version`, until the server ends the watch.
+        """Yield ADDED, MODIFIED or DELETED with the object for each change since `version`, until the server
+        ends the watch.
 
-        A version that is too old ends it too: take a new snapshot, and know that something was missed.
+        It ends as well where `version` is too old: take a new snapshot then; changes between were missed.
         """
         more = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(_WATCH_SECONDS)}
-        target = with_query(path, {**query, **more})
+        target = _with_query(path, {**query, **more})
         with closing(self._server.lines(target, _WATCH_SECONDS + 10.0)) as lines:
             for line in lines:
                 event = _decode(_event, line)
@@ -279,24 +276,15 @@ class Cluster:
                 if event.type != "BOOKMARK":
                     yield event.type, event.object
 
-    def _documents(self, path: str, kind: str, timeout: float) -> list[dict[str, Any]] | None:
-        """Objects of one of our own kinds; None: no such resource."""
-        found = self._get(_any, path, timeout)
-        if found is None:
-            return None
-        return [_document(kind, item) for item in found.items or ()]
-
     def _apply(self, path: str, document: Mapping[str, Any], timeout: float) -> None:
-        target = with_query(path, {"fieldManager": "berth", "force": "true"})
+        target = _with_query(path, {"fieldManager": "berth", "force": "true"})
         self._server.call("PATCH", target, timeout, document, _APPLY)
 
+    def _merge(self, path: str, body: Mapping[str, Any], timeout: float) -> None:
+        self._server.call("PATCH", path, timeout, body, _MERGE)
+
     def _get(self, decoder: msgspec.json.Decoder[T], path: str, timeout: float) -> T | None:
-        try:
-            return _decode(decoder, self._server.call("GET", path, timeout))
-        except ClusterRefusedError as error:
-            if error.status == 404:
-                return None
-            raise
+        return _if_there(lambda: _decode(decoder, self._server.call("GET", path, timeout)))
 
     def _items(
         self,
@@ -306,12 +294,12 @@ class Cluster:
         timeout: float,
         most: int = _PAGE,
     ) -> list[Any]:
-        """A whole list, page by page, as of one moment: the continue token keeps its resourceVersion."""
+        """Return a whole list as of one moment, read page by page: its continue token keeps the version."""
         items: list[Any] = []
         token = ""
         while True:
             more = {"continue": token} if token else {}
-            target = with_query(path, {**query, "limit": str(most), **more})
+            target = _with_query(path, {**query, "limit": str(most), **more})
             page = _decode(decoder, self._server.call("GET", target, timeout))
             items += page.items or ()
             token = page.metadata.continue_ or ""
@@ -320,13 +308,50 @@ class Cluster:
 
 
 def connect(monotonic: Callable[[], float] = time.monotonic) -> Cluster:
-    """The cluster that KUBECONFIG or the pod's own account names. Raises SettingsError."""
+    """Return the cluster that KUBECONFIG or the pod's own account names. Raises SettingsError."""
     return Cluster(configured(), monotonic)
 
 
 def _document(kind: str, item: Mapping[str, Any]) -> dict[str, Any]:
-    """An object of our own kinds, whose list names neither apiVersion nor kind."""
-    return {"apiVersion": "berth.dev/v1alpha1", "kind": kind, **item}
+    """Return an object of Berth's kinds as a document: in a list it has neither apiVersion nor kind."""
+    return {"apiVersion": _API_VERSION, "kind": kind, **item}
+
+
+def _version(document: Mapping[str, Any]) -> dict[str, str]:
+    return {"resourceVersion": document["metadata"]["resourceVersion"]}
+
+
+def _if_there(read: Callable[[], T]) -> T | None:
+    try:
+        return read()
+    except ClusterRefusedError as error:
+        if error.status == 404:
+            return None
+        raise
+
+
+def _pod_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{_segment(namespace)}/pods/{_segment(name)}"
+
+
+def _node_path(name: str) -> str:
+    return f"/api/v1/nodes/{_segment(name)}"
+
+
+def pool_claim_path(namespace: str, name: str) -> str:
+    """Return the path of a PoolClaim object."""
+    return f"{BERTH_API}/namespaces/{_segment(namespace)}/poolclaims/{_segment(name)}"
+
+
+def _with_query(path: str, query: Mapping[str, str]) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def _segment(name: str) -> str:
+    """Return a name as one segment of a path: a call or event may bring a name that tries to be more."""
+    if name in ("", ".", ".."):
+        raise BadInputError(f"{name!r} is not the name of a Kubernetes object")
+    return quote(name, safe="")
 
 
 def _decode(decoder: msgspec.json.Decoder[T], content: bytes) -> T:

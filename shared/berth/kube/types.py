@@ -1,4 +1,4 @@
-"""The parts of Kubernetes' objects that Berth reads, for msgspec to decode and nothing else.
+"""The parts of Kubernetes' objects that Berth reads, as msgspec decodes them.
 A field that is absent or null in JSON is None or empty here; unknown fields are skipped unread."""
 
 from datetime import datetime
@@ -18,7 +18,7 @@ _UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 
 
 class Owner(_Object, kw_only=True, frozen=True):
-    """One of metadata.ownerReferences; the controller is the one that makes the pod anew."""
+    """One of metadata.ownerReferences; the controller is the one that replaces the pod."""
 
     kind: str = ""
     name: str = ""
@@ -83,7 +83,7 @@ class PodStatus(_Object, frozen=True):
 
 
 class Pod(_Object, frozen=True):
-    """A v1 Pod: who it is, what it asks for, where it runs, whether it has finished."""
+    """A v1 Pod: who it is, what it requests, where it runs, whether it has finished."""
 
     metadata: Meta
     spec: PodSpec = PodSpec()
@@ -91,7 +91,7 @@ class Pod(_Object, frozen=True):
 
     @property
     def label(self) -> str:
-        """The pod as messages name it: namespace/name."""
+        """Return the pod's name in messages: namespace/name."""
         return f"{self.metadata.namespace or 'default'}/{self.metadata.name}"
 
     @property
@@ -101,7 +101,7 @@ class Pod(_Object, frozen=True):
 
     @property
     def waiting(self) -> bool:
-        """Unbound, alive and free to be scheduled."""
+        """Whether it is unbound, alive and free to be scheduled."""
         spec = self.spec
         alive = not self.finished and self.metadata.deletion_timestamp is None
         return alive and not spec.node_name and not spec.scheduling_gates
@@ -109,7 +109,8 @@ class Pod(_Object, frozen=True):
     @property
     def goes_to_unschedulable(self) -> bool:
         """Whether kube-scheduler would put it on a cordoned node (source: plugin NodeUnschedulable)."""
-        return any(each.tolerates(_UNSCHEDULABLE, "NoSchedule") for each in self.spec.tolerations or ())
+        tolerations = self.spec.tolerations or ()
+        return any(toleration.tolerates(_UNSCHEDULABLE, "NoSchedule") for toleration in tolerations)
 
 
 class Condition(_Object, frozen=True):
@@ -142,7 +143,7 @@ class Node(_Object, frozen=True):
 
     @property
     def lost(self) -> bool:
-        """Not ready, and nobody has said that it is shut down.
+        """Whether it is not ready, and nobody has said that it is shut down.
 
         Source: kubernetes.io/docs, Non-graceful node shutdown (the taint out-of-service).
         """
@@ -152,7 +153,7 @@ class Node(_Object, frozen=True):
 
     @property
     def ready_since(self) -> float:
-        """When the node became ready (Unix seconds); 0 where it is not ready or its status does not say."""
+        """Return when the node became ready (Unix seconds); 0 where it is not ready, or does not say when."""
         since = self._ready.last_transition_time if self._ready is not None else None
         try:
             return datetime.fromisoformat(since).timestamp() if since else 0.0
@@ -162,7 +163,8 @@ class Node(_Object, frozen=True):
     @property
     def _ready(self) -> Condition | None:
         conditions = self.status.conditions or ()
-        return next((each for each in conditions if each.type == "Ready" and each.status == "True"), None)
+        ready = (condition for condition in conditions if condition.type == "Ready")
+        return next((condition for condition in ready if condition.status == "True"), None)
 
 
 class ListMeta(_Object, kw_only=True, frozen=True):

@@ -1,5 +1,5 @@
-"""Writes to many objects: one that fails is that object's trouble, and the others go on.
-They never decide anything: what must not fail is no write of this kind."""
+"""Writes to the status of many objects: where one fails, the others are still written.
+Nothing is decided by these writes; a write that must not fail is none of them."""
 
 import logging
 import math
@@ -16,14 +16,14 @@ T = TypeVar("T")
 log = logging.getLogger("berth.writes")
 
 FAILING_SECONDS = 15.0
-"""So long failures may take in all: a webhook that hangs costs each of its objects a time-out."""
+"""How long all failures together may take: a webhook that hangs costs each of its objects a time-out."""
 
-LOOK_SECONDS = 2.0
-_TOLD = 10  # objects that are named in `problems`; all are in the log
+READ_SECONDS = 2.0
+_SHOWN = 10  # failures that `problems` lists; all are in the log
 
 
 class _Writes:
-    """The writes of one call; a failed one is in the log, and in `problems`. Safe for several threads."""
+    """The writes of one call. Failures are in the log and in `problems`. Safe to use from many threads."""
 
     def __init__(self, objects: str, monotonic: Callable[[], float], most_seconds: float = math.inf) -> None:
         """`objects` names them in messages; `most_seconds` are for all writes together, failed or not."""
@@ -35,8 +35,7 @@ class _Writes:
         self._untried = 0
 
     def spent(self) -> bool:
-        """Whether failures, or all writes, took so long that the next object, which is counted, is not to be
-        tried."""
+        """Whether failures, or all writes, took so long that the next object is not tried; it is counted."""
         with self._lock:
             over = self._seconds >= FAILING_SECONDS or self._monotonic() >= self._until
             self._untried += over
@@ -44,13 +43,13 @@ class _Writes:
 
     @property
     def problems(self) -> list[str]:
-        """A line for each failure, up to ten, and how many there were besides."""
-        more, what = len(self._failed) - _TOLD, self._objects
+        """Return a line for each failure, up to ten, and how many more there were."""
+        more, what = len(self._failed) - _SHOWN, self._objects
         lines = [f"{more} {what} more could not be written to (see the log)"] if more > 0 else []
         lines += [f"{self._untried} {what} were not tried: others took too long"] if self._untried else []
-        return self._failed[:_TOLD] + lines
+        return self._failed[:_SHOWN] + lines
 
-    def _note(self, what: str, error: BerthError, began: float) -> None:
+    def _add_failure(self, what: str, error: BerthError, began: float) -> None:
         with self._lock:
             self._seconds += self._monotonic() - began
             self._failed.append(f"{what}: {error}")
@@ -58,8 +57,8 @@ class _Writes:
 
 
 class PodWrites(_Writes):
-    """Writes to pods' status. Whether the API server is away is told by a look at the pod: no webhook stands
-    in the way of a look."""
+    """Writes to pods' status. After a failure the pod is read, to learn whether the API server is away: no
+    webhook can refuse a read."""
 
     def __init__(self, cluster: Cluster, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__("pods", monotonic)
@@ -71,24 +70,24 @@ class PodWrites(_Writes):
         name: str,
         what: str,
         write: Callable[[], T],
-        left: Callable[[], float] = lambda: LOOK_SECONDS,
+        left: Callable[[], float] = lambda: READ_SECONDS,
     ) -> T | None:
-        """What `write` returns, None if it failed for this pod; `what` did not happen then. Raises
-        ClusterUnavailableError where the API server does not even let the pod be read, in the seconds that
-        are `left` for that; with none left it is not asked.
+        """Return what `write` returns, None if it failed for this pod; `what` says in messages what did not
+        happen then. Raises ClusterUnavailableError where the pod can't be read either, within the seconds
+        that are `left`; with none left it is not read.
         """
         began = self._monotonic()
         try:
             return write()
         except (ClusterRefusedError, ClusterUnavailableError) as error:
             if isinstance(error, ClusterUnavailableError) and (seconds := left()) > 0:
-                self._cluster.pod(namespace, name, min(seconds, LOOK_SECONDS))
-            self._note(what, error, began)
+                self._cluster.pod(namespace, name, min(seconds, READ_SECONDS))
+            self._add_failure(what, error, began)
             return None
 
 
 class StatusWrites(_Writes):
-    """Writes of what objects' status tells. Nothing is decided by it, and the next tick writes it again."""
+    """Writes of status that only people read. The next tick writes it again."""
 
     def __init__(
         self,
@@ -99,8 +98,8 @@ class StatusWrites(_Writes):
         super().__init__(objects, monotonic, most_seconds)
 
     def attempt(self, what: str, write: Callable[[], object]) -> None:
-        """Call `write`; if it fails, note that `what` did not happen. An object that is gone, or was written
-        by another meanwhile, is no failure: the next look tells."""
+        """Call `write`; if it fails, add `what` to `problems`. An object that is gone, or that somebody else
+        wrote meanwhile, is no failure: the next tick reads it again."""
         if self.spent():
             return
         began = self._monotonic()
@@ -108,6 +107,6 @@ class StatusWrites(_Writes):
             write()
         except ClusterRefusedError as error:
             if error.status not in (404, 409):
-                self._note(what, error, began)
+                self._add_failure(what, error, began)
         except ClusterUnavailableError as error:
-            self._note(what, error, began)
+            self._add_failure(what, error, began)

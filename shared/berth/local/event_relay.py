@@ -15,8 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from berth.errors import BerthError, ClusterRefusedError
-from berth.kube.cluster import Cluster
-from berth.kube.paths import POOL_CLAIMS, POOLS
+from berth.kube.cluster import POOL_CLAIMS, POOLS, Cluster
 from berth.local.processes import ANSWER_SECONDS, Say
 
 _TYPES = {"ADDED": "add", "MODIFIED": "update", "DELETED": "delete"}

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from berth.errors import ClusterUnavailableError
-from berth.kube.client import ApiServer, PodsOwn
+from berth.kube.client import ApiServer, InCluster
 from berth.kube.cluster import Cluster
 from tests.support.builders.ledgers import Time
 from tests.support.fakes.podsown import ACCOUNT, TOKEN, Pod
 
 
-def own(pod: Pod, time: Time, **environment: str) -> PodsOwn:
-    return PodsOwn({**pod.environment, **environment}, pod.account, time)
+def own(pod: Pod, time: Time, **environment: str) -> InCluster:
+    return InCluster({**pod.environment, **environment}, pod.account, time)
 
 
 def test_a_pod_asks_as_its_account_and_checks_the_cluster_s_authority(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_an_address_of_ip_version_6_is_put_into_brackets(tmp_path: Path) -> None
 
 def test_outside_a_pod_it_says_so(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Service host/port is not set"):
-        PodsOwn({}, tmp_path)
+        InCluster({}, tmp_path)
 
 
 def test_an_account_without_a_token_is_told_at_once(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError
-from berth.kube.writes import FAILING_SECONDS, LOOK_SECONDS, PodWrites, StatusWrites
+from berth.kube.writes import FAILING_SECONDS, READ_SECONDS, PodWrites, StatusWrites
 from tests.support.builders.ledgers import Time
 
 
@@ -59,7 +59,7 @@ class Reads:
         self.given.append(seconds)
 
 
-@pytest.mark.parametrize(("left", "given"), [(9.0, [LOOK_SECONDS]), (0.3, [0.3]), (0.0, [])])
+@pytest.mark.parametrize(("left", "given"), [(9.0, [READ_SECONDS]), (0.3, [0.3]), (0.0, [])])
 def test_a_look_at_a_pod_that_could_not_be_written_to_takes_no_longer_than_its_caller_has(
     left: float, given: list[float]
 ) -> None:
