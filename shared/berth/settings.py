@@ -1,4 +1,4 @@
-"""The environment variables of docs/operations.md#settings, read once when a process starts.
+"""The environment variables of docs/reference/settings.md, read once when a process starts.
 It does not open anything they point to."""
 
 import os

@@ -144,7 +144,7 @@ def test_on_a_shared_loopback_the_proxy_takes_kube_scheduler_s_certificate_and_n
 def test_an_upgrade_from_a_token_in_the_urls_costs_no_pod_and_ends_with_that_token_worth_nothing(
     system_of: Systems, haproxy_program: Path, tmp_path: Path
 ) -> None:
-    """As docs/operations.md#upgrade says it: both, then the proxy, then the reviewed token alone."""
+    """As docs/upgrade.md says it: both, then the proxy, then the reviewed token alone."""
     accounts = {"BERTH_AUTH_ACCOUNTS": "berth/berth-scheduler"}
     old = {"BERTH_AUTH_TOKEN": "known-to-everybody"}
     system = system_of(2, start_berth=False, port=ports_in_a_row(), environment={**accounts, **old})

@@ -26,7 +26,7 @@ from tests.support.servers.motoserver import ENVIRONMENT, MotoServer
 MB = 1_000_000
 LIMIT = 150 * MB
 # The packages of distroless/python3-debian12 as Debian installs them; the next one's size is not known here
-# (docs/operations.md, Image).
+# (docs/install.md#image).
 BASE = 62 * MB
 SECONDS = 120
 TOKEN = "a-token"
@@ -88,7 +88,7 @@ def sees_what_is_in_it(image: Image) -> None:
 
 
 def sees_that_commands_work(image: Image) -> None:
-    """Those that docs/operations.md runs in the cluster, and what is imported only for some stores."""
+    """Those that docs/install.md runs in the cluster, and what is imported only for some stores."""
     for words in (["--version"], ["token", "--help"], ["scheduler-config", "--help"]):
         done = image.run("berth", *words)
         assert done.returncode == 0, f"berth {words}: {done.stderr}"

@@ -1,4 +1,4 @@
-"""infra applied to a real API server that has Knative's CRDs, as docs/operations.md says: installed, applied
+"""infra applied to a real API server that has Knative's CRDs, as docs/install.md says: installed, applied
 again, tried with each other overlay, removed. Knative itself is not there: nothing of it runs."""
 
 import json
@@ -35,7 +35,7 @@ def there(kubectl: Kubectl, overlay: str) -> dict[str, str]:
 def remove(kubectl: Kubectl, folder: Path, overlay: str) -> None:
     """Remove it all, and end the namespaces in the place of the controller that does it elsewhere.
 
-    A kind that nobody has listed before is at times gone only after minutes: docs/operations.md#remove.
+    A kind that nobody has listed before is at times gone only after minutes: docs/install.md#remove.
     Functions list both all the time, and there are none here.
     """
     for kind in ("pools", "poolclaims"):

@@ -432,7 +432,7 @@ def shipped(overlay: str) -> str:
 
 
 def test_a_site_of_its_own_names_its_images_as_the_documentation_says(tmp_path: Path) -> None:
-    text = (INFRA.parent / "docs" / "operations.md").read_text()
+    text = (INFRA.parent / "docs" / "install.md").read_text()
     block = next(each for each in text.split("```yaml\n")[1:] if "kind: Kustomization" in each)
     sample = textwrap.dedent(block.partition("```")[0].replace("\n   ", "\n").lstrip())
     (tmp_path / "infra").symlink_to(INFRA)

@@ -1,4 +1,4 @@
-"""An older Berth upgraded in place on a real API server, by what docs/operations.md says, while pods come.
+"""An older Berth upgraded in place on a real API server, by what docs/upgrade.md says, while pods come.
 
 Knative itself is not there: nothing of it runs. What its Broker makes of the Triggers is in tests/knative.
 """

@@ -1,8 +1,8 @@
 """A volume that waits for its first consumer is bound to a node before our bind is asked for that node.
 
 kube-scheduler's PreBind pins the volume, and only then bind reserves a unit. If another pod took the last one
-meanwhile, the pod can go to no other node: docs/operations.md, Volumes that wait for their first pod, whose
-claims are shown here.
+meanwhile, the pod can go to no other node.
+docs/concepts/claims-and-waking.md#volumes-that-wait-for-their-first-pod says so, and it is shown here.
 There is no kube-controller-manager here: the tests do what its volume controller does.
 """
 
@@ -83,7 +83,7 @@ def complete(cluster: Cluster, node: str) -> None:
 
 
 def delete_with_volume(cluster: Cluster) -> None:
-    """Delete the claim, then the pod, as docs/operations.md says."""
+    """Delete the claim, then the pod, as docs/concepts/claims-and-waking.md says."""
     cluster.call("DELETE", f"{CLAIMS}/data")
     cluster.delete_pod("late")
     # The claim's protection ends with its pod; the controller that sees to it is not here.

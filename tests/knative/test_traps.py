@@ -1,4 +1,4 @@
-"""What docs/operations.md says of events, on Knative's own programs: what goes wrong, what is left of it."""
+"""What docs/events.md says of events, on Knative's own programs: what goes wrong, what is left of it."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -25,9 +25,9 @@ WIDE_TABLES = {"docs/runbook.md", "docs/reliability.md"}
 PAGES = {
     "docs": {
         *("index", "install", "runbook", "architecture", "glossary", "promises", "kubernetes"),
-        *("reliability", "benchmarks", "security"),
+        *("reliability", "benchmarks", "security", "access", "events", "upgrade"),
     },
-    "docs/stores": {"sqlite", "redis", "configmap", "dynamodb"},
+    "docs/stores": {"index", "sqlite", "redis", "configmap", "dynamodb"},
     "docs/concepts": {
         *("claims-and-waking", "named-units", "sticky", "limits", "preemption", "lost-nodes"),
     },

@@ -51,9 +51,9 @@ def test_plain_words_and_links_are_no_citation(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "path", "anchor", "test"),
     [
-        ("see docs/operations.md.", "docs/operations.md", "", ""),
-        ("`docs/operations.md#settings`,", "docs/operations.md", "settings", ""),
-        ("README.md#use-it", "README.md", "use-it", ""),
+        ("see docs/architecture.md.", "docs/architecture.md", "", ""),
+        ("`docs/architecture.md#time-outs`,", "docs/architecture.md", "time-outs", ""),
+        ("README.md#try-it", "README.md", "try-it", ""),
         (f"`{HERE}::test_plain`", HERE, "", "test_plain"),
         ("(infra/overlays/below-1.36)", "infra/overlays/below-1.36", "", ""),
         ("test_up.py shows it", "*/test_up.py", "", ""),
@@ -81,19 +81,19 @@ def test_a_url_a_pattern_and_a_unit_are_none(text: str) -> None:
 
 def test_a_page_s_links_are_from_its_own_folder_and_those_in_examples_are_none() -> None:
     page = (
-        "[a](decisions/) [b](../README.md#use-it) [c](#settings) [d](https://x/y.md)\n```\n[e](f.md)\n```\n"
+        "[a](decisions/) [b](../README.md#try-it) [c](#time-outs) [d](https://x/y.md)\n```\n[e](f.md)\n```\n"
     )
-    assert references_in("docs/operations.md", page) == {
+    assert references_in("docs/architecture.md", page) == {
         Reference("docs/decisions"),
-        Reference("README.md", "use-it"),
-        Reference("docs/operations.md", "settings"),
+        Reference("README.md", "try-it"),
+        Reference("docs/architecture.md", "time-outs"),
     }
 
 
 @pytest.mark.parametrize(
     "reference",
     [
-        Reference("docs/operations.md", "settings"),
+        Reference("docs/architecture.md", "time-outs"),
         Reference("docs/decisions/0016"),
         Reference("infra/overlays"),
         Reference("tests/unit/test_*.py"),
@@ -109,7 +109,7 @@ def test_what_is_there_is_there(reference: Reference) -> None:
     "reference",
     [
         Reference("docs/nothing.md"),
-        Reference("docs/operations.md", "nothing"),
+        Reference("docs/architecture.md", "nothing"),
         Reference("docs/decisions/9999"),
         Reference("docs/decisions", "settings"),
         Reference("infra/overlay"),

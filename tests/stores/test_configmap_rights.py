@@ -1,5 +1,5 @@
 """Who may use a ledger in ConfigMaps, and what is said where it can't be used; on a real API server.
-The Role is the one of docs/operations.md."""
+The Role is the one of docs/stores/configmap.md."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from berth.stores.configmap.url import parse
 from tests.support.cluster import wait
 from tests.support.servers.configmaps import CONFIGMAPS, USER, Opened
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "stores" / "configmap.md"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 NEEDED = ["get", "list", "create", "update", "delete"]
 

@@ -123,7 +123,7 @@ def test_an_older_copy_that_was_put_back_is_told_as_it_is_after_an_empty_ledger(
 def test_a_redis_user_with_the_readers_rights_in_the_manual_is_enough_and_writes_nothing(
     own_redis: RedisServer,
 ) -> None:
-    manual = Path(__file__).parents[2] / "docs" / "operations.md"
+    manual = Path(__file__).parents[2] / "docs" / "stores" / "redis.md"
     assert f"on >PASSWORD {READERS}" in " ".join(manual.read_text().split())
     own_redis.command("ACL", "SETUSER", "reader", "on", ">s3cr3t", *READERS.split())
     url = f"redis://reader:s3cr3t@127.0.0.1:{own_redis.port}/0"

@@ -89,7 +89,7 @@ def as_user(server: RedisServer, user: str, password: str) -> str:
 
 def test_a_user_with_the_rights_in_the_manual_is_enough(guarded: RedisServer, opened: Opener) -> None:
     assert used(opened(as_user(guarded, "berth", PASSWORD)))
-    manual = Path(__file__).parents[2] / "docs" / "operations.md"
+    manual = Path(__file__).parents[2] / "docs" / "stores" / "redis.md"
     assert f"~{{berth}}:* {RIGHTS}" in " ".join(manual.read_text().split())
 
 
@@ -117,7 +117,7 @@ def test_a_right_that_is_missing_is_said_before_anything_is_written(
     cursor = opened(as_user(guarded, "berth", PASSWORD)).changes(None).cursor
     text = said(StoreFailedError, opened(as_user(guarded, user, "s3cr3t")).commit, {"a": b"1"}, {})
     assert "its user lacks rights" in text
-    assert text.endswith("docs/operations.md lists those that berth needs")
+    assert text.endswith("docs/stores/redis.md lists those that berth needs")
     assert opened(as_user(guarded, "berth", PASSWORD)).changes(None).cursor == cursor
 
 

@@ -170,7 +170,7 @@ def _drop_output() -> None:
 
 
 def _set_environment(options: argparse.Namespace) -> None:
-    """Put the options into the variables of docs/operations.md#settings; paths become absolute."""
+    """Put the options into the variables of docs/reference/settings.md; paths become absolute."""
     for option, variable in (("kubeconfig", "KUBECONFIG"), ("pools", "BERTH_POOLS")):
         if (value := getattr(options, option, None)) is not None:
             path = Path(value).absolute()

@@ -20,7 +20,7 @@ PROXY_TLS = (
     "have the proxy take kube-scheduler's calls alone, by certificates in FOLDER: proxy.pem (with its key), "
     "proxy-ca.crt, scheduler.crt, scheduler.key, scheduler-ca.crt"
 )
-_INSTEAD = "let a proxy beside it add the token (--proxy FILE, see docs/operations.md, The proxy)"
+_INSTEAD = "let a proxy beside it add the token (--proxy FILE, see docs/install.md#the-proxy)"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

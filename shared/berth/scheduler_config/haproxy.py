@@ -20,7 +20,7 @@ VERBS = ("filter", "prioritize", "preempt", "bind")
 _TELLING = ("filter", "bind")  # the others' answers have no place for an error
 
 _GLOBAL = f"""\
-# HAProxy beside kube-scheduler, in its pod; `berth scheduler-config --proxy` wrote it (docs/operations.md).
+# HAProxy beside kube-scheduler, in its pod; `berth scheduler-config` wrote it (docs/install.md#the-proxy).
 # kube-scheduler calls it without a credential, and it adds the token. Whatever is not a good answer becomes
 # one that a pod's event can show: kube-scheduler throws away the body of any other than 200.
 global

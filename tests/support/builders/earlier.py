@@ -19,7 +19,7 @@ TRIGGERS = f"/apis/eventing.knative.dev/v1/namespaces/{NAMESPACE}/triggers"
 _SUBSCRIPTIONS = f"/apis/messaging.knative.dev/v1/namespaces/{NAMESPACE}/subscriptions"
 _FOREGROUND = "foregroundDeletion"
 _FOLDER = Path(__file__).with_suffix("")
-_OPERATIONS = INFRA.parent / "docs" / "operations.md"
+_UPGRADE = INFRA.parent / "docs" / "upgrade.md"
 _CHANGES: dict[str, dict[str, tuple[str, ...]]] = {
     "release": {"Pod": ("update", "delete")},
     "inventory": dict.fromkeys(("Node", "Pool", "PoolClaim"), ("add", "update", "delete")),
@@ -61,11 +61,11 @@ def earlier(overlay: str) -> list[Object]:
 
 
 def documented_step() -> list[list[str]]:
-    """The commands of docs/operations.md that delete what `kubectl apply` leaves; without `kubectl`."""
-    text = _OPERATIONS.read_text().replace("\\\n", " ")
+    """The commands of docs/upgrade.md that delete what `kubectl apply` leaves; without `kubectl`."""
+    text = _UPGRADE.read_text().replace("\\\n", " ")
     block = r"^for trigger in (?P<names>[^\n]*)\ndo\n  kubectl (?P<command>[^\n]*)\ndone$"
     found = re.search(block, text, re.MULTILINE)
-    assert found, "docs/operations.md does not say how to delete the eleven Triggers"
+    assert found, "docs/upgrade.md does not say how to delete the eleven Triggers"
     return [found["command"].replace("$trigger", name).split() for name in found["names"].split()]
 
 

@@ -162,7 +162,7 @@ _REFUSALS = (
     _Refusal(
         lambda error, said: isinstance(error, theirs.NoPermissionError) or _says(*_RIGHTS)(error, said),
         StoreFailedError,
-        "{ledger}: its user lacks rights ({said}); docs/operations.md lists those that berth needs",
+        "{ledger}: its user lacks rights ({said}); docs/stores/redis.md lists those that berth needs",
     ),
     _Refusal(
         _says("cluster mode"),
