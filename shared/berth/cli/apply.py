@@ -9,8 +9,7 @@ from berth import settings
 from berth.api import poolclaim
 from berth.api.pool import parse
 from berth.cli.shared_options import add_kubeconfig
-from berth.controller.capacity_sync import documents
-from berth.controller.pool_source import write
+from berth.controller.pool_source import documents, write
 from berth.errors import BadInputError
 from berth.kube.cluster import connect
 

@@ -144,14 +144,14 @@ def _require(pool: str | None, view: View) -> None:
 def _waiting(config: Settings, resources: Mapping[str, Pool]) -> dict[str, int] | None:
     """Return how many pods wait for each pool; None where that is not known. Raises OtherClusterError."""
     try:
-        from berth.controller import waiting  # the kubernetes client takes 0.4 s to import
+        from berth.controller.pool_status import waiting_now  # the kubernetes client takes 0.4 s to import
         from berth.handlers.wiring import ledger_of
         from berth.kube.cluster import connect
 
         cluster = connect()
         with closing(open_store(config.store)) as store:
             ledger_of(cluster, config, store, while_closed=True).require_ours()
-        return waiting.listed(cluster, config.scheduler_names, resources)
+        return waiting_now(cluster, config.scheduler_names, resources)
     except OtherClusterError:
         raise
     except BerthError as error:

@@ -233,14 +233,14 @@ def _judged(options: argparse.Namespace, cluster: Cluster, view: View) -> list[R
         releases = manual_release.of_unit(options.pool, options.unit, view)
     else:
         return _judged_of_node(options.node, cluster, view)
-    return [manual_release.judged(release, cluster, view) for release in releases]
+    return [manual_release.permitted(release, cluster, view) for release in releases]
 
 
 def _judged_of_node(node: str, cluster: Cluster, view: View) -> list[Release]:
     judged, refusals = [], []
     for release in manual_release.of_node(node, view):
         try:
-            judged.append(manual_release.judged(release, cluster, view))
+            judged.append(manual_release.permitted(release, cluster, view))
         except RefusedError as error:
             refusals.append(error)
     if refusals:

@@ -21,7 +21,7 @@ from berth.api.names import GROUP, NATIVE
 from berth.api.pool import Pool, by_resource
 from berth.cli.scheduler_config import PROXY_TLS, refuse_a_token
 from berth.cli.shared_options import LAST_FIRST_PORT, add_kubeconfig, add_pools, add_store, whole_number
-from berth.controller.capacity_sync import read_pools
+from berth.controller.pool_source import read_pools
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError, SettingsError
 from berth.handlers.wiring import ledger_of
 from berth.kube.cluster import Cluster, connect

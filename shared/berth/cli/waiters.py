@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from berth.api.pool import Pool
-from berth.controller.waiting import asking
+from berth.controller.pool_status import waiting_pods
 from berth.kube.types import Pod
 
 _PREEMPTION = " preemption: "  # kube-scheduler goes on with this; it says nothing of our pools
@@ -70,7 +70,7 @@ class Waiters:
 
     def asking(self, resources: Mapping[str, Pool]) -> dict[str, int]:
         """How many wait for each pool."""
-        return asking((waiter.pod for waiter in self._now()), resources)
+        return waiting_pods((waiter.pod for waiter in self._now()), resources)
 
     def refusals(self) -> list[Refusal]:
         """Why they wait, equal texts as one, the newest first."""

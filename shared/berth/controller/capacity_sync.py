@@ -1,20 +1,15 @@
-"""Take stock: Pools from their active source, capacities from the nodes as they are, both into the ledger.
-It frees and wakes nobody; it returns what changed."""
+"""Set the ledger's capacities by the Pools and by the nodes as they are.
+It frees no claim and wakes no pod; it returns what changed."""
 
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tenacity
-import yaml
 from msgspec.structs import replace
 
-from berth.api import pool as policy
 from berth.api.pool import Pool
 from berth.api.units import Units
 from berth.controller.annotation import with_own
-from berth.errors import BadInputError, SettingsError
-from berth.kube.cluster import Cluster
 from berth.kube.types import Node
 from berth.ledger import capacity
 from berth.ledger.capacity import Capacity, CapacityChange
@@ -25,35 +20,6 @@ from berth.ledger.view import View
 from berth.scheduling.demand import Terms, terms_of
 
 _TRIES = 5
-
-
-def read_pools(path: Path | None, cluster: Cluster) -> dict[str, Pool]:
-    """Pools by name from the file if there is one, else Pool objects from the cluster; never both.
-
-    Raises SettingsError where there is no source, BadInputError for a document that is wrong.
-    """
-    if path is not None:
-        pools = policy.parse(documents(path), str(path))
-        if not pools:
-            # An editor that empties a file before it writes must not withdraw all Pools for a moment.
-            raise BadInputError(f"{path} holds no Pool; to withdraw the last one, set its capacity to 0")
-        return pools
-    found = cluster.pools()
-    if found is None:
-        raise SettingsError(
-            "no Pools: set BERTH_POOLS to a file of them, or install the Pool CRD in the cluster"
-        )
-    return policy.parse((_known(document) for document in found), "the cluster")
-
-
-def documents(path: Path) -> list[Any]:
-    """The YAML documents of a file. Raises BadInputError naming the file and line."""
-    try:
-        return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise BadInputError(f"can't read the Pools in {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeError) as error:
-        raise BadInputError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
 
 
 class Stock(NamedTuple):
@@ -251,7 +217,3 @@ def problems(pools: Iterable[Pool], nodes: Iterable[Node]) -> list[str]:
     return [
         problem for pool in pools for node in nodes if (problem := pool.annotation_problem(node)) is not None
     ]
-
-
-def _known(document: dict[str, Any]) -> dict[str, Any]:
-    return {key: document.get(key) for key in ("apiVersion", "kind", "metadata", "spec")}

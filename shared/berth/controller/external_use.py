@@ -1,5 +1,5 @@
-"""Units in use outside the cluster: a holder without a pod, as large as the Pool's `external` says.
-It asks for no room: what is used there is used, and more than there is shows as over-committed."""
+"""Units in use outside the cluster: a claim without a pod, for as many units as the Pool's `external` says.
+It is never refused: those units are in use, and more than there are show as over-committed."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from berth.ledger.model import EXTERNAL, Claim, Holding
 
 
 def only_cluster(units: int, pool: Pool) -> dict[str, int]:
-    """The field of the Pool's spec. Raises BadInputError for a pool that is not one for the whole cluster."""
+    """Return the field for a Pool's spec. Raises BadInputError for a Pool that has not scope Cluster."""
     if pool.spec.scope != "Cluster":
         raise BadInputError(
             f"Pool {pool.name} has scope {pool.spec.scope}: external use goes with scope Cluster only"
@@ -19,12 +19,12 @@ def only_cluster(units: int, pool: Pool) -> dict[str, int]:
 
 
 def take_external(ledger: Ledger, pools: Mapping[str, Pool], now: float) -> None:
-    """Make the claims for external use what these Pools say."""
+    """Set the claims for external use to what these Pools say."""
     before = {claim.uid for claim in ledger.view().claims() if claim.is_external}
-    wanted = {f"{EXTERNAL}{pool.name}": pool for pool in pools.values() if pool.spec.external}
-    for uid in before - wanted.keys():
+    using = {f"{EXTERNAL}{pool.name}": pool for pool in pools.values() if pool.spec.external}
+    for uid in before - using.keys():
         ledger.release(uid)
-    for uid, pool in wanted.items():
+    for uid, pool in using.items():
         claim = Claim(
             uid=uid,
             namespace="",

@@ -1,5 +1,5 @@
-"""One Pool changed in the active source of Pools: in the cluster, or in BERTH_POOLS' file.
-It does not touch the ledger, which follows when the source tells of it, or within a minute."""
+"""The active source of Pools, BERTH_POOLS' file or the cluster's objects: read it, or change a Pool in it.
+It does not touch the ledger, which follows when an event brings the change, or within a minute."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,52 +8,70 @@ from typing import Any
 import yaml
 
 from berth.api.pool import Pool, parse
-from berth.controller.capacity_sync import documents
 from berth.errors import BadInputError, ClusterRefusedError, SettingsError
 from berth.kube.cluster import Cluster
 
 Change = Callable[[Pool], Mapping[str, Any]]
-"""From a Pool as it is to the fields of its spec that it is to have; None takes one away."""
+"""Returns, for a Pool as it is, the fields of its spec to write; None takes one away."""
 
 _CLUSTER = "the cluster"
 _TRIES = 5
 
 
+def read_pools(path: Path | None, cluster: Cluster) -> dict[str, Pool]:
+    """Return Pools by name from the file if there is one, else from the cluster's Pool objects; never both.
+
+    Raises SettingsError where there is no source, BadInputError for a document that is wrong.
+    """
+    if path is not None:
+        pools = parse(documents(path), str(path))
+        if not pools:
+            # An editor may empty a file before it writes: this must not withdraw all Pools for a moment.
+            raise BadInputError(f"{path} holds no Pool; to withdraw the last one, set its capacity to 0")
+        return pools
+    return parse(map(_without_extras, _objects(cluster)), _CLUSTER)
+
+
+def documents(path: Path) -> list[Any]:
+    """Return the YAML documents of a file. Raises BadInputError that names the file and line."""
+    try:
+        return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise BadInputError(f"can't read the Pools in {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeError) as error:
+        raise BadInputError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+
+
 def amend(path: Path | None, cluster: Callable[[], Cluster], name: str, change: Change) -> tuple[Pool, Pool]:
-    """The Pool before and after the change, which may raise an error of its own; nothing is written then,
-    nor where it changes nothing. `path` is the file of the active source, None: it is the cluster."""
+    """Write the change to this Pool, and return the Pool before and after. Nothing is written where `change`
+    raises, or changes nothing. `path` is the file of the active source; None: it is the cluster."""
     return _in_cluster(cluster(), name, change) if path is None else _in_file(path, name, change)
 
 
-def write(path: Path, found: list[Any]) -> None:
+def write(path: Path, contents: list[Any]) -> None:
     """Write these documents into the file. Raises SettingsError."""
     target = path.resolve()  # a symbolic link stays one
     fresh = target.with_name(f"{target.name}.new")
     try:
-        fresh.write_text(yaml.safe_dump_all(found, sort_keys=False), encoding="utf-8")
+        fresh.write_text(yaml.safe_dump_all(contents, sort_keys=False), encoding="utf-8")
         fresh.rename(target)  # whole or not at all: a function may read it at any moment
     except OSError as error:
         raise SettingsError(f"can't write {error.filename or fresh}: {error.strerror}") from error
 
 
 def _in_file(path: Path, name: str, change: Change) -> tuple[Pool, Pool]:
-    found = [document for document in documents(path) if document is not None]
-    parse(found, str(path))
-    old = _named(found, name, str(path))
+    there = [document for document in documents(path) if document is not None]
+    parse(there, str(path))
+    old = _document_of(name, there, str(path))
     before, after, new = _changed(old, change, str(path))
     if after != before:
-        write(path, [new if document is old else document for document in found])
+        write(path, [new if document is old else document for document in there])
     return before, after
 
 
 def _in_cluster(cluster: Cluster, name: str, change: Change) -> tuple[Pool, Pool]:
-    for left in reversed(range(_TRIES)):
-        found = cluster.pools()
-        if found is None:
-            raise SettingsError(
-                "no Pools: set BERTH_POOLS to a file of them, or install the Pool CRD in the cluster"
-            )
-        old = _named(found, name, _CLUSTER)
+    for tries_left in reversed(range(_TRIES)):
+        old = _document_of(name, _objects(cluster), _CLUSTER)
         before, after, _ = _changed(old, change, _CLUSTER)
         if after == before:
             break
@@ -61,20 +79,34 @@ def _in_cluster(cluster: Cluster, name: str, change: Change) -> tuple[Pool, Pool
             cluster.patch_pool(old, change(before))
             break
         except ClusterRefusedError as error:
-            if error.status != 409 or not left:  # its status was written meanwhile: look again
+            if error.status != 409 or not tries_left:  # 409: its status was written meanwhile
                 raise
     return before, after
 
 
-def _named(found: list[Any], name: str, source: str) -> Any:
-    names = {document["metadata"]["name"]: document for document in found}
-    if name not in names:
-        raise BadInputError(f"{source} has no Pool {name}; there are: {', '.join(sorted(names)) or 'none'}")
-    return names[name]
+def _objects(cluster: Cluster) -> list[dict[str, Any]]:
+    pools = cluster.pools()
+    if pools is None:
+        raise SettingsError(
+            "no Pools: set BERTH_POOLS to a file of them, or install the Pool CRD in the cluster"
+        )
+    return pools
+
+
+def _without_extras(document: dict[str, Any]) -> dict[str, Any]:
+    """Return only the fields that Berth knows: an object of the cluster may have others beside its spec."""
+    return {key: document.get(key) for key in ("apiVersion", "kind", "metadata", "spec")}
+
+
+def _document_of(name: str, pools: list[Any], source: str) -> Any:
+    by_name = {pool["metadata"]["name"]: pool for pool in pools}
+    if name not in by_name:
+        raise BadInputError(f"{source} has no Pool {name}; there are: {', '.join(sorted(by_name)) or 'none'}")
+    return by_name[name]
 
 
 def _changed(document: Any, change: Change, source: str) -> tuple[Pool, Pool, Any]:
-    """The Pool before and after, and its document then. Raises BadInputError where that is none."""
+    """Return the Pool before and after, and its new document. Raises BadInputError where that is wrong."""
     (before,) = parse([document], source).values()
     spec = {**document["spec"], **change(before)}
     new = {**document, "spec": {field: value for field, value in spec.items() if value is not None}}

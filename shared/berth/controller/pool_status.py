@@ -1,34 +1,36 @@
 """A Pool's status: totals, and the domains with least free, for `kubectl get pools`.
-It is for people: nothing is decided by it, and between two looks it is as old as the last one."""
+It is for people: nothing is decided by it. It is as old as the last reconcile, or a Pool's last event."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from berth.api.pool import parse
-from berth.controller.waiting import listed
+from berth.api.pool import Pool, parse
 from berth.errors import BadInputError
 from berth.kube.cluster import Cluster
+from berth.kube.types import Pod
 from berth.kube.writes import StatusWrites
 from berth.ledger.holders import UnitRow, held_rows
 from berth.ledger.ledger import Ledger
 from berth.ledger.report import DomainRow, PoolRow, natural, pool_rows
 from berth.ledger.view import View
+from berth.scheduling.demand import demand_of
 
 _DOMAINS = 50  # the most that a status names, as infra/base/crds/pool.yaml says
 _UNITS = 100
+_LIST_SECONDS = 5.0  # for each list of waiting pods: `berth status` makes a person wait for it
 
 
 def publish(ledger: Ledger, cluster: Cluster, schedulers: Iterable[str]) -> list[str]:
-    """Write each Pool object's status where it differs; problems, a line each.
+    """Write each Pool object's status where it differs. Return the problems, a line each.
 
-    Raises store errors, and cluster errors where the Pools or the waiting pods can't be read.
-
-    A status that is what it should be is not written: each write is an event to everybody who watches Pools.
+    Raises store errors, and cluster errors where the Pools or the waiting pods can't be read. A status that
+    is right is not written again: each write is an event for everybody who watches Pools.
     """
     pools = cluster.pools() or ()  # first: what is counted then is newer than what stands there
     view = ledger.view()
-    rows = {row.name: row for row in pool_rows(view, listed(cluster, schedulers, view.resources))}
+    rows = {row.name: row for row in pool_rows(view, waiting_now(cluster, schedulers, view.resources))}
     writes = StatusWrites("Pools")
     for pool in pools:
         row = rows.get(pool["metadata"]["name"])
@@ -40,13 +42,13 @@ def publish(ledger: Ledger, cluster: Cluster, schedulers: Iterable[str]) -> list
 
 
 def status_of(row: PoolRow, view: View) -> Mapping[str, Any]:
-    """As a Pool's status has it, but for the generation."""
+    """Return a Pool's status, without the generation."""
     shown = sorted(row.domains, key=lambda domain: (domain.free, natural(domain.name)))[:_DOMAINS]
-    domains, left = [], _UNITS
-    for each in shown:
-        units = [_unit(held) for held in held_rows(view, row.name, each.name) if held.unit][:left]
-        domains.append({**_counts(each), **({"units": units} if units else {})})
-        left -= len(units)
+    domains, units_left = [], _UNITS
+    for domain in shown:
+        units = [_unit(held) for held in held_rows(view, row.name, domain.name) if held.unit][:units_left]
+        domains.append({**_counts(domain), **({"units": units} if units else {})})
+        units_left -= len(units)
     return {
         "capacity": row.capacity,
         "used": row.used,
@@ -57,16 +59,28 @@ def status_of(row: PoolRow, view: View) -> Mapping[str, Any]:
     }
 
 
+def waiting_pods(pods: Iterable[Pod], resources: Mapping[str, Pool]) -> dict[str, int]:
+    """Return how many of these pods wait for each pool by its name; `resources` are Pools by resource."""
+    counts = Counter(pool for pod in pods if pod.waiting for pool in demand_of(pod, resources).units)
+    return dict(counts)
+
+
+def waiting_now(cluster: Cluster, schedulers: Iterable[str], resources: Mapping[str, Pool]) -> dict[str, int]:
+    """Return how many pods of these schedulers wait for each pool, as the API server lists them now."""
+    pods = (pod for name in schedulers for pod in cluster.unbound_pods(name, _LIST_SECONDS))
+    return waiting_pods(pods, resources)
+
+
 def _observed(pool: Mapping[str, Any], view: View) -> Mapping[str, int]:
-    """The Pool's generation if the ledger has taken it over, else the one before: by it inventory knows
-    which events of Pools are news."""
+    """Return the Pool's generation if the ledger has this Pool, else the one that its status has: inventory
+    skips events of Pools whose generation was observed."""
     meta = pool["metadata"]
     try:
         taken = parse([pool], "the cluster")[meta["name"]] == view.pools.get(meta["name"])
     except BadInputError:
-        taken = False  # what reconcile says as well
-    found = meta.get("generation") if taken else (pool.get("status") or {}).get("observedGeneration")
-    return {} if found is None else {"observedGeneration": found}
+        taken = False  # reconcile reports it
+    generation = meta.get("generation") if taken else (pool.get("status") or {}).get("observedGeneration")
+    return {} if generation is None else {"observedGeneration": generation}
 
 
 def _counts(domain: DomainRow) -> dict[str, Any]:

@@ -12,9 +12,10 @@ import msgspec
 from berth.api.pool import Pool
 from berth.coalesce import SharedLook
 from berth.controller.adopt import adopt
-from berth.controller.capacity_sync import read_pools, stock_of, take_stock, take_stock_of, withdraw
+from berth.controller.capacity_sync import stock_of, take_stock, take_stock_of, withdraw
 from berth.controller.external_use import take_external
 from berth.controller.node_status import publish_native
+from berth.controller.pool_source import read_pools
 from berth.controller.pool_status import publish
 from berth.controller.poolclaims import Bounds, publish_claims, read_claims, take_claims, told_free
 from berth.controller.requeue import free_in, room_in, wake

@@ -20,10 +20,11 @@ from berth.api.poolclaim import PoolClaim
 from berth.coalesce import SharedLook
 from berth.controller import poolclaims
 from berth.controller.adopt import adopt
-from berth.controller.capacity_sync import problems, read_pools, stock_of, take_stock, withdraw
+from berth.controller.capacity_sync import problems, stock_of, take_stock, withdraw
 from berth.controller.external_use import take_external
 from berth.controller.fencing import FENCE_SECONDS, fence_waiting, to_hold
 from berth.controller.node_status import publish_native
+from berth.controller.pool_source import read_pools
 from berth.controller.pool_status import publish
 from berth.controller.poolclaims import Bounds, publish_claims, read_claims, take_claims
 from berth.controller.requeue import free_in, wake

@@ -8,7 +8,7 @@ from functools import partial
 from berth.api.names import is_name
 from berth.controller.poolclaims import told_free
 from berth.controller.requeue import SharedWake, room_in, wake
-from berth.controller.retention import kept
+from berth.controller.retention import still_held
 from berth.errors import BadInputError
 from berth.handlers.wiring import ledger_and_cluster
 from berth.http import authentication, cloudevents
@@ -46,14 +46,14 @@ def run(
     if found is not None and not found.finished:
         return {"released": 0, "why": f"the API server says that pod {pod.label} lives"}
     view = ledger.view()
-    keep = kept(view.claims_of(pod.metadata.uid), found, view.pools, cluster.node, clock())
-    freed = ledger.release(pod.metadata.uid, pod.label, keep=keep.pools, keep_as=keep.state)
+    held = still_held(view.claims_of(pod.metadata.uid), found, view.pools, cluster.node, clock())
+    freed = ledger.release(pod.metadata.uid, pod.label, keep=held.pools, keep_as=held.state)
     told_free(cluster, freed)
     asked = demand_of(pod, view.resources).units
-    room = room_in(freed) or {pool: units for pool, units in asked.items() if pool not in keep.pools}
-    if keep.state == "lost":
+    room = room_in(freed) or {pool: units for pool, units in asked.items() if pool not in held.pools}
+    if held.state == "lost":
         # Units that are lost with their node are no longer what the next pod of that name waits for.
-        room = {**dict.fromkeys(keep.pools, 1), **room}
+        room = {**dict.fromkeys(held.pools, 1), **room}
     node = pod.spec.node_name or ""
     left = node if is_name(node) else ""  # a forged one would be asked for again and again
     if freed:
@@ -64,7 +64,7 @@ def run(
     return {
         "released": sum(each.count for each in freed if not each.bound),
         "woken": woken,
-        **({"held": sorted(keep.pools)} if keep.pools else {}),
+        **({"held": sorted(held.pools)} if held.pools else {}),
     }
 
 
