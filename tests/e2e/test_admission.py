@@ -1,12 +1,11 @@
 """infra's admission policies on the real API server: each rule, its words, and what passes."""
 
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.controlplane.plane import ControlPlane
+from tests.controlplane.lent import Planes
 from tests.support.builders.manifests import ADMISSION, put, rendered, token_of
 from tests.support.cluster import UNDERLAY_IP, Cluster, Object, pod_document, pod_path, wait
 from tests.support.kubernetes import OVERLAY, has, since
@@ -26,10 +25,10 @@ ADMINS = {
 
 
 @pytest.fixture(scope="module")
-def guarded(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def guarded(planes: Planes) -> Iterator[Cluster]:
     """A cluster with the policies in force; the accounts of bind and release may do everything, so that what
     is refused to them is refused by a policy."""
-    with ControlPlane(binaries, tmp_path_factory.mktemp("admission") / "plane") as plane:
+    with planes.lent() as plane:
         cluster = Cluster(plane.url, plane.admin_token, plane.ca_file)
         put(cluster, rendered(OVERLAY, "Namespace", "ConfigMap", "ServiceAccount"))
         put(cluster, [ADMINS, *rendered(OVERLAY, *ADMISSION)])

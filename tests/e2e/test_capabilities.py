@@ -3,10 +3,10 @@ Races, time and every store are for tests/features, ledger and stores; pages for
 """
 
 from collections.abc import Collection, Iterator
-from pathlib import Path
 
 import pytest
 
+from tests.controlplane.lent import Planes
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.capabilities import (
     CLAIM_PATH,
@@ -35,9 +35,9 @@ SOON = 30.0  # on a busy machine; after a minute the next tick would do it, and 
 
 
 @pytest.fixture(scope="module")
-def plane(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with ControlPlane(binaries, tmp_path_factory.mktemp("capabilities") / "plane") as started:
-        yield started
+def plane(planes: Planes) -> Iterator[ControlPlane]:
+    with planes.lent() as lent:
+        yield lent
 
 
 @pytest.fixture(scope="module")

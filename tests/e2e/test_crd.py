@@ -2,14 +2,13 @@
 shows, and the status that reconcile and inventory write."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from berth.api.pool import PoolSpec, parse
-from tests.controlplane.plane import ControlPlane
+from tests.controlplane.lent import Planes
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, pool, settled
 from tests.support.builders.manifests import definition, serve_pools
@@ -22,9 +21,9 @@ RIGHT = {"capacity": {"perDomain": 3}}
 
 
 @pytest.fixture(scope="module")
-def served(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def served(planes: Planes) -> Iterator[Cluster]:
     """One control plane for what only asks, by dry runs."""
-    with ControlPlane(binaries, tmp_path_factory.mktemp("crd") / "plane") as plane:
+    with planes.lent() as plane:
         cluster = Cluster(plane.url, plane.admin_token, plane.ca_file)
         serve_pools(cluster)
         yield cluster

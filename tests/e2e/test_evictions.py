@@ -5,10 +5,10 @@ There is no kubelet, so the victims' grace period is 0: deleted is gone.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from tests.controlplane.lent import Planes
 from tests.e2e.faults.fault_world import World, world_of
 from tests.e2e.harness import pool, settled
 from tests.support.cluster import Object, wait
@@ -26,10 +26,10 @@ AT_ONCE_GONE = {"terminationGracePeriodSeconds": 0}
 
 
 @pytest.fixture(scope="module")
-def shared(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def shared(planes: Planes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("preemption")
     nodes = {name: {"labels": {LABEL: "r1"}} for name in NODES}
-    with world_of(binaries, folder, nodes, 1, POOLS) as world:
+    with world_of(planes, folder, nodes, 1, POOLS) as world:
         for name, value in (("low", 10), ("high", 1000)):
             world.cluster.create_priority_class(name, value)
         with world.scheduling():

@@ -6,11 +6,11 @@ import random
 import threading
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 from typing import Self
 
 import pytest
 
+from tests.controlplane.lent import Planes
 from tests.e2e.faults.checks import HOLD_SECONDS
 from tests.e2e.faults.fault_world import Background, World, world_of
 from tests.e2e.faults.webhooks import STUCK, webhook_down
@@ -28,10 +28,10 @@ BINDING = r"/pods/pod/binding$"
 
 
 @pytest.fixture(scope="module")
-def shared(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def shared(planes: Planes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("lost")
     pools = [pool(units=UNITS), pool("licence", 2, scope="Cluster")]
-    with world_of(binaries, folder, {name: {} for name in NODES}, UNITS, pools) as world:
+    with world_of(planes, folder, {name: {} for name in NODES}, UNITS, pools) as world:
         yield world
 
 

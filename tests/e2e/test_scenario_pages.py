@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from berth.local.ports import free_port, is_free
+from tests.controlplane.lent import Planes
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import CONTROL_PLANE, System
@@ -32,9 +33,9 @@ EXTENDER = 7  # ports after the first
 
 
 @pytest.fixture(scope="module")
-def plane(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with ControlPlane(binaries, tmp_path_factory.mktemp("scenarios") / "plane") as started:
-        yield started
+def plane(planes: Planes) -> Iterator[ControlPlane]:
+    with planes.lent() as lent:
+        yield lent
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from berth.controller.settle import CONDITION, condition
 from berth.kube.cluster import Cluster as BerthsCluster
 from berth.kube.cluster import connect
 from berth.kube.types import Meta, Pod
+from tests.controlplane.lent import Planes
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.harness import pool
 from tests.support.builders.accounts import Accounts
@@ -62,9 +63,9 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-def stage(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(planes: Planes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     folder = tmp_path_factory.mktemp("status")
-    with ControlPlane(binaries, folder / "plane") as plane:
+    with planes.lent() as plane:
         made = Stage(plane, folder)
         yield made
         made.cluster.close()

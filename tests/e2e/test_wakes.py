@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 import pytest
 
+from tests.controlplane.lent import Planes
 from tests.e2e.faults.fault_world import World, world_of
 from tests.e2e.faults.webhooks import STUCK, webhook_down
 from tests.e2e.harness import pool, settled
@@ -28,9 +28,9 @@ SMALL, LARGE = "small", "large"  # two units each; by CPU a pod of 4 fits on the
 
 
 @pytest.fixture(scope="module")
-def shared(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def shared(planes: Planes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("wake")
-    with world_of(binaries, folder, {SMALL: {"cpu": "2"}, LARGE: {}}, 2, POOLS) as world, world.scheduling():
+    with world_of(planes, folder, {SMALL: {"cpu": "2"}, LARGE: {}}, 2, POOLS) as world, world.scheduling():
         yield world
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.controlplane.lent import Planes
 from tests.controlplane.plane import ControlPlane
 from tests.support.builders.places import Place
 from tests.support.cluster import Cluster
@@ -159,11 +160,25 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return PLACES[request.param](request, tmp_path)
 
 
+@pytest.fixture(scope="session")
+def planes(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planes]:
+    """Lends control planes that are used again once they were emptied."""
+    lender = Planes(binaries, tmp_path_factory.mktemp("planes"))
+    yield lender
+    lender.stop()
+
+
 @pytest.fixture
-def plane(binaries: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
-    """A control plane of this test's own; an indirect parameter gives it users ({token: (user, groups)})."""
-    with ControlPlane(binaries, tmp_path / "plane", getattr(request, "param", {})) as started:
-        yield started
+def plane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ControlPlane]:
+    """An empty control plane; an indirect parameter gives it users ({token: (user, groups)})."""
+    if hasattr(request, "param"):
+        own = ControlPlane(request.getfixturevalue("binaries"), tmp_path / "plane", request.param)
+        with own:
+            yield own
+        return
+    planes: Planes = request.getfixturevalue("planes")
+    with planes.lent() as lent:
+        yield lent
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@ Whoever needs a kube-scheduler starts one by `world.scheduling()`.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from tests.controlplane.lent import Planes
 from tests.e2e.faults.checks import UNITS, A, B
 from tests.e2e.faults.fault_world import World, world_of
 from tests.support.cluster import Object
@@ -15,9 +15,9 @@ CONTROL_PLANE = {"labels": {"node-role.kubernetes.io/control-plane": ""}}
 
 
 @pytest.fixture(scope="package")
-def shared(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def shared(planes: Planes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     nodes = {A: {}, B: {}, "outside": CONTROL_PLANE}
-    with world_of(binaries, tmp_path_factory.mktemp("bind"), nodes, UNITS) as world:
+    with world_of(planes, tmp_path_factory.mktemp("bind"), nodes, UNITS) as world:
         yield world
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from tests.controlplane.plane import ControlPlane
+from tests.controlplane.lent import Planes
 from tests.e2e.harness import Berth, System, faulty_functions, pool
 from tests.support.builders.accounts import Accounts
 from tests.support.cluster import Cluster, Object, wait
@@ -192,14 +192,14 @@ def _refusal(pod: Object) -> str:
 
 @contextmanager
 def world_of(
-    binaries: Path,
+    planes: Planes,
     folder: Path,
     nodes: Mapping[str, Mapping[str, Any]],
     units: int,
     pools: Sequence[Object] | None = None,
 ) -> Iterator[World]:
     """Nodes by name with create_node's options, so many units each."""
-    with ControlPlane(binaries, folder / "plane") as plane, Proxy(plane) as proxy:
+    with planes.lent() as plane, Proxy(plane) as proxy:
         cluster = Cluster(plane.url, plane.admin_token, plane.ca_file)
         for name, options in nodes.items():
             cluster.create_node(name, **options)
