@@ -7,7 +7,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.berth-stamp
 SOURCES := $(wildcard shared functions tests)
-FAST := $(wildcard $(addprefix tests/,unit project stores ledger handlers features properties http local cli testing bench))
+FAST := $(wildcard $(addprefix tests/,unit stores ledger handlers features))
 PYTEST_ARGS ?=
 WORKERS ?= 2
 SIDE_BY_SIDE = -n $(WORKERS)
@@ -85,14 +85,15 @@ haproxy: ## see that there is an haproxy for the tests, by apt-get where that wo
 	  echo "make: without haproxy the tests on the proxy beside kube-scheduler are skipped" >&2; }
 
 .PHONY: test
-test: .venv redis haproxy controlplane ## all tests, those on a real kube-scheduler and a real Redis too (WORKERS=0: one by one)
-	$(BIN)/pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+test: .venv redis haproxy controlplane ## what a change must pass, on a real kube-scheduler and a real Redis too (WORKERS=0: one by one)
+	$(BIN)/pytest -m 'not long' $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 .PHONY: test-long
-test-long: .venv ## Knative's own programs, DynamoDB Local, fuzzing (the first time minutes more, to build them)
+test-long: .venv redis haproxy controlplane ## the rest (tests/LONG.md), more random examples, Knative's programs, DynamoDB Local, fuzzing
 	@tests/controlplane/build --quiet --knative || { code=$$?; \
 	  if [ $$code -ne 3 ] || [ "$${CI:-}" = true ]; then exit $$code; fi; \
 	  echo "make: without Go the tests on Knative's programs are skipped" >&2; }
+	BERTH_TEST_LONG=1 $(BIN)/pytest -m 'long or drawn' $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 	$(BIN)/pytest tests/knative tests/dynamodb_local tests/fuzz $(PYTEST_ARGS)
 
 .PHONY: test-oldest
@@ -101,8 +102,8 @@ test-oldest: .venv redis haproxy ## the tests on a real kube-scheduler once more
 	BERTH_TEST_KUBERNETES=oldest $(BIN)/pytest tests/controlplane/test_plane.py tests/e2e $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 .PHONY: test-fast
-test-fast: .venv ## only the tests that need no control plane
-	$(BIN)/pytest $(FAST) $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+test-fast: .venv ## for an edit's turn: what needs no server, no control plane and no second of a core
+	$(BIN)/pytest -m fast $(FAST) $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 .PHONY: chaos
 chaos: .venv redis haproxy controlplane ## every fault on every store at full length, and docs/reliability.md anew (CHAOS_ARGS=--help)

@@ -6,7 +6,12 @@ import threading
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.support.fixtures", "tests.support.opened_stores", "tests.support.neighbours"]
+pytest_plugins = [
+    "tests.support.fixtures",
+    "tests.support.opened_stores",
+    "tests.support.neighbours",
+    "tests.support.selection",
+]
 
 # A busy laptop is no failure: what an example costs is not what these tests are about.
 settings.register_profile("berth", deadline=None)

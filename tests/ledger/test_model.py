@@ -24,6 +24,7 @@ from berth.ledger.view import View
 from berth.stores import open_store
 from tests.support.builders.ledgers import FaultyStore, claim, ledger_on, resize
 from tests.support.builders.places import Place
+from tests.support.selection import examples
 
 DEMANDS: dict[str, dict[str, int]] = {
     "a": {"ip": 1},
@@ -257,7 +258,7 @@ def test_whatever_two_processes_call_the_ledger_holds_what_the_model_holds(place
     run_state_machine_as_test(
         Here,
         settings=settings(
-            max_examples=100,
+            max_examples=examples(40, 100),
             stateful_step_count=40,
             suppress_health_check=[HealthCheck.too_slow],
         ),

@@ -31,6 +31,8 @@ from tests.support.builders.races import (
     used,
 )
 
+pytestmark = pytest.mark.every_store
+
 PROCESSES, THREADS = 4, 16
 
 Work = Callable[[Ledger, str], str]

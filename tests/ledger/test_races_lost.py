@@ -9,6 +9,8 @@ from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier, Event
 from typing import NamedTuple
 
+import pytest
+
 from berth.errors import BerthError, RefusedError, RetryableError, StoreUnavailableError
 from berth.ledger.ledger import Ledger
 from berth.stores import open_store
@@ -24,6 +26,8 @@ from tests.support.builders.races import (
     started,
     used,
 )
+
+pytestmark = pytest.mark.every_store
 
 PROCESSES, THREADS, TRIES = 2, 8, 5
 

@@ -94,6 +94,7 @@ def test_64_callers_for_the_last_300_of_10_000_seats_have_exactly_300_winners(pl
 
 
 @pytest.mark.usefixtures("small")
+@pytest.mark.every_store
 @pytest.mark.parametrize("place", ["configmap", "dynamodb", "redis-cluster"], indirect=True)
 def test_16_callers_for_40_seats_in_five_stripes_have_exactly_40_winners(place: Place) -> None:
     with pool_of(place, {"*": 40}) as ledger:

@@ -1,0 +1,122 @@
+"""Which tests `make test` leaves to `make test-long`, and which are for `make test-fast`. pytest by itself
+runs them all.
+
+What is said of every store, `make test` shows on SQLite, and what is marked `every_store` on all of them;
+so does tests/stores.
+`make test-fast` runs what needs no server, no process of Berth's and no second of a core.
+`python -m tests.support.selection` writes their names into tests/LONG.md.
+"""
+
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+IS_LONG = os.environ.get("BERTH_TEST_LONG") == "1"
+LIST = Path(__file__).parents[1] / "LONG.md"
+COLLECTED = pytest.StashKey[dict[str, set[str]]]()
+"""By file that was collected, the tests in it that are marked `long`."""
+_NEAREST = "sqlite"  # a file: no server to start, none to ask
+_FAST_FOLDERS = {"unit", "stores", "ledger", "handlers", "features"}
+_SERVERS = {"binaries", "redis_installed", "moto_server", "haproxy_program"}  # fixtures that start or build
+_HEAD = """# Tests that only `make test-long` runs
+
+Written by `python -m tests.support.selection`; tests/project/test_long.py compares it with the marks.
+In brackets: the parameters with which a test runs there; with others it runs in `make test`.
+The suites `tests/knative`, `tests/dynamodb_local` and `tests/fuzz` run there, too.
+What is marked `drawn` runs in both, with more random examples there.
+"""
+
+
+def examples(short: int, full: int) -> int:
+    """How many random examples a test draws: `full` in `make test-long`."""
+    return full if IS_LONG else short
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for line in (
+        "long: runs in `make test-long` alone",
+        "drawn: draws more examples at random in `make test-long`",
+        "every_store: runs on every store in `make test`, too",
+        "slow: takes a second of a core or more, or waits for so long: not in `make test-fast`",
+        "fast: runs in `make test-fast`; who may, is found out",
+    ):
+        config.addinivalue_line("markers", line)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at the marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if _is_on_another_store(item) and item.get_closest_marker("every_store") is None:
+            item.add_marker("long")
+        elif _is_fast(item):
+            item.add_marker("fast")
+    names = {item.nodeid for item in items if item.get_closest_marker("long") is not None}
+    config.stash[COLLECTED] = {
+        path: {name for name in names if name.startswith(f"{path}::")} for path in _files(items)
+    }
+
+
+def _files(items: list[pytest.Item]) -> set[str]:
+    return {item.nodeid.partition("::")[0] for item in items}
+
+
+def _is_on_another_store(item: pytest.Item) -> bool:
+    return _store(item) != _NEAREST and _folder(item) != "stores"
+
+
+def _is_fast(item: pytest.Item) -> bool:
+    fixtures = set(getattr(item, "fixturenames", ()))
+    slow = any(item.get_closest_marker(name) for name in ("long", "slow", "alone"))
+    return (
+        _folder(item) in _FAST_FOLDERS and not slow and not fixtures & _SERVERS and _store(item) == _NEAREST
+    )
+
+
+def _store(item: pytest.Item) -> object:
+    return item.callspec.params.get("place", _NEAREST) if hasattr(item, "callspec") else _NEAREST
+
+
+def _folder(item: pytest.Item) -> str:
+    tests = item.config.rootpath / "tests"
+    return item.path.relative_to(tests).parts[0] if item.path.is_relative_to(tests) else ""
+
+
+def page(ids: Iterable[str]) -> str:
+    """The list of these tests, by file and name."""
+    files: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(ids):
+        files[name.partition("::")[0]].append(name)
+    return _HEAD + "".join(f"\n## {path}\n\n{section(files[path])}" for path in sorted(files))
+
+
+def section(ids: Iterable[str]) -> str:
+    """The tests of one file: a line a name, with the parameters in lines of their own."""
+    with_what: dict[str, list[str]] = defaultdict(list)
+    for test in sorted(name.partition("::")[2] for name in ids):
+        function, _, parameters = test.partition("[")
+        with_what[function] += [f"  [{parameters}\n"] if parameters else []
+    return "".join(f"- {function}\n{''.join(lines)}" for function, lines in with_what.items())
+
+
+def sections(text: str) -> dict[str, str]:
+    """What the list says of each file."""
+    parts = (part.partition("\n\n") for part in text.split("\n## ")[1:])
+    return {path: said.rstrip("\n") + "\n" for path, _, said in parts}
+
+
+def collected() -> list[str]:
+    """The ids of the tests that are marked `long`."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "long", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=LIST.parents[1], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stdout + done.stderr)
+    return [line for line in done.stdout.splitlines() if "::" in line]
+
+
+if __name__ == "__main__":
+    LIST.write_text(page(collected()))
