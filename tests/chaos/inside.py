@@ -42,7 +42,7 @@ def faulty(name: str) -> Answer:
     """The function's callable, as serve makes it, with its faults."""
     if name == "bind":
         _watch_calls()
-    endpoint = importlib.import_module(f"berth.verbs.{name}").endpoint
+    endpoint = importlib.import_module(f"berth.handlers.{name}").endpoint
     if name in ("release", "inventory"):
         return serve(lambda settings: _told(name, endpoint(settings)))
     wrapped = {"bind": _ordered, "preempt": _mortal, "reconcile": _timeless}[name]

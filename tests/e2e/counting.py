@@ -14,8 +14,8 @@ from pathlib import Path
 
 import functions_framework
 
+from berth.handlers import filter as verb
 from berth.http.function import serve
-from berth.verbs import filter as verb
 
 told = verb.run
 
