@@ -15,7 +15,7 @@ import pytest
 from berth.testing.api_server import StandIn
 from berth.testing.loopback import CUT, Loopback, Reply, Request
 from tests.support.floods import answer, opened
-from tests.support.servers.framework import SERVERS, function, send
+from tests.support.servers.framework import function, send
 
 TRIGGER = "berth/release-oidc-eventing.knative.dev-trigger"
 EVENTS = {
@@ -90,7 +90,7 @@ def environment(server: Server, tmp_path: Path) -> Iterator[Mapping[str, str]]:
         }
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture(params=[pytest.param("functions-framework", marks=pytest.mark.long), "webserver"])
 def serve(request: pytest.FixtureRequest, environment: Mapping[str, str]) -> Serve:
     """Starts a function by each of the servers; its URL."""
     return partial(function, environment=environment, server=request.param)

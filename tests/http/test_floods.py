@@ -15,7 +15,7 @@ import pytest
 
 from berth.testing.api_server import StandIn
 from tests.support.floods import MIB, Health, answer, health, opened, peak, pour, trickles
-from tests.support.servers.framework import SERVERS, function, send
+from tests.support.servers.framework import function, send
 
 TOKEN = {"BERTH_AUTH_TOKEN": "s3cret"}
 GOOD = {"Authorization": f"Basic {b64encode(b'berth:s3cret').decode()}"}
@@ -34,7 +34,7 @@ Environment = Mapping[str, str]
 Serve = Callable[..., AbstractContextManager[str]]
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture(params=[pytest.param("functions-framework", marks=pytest.mark.long), "webserver"])
 def serve(request: pytest.FixtureRequest) -> Serve:
     """Starts a function by each of the servers; its URL."""
     return partial(function, server=request.param)

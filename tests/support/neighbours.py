@@ -17,8 +17,11 @@ from berth.local.ports import FIRST, LAST
 
 MEASURED = "measured: "  # begins a line that a test prints for whoever reads the run
 _FOLDER = "berth-neighbours"  # what a process is told: where the locks and the groups are
-# The longest first: with them at the end one process would wait for the other.
-_ORDER = ("e2e", "chaos", "controlplane", "contract", "functions", "unit")
+# The longest first: with them at the end one process would wait for the other. Other folders are between.
+_FIRST = ("e2e", "chaos", "controlplane", "testing", "bench", "properties", "local", "cli", "http", "stores")
+_LAST = "unit"
+# What takes seconds of a core to start, and some of one to stand there: one is enough for all processes.
+_SERVERS = {"configmap_server": "configmap", "moto_server": "dynamodb", "redis_cluster": "redis-cluster"}
 
 
 class _Measured:
@@ -127,14 +130,19 @@ def _group(item: pytest.Item) -> str:
         return "alone"
     if not isinstance(item, pytest.Function):
         return ""
-    known = (each for found in item._fixtureinfo.name2fixturedefs.values() for each in found)
-    scopes = {each.scope for each in known}
+    scopes = {fixture.scope for named in item._fixtureinfo.name2fixturedefs.values() for fixture in named}
     if "package" in scopes:
         return str(item.path.parent)
     if "module" in scopes:
         return str(item.path)
-    params = item.callspec.params if hasattr(item, "callspec") else {}
-    return f"contract on {params['place']}" if _folder(item) == "contract" and "place" in params else ""
+    return _server(item)
+
+
+def _server(item: pytest.Function) -> str:
+    """The store whose server the test shares with others; empty if it has none, or one that costs little."""
+    place = item.callspec.params.get("place") if hasattr(item, "callspec") else None
+    named = (_SERVERS[name] for name in item.fixturenames if name in _SERVERS)
+    return f"on {place}" if place in _SERVERS.values() else next((f"on {name}" for name in named), "")
 
 
 def _is_alone(item: pytest.Item) -> bool:
@@ -142,7 +150,8 @@ def _is_alone(item: pytest.Item) -> bool:
 
 
 def _rank(item: pytest.Item) -> int:
-    return _ORDER.index(folder) if (folder := _folder(item)) in _ORDER else 0
+    folder = _folder(item)
+    return _FIRST.index(folder) if folder in _FIRST else len(_FIRST) + (folder == _LAST)
 
 
 def _folder(item: pytest.Item) -> str:
