@@ -1,5 +1,5 @@
-"""Addresses as places on one line, and ranges of them as sets: never written out one by one.
-It knows no names and no CIDRs; a set here is a tuple of spans, ascending, apart and none adjacent.
+"""IP addresses as numbers on one line, and sets of them as ranges, never listed one by one.
+It knows no units' names and no CIDRs. A set is a tuple of spans: ascending, without overlap, none adjacent.
 """
 
 from collections.abc import Iterable, Iterator
@@ -8,9 +8,9 @@ from ipaddress import IPv4Address, IPv6Address
 from itertools import chain, pairwise
 
 Span = tuple[int, int]
-"""The places of a range's first and last address."""
+"""The numbers of a range's first and last address."""
 
-# IPv4 comes first, then IPv6, with a gap, so that no range spans both.
+# IPv4 comes first, then a gap, then IPv6: no range has addresses of both.
 IPV6 = 2**33
 END = IPV6 + 2**128
 MAPPED = (IPV6 + (0xFFFF << 32), IPV6 + (0xFFFF << 32) + 2**32 - 1)
@@ -18,17 +18,17 @@ _LONGEST = 45
 
 
 def place(text: str) -> int | None:
-    """Where an address stands on the line; None: it is none.
+    """Return the number of an address; None: the text is no address.
 
-    The quick look keeps names, and long texts that users wrote, out of what `parsed` keeps in mind.
+    The quick check first keeps names, and long texts that users wrote, out of the cache of `parsed`.
     """
-    like = text.count(".") == 3 or "::" in text or text.count(":") > 5
-    return parsed(text) if like and len(text) <= _LONGEST else None
+    similar = text.count(".") == 3 or "::" in text or text.count(":") > 5
+    return parsed(text) if similar and len(text) <= _LONGEST else None
 
 
 @lru_cache(maxsize=8192)
 def parsed(text: str) -> int | None:
-    """The same as `place`, quicker, for texts that the ledger wrote."""
+    """Return the number of an address as `place` does, faster, for texts that the ledger wrote."""
     try:
         if ":" not in text:
             return int(IPv4Address(text))
@@ -39,6 +39,7 @@ def parsed(text: str) -> int | None:
 
 
 def spelled(place: int) -> str:
+    """Return the one text of the address with this number."""
     if place < IPV6:
         return str(IPv4Address(place))
     if MAPPED[0] <= place <= MAPPED[1]:
@@ -48,7 +49,7 @@ def spelled(place: int) -> str:
 
 
 def span_of(entry: str) -> Span | None:
-    """The range that a canonical entry writes; None: it is a name."""
+    """Return the range for which a canonical entry stands; None: the entry is a name."""
     if "." not in entry and ":" not in entry:
         return None  # most names: a document may hold hundreds
     left, dash, right = entry.partition("-")
@@ -60,11 +61,13 @@ def span_of(entry: str) -> Span | None:
 
 
 def written(span: Span) -> str:
+    """Return the canonical entry for a range."""
     first, last = map(spelled, span)
     return first if first == last else f"{first}-{last}"
 
 
 def joined(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """Return the set of all addresses in any of these spans."""
     merged: list[Span] = []
     for first, last in sorted(spans):
         if merged and first <= merged[-1][1] + 1:
@@ -75,27 +78,28 @@ def joined(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def shared(one: tuple[Span, ...], other: tuple[Span, ...]) -> tuple[Span, ...]:
-    found = []
+    """Return the set of the addresses in both sets."""
+    both = []
     here = there = 0
     while here < len(one) and there < len(other):
         first, last = max(one[here][0], other[there][0]), min(one[here][1], other[there][1])
         if first <= last:
-            found.append((first, last))
+            both.append((first, last))
         if one[here][1] < other[there][1]:
             here += 1
         else:
             there += 1
-    return tuple(found)
+    return tuple(both)
 
 
 def gaps(spans: tuple[Span, ...]) -> tuple[Span, ...]:
-    """What of the line is in none of them."""
+    """Return the numbers that are in none of these spans."""
     bounds = ((-1, -1), *spans, (END, END))
     return tuple((one[1] + 1, other[0] - 1) for one, other in pairwise(bounds) if one[1] + 1 < other[0])
 
 
 def cut(spans: tuple[Span, ...], count: int) -> int:
-    """The place before which `count` of the addresses lie, or all if there are fewer."""
+    """Return the number below which `count` of the addresses lie, or all if there are fewer."""
     for first, last in spans:
         if count <= last - first + 1:
             return first + count
@@ -104,5 +108,5 @@ def cut(spans: tuple[Span, ...], count: int) -> int:
 
 
 def walk(spans: tuple[Span, ...]) -> Iterator[int]:
-    # A range object, not a list: a /64 is walked only as far as somebody asks.
+    """Yield the numbers of all addresses, one after the other: a /64 is never listed."""
     return chain.from_iterable(range(first, last + 1) for first, last in spans)

@@ -1,10 +1,10 @@
 """Kubernetes' resource quantities as whole numbers of units.
-It does not round: what is not a whole number is an error, because rounding either way would lie."""
+It does not round: what is not a whole number is an error, because either way of rounding would be wrong."""
 
 import re
 from fractions import Fraction
 
-LARGEST = 2**63 - 1  # apimachinery's own bound (resource.MaxMilliValue's neighbour: int64)
+LARGEST = 2**63 - 1  # apimachinery's own limit: an int64
 
 _SYNTAX = re.compile(
     r"(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?P<suffix>[KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?"
@@ -17,13 +17,13 @@ _SUFFIXES = {
     **{letter: Fraction(1000**power) for power, letter in enumerate("kMGTPE", start=1)},
     **{f"{letter}i": Fraction(1024**power) for power, letter in enumerate("KMGTPE", start=1)},
 }
-_LONGEST = 64  # no real quantity is longer, and huge numbers cost time to parse
+_LONGEST = 64  # characters: no real quantity is longer, and huge numbers take long to parse
 
 
 def units(quantity: str | int | float) -> int:
-    """The whole number that a quantity such as 3, "1k", "2Ki" or "1e3" stands for.
+    """Return the whole number for which a quantity such as 3, "1k", "2Ki" or "1e3" stands.
 
-    Raises ValueError with a text that follows the quantity: `is not a whole number of units`.
+    Raises ValueError with a text to put behind the quantity: `is not a whole number of units`.
     Source: apimachinery, pkg/api/resource/quantity.go (the syntax is in its package comment).
     """
     text = str(quantity)

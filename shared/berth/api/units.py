@@ -1,9 +1,9 @@
-"""The named units of one domain: names, and addresses as ranges that are never written out one by one.
-It does not know who holds what, and not how many units fit into one document.
+"""The named units of one domain: names, and addresses as ranges, which are never listed one by one.
+It knows neither who holds what, nor how many units fit into one document.
 
-What stands for what, where users list units:
+What an entry of a user's list means:
 - A name holds letters, digits, `.` `-` `_` `:`, at most 63 of them: `k80-0`, a MAC, a PCI address.
-- What reads as an address is that address, however it is spelled: `FD00:0::5` and `fd00::5` are one unit.
+- A text that is an address is that address, however it is spelled: `FD00:0::5` and `fd00::5` are one unit.
 - A CIDR stands for its host addresses. IPv4: without network and broadcast address, but /31 and /32 whole.
   IPv6: without the first, which is the subnet routers' anycast address, but /127 and /128 whole.
 - Two addresses of one family around a `-` are a range, both ends included.
@@ -22,9 +22,9 @@ from berth.api import addresses
 from berth.api.addresses import END, IPV6, MAPPED, Span
 
 MOST = 2**31 - 1
-"""As so many units a longer list counts: Kubernetes' quantities and the ledger's counts are such numbers."""
+"""The most units that a list counts as: numbers in Kubernetes and in the ledger end here."""
 
-_LISTS = 16_384  # domains' lists that are kept in mind, as they were read
+_LISTS = 16_384  # domains' lists whose parsed form is cached
 
 _NAME = re.compile(r"[A-Za-z0-9._:-]+")
 _LONGEST = 63
@@ -32,14 +32,14 @@ _ALMOST_IPV4 = re.compile(r"[0-9-]+(\.[0-9-]*){3,}")
 
 
 class Units(msgspec.Struct, frozen=True, dict=True):
-    """Names in the order they were given, then ranges: ascending, apart from each other, none adjacent."""
+    """Names in the order they were given, and ranges: ascending, without overlap, none adjacent."""
 
     names: tuple[str, ...] = ()
     spans: tuple[Span, ...] = ()
 
     @classmethod
     def parse(cls, entries: Iterable[str]) -> "Units":
-        """Reads what users write. Raises ValueError with a text for a person that names the entry."""
+        """Read what users write. Raises ValueError with a text for people that names the entry."""
         names: dict[str, None] = {}
         spans: list[tuple[Span, str]] = []
         for entry in entries:
@@ -55,15 +55,16 @@ class Units(msgspec.Struct, frozen=True, dict=True):
 
     @classmethod
     def of(cls, canonical: Iterable[str]) -> "Units":
-        """Reads what `entries` wrote, without a check."""
+        """Read what `entries` wrote, without a check."""
         return _of(tuple(canonical))
 
     def entries(self) -> tuple[str, ...]:
-        """The one way to write these units, for a document."""
+        """Return these units as a document has them, in their one spelling."""
         return (*self.names, *map(addresses.written, self.spans))
 
     @cached_property
     def size(self) -> int:
+        """Return how many units these are."""
         return len(self.names) + sum(last - first + 1 for first, last in self.spans)
 
     @cached_property
@@ -74,36 +75,39 @@ class Units(msgspec.Struct, frozen=True, dict=True):
         place = addresses.place(unit)
         if place is None:
             return unit in self._members
-        found = bisect_right(self.spans, (place, END)) - 1
-        return found >= 0 and place <= self.spans[found][1]
+        below = bisect_right(self.spans, (place, END)) - 1
+        return below >= 0 and place <= self.spans[below][1]
 
     def meets(self, other: "Units") -> bool:
-        """Whether they have any in common."""
+        """Whether both have a unit in common."""
         return bool(addresses.shared(self.spans, other.spans)) or not self._members.isdisjoint(other.names)
 
     def without(self, other: "Units") -> "Units":
+        """Return these units except those of `other`."""
         names = tuple(name for name in self.names if name not in other._members)
         return Units(names, addresses.shared(self.spans, addresses.gaps(other.spans)))
 
     def shared(self, other: "Units") -> "Units":
+        """Return the units that both have."""
         names = tuple(name for name in self.names if name in other._members)
         return Units(names, addresses.shared(self.spans, other.spans))
 
     def joined(self, other: "Units") -> "Units":
+        """Return the units of both."""
         names = tuple(dict.fromkeys(self.names + other.names))
         return Units(names, addresses.joined(self.spans + other.spans))
 
     def take(self, count: int) -> tuple["Units", "Units"]:
-        """The first `count` of them, and the rest."""
+        """Return the first `count` of these units, and the rest."""
         count = max(count, 0)
         cut = addresses.cut(self.spans, max(count - len(self.names), 0))
         head = Units(self.names[:count], addresses.shared(self.spans, ((0, cut - 1),)))
         return head, Units(self.names[count:], addresses.shared(self.spans, ((cut, END),)))
 
     def free(self, count: int, held: Collection[str], first: Iterable[str] = ()) -> tuple[str, ...]:
-        """The first `count` units that are not held, or as many as there are; those of `first` before others.
+        """Return `count` units that are not held, or as many as there are; those in `first` come first.
 
-        Costs as much as `count`, `held` and `first` are long, however many units there are.
+        Its cost grows with `count`, `held` and `first`, not with the number of units.
         """
         names = set(held)
         places = {*map(addresses.parsed, names)} - {None} if self.spans else set()
@@ -114,12 +118,12 @@ class Units(msgspec.Struct, frozen=True, dict=True):
         )
         free_names = filterfalse(names.__contains__, self.names)
         free_places = filterfalse(places.__contains__, addresses.walk(self.spans))
-        found = chain(preferred, free_names, map(addresses.spelled, free_places))
-        return tuple(islice(_once(found), max(count, 0)))
+        free = chain(preferred, free_names, map(addresses.spelled, free_places))
+        return tuple(islice(_once(free), max(count, 0)))
 
 
 def normal(unit: str) -> str:
-    """The one spelling of a unit; a text that is no address stays as it is."""
+    """Return a unit in its one spelling; a text that is no address stays as it is."""
     place = addresses.place(unit)
     return unit if place is None else addresses.spelled(place)
 
@@ -146,12 +150,12 @@ def _once(units: Iterable[str]) -> Iterator[str]:
 
 
 def _listed(entry: str) -> Span | None:
-    """The range that an entry of a user's list stands for; None: it is a name."""
+    """Return the range for which an entry of a user's list stands; None: the entry is a name."""
     span = _hosts(entry) if "/" in entry else addresses.span_of(entry)
     if span is None:
         _check_name(entry)
     elif MAPPED[0] <= span[0] <= MAPPED[1]:
-        raise ValueError(f"{entry} stands for IPv4 addresses: write them as such")
+        raise ValueError(f"{entry} stands for IPv4 addresses: write those")
     return span
 
 
@@ -169,10 +173,10 @@ def _network(entry: str) -> IPv4Network | IPv6Network:
     widest = 128 if ":" in address else 32
     if addresses.place(address) is None or not re.fullmatch("[0-9]{1,3}", prefix) or int(prefix) > widest:
         raise ValueError(f"{_shown(entry)} is not a CIDR such as 10.0.3.0/28, and no name holds a /")
-    found = ip_interface(entry)
-    if found.ip != found.network.network_address:
-        raise ValueError(f"{entry} has host bits set: write {found.network}")
-    return found.network
+    interface = ip_interface(entry)
+    if interface.ip != interface.network.network_address:
+        raise ValueError(f"{entry} has host bits set: write {interface.network}")
+    return interface.network
 
 
 def _check_name(entry: str) -> None:
@@ -186,7 +190,7 @@ def _check_name(entry: str) -> None:
 
 
 def _check_no_typo(entry: str) -> None:
-    """A mistyped address would pass as a name, and a pod would get it as its address."""
+    """Raise ValueError for a mistyped address: as a name it would be given to a pod as its address."""
     ends = entry.partition("-")[::2]
     if all(addresses.place(end) is not None for end in ends):
         raise ValueError(f"{entry} is no range: its ends are of one family, the lower first")
@@ -195,7 +199,7 @@ def _check_no_typo(entry: str) -> None:
 
 
 def _shown(entry: str) -> str:
-    """An entry that may hold anything, fit for one line."""
+    """Return an entry, which may hold anything, as a text for one line."""
     return repr(entry if len(entry) <= _LONGEST else f"{entry[:_LONGEST]}…")
 
 
