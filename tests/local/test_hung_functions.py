@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from berth.local.processes import Functions, Kept
+from berth.local.processes import Functions, Supervisor
 from tests.support.cluster import wait
 
 SECONDS = 90.0
@@ -81,7 +81,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         (tmp_path / name).mkdir()
         (tmp_path / name / "main.py").write_text(_FAKE.format(name=name))
         os.mkfifo(tmp_path / name / "done")
-    made: list[Kept] = []
+    made: list[Supervisor] = []
 
     def stage(**options: object) -> Stage:
         found = Stage(tmp_path, **options)

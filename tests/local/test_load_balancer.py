@@ -12,7 +12,7 @@ from contextlib import ExitStack
 import pytest
 
 from berth.errors import SettingsError
-from berth.local.load_balancer import Balancer
+from berth.local.load_balancer import LoadBalancer
 from tests.support.fakes.replicas import SECONDS, Balanced, Client, Handler
 
 Make = Callable[[int], Balanced]
@@ -291,4 +291,4 @@ def test_a_taken_port_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(SettingsError, match=rf"port {port} \(for bind\) is in use: .* --port"):
-            Balancer("bind", port, [1]).start()
+            LoadBalancer("bind", port, [1]).start()

@@ -154,7 +154,7 @@ class LiveView:
         self._wake.set()
 
     def observe(self, kind: str, item: Mapping[str, Any]) -> None:
-        """What a Relay tells of our pods."""
+        """What a EventRelay tells of our pods."""
         self._waiters.observe(kind, item)
 
     def __enter__(self) -> Self:

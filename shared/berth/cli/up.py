@@ -26,7 +26,7 @@ from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableErro
 from berth.handlers.wiring import ledger_of
 from berth.kube.cluster import Cluster, connect
 from berth.ledger.ledger import Ledger
-from berth.local.event_relay import Relay
+from berth.local.event_relay import EventRelay
 from berth.local.ports import free_port
 from berth.local.processes import ORDER, Functions, Say, functions_folder
 from berth.scheduler_config import haproxy, kube_scheduler
@@ -112,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
         proxy = _write_proxy(options, functions.urls, say) if options.proxy else None
         calls = Calls(functions.urls, proxy and proxy.url, tls=proxy and proxy.tls)
         _write(written, calls, found, pools, managed, say)
-    relay = Relay(
+    relay = EventRelay(
         cluster,
         functions.urls,
         found.scheduler_names,
@@ -138,7 +138,7 @@ def _live(store: Store) -> "LiveView | None":
 
 
 def _run_until(
-    stop: threading.Event, functions: Functions, relay: Relay, say: Say, look: Callable[[], None]
+    stop: threading.Event, functions: Functions, relay: EventRelay, say: Say, look: Callable[[], None]
 ) -> None:
     try:
         functions.start()

@@ -1,5 +1,5 @@
-"""Who waits for which pool, and why, from the pods that a watch tells of.
-It looks at pods only; whether a waiter could be served now is not its question."""
+"""Who waits for which pool, and why, from what a watch reports about pods.
+It looks at pods only; whether a waiter fits somewhere now is not its question."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ _PREEMPTION = " preemption: "  # kube-scheduler goes on with this; it says nothi
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """What was said to so many waiting pods; Unix seconds of the first and of the last of them."""
+    """One text for which so many pods wait, with the Unix seconds of the first and of the last of them."""
 
     text: str
     pods: int
@@ -36,7 +36,7 @@ class _Status(msgspec.Struct, frozen=True):
     conditions: list[_Condition] | None = None
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _Pod(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
@@ -48,7 +48,7 @@ class _Waiter(msgspec.Struct, frozen=True):
 
 
 class Waiters:
-    """Our waiting pods, kept up by `observe`, which a Relay's threads call (see there for what they tell)."""
+    """Our waiting pods, kept up to date by `observe`, which an EventRelay's threads call."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -56,7 +56,7 @@ class Waiters:
         self._waiters: dict[str, _Waiter] = {}
 
     def observe(self, kind: str, item: Mapping[str, Any]) -> None:
-        """One pod that was ADDED, MODIFIED or DELETED; or LISTED: all pods of one schedulerName."""
+        """Take one pod that was ADDED, MODIFIED or DELETED; or LISTED: all pods of one schedulerName."""
         if kind != "LISTED":
             self._put(item, kind != "DELETED", self._clock())
             return
@@ -69,26 +69,26 @@ class Waiters:
             self._put(pod, True, None)
 
     def asking(self, resources: Mapping[str, Pool]) -> dict[str, int]:
-        """How many wait for each pool."""
+        """Return how many pods wait for each pool."""
         return waiting_pods((waiter.pod for waiter in self._now()), resources)
 
     def refusals(self) -> list[Refusal]:
-        """Why they wait, equal texts as one, the newest first."""
+        """Return why they wait, equal texts as one, the newest first."""
         grouped: dict[str, list[float]] = {}
         for waiter in self._now():
             if waiter.text:
                 grouped.setdefault(waiter.text, []).append(waiter.since)
-        found = [Refusal(text, len(since), min(since), max(since)) for text, since in grouped.items()]
-        return sorted(found, key=lambda refusal: (-refusal.last, refusal.text))
+        refusals = [Refusal(text, len(since), min(since), max(since)) for text, since in grouped.items()]
+        return sorted(refusals, key=lambda refusal: (-refusal.last, refusal.text))
 
     def _now(self) -> list[_Waiter]:
         with self._lock:
             return list(self._waiters.values())
 
-    def _put(self, item: Mapping[str, Any], there: bool, heard: float | None) -> None:
-        """`heard` is when it was said; None: only the pod itself may know, it was there before us."""
+    def _put(self, item: Mapping[str, Any], there: bool, now: float | None) -> None:
+        """`now` None: the pod was there before the watch began, so its status says since when it waits."""
         try:
-            pod, (text, since) = msgspec.convert(item, Pod), _said(item)
+            pod, (text, since) = msgspec.convert(item, Pod), _refusal(item)
         except msgspec.ValidationError:
             return  # what can't be read can't be shown; the functions say what is wrong with it
         uid = pod.metadata.uid
@@ -97,14 +97,14 @@ class Waiters:
             if there and uid and pod.waiting:
                 if known is not None and known.text == text:
                     since = known.since
-                elif heard is not None or since is None:
-                    since = heard or self._clock()
+                elif now is not None or since is None:
+                    since = now or self._clock()
                 self._waiters[uid] = _Waiter(pod, pod.spec.scheduler_name or "", text, since or 0.0)
 
 
-def _said(item: Mapping[str, Any]) -> tuple[str, float | None]:
-    """The pod's refusal, empty if there is none, and since when its status says that it is not scheduled."""
-    for condition in msgspec.convert(item, _Said).status.conditions or ():
+def _refusal(item: Mapping[str, Any]) -> tuple[str, float | None]:
+    """Return why the pod waits, empty if nobody said so, and since when, by its status."""
+    for condition in msgspec.convert(item, _Pod).status.conditions or ():
         if condition.type == "PodScheduled" and condition.status == "False" and condition.message:
             return condition.message.partition(_PREEMPTION)[0], _seconds(condition.last_transition_time)
     return "", None

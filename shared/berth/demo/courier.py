@@ -6,8 +6,6 @@ import http.client
 import json
 import threading
 import uuid
-from types import TracebackType
-from typing import Self
 from urllib.parse import urlsplit
 
 from berth.errors import BerthError
@@ -32,29 +30,23 @@ class Parcel:
         self._sent.wait(_PATIENCE)
 
 
-class Courier:
+class Courier(Loopback):
     """Listens at `url`, delivers to the function at `target`; of nodes and of time it tells nobody."""
 
     def __init__(self, target: str) -> None:
+        super().__init__(self._answer)
         self._target = target
         self._parcels: dict[str, Parcel] = {}
         self._last: dict[str, Request] = {}
         self._guard = threading.Lock()
-        self._loopback = Loopback(self._answer)
-        self.url = self._loopback.url
 
-    def __enter__(self) -> Self:
-        self._loopback.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def stop(self) -> None:
+        """Send on what is kept back, too."""
         with self._guard:
             parcels = list(self._parcels.values())
         for parcel in parcels:
             parcel.send()
-        self._loopback.stop()
+        super().stop()
 
     def expect_delete(self, pod: str, times: int) -> Parcel:
         """Keep the pod's delete event back; once sent, it arrives so many times."""

@@ -2,14 +2,12 @@
 Everything else passes as it is. It carries no watches: those who watch talk to the API server themselves."""
 
 import http.client
-import json
 import ssl
 import threading
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 from urllib.parse import urlsplit
 
+from berth.testing import kubeconfig
 from berth.testing.loopback import CUT, Loopback, Reply, Request
 
 _PASSED = ("Content-Type", "Accept")
@@ -31,29 +29,21 @@ class Hold:
         self._decided.wait(_PATIENCE)
 
 
-class Gateway:
+class Gateway(Loopback):
     """Plain HTTP in, the API server at `upstream` out; its certificate and token where it needs them."""
 
     def __init__(self, upstream: str, token: str = "", authority: Path | None = None) -> None:
+        super().__init__(self._answer)
         self._upstream, self._token = urlsplit(upstream), token
         self._tls = None if authority is None else ssl.create_default_context(cafile=str(authority))
         self._hold: Hold | None = None
         self._guard = threading.Lock()
-        self._loopback = Loopback(self._answer)
-        self.url = self._loopback.url
 
-    def __enter__(self) -> Self:
-        self._loopback.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._guard:
-            hold = self._hold
-        if hold is not None:
+    def stop(self) -> None:
+        """Drop the Binding that is held, too."""
+        if (hold := self._taken()) is not None:
             hold.drop()
-        self._loopback.stop()
+        super().stop()
 
     def hold_next_binding(self) -> Hold:
         with self._guard:
@@ -61,17 +51,8 @@ class Gateway:
             return self._hold
 
     def kubeconfig(self, path: Path) -> Path:
-        """Writes a kubeconfig (as JSON, which is YAML) that leads here, without any user."""
-        document = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "demo", "cluster": {"server": self.url}}],
-            "users": [{"name": "demo", "user": {}}],
-            "contexts": [{"name": "demo", "context": {"cluster": "demo", "user": "demo"}}],
-            "current-context": "demo",
-        }
-        path.write_text(json.dumps(document, indent=2))
-        return path
+        """Write a kubeconfig that leads here, without credentials."""
+        return kubeconfig.write(path, self.url)
 
     def _answer(self, request: Request) -> Reply:
         hold = self._taken() if request.path.endswith("/binding") else None

@@ -27,9 +27,9 @@ from berth.demo.story import Played
 from berth.errors import BerthError
 from berth.kube.cluster import Cluster, connect
 from berth.ledger.ledger import Ledger
-from berth.local.event_relay import Observe, Relay
+from berth.local.event_relay import EventRelay, Observe
 from berth.local.ports import free_ports
-from berth.local.processes import Function, Functions, Kept, functions_folder
+from berth.local.processes import FunctionProcess, Functions, Supervisor, functions_folder
 from berth.stores import open_store
 from berth.testing.api_server import StandIn
 
@@ -80,7 +80,7 @@ class StandIns:
 class Count:
     """One way to count, running: its functions, what it says is used by node, where it keeps that."""
 
-    functions: Kept
+    functions: Supervisor
     used: Callable[[], dict[str, int]]
     file: Path
     reconcile: Callable[[], None]
@@ -107,12 +107,12 @@ def staged(
         yield _world("naive counter", kit, theirs, _counter(counting), stack, go_on), berth
 
 
-def _counting(others: Collection[str]) -> Kept:
+def _counting(others: Collection[str]) -> Supervisor:
     """The naive counter's one process, kept alive as Berth's own are."""
     source = Path(naive.__file__).with_name("extender") / "main.py"
     # Not a port that another function has been given and does not listen at yet.
     free = (port for port in free_ports(len(others) + 1) if f"http://127.0.0.1:{port}" not in others)
-    return Kept([Function("extender", source, next(free), _trouble)])
+    return Supervisor([FunctionProcess("extender", source, next(free), _trouble)])
 
 
 def _late(stack: ExitStack) -> threading.Event:
@@ -158,7 +158,7 @@ def _ledger(functions: Functions, stack: ExitStack) -> Count:
     return Count(functions, used, file, lambda: _reconcile(functions.urls["reconcile"]))
 
 
-def _counter(counting: Kept) -> Count:
+def _counter(counting: Supervisor) -> Count:
     file = Path(os.environ["NAIVE_COUNTS"])
     return Count(counting, Counter(file, UNITS, "").used, file, lambda: None)
 
@@ -177,7 +177,7 @@ def _world(
     courier = stack.enter_context(Courier(urls.get("release", urls["extender"])))
     # The counter has neither an inventory nor a reconcile: the courier takes their events, and drops them.
     ways = dict.fromkeys(("inventory", "reconcile"), courier.url) | urls | {"release": courier.url}
-    relay = Relay(cluster, ways, [SCHEDULER], Path(os.environ["BERTH_POOLS"]), _trouble, observe=observe)
+    relay = EventRelay(cluster, ways, [SCHEDULER], Path(os.environ["BERTH_POOLS"]), _trouble, observe=observe)
     stack.callback(relay.stop)
     relay.start()
     if not relay.wait_first_reconcile(_late(stack)):
@@ -199,7 +199,7 @@ def _world(
     return Played(world, stack.enter_context(Observer(cluster, UNITS)), promising)
 
 
-def _kill(functions: Kept) -> None:
+def _kill(functions: Supervisor) -> None:
     """kill -9 of the extender, its workers too."""
     for function in functions.all:
         if function.name == "extender" and function.pid is not None:

@@ -1,5 +1,5 @@
-"""Linux' parent death signal: whatever ends a process, even `kill -9`, ends those that it started, too.
-Elsewhere than on Linux nothing happens: there they must be ended by hand."""
+"""Linux' parent death signal: whatever ends a process, even `kill -9`, ends its children, too.
+On other systems nothing happens: there they must be ended by hand."""
 
 import ctypes
 import os
@@ -13,9 +13,9 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def when_parent_dies(number: signal.Signals) -> Callable[[], None]:
-    """Return what Popen is to run in the child (preexec_fn) for it to get this signal when we die.
+    """Return the preexec_fn for Popen with which the child gets this signal when its parent dies.
 
-    The thread that starts it counts as its parent: one that ends takes it along.
+    The thread that starts the child counts as its parent: the child ends with that thread.
     """
     parent = os.getpid()
 

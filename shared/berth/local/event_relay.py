@@ -1,6 +1,6 @@
-"""In place of Knative Eventing when run locally: list, watch, and the same CloudEvents to the same functions.
-Its clock calls reconcile as a person does, since `berth up` tells the problems that the answer names.
-Like Knative's source it loses events (a broken watch, a function that stays away); reconcile mends that."""
+"""In place of Knative Eventing on one machine: list, watch, and send functions the same CloudEvents.
+Its clock calls reconcile as a person does, so that `berth up` can print the problems that the answer names.
+Like Knative's source it loses events (a broken watch, a function that is away); reconcile repairs that."""
 
 import http.client
 import json
@@ -25,23 +25,23 @@ _EVERY_SECONDS = 60.0
 _WATCH_PAUSE = 4.0  # longest pause after a watch that failed
 _OWN_PAUSE = 30.0  # the same for our own kinds, which a cluster may not serve at all
 _FILE_SECONDS = 0.2
-_OURS = "spec.schedulerName="
+_SELECTOR = "spec.schedulerName="
 _TICK = {
     "Content-Type": "application/json",
     "User-Agent": "berth-up",
-}  # no CloudEvent, which would get no report
+}  # no CloudEvent: the answer to one holds no report
 
 Observe = Callable[[str, Mapping[str, Any]], None]
-"""Told of our pods by the watching threads: LISTED with {"schedulerName": …, "items": all its pods}, then
-ADDED, MODIFIED or DELETED with one pod. What it raises is logged once, and hurts nobody."""
+"""Called about our pods by the watching threads: LISTED with {"schedulerName": …, "items": all its pods}, then
+ADDED, MODIFIED or DELETED with one pod. What it raises is logged once, and ends no watch."""
 
 Hung = Callable[[str, str, float], None]
-"""Told of a function that left an event unanswered, with why and the monotonic seconds since when."""
+"""Called with a function that left an event unanswered, why, and since which monotonic second."""
 
 log = logging.getLogger("berth.relay")
 
 
-class Relay:
+class EventRelay:
     """Watches one cluster and feeds the functions at `urls`, one event at a time for each kind of object."""
 
     def __init__(
@@ -67,9 +67,9 @@ class Relay:
         self._watching: dict[str, threading.Event] = {}
 
     def start(self) -> None:
-        """Begin to watch and to tick; the first reconcile is sent at once."""
+        """Begin to watch and to tick; the first tick is sent at once."""
         for name in self._schedulers:
-            self._start_watch("/api/v1/pods", {"fieldSelector": f"{_OURS}{name}"}, "release")
+            self._start_watch("/api/v1/pods", {"fieldSelector": f"{_SELECTOR}{name}"}, "release")
         self._start_watch("/api/v1/nodes", {}, "inventory")
         if self._pools is not None:
             threading.Thread(target=self._follow_file, args=(self._pools,), daemon=True).start()
@@ -94,7 +94,7 @@ class Relay:
         self._start_follow(path, query, function, standing, _WATCH_PAUSE)
 
     def _start_own(self, path: str) -> None:
-        """Nobody waits for this one: the cluster may not serve it."""
+        """Watch Pools or PoolClaims, which nobody waits for: the cluster may not serve them."""
         self._start_follow(path, {}, "inventory", threading.Event(), _OWN_PAUSE)
 
     def _start_follow(self, *arguments: object) -> None:
@@ -103,48 +103,47 @@ class Relay:
     def _follow(
         self, path: str, query: Mapping[str, str], function: str, standing: threading.Event, longest: float
     ) -> None:
-        """List, then watch on from there; for ever, until stopped."""
-        pause, said = 1.0, ""
-        ours = query.get("fieldSelector", "").removeprefix(_OURS)
+        """List, then watch on from there, until stopped."""
+        pause, reported = 1.0, ""
+        scheduler = query.get("fieldSelector", "").removeprefix(_SELECTOR)
         while not self._stop.is_set():
             try:
                 items, version = self._cluster.snapshot(path, query)
                 standing.set()
                 self._reconcile_now.set()  # what happened before this list was not seen by any watch
-                pause, said = 1.0, ""
-                if ours:
-                    self._tell("LISTED", {"schedulerName": ours, "items": items})
+                pause, reported = 1.0, ""
+                if scheduler:
+                    self._show("LISTED", {"schedulerName": scheduler, "items": items})
                 for kind, item in self._cluster.watch(path, query, version, self._stop):
-                    if ours:
-                        self._tell(kind, item)
+                    if scheduler:
+                        self._show(kind, item)
                     self._send(function, _event(self._cluster.host, _TYPES[kind], item), item)
             except (BerthError, KeyError, TypeError, AttributeError) as error:
                 why = str(error) if isinstance(error, BerthError) else f"an object can't be read: {error!r}"
-                # A cluster without our kinds is right as it is; reconcile tells if they are missed.
-                if why != said and not (isinstance(error, ClusterRefusedError) and error.status == 404):
-                    said = why
-                    self._say({"watch": path, "state": "failed", "why": said})
+                # A cluster need not have our kinds; reconcile reports it if they are missing.
+                if why != reported and not (isinstance(error, ClusterRefusedError) and error.status == 404):
+                    reported = why
+                    self._say({"watch": path, "state": "failed", "why": why})
                 self._stop.wait(pause)
                 pause = min(2 * pause, longest)
 
-    def _tell(self, kind: str, item: Mapping[str, Any]) -> None:
+    def _show(self, kind: str, item: Mapping[str, Any]) -> None:
         if self._observe is None:
             return
         try:
             self._observe(kind, item)
         except Exception:
-            # Whoever only looks on must not end a watch.
+            # An observer must not end a watch.
             if not self._observer_failed:
                 log.exception("a pod that was %s can't be shown", kind)
             self._observer_failed = True
 
     def _follow_file(self, path: Path) -> None:
-        """A changed file of Pools is taken over at once, as a changed Pool object would be."""
-        seen = _stamp(path)
+        """Reconcile at once when the file of Pools has changed, as with a changed Pool object."""
+        before = _stamp(path)
         while not self._stop.wait(_FILE_SECONDS):
-            found = _stamp(path)
-            if found != seen:
-                seen = found
+            if (now := _stamp(path)) != before:
+                before = now
                 self._reconcile_now.set()
 
     def _tick(self) -> None:
@@ -162,14 +161,14 @@ class Relay:
             self._reconcile_now.wait(_EVERY_SECONDS)
 
     def _send(self, function: str, headers: Mapping[str, str], data: Any) -> str | None:
-        """Deliver one event, with the source's retries; the answer, or None (and said so) if it was lost."""
+        """Deliver one event, with the source's retries; return the answer, or None if the event was lost."""
         body, answer = json.dumps(data, separators=(",", ":")).encode(), ""
         for pause in (*_PAUSES, None):
             began = time.monotonic()
             try:
                 status, answer = self._post(function, headers, body)
             except TimeoutError:
-                # Not again: each try would hold up the events behind it for as long.
+                # No retry: it would hold up the events behind this one for as long.
                 answer = f"no answer within {self._seconds[function]:g} s"
                 self._hung(function, f"an event got {answer}", began)
                 break
@@ -184,7 +183,7 @@ class Relay:
         return None
 
     def _post(self, function: str, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
-        """Status and answer; 0 where the function is not there. Raises TimeoutError."""
+        """Return status and answer; 0 where the function is not there. Raises TimeoutError."""
         url = self._urls[function]
         connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=self._seconds[function])
         try:
@@ -200,7 +199,7 @@ class Relay:
 
 
 def _event(host: str, change: str, item: Mapping[str, Any]) -> dict[str, str]:
-    """The headers Knative's ApiServerSource sends in mode Resource (recorded in events/)."""
+    """Return the headers that Knative's ApiServerSource sends in mode Resource (recorded in events/)."""
     meta = item["metadata"]
     namespace = meta.get("namespace", "")
     root = "/apis" if "/" in item["apiVersion"] else "/api"
@@ -222,7 +221,7 @@ def _event(host: str, change: str, item: Mapping[str, Any]) -> dict[str, str]:
 
 def _stamp(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino
+    return status.st_mtime_ns, status.st_ino

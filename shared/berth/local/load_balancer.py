@@ -1,28 +1,26 @@
 """One URL for several processes of a function: each request goes to the next of them in turn.
-It looks after nobody's health and tries nothing again that a replica may have taken: such a call gets 502."""
+It checks nobody's health, and repeats no call that a process may have taken: such a call gets 502."""
 
 import contextlib
 import http.client
 import itertools
 import select
 import socket
-import socketserver
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from http.server import BaseHTTPRequestHandler
 from typing import NamedTuple
 
 from berth.errors import SettingsError
 from berth.http import extender_v1
+from berth.local.http_server import HttpHandler, HttpServer
 
 _CONNECT_SECONDS = 1.0
 _ANSWER_SECONDS = 600.0  # reconcile rebuilds a large ledger in one call
 _REST_SECONDS = 1.0  # functions-framework's server ends a connection that rested for 2
 _LARGEST_BODY = 1 << 30  # the functions have their own, smaller limit (BERTH_BODY_LIMIT)
-_POLL_SECONDS = 0.05
-_OF_THE_HOP = {
+_HOP_BY_HOP = {
     "connection",
     "content-length",
     "expect",
@@ -47,7 +45,7 @@ class _Answer(NamedTuple):
     length: str  # not the body's for HEAD
 
 
-class Balancer:
+class LoadBalancer:
     """Listens on 127.0.0.1:`port` from `start` to `stop`, for the processes on the ports `replicas`."""
 
     def __init__(self, name: str, port: int, replicas: Sequence[int]) -> None:
@@ -55,29 +53,26 @@ class Balancer:
         self._server: _Server | None = None
 
     def start(self) -> None:
-        """Raises SettingsError where the port is taken."""
-        replicas = [_Replica(port) for port in self._replicas]
+        """Raise SettingsError where the port is taken."""
         try:
-            server = self._server = _Server(self._name, self._port, replicas)
+            self._server = _Server(self._name, self._port, self._replicas)
         except OSError as error:
-            raise taken(self._name, self._port) from error
-        threading.Thread(target=server.serve_forever, args=(_POLL_SECONDS,), daemon=True).start()
+            raise port_taken(self._name, self._port) from error
+        self._server.start()
 
     def stop(self) -> None:
-        """Take no more calls, and end those that are still here."""
+        """Take no more calls, and end those that are under way."""
         server, self._server = self._server, None
         if server is not None:
-            server.shutdown()
-            server.server_close()
-            server.cut()
+            server.stop()
 
 
-def taken(name: str, port: int) -> SettingsError:
+def port_taken(name: str, port: int) -> SettingsError:
     return SettingsError(f"port {port} (for {name}) is in use: choose another first port with --port")
 
 
 class _Replica:
-    """Connections to one process; one that rested only shortly is used again."""
+    """Connections to one process; one that was used a moment ago is used again."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -120,61 +115,30 @@ class _Replica:
             self._resting.popleft()[1].close()
 
 
-class _Server(socketserver.ThreadingTCPServer):
-    allow_reuse_address = True
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 1024
-
-    def __init__(self, name: str, port: int, replicas: Sequence[_Replica]) -> None:
-        self.name, self.replicas = name, replicas
+class _Server(HttpServer):
+    def __init__(self, name: str, port: int, replicas: Sequence[int]) -> None:
+        super().__init__(_Handler, port)
+        self.name, self.replicas = name, [_Replica(replica) for replica in replicas]
         self._turn = itertools.count()
-        self._clients: set[socket.socket] = set()
-        self._lock = threading.Lock()
-        super().__init__(("127.0.0.1", port), _Handler)
 
     def in_turn(self) -> Iterator[_Replica]:
-        """All replicas, beginning with the one whose turn it is."""
+        """Yield all replicas, beginning with the one whose turn it is."""
         first = next(self._turn)
         return (self.replicas[(first + more) % len(self.replicas)] for more in range(len(self.replicas)))
 
-    def note(self, client: socket.socket, here: bool) -> None:
-        with self._lock:
-            (self._clients.add if here else self._clients.discard)(client)
-
-    def cut(self) -> None:
-        with self._lock:
-            for client in self._clients:
-                with contextlib.suppress(OSError):
-                    client.shutdown(socket.SHUT_RDWR)
+    def stop(self) -> None:
+        super().stop()
         for replica in self.replicas:
             replica.close()
 
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away has nobody left to tell."""
 
-
-class _Handler(BaseHTTPRequestHandler):
-    """One client's connection, one request after the other."""
-
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
+class _Handler(HttpHandler):
+    wbufsize = 0  # `100 Continue` has to leave before the body is read
     timeout = _ANSWER_SECONDS
     server: _Server
 
-    def setup(self) -> None:
-        super().setup()
-        self.server.note(self.connection, here=True)
-
-    def finish(self) -> None:
-        self.server.note(self.connection, here=False)
-        super().finish()
-
-    def log_message(self, *_: object) -> None:
-        """Silence: the functions log what they do."""
-
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """For what is no request that could be forwarded; what follows on this connection is unknown."""
+        """Refuse what is no request that could be forwarded; what follows on this connection is unknown."""
         self.close_connection = True
         self._answer(_error(code, message or explain or "not a request that can be forwarded"))
 
@@ -191,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._answer(self._ask(body))
 
     def __getattr__(self, name: str) -> Callable[[], None]:
-        """Whatever the method (the base class asks for do_<method>): the functions judge it."""
+        """Forward any method (the base class calls do_<method>): the functions judge it."""
         if name.startswith("do_"):
             return self._forward
         raise AttributeError(name)
@@ -206,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
         return _error(503, f"{self.server.name}: none of its {len(self.server.replicas)} processes answers")
 
     def _exchange(self, replica: _Replica, connection: http.client.HTTPConnection, body: bytes) -> _Answer:
-        """One try; from here on the replica may have taken the request."""
+        """Forward the request once; from here on the replica may have taken it."""
         done = False
         try:
             self._head(connection, len(body))
@@ -236,17 +200,17 @@ class _Handler(BaseHTTPRequestHandler):
             connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
         except http.client.InvalidURL as error:
             raise ValueError from error
-        for name, value in _kept(self.headers.items()):
+        for name, value in _end_to_end(self.headers.items()):
             connection.putheader(name, value)
         if length or "Content-Length" in self.headers:
             connection.putheader("Content-Length", str(length))
 
     def _answered(self, upstream: socket.socket) -> bool:
-        """Wait for the answer's begin; False when there is none in time or its client has gone."""
+        """Wait until the answer begins; False if it does not in time, or its client has gone."""
         poller = select.poll()
         poller.register(upstream, select.POLLIN)
         poller.register(self.connection, getattr(select, "POLLRDHUP", 0))
-        return any(found == upstream.fileno() for found, _ in poller.poll(_ANSWER_SECONDS * 1000))
+        return any(descriptor == upstream.fileno() for descriptor, _ in poller.poll(_ANSWER_SECONDS * 1000))
 
     def _answer(self, answer: _Answer) -> None:
         lines = [f"HTTP/1.1 {answer.status} {answer.reason}"]
@@ -254,7 +218,7 @@ class _Handler(BaseHTTPRequestHandler):
         lines += [f"Content-Length: {answer.length}"] if answer.length else []
         lines += ["Connection: close"] if self.close_connection else []
         head = "".join(f"{line}\r\n" for line in lines) + "\r\n"
-        # At once: a second small packet would wait for the first one's receipt.
+        # In one packet: a second small one would wait for the first one's receipt.
         self.wfile.write(head.encode("latin-1") + (b"" if self.command == "HEAD" else answer.body))
 
 
@@ -265,7 +229,7 @@ def _received(method: str, reply: http.client.HTTPResponse) -> _Answer:
     body, length = reply.read(), reply.headers.get("Content-Length", "")
     if method != "HEAD":
         length = "" if reply.status in (204, 304) else str(len(body))
-    return _Answer(reply.status, reply.reason, _kept(reply.getheaders()), body, length)
+    return _Answer(reply.status, reply.reason, _end_to_end(reply.getheaders()), body, length)
 
 
 def _error(status: int, message: str) -> _Answer:
@@ -274,16 +238,16 @@ def _error(status: int, message: str) -> _Answer:
     return _Answer(status, http.client.responses[status], headers, body, str(len(body)))
 
 
-def _kept(headers: Iterable[tuple[str, str]]) -> Headers:
-    """Those that are meant for the other end, not for one connection on the way to it."""
-    found = list(headers)
-    named = {value for name, value in found if name.lower() == "connection"}
-    dropped = _OF_THE_HOP | {name.strip().lower() for value in named for name in value.split(",")}
-    return [(name, value) for name, value in found if name.lower() not in dropped]
+def _end_to_end(headers: Iterable[tuple[str, str]]) -> Headers:
+    """Return the headers that are meant for the other end, not for one connection on the way to it."""
+    given = list(headers)
+    listed = {value for name, value in given if name.lower() == "connection"}
+    dropped = _HOP_BY_HOP | {name.strip().lower() for value in listed for name in value.split(",")}
+    return [(name, value) for name, value in given if name.lower() not in dropped]
 
 
 def _closed(connection: http.client.HTTPConnection) -> bool:
-    """Whether its server has ended it: nothing else can be read from one that rests."""
+    """Whether its server has ended it: from one at rest nothing else can be read."""
     poller = select.poll()
     poller.register(connection.sock, select.POLLIN)
     return bool(poller.poll(0))

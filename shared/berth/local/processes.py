@@ -16,68 +16,67 @@ from pathlib import Path
 import berth
 from berth.errors import SettingsError
 from berth.local.deathsig import when_parent_dies
-from berth.local.load_balancer import Balancer, taken
+from berth.local.load_balancer import LoadBalancer, port_taken
 from berth.local.ports import free_ports, is_free
 
 ORDER = ("filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile", "extender", "status")
-"""Ports count up by this list; functions that are not built yet leave gaps."""
+"""Ports count up in this order; a function that is not built yet leaves a gap."""
 
 ANSWER_SECONDS = {"reconcile": 600.0, "release": 60.0, "inventory": 60.0}
-"""How long an event may take, as infra's Services have it; reconcile rebuilds a large ledger in one call."""
+"""Seconds that an event may take, as in infra's Services; reconcile rebuilds a large ledger in one call."""
 
 SILENCE_SECONDS = 30.0
-"""How long a process may leave /healthz unanswered before it is ended: 3 times 10 s, as liveness probes do.
-That path has threads of its own, so one that works is not silent."""
+"""How long a process may leave /healthz unanswered before it is ended: 3 times 10 s, as with liveness probes.
+That path has threads of its own, so a process that is busy is not silent."""
 
 _VERBS = ("filter", "prioritize", "preempt", "bind")
 """What the function extender serves under its one URL."""
-_LATER = ("status",)
-"""Not built yet."""
+_NOT_BUILT_YET = ("status",)
 
 Say = Callable[[Mapping[str, object]], None]
 
-_LOOK_SECONDS = 0.1
+_CHECK_SECONDS = 0.1
 _STOP_SECONDS = 5.0
 _START_SECONDS = 180.0  # until a process answers at all
 _PROBES = 3
 _LONGEST_PAUSE = 5.0
 _BINDING_THREADS = "48"
-_HOSTS = "127.0.0.1,localhost,[::1]"  # no web page is to call them by a name of its own that leads here
+_HOSTS = "127.0.0.1,localhost,[::1]"  # so that no web page can call them by a name that leads here
 
 
 def functions_folder() -> Path:
-    """The checkout's functions/, or those that the wheel carries."""
+    """Return the checkout's functions/, or those that the wheel carries."""
     package = Path(berth.__file__).parent
     checkout = package.parent.parent / "functions"
     return checkout if (checkout.parent / "pyproject.toml").is_file() else package / "_functions"
 
 
 def names(folder: Path, single: bool) -> list[str]:
-    """The functions to run; `single`: one for all verbs. Raises SettingsError for one that is not there."""
-    wanted = [name for name in ORDER if name not in (_VERBS if single else ("extender",))]
-    found = [name for name in wanted if (folder / name / "main.py").is_file()]
-    for name in wanted:
-        if name not in found and name not in _LATER:
+    """Return the functions to run; `single`: one for all verbs. Raises SettingsError where one is missing."""
+    left_out = _VERBS if single else ("extender",)
+    there = [name for name in ORDER if name not in left_out and (folder / name / "main.py").is_file()]
+    for name in ORDER:
+        if name not in (*there, *left_out, *_NOT_BUILT_YET):
             raise SettingsError(f"there is no function {name} in {folder}")
-    return found
+    return there
 
 
 def ports(chosen: Sequence[str], first: int) -> dict[str, int]:
-    """The port of each function. Raises SettingsError where one is taken; first 0: any free ones."""
+    """Return the port of each function. Raises SettingsError where one is taken; first 0: any free ones."""
     if first == 0:
         return dict(zip(chosen, free_ports(len(chosen)), strict=True))
-    found = {name: first + ORDER.index(name) for name in chosen}
-    for name, port in found.items():
+    by_name = {name: first + ORDER.index(name) for name in chosen}
+    for name, port in by_name.items():
         if not is_free(port):
-            raise taken(name, port)
-    return found
+            raise port_taken(name, port)
+    return by_name
 
 
 class _Health:
-    """Asks one process for its health until it ends, in a thread of its own: nobody waits for one that hangs.
+    """Asks one process for its health until it ends, in a thread of its own: a process may hang.
 
-    `ready` is set once it is well. `hung` is called when it has answered nothing for too long; an answer that
-    something is wrong (503: its store is away) is an answer.
+    `ready` is set once the process answers 200. `hung` is called when it has answered nothing for too long;
+    503 (its store is away) is an answer.
     """
 
     def __init__(
@@ -88,17 +87,17 @@ class _Health:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
-        give_up_at, heard, silent = time.monotonic() + _START_SECONDS, False, 0
+        give_up_at, answered, unanswered = time.monotonic() + _START_SECONDS, False, 0
         while self._process.poll() is None:
             status = self._ask()
-            heard, silent = heard or status is not None, 0 if status is not None else silent + 1
+            answered, unanswered = answered or status is not None, 0 if status is not None else unanswered + 1
             if status == 200:
                 self.ready.set()
-            if heard and silent == _PROBES:
+            if answered and unanswered == _PROBES:
                 return self._hung(f"it answered nothing for {self._silence:g} s")
-            if not heard and time.monotonic() > give_up_at:
+            if not answered and time.monotonic() > give_up_at:
                 return self._hung(f"it was not there after {_START_SECONDS:g} s")
-            time.sleep(self._silence / _PROBES / 2 if self.ready.is_set() else _LOOK_SECONDS)
+            time.sleep(self._silence / _PROBES / 2 if self.ready.is_set() else _CHECK_SECONDS)
         return None
 
     def _ask(self) -> int | None:
@@ -112,10 +111,10 @@ class _Health:
             connection.close()
 
 
-class Function:
-    """One process of a function; start it again as often as it dies or hangs.
+class FunctionProcess:
+    """One process of a function, which is started again whenever it dies or hangs.
 
-    `url` is where the function is called, by way of a balancer if it has several processes."""
+    `url` is where the function is called: a load balancer's if it has several processes."""
 
     def __init__(
         self,
@@ -141,8 +140,8 @@ class Function:
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
-    def look(self) -> bool:
-        """Start it if it is not running, see whether it answers; True while it does."""
+    def check(self) -> bool:
+        """Start the process if it is not running; return whether it answers."""
         if self._process is not None and self._process.poll() is not None:
             self._died(self._process)
         if self._process is None:
@@ -153,7 +152,7 @@ class Function:
         return self._ready
 
     def end(self, why: str, since: float) -> None:
-        """End its process if that one has run since then (monotonic seconds); `look` starts another."""
+        """End the process if it has run since then (monotonic seconds); `check` starts another."""
         process = self._process
         if process is not None and self._started <= since and process.poll() is None:
             self._state("hung", why=why)
@@ -216,10 +215,10 @@ class Function:
                     sys.stderr.flush()
 
 
-class Kept:
-    """Processes that one thread keeps alive from `start` to `stop`."""
+class Supervisor:
+    """Keeps processes alive from `start` to `stop`, with one thread."""
 
-    def __init__(self, processes: Sequence[Function]) -> None:
+    def __init__(self, processes: Sequence[FunctionProcess]) -> None:
         self.all = processes
         self.urls = {process.name: process.url for process in processes}
         self._stop, self._ready = threading.Event(), threading.Event()
@@ -229,8 +228,8 @@ class Kept:
         self._thread.start()
 
     def wait_ready(self, stop: threading.Event) -> bool:
-        """Wait until each has answered once; False if stopped before."""
-        while not self._ready.wait(_LOOK_SECONDS):
+        """Wait until every process has answered once; False if stopped before."""
+        while not self._ready.wait(_CHECK_SECONDS):
             if stop.is_set():
                 return False
         return True
@@ -253,13 +252,13 @@ class Kept:
 
     def _watch(self) -> None:
         while not self._stop.is_set():
-            answering = [process.look() for process in self.all]
-            if all(answering):
+            answers = [process.check() for process in self.all]
+            if all(answers):
                 self._ready.set()
-            self._stop.wait(_LOOK_SECONDS)
+            self._stop.wait(_CHECK_SECONDS)
 
 
-class Functions(Kept):
+class Functions(Supervisor):
     """A folder's functions, each in `replicas` processes."""
 
     def __init__(
@@ -273,24 +272,24 @@ class Functions(Kept):
         silence: float | None = None,
     ) -> None:
         public = ports(names(folder, single), first_port)
-        self._balancers: list[Balancer] = []
-        processes: list[Function] = []
+        self._balancers: list[LoadBalancer] = []
+        processes: list[FunctionProcess] = []
         own = _own_ports(public, replicas)
         for name, port in public.items():
             source = folder / name / "main.py"
             if replicas == 1:
-                processes.append(Function(name, source, port, say, silence=silence))
+                processes.append(FunctionProcess(name, source, port, say, silence=silence))
                 continue
-            self._balancers.append(Balancer(name, port, own[name]))
+            self._balancers.append(LoadBalancer(name, port, own[name]))
             url = f"http://127.0.0.1:{port}"
             processes += [
-                Function(name, source, each, say, url=url, replica=number, silence=silence)
-                for number, each in enumerate(own[name], 1)
+                FunctionProcess(name, source, own_port, say, url=url, replica=number, silence=silence)
+                for number, own_port in enumerate(own[name], 1)
             ]
         super().__init__(processes)
 
     def start(self) -> None:
-        """Raises SettingsError where a port has been taken meanwhile."""
+        """Raise SettingsError where a port has been taken meanwhile."""
         for balancer in self._balancers:
             balancer.start()
         super().start()
@@ -302,7 +301,7 @@ class Functions(Kept):
 
 
 def _own_ports(public: Mapping[str, int], replicas: int) -> dict[str, list[int]]:
-    """Ports for the processes behind each function's public one."""
+    """Return the ports of the processes behind each function's public one."""
     if replicas == 1:
         return {}
     needed = len(public) * replicas
@@ -311,6 +310,6 @@ def _own_ports(public: Mapping[str, int], replicas: int) -> dict[str, list[int]]
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """kill -9 of the process and its workers; those may outlive it."""
+    """Kill the process (kill -9) and its workers, which may outlive it."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

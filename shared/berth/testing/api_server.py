@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from berth.testing import calls
-from berth.testing.loopback import Handler, Served, Server
+from berth.local.http_server import HttpHandler, HttpServer
+from berth.testing import calls, kubeconfig
 from berth.testing.memory import Memory
 from berth.testing.rules import Json, StatusError, bad_request
 
@@ -20,7 +20,7 @@ def _uid() -> str:
     return str(uuid.uuid4())
 
 
-class StandIn(Served):
+class StandIn(HttpServer):
     """Listens on a loopback port from the start; `history` is how many changes a watch may lag behind."""
 
     def __init__(
@@ -30,37 +30,23 @@ class StandIn(Served):
         uids: Callable[[], str] = _uid,
         history: int = 10_000,
     ) -> None:
-        self._memory = Memory(clock, uids, history)
-        super().__init__(_Server(("127.0.0.1", port), self._memory))
+        super().__init__(_Handler, port)
+        self.memory = Memory(clock, uids, history)
 
     def stop(self) -> None:
-        """Ends watches too."""
-        self._memory.close()
+        """End its watches, too."""
+        self.memory.close()
         super().stop()
 
     def kubeconfig(self, path: Path) -> Path:
-        """Writes a kubeconfig (as JSON, which is YAML) that leads here, without any user."""
-        document = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "stand-in", "cluster": {"server": self.url}}],
-            "users": [{"name": "nobody", "user": {}}],
-            "contexts": [{"name": "stand-in", "context": {"cluster": "stand-in", "user": "nobody"}}],
-            "current-context": "stand-in",
-        }
-        path.write_text(json.dumps(document, indent=2))
-        return path
+        """Write a kubeconfig that leads here, without credentials."""
+        return kubeconfig.write(path, self.url)
 
 
-class _Server(Server):
-    def __init__(self, address: tuple[str, int], memory: Memory) -> None:
-        super().__init__(address, _Handler)
-        self.memory = memory
+class _Handler(HttpHandler):
+    server: StandIn
 
-
-class _Handler(Handler):
     def _play(self) -> None:
-        assert isinstance(self.server, _Server)
         memory = self.server.memory
         try:
             body = self._body()

@@ -6,7 +6,6 @@ import atexit
 import base64
 import csv
 import http.client
-import json
 import secrets
 import signal
 import ssl
@@ -21,6 +20,7 @@ from typing import Self
 from berth.errors import BerthError
 from berth.local.deathsig import when_parent_dies
 from berth.local.ports import free_port, free_ports
+from berth.testing import kubeconfig
 
 READY_SECONDS = 60.0
 _UNVERIFIED = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -204,19 +204,10 @@ class ControlPlane:
             return str(answer.read(), "utf-8")
 
     def kubeconfig(self, path: Path, token: str | None = None) -> Path:
-        """Writes a kubeconfig (as JSON, which is YAML) for the bearer of `token`, by default the admin."""
+        """Write a kubeconfig for the bearer of `token`, by default the admin."""
         authority = base64.b64encode(self.ca_file.read_bytes()).decode()
-        cluster = {"server": self.url, "certificate-authority-data": authority}
-        document = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "plane", "cluster": cluster}],
-            "users": [{"name": "bearer", "user": {"token": token or self.admin_token}}],
-            "contexts": [{"name": "plane", "context": {"cluster": "plane", "user": "bearer"}}],
-            "current-context": "plane",
-        }
-        path.write_text(json.dumps(document, indent=2))
-        return path
+        user = {"token": token or self.admin_token}
+        return kubeconfig.write(path, self.url, user, **{"certificate-authority-data": authority})
 
     def logs(self, lines: int = 30) -> dict[str, str]:
         """The last lines of each component's log, for a report."""

@@ -46,7 +46,7 @@ class Earlier(PoolsStage):
         self.store = open_store(place.url)
 
     def _restore_cluster(self, api: StandIn, folder: Path) -> None:
-        memory = api._memory
+        memory = api.memory
         memory.kube_system = self.then["kube_system"]
         memory._objects = {Key(*key): document for *key, document in self.then["objects"]}
         self.time.now = self.then["time"]

@@ -152,17 +152,17 @@ class PoolsStage(Stage):
         status = {"conditions": [condition]}
         spec = {"taints": list(taints), "unschedulable": cordoned}
         body = {"metadata": {"labels": labels}, "spec": spec, "status": status}
-        self._api._memory.patch(
+        self._api.memory.patch(
             Key("nodes", "", name), body, False, ""
         )  # its own calls reach no node's status
 
     def annotate(self, node: str, **annotations: str) -> None:
         body = {"metadata": {"annotations": annotations}}
-        self._api._memory.patch(Key("nodes", "", node), body, False, "")
+        self._api.memory.patch(Key("nodes", "", node), body, False, "")
 
     def note(self, pod: str, annotations: Mapping[str, str]) -> None:
         """Rewrite annotations of a pod, as its owner may."""
-        self._api._memory.patch(
+        self._api.memory.patch(
             Key("pods", "default", pod), {"metadata": {"annotations": dict(annotations)}}, False, ""
         )
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
-from berth.local.load_balancer import Balancer, _closed
+from berth.local.load_balancer import LoadBalancer, _closed
 from berth.local.ports import free_ports
 from tests.support.cluster import wait
 
@@ -126,7 +126,7 @@ class Balanced:
         self._stack = stack
         self.port, *self.ports = free_ports(replicas + 1)
         self.replicas: dict[int, Replica] = {}
-        self.balancer = Balancer("filter", self.port, self.ports)
+        self.balancer = LoadBalancer("filter", self.port, self.ports)
         for number in range(1, replicas + 1):
             self.start(number)
         self.balancer.start()

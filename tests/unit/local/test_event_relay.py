@@ -1,4 +1,4 @@
-"""What a Relay tells somebody who looks on, and that neither he nor an odd object ends its watches.
+"""What a EventRelay tells somebody who looks on, and that neither he nor an odd object ends its watches.
 
 That events reach the functions, and what is lost on the way, is shown by tests/e2e.
 """
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from berth.errors import ClusterRefusedError
-from berth.local.event_relay import Relay
+from berth.local.event_relay import EventRelay
 from tests.support.servers.serving import serving
 
 SECONDS = 60.0
@@ -126,7 +126,7 @@ def _relayed(
     """Relays until the function `to` had the object `last`; what was said."""
     said: list[Mapping[str, object]] = []
     urls = dict.fromkeys((to, "reconcile"), functions.url)
-    relay = Relay(pods, urls, ["berth"], pools, said.append, **named)
+    relay = EventRelay(pods, urls, ["berth"], pools, said.append, **named)
     relay.start()
     try:
         assert functions.had.wait(SECONDS)
@@ -179,7 +179,7 @@ def test_what_only_a_person_can_mend_is_said_from_reconciles_report(functions: _
 
     urls = dict.fromkeys(("release", "inventory", "reconcile"), functions.url)
     cluster: Any = _Pods([])
-    relay = Relay(cluster, urls, ["berth"], None, say)
+    relay = EventRelay(cluster, urls, ["berth"], None, say)
     relay.start()
     try:
         assert told.wait(SECONDS)
@@ -224,7 +224,7 @@ def test_a_tick_that_is_not_answered_in_time_is_told_and_followed_by_another(fun
     functions.unanswered = [TICK]
     hung: list[str] = []
     late = threading.Event()
-    relay = Relay(
+    relay = EventRelay(
         _Pods(),  # type: ignore[arg-type]
         {"reconcile": functions.url},
         ["berth"],
