@@ -119,7 +119,7 @@ def test_a_policy_is_json(capsys: pytest.CaptureFixture[str]) -> None:
         ([*EACH, "--proxy", "x", "--proxy-tls", "x"], "'x' should be an absolute path"),
         ([*EACH, "--proxy", "x", "--proxy-tls", ""], "--proxy-tls is empty: name a path, or leave it out"),
         ([*EACH, "--proxy", ""], "--proxy is empty: name a path, or leave it out"),
-        ([*EACH[:-1], "http://a/'b", "--proxy", "x"], "bind's URL http://a/'b has signs in its path"),
+        ([*EACH[:-1], "http://a/'b", "--proxy", "x"], "bind's URL http://a/'b has characters in its path"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_one_line(

@@ -166,7 +166,7 @@ def test_a_door_that_kube_scheduler_could_not_pass_ends_it_with_one_clear_line(
 
 def test_a_token_that_no_proxy_could_send_ends_it_with_one_clear_line(nowhere: Path, tmp_path: Path) -> None:
     said = _refused(Berth(tmp_path, nowhere, proxy=True, environment={"BERTH_AUTH_TOKEN": "a secret@in it"}))
-    assert "the token has signs that a proxy can't send" in said
+    assert "the token has characters that a proxy can't send" in said
     assert "secret@" not in said
 
 

@@ -1,5 +1,5 @@
-"""The live view: pools, domains, waiters and refusals, refreshed in place while something runs on a terminal.
-It only looks; what it can't find out it says in a line of its own, and it raises nothing."""
+"""The table of pools, domains, waiters and refusals that `berth up` and the demo refresh in place.
+It only reads; trouble is a line of the table, and it raises nothing."""
 
 import contextlib
 import io
@@ -24,9 +24,9 @@ from berth.errors import BerthError
 from berth.ledger.report import DomainRow, PoolRow, natural, pool_rows
 from berth.ledger.view import View
 
-_EVERY = 0.5  # seconds between two looks, and between two pictures
-_PATIENCE = 3.0  # seconds that the end waits for a ledger or a terminal that hangs
-_KEPT = 10_000  # lines that wait for a terminal that was stopped; then the oldest are dropped
+_REFRESH_SECONDS = 0.5  # of the ledger's rows, and of the picture
+_END_SECONDS = 3.0  # that the end waits for a ledger or a terminal that hangs
+_MOST_LINES = 10_000  # that wait for a terminal that was stopped; then the oldest are dropped
 _REFUSALS = 5
 _CLOSED = "the ledger is new or being rebuilt, within a minute (at once: berth reconcile)"
 
@@ -43,14 +43,16 @@ def picture(
     now: float,
     trouble: str = "",
 ) -> Group:
-    """Lines that fit into `size` (columns, lines): each pool in all, the fullest of their domains, and the
-    refusals said last. A line that is too wide is cut."""
+    """Return lines that fit into `size` (columns, lines): totals of pools, their fullest domains, refusals.
+
+    A line that is too wide is cut.
+    """
     room = size[1] - 1 - bool(trouble)
-    told = refusals[: min(_REFUSALS, max(0, (room - 3) // 3))]
-    lines = _pool_lines(pools, room - (len(told) + 2 if told else 0))
-    if told:
+    latest = refusals[: min(_REFUSALS, max(0, (room - 3) // 3))]
+    lines = _pool_lines(pools, room - (len(latest) + 2 if latest else 0))
+    if latest:
         lines += [_line(""), _line("PODS   AGE     WHY THEY WAIT", "bold")]
-    for refusal in told:
+    for refusal in latest:
         age = tables.age(now - refusal.since)
         lines.append(_line(f"{refusal.pods:<4}   {age:<5}   {refusal.text}"))
     if trouble:
@@ -70,7 +72,7 @@ def _pool_lines(pools: Sequence[PoolRow], room: int) -> list[Text]:
     cells, styles = [], []
     for pool in named:
         domains = [domain for domain in pool.domains if (pool.name, domain.name) in chosen]
-        cells += [tables.total_cells(pool), *(tables.domain_cells(pool.name, each) for each in domains)]
+        cells += [tables.total_cells(pool), *(tables.domain_cells(pool.name, row) for row in domains)]
         styles += [_style(pool.over_committed), *(_style(domain.over) for domain in domains)]
     header, *others = tables.aligned_pools(cells)
     lines = [_line(header, "bold"), *map(_line, others, styles)]
@@ -83,8 +85,8 @@ def _pool_lines(pools: Sequence[PoolRow], room: int) -> list[Text]:
     return lines
 
 
-def _fullest(found: tuple[str, DomainRow]) -> tuple[bool, float, int, object]:
-    _, domain = found
+def _fullest(pool_and_domain: tuple[str, DomainRow]) -> tuple[bool, float, int, object]:
+    _, domain = pool_and_domain
     return not domain.used, domain.free / (domain.capacity or 1), -domain.used, natural(domain.name)
 
 
@@ -96,8 +98,8 @@ def _line(text: str, style: str = "") -> Text:
     return Text(tables.printable(text), style, no_wrap=True, overflow="ellipsis")
 
 
-class _Seen(NamedTuple):
-    """What a look at the ledger found: the View's own dicts, by which a change is known, and the rows."""
+class _Read(NamedTuple):
+    """What was read of the ledger: the View's own dicts, by which a change is known, and the rows."""
 
     domains: object = None
     pools: object = None
@@ -131,30 +133,27 @@ class LiveView:
             console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
         )
         self._waiters = Waiters(clock)
-        self._lines: deque[str] = deque(maxlen=_KEPT)
-        self._seen = _Seen()
+        self._lines: deque[str] = deque(maxlen=_MOST_LINES)
+        self._last = _Read()
         self._drawn: object = None
-        self._wake, self._read_all, self._painted_all = (
-            threading.Event(),
-            threading.Event(),
-            threading.Event(),
-        )
+        self._wake, self._reading_over = threading.Event(), threading.Event()
+        self._painting_over = threading.Event()
         self._reader = threading.Thread(target=self._read, name="live-reader", daemon=True)
         self._painter = threading.Thread(target=self._paint, name="live-painter", daemon=True)
         self._stderr, self._above = sys.stderr, _Above(self.show)
 
     def say(self, what: Mapping[str, object]) -> None:
-        """A change of state, as a line above the table."""
+        """Show a change of state, as a line above the table."""
         if words := self._words(what):
             self.show(words)
 
     def show(self, text: str) -> None:
-        """Lines above the table."""
+        """Show lines above the table."""
         self._lines.extend(text.split("\n"))
         self._wake.set()
 
     def observe(self, kind: str, item: Mapping[str, Any]) -> None:
-        """What a EventRelay tells of our pods."""
+        """Take what an EventRelay reports about our pods."""
         self._waiters.observe(kind, item)
 
     def __enter__(self) -> Self:
@@ -173,16 +172,16 @@ class LiveView:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._read_all.set()
-            self._reader.join(_PATIENCE)
+            self._reading_over.set()
+            self._reader.join(_END_SECONDS)
             sys.stderr = self._stderr
             self._above.finish()
-            self._painted_all.set()
+            self._painting_over.set()
             self._wake.set()
-            self._painter.join(_PATIENCE)
+            self._painter.join(_END_SECONDS)
         finally:
             sys.stderr = self._stderr
-            # A terminal that takes nothing has the painter stuck in it, and would have us, too.
+            # A terminal that takes nothing holds up the painter, and would hold up us, too.
             if not self._painter.is_alive():
                 with contextlib.suppress(OSError, ValueError):
                     self._live.stop()
@@ -190,43 +189,43 @@ class LiveView:
     # The ledger
 
     def _read(self) -> None:
-        while not self._read_all.is_set():
-            begun = time.thread_time()
-            self._seen = self._look()
-            self._read_all.wait(_pause(begun))
-        self._seen = self._look()
+        while not self._reading_over.is_set():
+            began = time.thread_time()
+            self._last = self._look()
+            self._reading_over.wait(_pause(began))
+        self._last = self._look()
 
-    def _look(self) -> _Seen:
+    def _look(self) -> _Read:
         try:
             view = self._view()
             trouble = _CLOSED if view.epoch is None else str(view.epoch.trouble() or "")
             # A View's dicts are replaced when something changes.
-            if view.domains is not self._seen.domains or view.pools is not self._seen.pools:
+            if view.domains is not self._last.domains or view.pools is not self._last.pools:
                 rows = pool_rows(view, {})
-                return _Seen(view.domains, view.pools, rows, view.resources, trouble)
-            return self._seen._replace(trouble=trouble)
+                return _Read(view.domains, view.pools, rows, view.resources, trouble)
+            return self._last._replace(trouble=trouble)
         except BerthError as error:
-            return self._seen._replace(trouble=str(error))
+            return self._last._replace(trouble=str(error))
         except Exception as error:  # noqa: BLE001 (a view must not end what it shows)
-            return self._seen._replace(trouble=f"the ledger can't be shown: {type(error).__name__}: {error}")
+            return self._last._replace(trouble=f"the ledger can't be shown: {type(error).__name__}: {error}")
 
     # The terminal
 
     def _paint(self) -> None:
         due = 0.0
         while True:
-            begun = time.thread_time()
-            over = self._painted_all.is_set()
+            began = time.thread_time()
+            over = self._painting_over.is_set()
             self._wake.clear()
             # SystemExit is how rich answers a reader that is gone.
             with contextlib.suppress(OSError, ValueError, SystemExit):
                 self._print_lines()
                 if over or time.monotonic() >= due:
                     self._refresh()
-                    due = time.monotonic() + _pause(begun)
+                    due = time.monotonic() + _pause(began)
             if over:
                 return
-            self._wake.wait(_EVERY)
+            self._wake.wait(_REFRESH_SECONDS)
 
     def _print_lines(self) -> None:
         lines = [self._lines.popleft() for _ in range(len(self._lines))]
@@ -235,13 +234,13 @@ class LiveView:
             self._console.print(Text(text), soft_wrap=True)
 
     def _refresh(self) -> None:
-        seen, size, now = self._seen, self._console.size, self._clock()
-        waiting, refusals = self._waiters.asking(seen.resources), self._waiters.refusals()
-        told = [(each.text, each.pods, tables.age(now - each.since)) for each in refusals]
-        if (seen, size, waiting, told) != self._drawn:
-            self._drawn = (seen, size, waiting, told)
-            rows = [msgspec.structs.replace(row, waiting=waiting.get(row.name, 0)) for row in seen.rows]
-            self._live.update(picture(rows, refusals, size, now, seen.trouble), refresh=True)
+        last, size, now = self._last, self._console.size, self._clock()
+        waiting, refusals = self._waiters.asking(last.resources), self._waiters.refusals()
+        texts = [(refusal.text, refusal.pods, tables.age(now - refusal.since)) for refusal in refusals]
+        if (last, size, waiting, texts) != self._drawn:
+            self._drawn = (last, size, waiting, texts)
+            rows = [msgspec.structs.replace(row, waiting=waiting.get(row.name, 0)) for row in last.rows]
+            self._live.update(picture(rows, refusals, size, now, last.trouble), refresh=True)
 
 
 class _Above(io.TextIOBase):
@@ -263,9 +262,12 @@ class _Above(io.TextIOBase):
             self.write("\n")
 
 
-def _pause(begun: float) -> float:
-    """5,000 domains take 0.1 s of the interpreter that calls and events go through too: a tenth at most."""
-    return max(_EVERY, 9 * (time.thread_time() - begun))
+def _pause(began: float) -> float:
+    """Return the seconds to pause, so that reading takes a tenth of the interpreter's time at most.
+
+    Calls and events need it, too, and 5,000 domains take 0.1 s.
+    """
+    return max(_REFRESH_SECONDS, 9 * (time.thread_time() - began))
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

@@ -18,7 +18,7 @@ from types import FrameType
 
 from berth.cli.output import say
 from berth.cli.shared_options import LAST_FIRST_PORT, whole_number
-from berth.demo.real import ControlPlanes, binaries
+from berth.demo.control_planes import ControlPlanes, binaries
 from berth.demo.stage import Kit, StandIns, ledger_url, staged
 from berth.demo.story import Measured, Story, require_kept
 from berth.errors import BerthError, SettingsError

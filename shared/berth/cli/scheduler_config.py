@@ -48,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ca",
         metavar="PATH",
-        help="where who calls finds the certificates that https URLs are checked by",
+        help="the certificates that check https URLs, where the scheduler (or its proxy) runs",
     )
     parser.add_argument(
         "--timeout",
@@ -66,7 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lease",
         metavar="NAMESPACE/NAME",
-        help="for more than one replica: by which they elect who schedules",
+        help="for more than one replica: the Lease by which they elect who schedules",
     )
     parser.add_argument(
         "--policy", action="store_true", help="with --extender: a Policy, for kube-scheduler before 1.23"
@@ -162,7 +162,7 @@ def _urls(options: argparse.Namespace) -> dict[str, str]:
 
 
 def refuse_a_token(admission: Admission) -> None:
-    """Raise SettingsError where functions want a token, which kube-scheduler has no way to send by itself."""
+    """Raise SettingsError where functions require a token, which kube-scheduler can't send by itself."""
     if admission.token is not None or admission.accounts:
         raise SettingsError(f"the functions want a token, and kube-scheduler can't send one: {_INSTEAD}")
 
@@ -192,8 +192,8 @@ def _managed(options: argparse.Namespace) -> list[str] | None:
         return options.resource or []
     if options.resource:
         raise SettingsError(
-            "--resource is for --extender: kube-scheduler refuses one that two entries manage, so one URL a "
-            "function goes without, and wants a scheduler of its own"
+            "--resource is for --extender: kube-scheduler refuses one that two entries manage. With one URL "
+            "a function no entry names resources, and Berth's pods need a scheduler of their own"
         )
     missing = [f"--{name}" for name in VERBS if name not in verbs]
     if missing:

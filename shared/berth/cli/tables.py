@@ -1,5 +1,5 @@
-"""What `berth claims` shows, and plain aligned tables for it, `berth status` and the live view.
-Pure: it asks no store and no cluster, and is as far behind them as the View it is given."""
+"""The rows of `berth claims`, and plain aligned tables for it, `berth status` and the dashboard.
+Pure: it asks no store and no cluster, and is as far behind them as the View that it is given."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -19,8 +19,10 @@ _GAP = "   "
 
 
 class ClaimRow(msgspec.Struct, frozen=True):
-    """What one claim holds in one domain; a pod that holds units of two pools has two rows. `units` are those
-    whose names are known, `claim` is the PoolClaim that gave them."""
+    """What one pod holds in one domain; a pod that holds units of two pools has two rows.
+
+    `units` are the names that are known, `claim` is the PoolClaim that gave them.
+    """
 
     namespace: str
     pod: str
@@ -36,7 +38,7 @@ class ClaimRow(msgspec.Struct, frozen=True):
 
 
 def claim_rows(view: View, pool: str | None = None, namespace: str | None = None) -> list[ClaimRow]:
-    """Who holds what, by namespace and pod."""
+    """Return who holds what, sorted by namespace and pod."""
     rows = [
         row
         for claim in view.claims()
@@ -68,7 +70,7 @@ def _claim_rows(claim: Claim) -> Iterable[ClaimRow]:
 
 
 def pool_lines(pools: Iterable[PoolRow]) -> list[str]:
-    """A table of pools: each in all, then its domains."""
+    """Return a table of pools: the pool's total, then its domains."""
     return aligned_pools(
         cells
         for pool in pools
@@ -93,7 +95,7 @@ def _note(over: int) -> str:
 
 
 def aligned_pools(lines: Iterable[tuple[str, ...]]) -> list[str]:
-    """Cells of pools and domains as lines below their header; without the notes' column if there are none."""
+    """Return cells of pools and domains as lines below a header, which names NOTE only if there is one."""
     cells = list(lines)
     if any(line[-1] for line in cells):
         return aligned((*_POOL_COLUMNS, "NOTE"), cells)
@@ -101,7 +103,7 @@ def aligned_pools(lines: Iterable[tuple[str, ...]]) -> list[str]:
 
 
 def claim_lines(claims: Iterable[ClaimRow], now: float) -> list[str]:
-    """A table of claims."""
+    """Return a table of claims."""
     cells = [
         (
             *(row.namespace or _NONE, row.pod, row.node or _NONE, row.pool, row.domain),
@@ -113,7 +115,7 @@ def claim_lines(claims: Iterable[ClaimRow], now: float) -> list[str]:
 
 
 def unit_lines(units: Iterable[UnitRow]) -> list[str]:
-    """A table of units; a range of free ones is one line."""
+    """Return a table of units; a range of free ones is one line."""
     cells = [
         (
             *(row.pool, row.domain, row.unit or _unnamed(row.count), row.state),
@@ -129,7 +131,7 @@ def _unnamed(count: int) -> str:
 
 
 def aligned(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
-    """Columns as wide as their widest cell; no boxes and no colour, so that other programs can read it."""
+    """Return lines whose columns are aligned, without boxes and colour, so that programs can read them."""
     cells = [[printable(cell) for cell in line] for line in (header, *lines)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
@@ -139,7 +141,7 @@ def aligned(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 def age(seconds: float) -> str:
-    """As kubectl writes it: 90s, 5m30s, 2h, 3d; a clock that is behind gives 0s."""
+    """Return an age as kubectl writes it: 90s, 5m30s, 2h, 3d; 0s where a clock is behind."""
     rest = max(0, int(seconds))
     if rest < 120:
         return f"{rest}s"
@@ -160,5 +162,5 @@ def _two(large: int, unit: str, small: int, smaller: str) -> str:
 
 
 def printable(text: str) -> str:
-    """What others wrote, without what would move a terminal's cursor."""
-    return "".join(sign if sign.isprintable() else " " for sign in text)
+    """Return the text with blanks in place of what would move a terminal's cursor."""
+    return "".join(character if character.isprintable() else " " for character in text)

@@ -1,5 +1,5 @@
-"""`berth up`: all functions locally, fed with events, until Ctrl-C.
-For a laptop, a test or a first look at a real cluster; in production Knative runs the same functions."""
+"""`berth up`: run all functions on this machine, with events from the cluster, until Ctrl-C.
+It is for a laptop, a test or a first look at a cluster; in production Knative runs the same functions."""
 
 import argparse
 import contextlib
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _FIRST_PORT = 8080
 _MOST_REPLICAS = 9
 _LOOK_SECONDS = 2.0
-_LOST = {
+_LEDGER_LOST = {
     "state": "closed",
     "why": "it was lost or may be older than it was; reconcile rebuilds it from the pods within a minute, "
     "berth reconcile at once",
@@ -93,48 +93,49 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run until SIGINT, SIGTERM or SIGHUP. Raises SettingsError before anything is started."""
     _make_token(options)
-    found = settings.from_environment()
-    _check_doors(found, options)
-    _check_ledger(found)
+    config = settings.from_environment()
+    _check_access(config, options)
+    _check_ledger(config)
     cluster = connect()
-    _check_cluster(found, cluster)
+    _check_cluster(config, cluster)
     written = Path(options.scheduler_config) if options.scheduler_config else None
-    pools = _pools(found, cluster, options.single and written is not None)
-    store = open_store(found.store)
-    live = None if options.json else _live(store)
-    say = live.say if live else _say_json if options.json else _say_text
+    pools = _pools(config, cluster, options.single and written is not None)
+    store = open_store(config.store)
+    table = None if options.json else _live_table(store)
+    say = table.say if table else _say_json if options.json else _say_text
     if not options.json:
-        _print(f"berth: ledger {shown(found.store)}")
+        _print(f"berth: ledger {shown(config.store)}")
     folder = Path(options.functions).absolute() if options.functions else functions_folder()
     functions = Functions(folder, options.port, say, single=options.single, replicas=options.replicas)
     managed = sorted(by_resource(pools)) if options.single else None
     if written is not None:
         proxy = _write_proxy(options, functions.urls, say) if options.proxy else None
         calls = Calls(functions.urls, proxy and proxy.url, tls=proxy and proxy.tls)
-        _write(written, calls, found, pools, managed, say)
+        _write(written, calls, config, pools, managed, say)
     relay = EventRelay(
         cluster,
         functions.urls,
-        found.scheduler_names,
-        found.pools,
+        config.scheduler_names,
+        config.pools,
         say,
-        observe=live.observe if live else None,
+        observe=table.observe if table else None,
         hung=functions.end,
     )
     with closing(store):
         ledger = Ledger(store, while_closed=True)
-        look = _looker(ledger, shown(found.store), managed if written else None, say)
-        stop = _told_to_stop()
-        with live or contextlib.nullcontext():
+        look = _looker(ledger, shown(config.store), managed if written else None, say)
+        stop = _stop_signal()
+        with table or contextlib.nullcontext():
             _run_until(stop, functions, relay, say, look)
     return 0
 
 
-def _live(store: Store) -> "LiveView | None":
-    """The table, if there is a terminal for it."""
-    from berth.cli import dashboard as live  # rich takes 0.1 s to import
+def _live_table(store: Store) -> "LiveView | None":
+    """Return the table of the ledger, if standard output is a terminal that can show it."""
+    from berth.cli import dashboard  # rich takes 0.1 s to import
 
-    return live.LiveView(Ledger(store, while_closed=True).view, _words) if live.possible() else None
+    ledger = Ledger(store, while_closed=True)
+    return dashboard.LiveView(ledger.view, _words) if dashboard.possible() else None
 
 
 def _run_until(
@@ -156,10 +157,10 @@ def _run_until(
             functions.stop()
 
 
-def _told_to_stop() -> threading.Event:
-    """Set by Ctrl-C, a SIGTERM, or a closed terminal unless `nohup` or the like has us ignore that.
+def _stop_signal() -> threading.Event:
+    """Return an event that Ctrl-C, SIGTERM or a closed terminal sets (not under `nohup` and the like).
 
-    Handlers may only put: one that sets an event can interrupt whoever holds the event's lock, and hangs.
+    A handler only puts into a queue: it may interrupt the thread that holds the event's lock, and would hang.
     """
     stop, signals = threading.Event(), queue.SimpleQueue[int]()
     ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
@@ -174,28 +175,30 @@ def _told_to_stop() -> threading.Event:
     return stop
 
 
-def _check_ledger(found: Settings) -> None:
-    """Without a ledger nothing would ever be ready. Raises the store's error."""
-    with closing(open_store(found.store)) as store:
+def _check_ledger(config: Settings) -> None:
+    """Raise the store's error if it has no ledger for us: nothing would ever be ready."""
+    with closing(open_store(config.store)) as store:
         Ledger(store, while_closed=True).check()
 
 
-def _check_cluster(found: Settings, cluster: Cluster) -> None:
-    """Nor with another cluster's. Raises OtherClusterError."""
-    # An API server that is away, or does not let us ask, is reconcile's to tell of.
+def _check_cluster(config: Settings, cluster: Cluster) -> None:
+    """Raise OtherClusterError if the ledger is another cluster's."""
+    # Reconcile reports an API server that is away, or refuses us.
     trouble = contextlib.suppress(ClusterUnavailableError, ClusterRefusedError)
-    with closing(open_store(found.store)) as store, trouble:
-        ledger_of(cluster, found, store, while_closed=True).require_ours()
+    with closing(open_store(config.store)) as store, trouble:
+        ledger_of(cluster, config, store, while_closed=True).require_ours()
 
 
-def _pools(found: Settings, cluster: Cluster, needed: bool) -> Mapping[str, Pool]:
-    """The Pools by name; those of the cluster only if they are needed, for it may not have any yet."""
-    return read_pools(found.pools, cluster) if needed or found.pools is not None else {}
+def _pools(config: Settings, cluster: Cluster, needed: bool) -> Mapping[str, Pool]:
+    """Return the Pools by name; the cluster's only if they are needed, for it may not have the kind yet."""
+    return read_pools(config.pools, cluster) if needed or config.pools is not None else {}
 
 
 def _looker(ledger: Ledger, name: str, managed: Iterable[str] | None, say: Say) -> Callable[[], None]:
-    """To be called now and then: says when the ledger was lost and when it is back, and, where kube-scheduler
-    sends only pods of `managed` resources, of a Pool that came later."""
+    """Return a function to be called now and then, which reports when the ledger is lost and when it is back.
+
+    Where kube-scheduler sends only pods of `managed` resources, it reports a Pool that came later, too.
+    """
     known = None if managed is None else set(managed)
     was_open = True
 
@@ -204,10 +207,10 @@ def _looker(ledger: Ledger, name: str, managed: Iterable[str] | None, say: Say) 
         try:
             view = ledger.view()
         except BerthError:
-            return  # reconcile tells of a store that is down
+            return  # reconcile reports a store that is down
         if view.open != was_open:
             was_open = view.open
-            say({"ledger": name, "state": "open"} if was_open else {"ledger": name, **_LOST})
+            say({"ledger": name, "state": "open"} if was_open else {"ledger": name, **_LEDGER_LOST})
         if known is None:
             return
         for resource in sorted(view.resources.keys() - known):
@@ -219,7 +222,7 @@ def _looker(ledger: Ledger, name: str, managed: Iterable[str] | None, say: Say) 
 
 
 def _make_token(options: argparse.Namespace) -> None:
-    """Make one in a file, for the functions and for a proxy that is to add it, where none is set."""
+    """Make a token in a file, for the functions and the proxy that adds it, where none is set."""
     if options.proxy and not {"BERTH_AUTH_TOKEN", "BERTH_AUTH_TOKEN_FILE"} & os.environ.keys():
         os.environ["BERTH_AUTH_TOKEN_FILE"] = _token_file(options.proxy, secrets.token_urlsafe(32))
 
@@ -230,9 +233,9 @@ def _token_file(proxy: str, token: str) -> str:
     return str(path)
 
 
-def _check_doors(found: Settings, options: argparse.Namespace) -> None:
-    """Raises SettingsError where what is about to be started could not be called, by kube-scheduler or us."""
-    if found.events.accounts:
+def _check_access(config: Settings, options: argparse.Namespace) -> None:
+    """Raise SettingsError where kube-scheduler, or we, could not call the functions."""
+    if config.events.accounts:
         raise SettingsError(
             "BERTH_EVENTS_ACCOUNTS is for events that Knative sends; berth up sends its own, "
             "without a token: unset it"
@@ -243,12 +246,12 @@ def _check_doors(found: Settings, options: argparse.Namespace) -> None:
         )
     if options.proxy_tls is not None and not (options.proxy and options.proxy_tls):
         raise SettingsError("--proxy-tls is a folder, for the proxy: name that by --proxy")
-    if options.proxy and not re.fullmatch(r"[\w.~+/-]+=*", found.admission.token or "", re.ASCII):
+    if options.proxy and not re.fullmatch(r"[\w.~+/-]+=*", config.admission.token or "", re.ASCII):
         raise SettingsError(
-            "the token has signs that a proxy can't send (RFC 6750): letters, digits and -._~+/ will do"
+            "the token has characters that a proxy can't send (RFC 6750): letters, digits and -._~+/ will do"
         )
     if options.scheduler_config and not options.proxy:
-        refuse_a_token(found.admission)
+        refuse_a_token(config.admission)
 
 
 def _write_proxy(options: argparse.Namespace, urls: Mapping[str, str], say: Say) -> Proxy:
@@ -267,7 +270,7 @@ def _write_proxy(options: argparse.Namespace, urls: Mapping[str, str], say: Say)
 def _write(
     path: Path,
     calls: Calls,
-    found: Settings,
+    config: Settings,
     pools: Mapping[str, Pool],
     managed: Sequence[str] | None,
     say: Say,
@@ -277,7 +280,7 @@ def _write(
     document = kube_scheduler.configuration(
         calls,
         kubeconfig=str(Path(kubeconfig).absolute()),
-        schedulers=found.scheduler_names,
+        schedulers=config.scheduler_names,
         groups={GROUP, *(pool.resource.partition("/")[0] for pool in pools.values())} - {NATIVE},
         managed=managed,
     )
@@ -312,8 +315,8 @@ def _words(what: Mapping[str, object]) -> str:
 
 
 def _print(line: str) -> None:
-    """Threads that keep the functions alive say things: a reader that is gone must not end them."""
+    """Print a line, even if nobody reads it: the threads that keep the functions alive must not end."""
     with contextlib.suppress(OSError, ValueError):
-        # In one piece: print writes the line's end by itself, and another thread's line could come between.
+        # One write: `print` writes the line's end separately, and another thread's line could come between.
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()

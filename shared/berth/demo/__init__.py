@@ -1,2 +1,2 @@
-"""The demonstration: the real functions, with the rest of a cluster played around them, or real as well.
-It proves nothing about a cluster in use; that is what the end-to-end tests are for."""
+"""`berth demo`: the real functions in a cluster whose other parts are stand-ins, or real as well.
+It proves nothing about a cluster in use; the end-to-end tests do."""

@@ -1,6 +1,5 @@
-"""Carries the events of pods from their source to the function that takes them, and now and then badly.
-An event can be late, lost, doubled or forged here, as anywhere (docs/kubernetes.md#events-get-lost).
-It retries nothing."""
+"""Brings the events of pods to the function that takes them; where the story says so late, never, twice or
+forged, as may happen anywhere (docs/kubernetes.md#events-get-lost). It retries nothing."""
 
 import http.client
 import json
@@ -17,7 +16,7 @@ _DELETE = "dev.knative.apiserver.resource.delete"
 
 
 class Parcel:
-    """The delete event of one pod: kept back until `send`, then delivered so many times."""
+    """The delete event of one pod: held back until `send`, then delivered so many times."""
 
     def __init__(self, times: int) -> None:
         self.times = times
@@ -31,7 +30,7 @@ class Parcel:
 
 
 class Courier(Loopback):
-    """Listens at `url`, delivers to the function at `target`; of nodes and of time it tells nobody."""
+    """Listens at `url`, and delivers pods' events to the function at `target`; it drops all others."""
 
     def __init__(self, target: str) -> None:
         super().__init__(self._answer)
@@ -41,7 +40,7 @@ class Courier(Loopback):
         self._guard = threading.Lock()
 
     def stop(self) -> None:
-        """Send on what is kept back, too."""
+        """Send on what is held back, too."""
         with self._guard:
             parcels = list(self._parcels.values())
         for parcel in parcels:
@@ -49,19 +48,19 @@ class Courier(Loopback):
         super().stop()
 
     def expect_delete(self, pod: str, times: int) -> Parcel:
-        """Keep the pod's delete event back; once sent, it arrives so many times."""
+        """Hold the pod's delete event back; once sent, it arrives so many times."""
         with self._guard:
             self._parcels[pod] = Parcel(times)
             return self._parcels[pod]
 
     def knows_node_of(self, pod: str) -> bool:
-        """Whether an event of the pod has come by that says where it runs."""
+        """Whether an event of the pod has passed that says where it runs."""
         with self._guard:
             last = self._last.get(pod)
         return last is not None and bool(json.loads(last.body)["spec"].get("nodeName"))
 
     def forge_delete(self, pod: str) -> None:
-        """Say, in the words of its own last event, that a pod which lives was deleted."""
+        """Deliver the last event of a living pod, changed into a delete event."""
         with self._guard:
             last = self._last[pod]
         headers = {**last.headers, "Ce-Type": _DELETE, "Ce-Id": str(uuid.uuid4())}

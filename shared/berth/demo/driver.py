@@ -1,5 +1,5 @@
-"""Plays kube-scheduler in the demo: filter, prioritize, bind, back-off, waiting, waking.
-It is not kube-scheduler: no plugins, preemption or resources of nodes; `berth demo --real` runs that one."""
+"""Stands in for kube-scheduler in the demo: filter, prioritize, bind, back-off, waiting, waking.
+It has no plugins, no preemption and no resources of nodes; `berth demo --real` runs kube-scheduler itself."""
 
 import http.client
 import json
@@ -32,7 +32,7 @@ class Driver:
 
     def __init__(self, cluster: Cluster, extender: str, scheduler: str) -> None:
         self._cluster, self._extender, self._scheduler = cluster, extender, scheduler
-        self._changed = threading.Condition()  # its lock may be taken again by who has it
+        self._changed = threading.Condition()  # with a lock that its holder may take again
         self._pods: dict[str, Json] = {}
         self._nodes: dict[str, Json] = {}
         self._due: dict[str, float] = {}  # pods to be tried, by the time from which they may be
@@ -52,7 +52,7 @@ class Driver:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends its calls; its watches end with the API server."""
+        """End its calls; its watches end with the API server."""
         self._stop.set()
         with self._changed:
             self._changed.notify_all()
@@ -60,7 +60,7 @@ class Driver:
             self._thread.join()
 
     def attempts(self) -> int:
-        """How many times it has tried a pod."""
+        """Return how many times it has tried a pod."""
         with self._changed:
             return self._attempts
 
@@ -146,17 +146,20 @@ class Driver:
 
     def _attempt(self, pod: Json, nodes: list[str]) -> None:
         arguments = {"Pod": pod, "Nodes": None, "NodeNames": nodes}
-        found = self._call("filter", arguments)
-        if found is None or found.get("Error"):
-            self._retry(pod, "the extender did not answer filter" if found is None else found["Error"])
+        answer = self._call("filter", arguments)
+        if answer is None or answer.get("Error"):
+            self._retry(pod, "the extender did not answer filter" if answer is None else answer["Error"])
             return
-        if not found["NodeNames"]:
-            refused = {**(found.get("FailedNodes") or {}), **(found.get("FailedAndUnresolvableNodes") or {})}
+        if not answer["NodeNames"]:
+            refused = {
+                **(answer.get("FailedNodes") or {}),
+                **(answer.get("FailedAndUnresolvableNodes") or {}),
+            }
             self._refused(pod, len(nodes), refused)
             return
-        scores = self._call("prioritize", {**arguments, "NodeNames": found["NodeNames"]}) or []
+        scores = self._call("prioritize", {**arguments, "NodeNames": answer["NodeNames"]}) or []
         best = {score["Host"]: score["Score"] for score in scores}
-        self._bind(pod, min(found["NodeNames"], key=lambda name: (-best.get(name, 0), name)))
+        self._bind(pod, min(answer["NodeNames"], key=lambda name: (-best.get(name, 0), name)))
 
     def _bind(self, pod: Json, node: str) -> None:
         meta = pod["metadata"]
@@ -177,8 +180,8 @@ class Driver:
         tally: dict[str, int] = {}
         for reason in reasons.values():
             tally[reason] = tally.get(reason, 0) + 1
-        said = ", ".join(f"{many} {reason}" for reason, many in sorted(tally.items()))
-        self._say(pod, f"0/{count} nodes are available: {said}.")
+        listed = ", ".join(f"{many} {reason}" for reason, many in sorted(tally.items()))
+        self._say(pod, f"0/{count} nodes are available: {listed}.")
 
     def _retry(self, pod: Json, why: str) -> None:
         uid = pod["metadata"]["uid"]
@@ -193,15 +196,15 @@ class Driver:
 
     def _say(self, pod: Json, message: str) -> None:
         meta = pod["metadata"]
-        found = Pod(Meta(name=meta["name"], namespace=meta["namespace"], uid=meta["uid"]))
+        target = Pod(Meta(name=meta["name"], namespace=meta["namespace"], uid=meta["uid"]))
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
         try:
-            self._cluster.set_condition(found, condition)
+            self._cluster.set_condition(target, condition)
         except BerthError:
             return  # only what a person sees; the next attempt says it again
 
     def _call(self, verb: str, body: Json) -> Any:
-        """One call on this verb's kept-alive connection; None where it failed."""
+        """Make one call on this verb's own connection; return None where it failed."""
         content = json.dumps(body).encode()
         try:
             return self._post(verb, content)
@@ -223,11 +226,12 @@ class Driver:
 
 
 def _others(pod: Json) -> object:
-    """The pod without what the scheduler writes itself: its own patch must not wake it."""
-    conditions = [found for found in pod["status"].get("conditions", []) if found["type"] != "PodScheduled"]
+    """Return the pod without what the scheduler writes itself: its own patch must not wake it."""
+    conditions = pod["status"].get("conditions", [])
+    others = [condition for condition in conditions if condition["type"] != "PodScheduled"]
     meta = {
         key: value
         for key, value in pod["metadata"].items()
         if key not in ("resourceVersion", "managedFields")
     }
-    return meta, pod["spec"], conditions
+    return meta, pod["spec"], others

@@ -1,5 +1,5 @@
-"""Environment variables for the time of a block, for the demonstration and its functions.
-They are the whole process's: no two blocks may overlap in different threads."""
+"""Environment variables for the time of a block, for the demo and its functions.
+They are the whole process's: two blocks must not overlap in different threads."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def environment(settings: Mapping[str, str]) -> Iterator[None]:
-    """With these variables."""
+    """Set these variables."""
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:
@@ -19,7 +19,7 @@ def environment(settings: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def without_settings() -> Iterator[None]:
-    """Without BERTH_*: what the demo is run with is not meant for its functions."""
+    """Unset BERTH_*: what the demo is run with is not meant for its functions."""
     before = {name: value for name, value in os.environ.items() if name.startswith("BERTH_")}
     for name in before:
         del os.environ[name]

@@ -1,5 +1,5 @@
-"""The functions' way to an API server, at which one Binding can be held: the moment to kill who sent it.
-Everything else passes as it is. It carries no watches: those who watch talk to the API server themselves."""
+"""The functions' way to an API server, which can hold one Binding: the moment to kill its sender.
+Everything else passes as it is. It carries no watches: who watches talks to the API server itself."""
 
 import http.client
 import ssl
@@ -16,7 +16,7 @@ _PATIENCE = 120.0  # a hold that is forgotten ends
 
 
 class Hold:
-    """One Binding that has not been made: `reached` once it is there; it is made or, with drop, never is."""
+    """One Binding that is never made: `reached` is set once it has come, and `drop` cuts its connection."""
 
     def __init__(self) -> None:
         self.reached, self._decided = threading.Event(), threading.Event()

@@ -1,5 +1,5 @@
-"""Watches an API server's pods for the one number that counts: units given beyond a node's capacity.
-Every write is seen, so that no moment is missed between two looks; a watch that breaks off begins anew."""
+"""Watches an API server's pods and measures how many units are given beyond a node's capacity.
+It sees every write, so that it misses no moment; a watch that breaks off begins anew."""
 
 import threading
 from collections import Counter
@@ -31,7 +31,7 @@ class Observer:
         self._stop.set()
 
     def has_seen(self, bound: dict[str, str]) -> bool:
-        """Whether it is as far as this look at the pods (node by name) is."""
+        """Whether it has seen the pods bound like this (node by pod)."""
         return self._nodes == bound
 
     def _follow(self) -> None:

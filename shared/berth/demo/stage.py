@@ -1,4 +1,4 @@
-"""Sets the demonstration's stage: two worlds, alike but for the function that counts.
+"""Starts the two worlds of the demo, which differ only in the function that counts.
 Everything it starts ends with it, whatever happens; the worlds share nothing but the machine."""
 
 import http.client
@@ -22,8 +22,8 @@ from berth.demo.environment import environment, without_settings
 from berth.demo.gateway import Gateway
 from berth.demo.naive.counter import Counter
 from berth.demo.observer import Observer
-from berth.demo.scene import UNITS, Scheduler, World
 from berth.demo.story import Played
+from berth.demo.world import UNITS, Scheduler, World
 from berth.errors import BerthError
 from berth.kube.cluster import Cluster, connect
 from berth.ledger.ledger import Ledger
@@ -53,12 +53,12 @@ class Place(NamedTuple):
 
 
 class Kit(Protocol):
-    """What plays, or is, the API server and kube-scheduler; what it starts ends with `stack`."""
+    """The API servers and kube-schedulers, real or stand-ins; what it starts ends with `stack`."""
 
     def place(self, name: str, folder: Path, stack: ExitStack) -> Place: ...
 
     def scheduler(self, place: Place, cluster: Cluster, extender: str, stack: ExitStack) -> Scheduler:
-        """One that asks the extender at this URL."""
+        """Return a scheduler that calls the extender at this URL."""
 
 
 class StandIns:
@@ -78,7 +78,7 @@ class StandIns:
 
 @dataclass(frozen=True)
 class Count:
-    """One way to count, running: its functions, what it says is used by node, where it keeps that."""
+    """One way to count, running: its functions, the units used by node according to it, and its file."""
 
     functions: Supervisor
     used: Callable[[], dict[str, int]]
@@ -90,25 +90,25 @@ class Count:
 def staged(
     folder: Path, port: int, kit: Kit, go_on: Callable[[], None], observe: Observe | None
 ) -> Iterator[tuple[Played, Played]]:
-    """The naive counter's world and Berth's, started; stopped in reverse. `observe` is told of our pods."""
+    """Start the naive counter's world and Berth's, and stop them at the end. `observe` gets Berth's pods."""
     with ExitStack() as stack:
         ours, theirs = (kit.place(name, _made(folder / name), stack) for name in ("berth", "naive"))
         stack.enter_context(without_settings())
         stack.enter_context(environment(_settings(folder, ours, theirs)))
         functions = Functions(functions_folder(), port, _trouble, single=True)
         counting = _counting(functions.urls.values())
-        for each in (functions, counting):
-            stack.callback(each.stop)
-            each.start()
+        for processes in (functions, counting):
+            stack.callback(processes.stop)
+            processes.start()
         late = _late(stack)
-        if not all(each.wait_ready(late) for each in (functions, counting)):
+        if not all(processes.wait_ready(late) for processes in (functions, counting)):
             raise BerthError(f"the demo's functions did not start within {_START_SECONDS:g} s: see above")
         berth = _world("berth", kit, ours, _ledger(functions, stack), stack, go_on, observe)
         yield _world("naive counter", kit, theirs, _counter(counting), stack, go_on), berth
 
 
 def _counting(others: Collection[str]) -> Supervisor:
-    """The naive counter's one process, kept alive as Berth's own are."""
+    """Return the naive counter's one process, supervised like Berth's own."""
     source = Path(naive.__file__).with_name("extender") / "main.py"
     # Not a port that another function has been given and does not listen at yet.
     free = (port for port in free_ports(len(others) + 1) if f"http://127.0.0.1:{port}" not in others)
@@ -116,7 +116,7 @@ def _counting(others: Collection[str]) -> Supervisor:
 
 
 def _late(stack: ExitStack) -> threading.Event:
-    """Set once a start takes too long. (Ctrl-C is an exception here, and stops every wait by itself.)"""
+    """Return an event that is set once a start takes too long. (Ctrl-C raises, and so ends every wait.)"""
     event = threading.Event()
     timer = threading.Timer(_START_SECONDS, event.set)
     timer.daemon = True
@@ -130,7 +130,7 @@ def ledger_url(folder: Path) -> str:
 
 
 def _settings(folder: Path, ours: Place, theirs: Place) -> dict[str, str]:
-    """For both worlds' functions; each reads its own."""
+    """Return the variables of both worlds' functions, which have different names."""
     pools = folder / "pools.yaml"
     pools.write_text(_POOLS, encoding="utf-8")
     return {
@@ -138,7 +138,7 @@ def _settings(folder: Path, ours: Place, theirs: Place) -> dict[str, str]:
         "BERTH_STORE": ledger_url(folder),
         "BERTH_POOLS": str(pools),
         "BERTH_SCHEDULER_NAMES": SCHEDULER,
-        "BERTH_LOG_LEVEL": "WARNING",  # the demonstration tells what is done
+        "BERTH_LOG_LEVEL": "WARNING",  # the demo itself says what is done
         "NAIVE_COUNTS": str(folder / "counts.db"),
         "NAIVE_CAPACITY": str(UNITS),
         "NAIVE_API": theirs.gateway.url,
@@ -200,14 +200,14 @@ def _world(
 
 
 def _kill(functions: Supervisor) -> None:
-    """kill -9 of the extender, its workers too."""
+    """Kill the extender (kill -9), its workers too."""
     for function in functions.all:
         if function.name == "extender" and function.pid is not None:
             os.killpg(function.pid, signal.SIGKILL)
 
 
 def _reconcile(url: str) -> None:
-    """The minute's tick, now; as often as it takes."""
+    """Send the minute's tick now, until it succeeds."""
     give_up_at, pause = time.monotonic() + _RECONCILE_SECONDS, threading.Event()
     while not _posted(url) and time.monotonic() < give_up_at:
         pause.wait(0.1)
@@ -237,7 +237,7 @@ def _made(folder: Path) -> Path:
 
 
 def _trouble(what: Mapping[str, object]) -> None:
-    """Of all state changes only the bad ones are of interest here; a function that died was killed."""
+    """Report bad state changes only; a function that died was killed on purpose."""
     if what.get("state") in ("lost", "failed"):
-        with suppress(OSError):  # the thread that says so has the functions to look after
+        with suppress(OSError):  # this thread keeps the functions alive, and must go on
             sys.stderr.write(f"berth demo: {json.dumps(what)}\n")

@@ -1,17 +1,17 @@
-"""A day in the life of two worlds that meet the same pods, events and faults, told a line at a time.
-What is said is measured; what becomes of the naive counter is nobody's promise, what becomes of Berth is."""
+"""A day in the life of two worlds that meet the same pods, events and faults, told line by line.
+All numbers are measured; Berth's have to keep its promises, the naive counter has made none."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from berth.demo.observer import Observer
-from berth.demo.scene import UNITS, World
+from berth.demo.world import UNITS, World
 from berth.errors import BerthError
 
 WORKERS = 3
 WATCHED_SECONDS = 5.0
-"""How long a waiter that nobody wakes is looked at; kube-scheduler's own flush comes after five minutes."""
+"""How long a waiter that nobody wakes is observed; kube-scheduler's own flush comes after five minutes."""
 
 _KEPT_SECONDS = 20.0
 
@@ -20,13 +20,13 @@ Show = Callable[[str], None]
 
 @dataclass
 class Measured:
-    """What one world has come to, each number at its worst; `leaked` and `uncounted` one reconcile later."""
+    """The numbers of one world at their worst; `leaked` and `uncounted` are taken after a reconcile."""
 
     over_allocated: int = 0
     leaked: int = 0
-    uncounted: int = 0  # units that living pods hold and the count does not know of, at the end
+    uncounted: int = 0  # units that living pods hold and the count does not have, at the end
     wake_seconds: float | None = None  # from room made to Binding
-    watched_seconds: float = 0.0  # how long a waiter was looked at that was not bound
+    watched_seconds: float = 0.0  # how long a waiter was observed that was not bound
     free_beside_waiter: int = 0
     bound: int = 0
     waiting: int = 0
@@ -42,7 +42,7 @@ class Played:
     measured: Measured = field(default_factory=Measured)
 
     def measure(self) -> str:
-        """One reconcile, a look, and what it says to a person."""
+        """Reconcile, measure, and return the result in words."""
         world, measured = self.world, self.measured
         world.reconcile()
         world.settle()
@@ -61,7 +61,7 @@ class Played:
         return "; ".join(parts)
 
     def _kept(self) -> bool:
-        """Every unit that somebody waits for is in use, and the count equals the pods."""
+        """Whether no unit is free beside a waiting pod, and the count equals the pods."""
         world = self.world
         used = len(world.bound()) == WORKERS * UNITS or not world.waiting()
         return used and not world.leaked() and not world.uncounted()
@@ -74,9 +74,9 @@ class Story:
         self._naive, self._berth, self._show, self._step = naive, berth, show, 0
 
     def play(self) -> None:
-        for each in self._both:
+        for played in self._both:
             for number in range(1, WORKERS + 1):
-                each.world.add_node(f"worker-{number}")
+                played.world.add_node(f"worker-{number}")
         world = self._berth.world
         world.until(lambda: len(world.counted()) == WORKERS, "the nodes' capacities are in the ledger")
         self._arrive()
@@ -101,14 +101,14 @@ class Story:
         self._tell(
             "The extender is killed (kill -9) in the bind of pod-9: counted, but the Binding not made."
         )
-        for each in self._both:
-            hold = each.world.gateway.hold_next_binding()
-            each.world.create_pods(9)
-            each.world.until(hold.reached.is_set, "bind makes the Binding of pod-9")
-            each.world.kill_bind()
+        for played in self._both:
+            hold = played.world.gateway.hold_next_binding()
+            played.world.create_pods(9)
+            played.world.until(hold.reached.is_set, "bind makes the Binding of pod-9")
+            played.world.kill_bind()
             hold.drop()
-        for each in self._both:
-            each.world.settle()
+        for played in self._both:
+            played.world.settle()
         self._outcome()
 
     def _crowd(self) -> None:
@@ -118,8 +118,8 @@ class Story:
 
     def _make_room(self) -> None:
         self._tell("pod-1 is deleted, its event arrives, and other pods wait for just that.")
-        for each in self._both:
-            self._watch_waiters(each)
+        for played in self._both:
+            self._watch_waiters(played)
 
     def _watch_waiters(self, played: Played) -> None:
         """Make room, and see when a waiter has it; nobody waits for kube-scheduler's flush."""
@@ -157,33 +157,33 @@ class Story:
 
     def _forge_event(self) -> None:
         self._tell("A delete event is forged for pod-5, which lives; 1 pod arrives.")
-        for each in self._both:
-            each.world.forge_delete("pod-5")
+        for played in self._both:
+            played.world.forge_delete("pod-5")
         self._add(14)
         self._outcome()
 
     def _lose_count(self) -> None:
         self._tell("The ledger is deleted, and so is the counter's database; 6 pods arrive.")
-        for each in self._both:
-            each.world.lose_count()
-            each.world.create_pods(*range(15, 21))
+        for played in self._both:
+            played.world.lose_count()
+            played.world.create_pods(*range(15, 21))
         self._outcome()
 
     def _add(self, *numbers: int) -> None:
-        for each in self._both:
-            each.world.create_pods(*numbers)
-        for each in self._both:
-            each.world.settle()
+        for played in self._both:
+            played.world.create_pods(*numbers)
+        for played in self._both:
+            played.world.settle()
 
     def _delete(self, name: str, events: int) -> None:
-        for each in self._both:
-            parcel = each.world.delete_pod(name, events)
+        for played in self._both:
+            parcel = played.world.delete_pod(name, events)
             parcel.send()
-            each.world.until(parcel.delivered.is_set, f"the event of {name} has had its way")
+            played.world.until(parcel.delivered.is_set, f"the event of {name} was delivered")
 
     def _outcome(self) -> None:
-        for each in self._both:
-            self._line(each, each.measure())
+        for played in self._both:
+            self._line(played, played.measure())
 
     def _tell(self, what: str) -> None:
         self._step += 1
@@ -194,20 +194,20 @@ class Story:
 
 
 def promises_broken(berth: Measured) -> str:
-    """Which of Berth's promises was broken, for a person; empty if all held."""
-    found = {
+    """Return which of Berth's promises were broken, in words; empty if all were kept."""
+    counts = {
         "units over-allocated": berth.over_allocated,
         "units leaked": berth.leaked,
         "units held that the ledger does not know of": berth.uncounted,
         "units free beside waiting pods": min(WORKERS * UNITS - berth.bound, berth.waiting),
     }
-    broken = [f"{count} {what}" for what, count in found.items() if count > 0]
+    broken = [f"{count} {what}" for what, count in counts.items() if count > 0]
     broken += ["no waiter was woken"] if berth.wake_seconds is None else []
     return ", ".join(broken)
 
 
 def require_kept(berth: Measured) -> None:
-    """Raises BrokenPromiseError."""
+    """Raise BrokenPromiseError if a promise was broken."""
     broken = promises_broken(berth)
     if broken:
         raise BrokenPromiseError(f"a promise was broken: {broken}")

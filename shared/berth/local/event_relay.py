@@ -32,7 +32,7 @@ _TICK = {
 }  # no CloudEvent: the answer to one holds no report
 
 Observe = Callable[[str, Mapping[str, Any]], None]
-"""Called about our pods by the watching threads: LISTED with {"schedulerName": …, "items": all its pods}, then
+"""Called about our pods by watching threads: LISTED with {"schedulerName": …, "items": all its pods}, then
 ADDED, MODIFIED or DELETED with one pod. What it raises is logged once, and ends no watch."""
 
 Hung = Callable[[str, str, float], None]

@@ -1,3 +1,3 @@
-"""What makes a kube-scheduler call Berth: its configuration, and the proxy beside it.
-It writes texts only; whether a scheduler runs with them is not seen here.
+"""The configuration of a kube-scheduler that calls Berth, and of the proxy beside it.
+It writes texts only, and runs no scheduler with them.
 """

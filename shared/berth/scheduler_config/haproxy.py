@@ -1,5 +1,5 @@
-"""The configuration of the HAProxy beside kube-scheduler: it adds the credential, and words what goes wrong
-for a pod's event (docs/decisions/0031). HAProxy 2.6 or newer; that it runs is not seen here."""
+"""The configuration of an HAProxy beside kube-scheduler, which adds the token to calls, and turns failures
+into answers that a pod's event can show (docs/decisions/0031). It needs HAProxy 2.6; nothing here runs it."""
 
 import json
 import re
@@ -15,9 +15,9 @@ PORT = 8089
 TOKEN = "/var/run/secrets/berth/token"
 _LUA = "proxy.lua"
 _PLAIN = re.compile(r"[A-Za-z0-9._~/-]*")
-_SPARE = 0.1  # seconds before kube-scheduler gives up in which the proxy says so
+_SPARE = 0.1  # seconds by which the proxy gives up before kube-scheduler does
 VERBS = ("filter", "prioritize", "preempt", "bind")
-_TELLING = ("filter", "bind")  # the others' answers have no place for an error
+_WITH_ERROR = ("filter", "bind")  # the others' answers have no place for an error
 
 _GLOBAL = f"""\
 # HAProxy beside kube-scheduler, in its pod; `berth scheduler-config` wrote it (docs/install.md#the-proxy).
@@ -79,11 +79,11 @@ resolvers cluster
 
 
 class Proxy(NamedTuple):
-    """Where the proxy listens on 127.0.0.1, and its token's file where it runs.
+    """The proxy's port on 127.0.0.1, and the path of its token; all paths are those of its own pod or host.
 
     `health` is a port on all addresses that answers a probe, and nothing else; None: there is none.
-    `tls` is a folder, where it runs, with proxy.pem (its certificate and key) and scheduler-ca.crt: then who
-    calls needs a certificate of that authority. None: whoever reaches 127.0.0.1 there may call.
+    `tls` is a folder with proxy.pem (its certificate and key) and scheduler-ca.crt: then a caller needs a
+    certificate of that authority. None: whoever reaches that 127.0.0.1 may call.
     """
 
     port: int = PORT
@@ -97,17 +97,19 @@ class Proxy(NamedTuple):
 
 
 def haproxy(proxy: Proxy, urls: Mapping[str, str], ca: str | None, seconds: int) -> str:
-    """The configuration, for functions at these URLs, which are checked already.
+    """Return the configuration for functions at these URLs, which are checked already.
 
-    `ca` is the authority's certificates for https, where the proxy runs; without it the system's are asked.
-    `seconds` is kube-scheduler's patience. Raises SettingsError for what HAProxy's language can't hold.
+    `ca` is the path of the authority's certificates for https; without it the system's are taken.
+    `seconds` is kube-scheduler's time-out. Raises SettingsError for what HAProxy's language can't hold.
     """
     for path in (proxy.token, ca or "/", proxy.tls or "/"):
         if not path.startswith("/") or set(path) & set(" '\"\\#,$") or not path.isprintable():
             raise SettingsError(f"{path!r} should be an absolute path without blanks and quotation marks")
     for name, url in urls.items():
         if not _PLAIN.fullmatch(urlsplit(url).path):
-            raise SettingsError(f"{name}'s URL {url} has signs in its path that a proxy's rules can't hold")
+            raise SettingsError(
+                f"{name}'s URL {url} has characters in its path that a proxy's rules can't hold"
+            )
         if url.startswith("https:") and _is_address(_host(url)):
             raise SettingsError(
                 f"{name}'s URL {url} has an address, and HAProxy finds names alone in a certificate: "
@@ -115,7 +117,7 @@ def haproxy(proxy: Proxy, urls: Mapping[str, str], ca: str | None, seconds: int)
             )
     patience = seconds - _SPARE
     parts = [_GLOBAL.replace("SECONDS", f"{patience * 1000:.0f}")]
-    if any(_is_asked_for(_host(url)) for url in urls.values()):
+    if any(_needs_dns(_host(url)) for url in urls.values()):
         parts.append(_RESOLVERS)
     parts.append(_frontend(proxy))
     calls = {verb: urls.get(verb) or urls["extender"] for verb in VERBS}
@@ -123,7 +125,7 @@ def haproxy(proxy: Proxy, urls: Mapping[str, str], ca: str | None, seconds: int)
 
 
 def write(path: Path, text: str) -> None:
-    """Write it, and beside it the script that it loads. Raises SettingsError."""
+    """Write the configuration, and beside it the script that it loads. Raises SettingsError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -133,7 +135,7 @@ def write(path: Path, text: str) -> None:
 
 
 def script() -> str:
-    """The Lua that the configuration loads."""
+    """Return the Lua script that the configuration loads."""
     return Path(__file__).with_name(_LUA).read_text(encoding="utf-8")
 
 
@@ -147,24 +149,26 @@ def _frontend(proxy: Proxy) -> str:
 
 
 def _backend(verb: str, url: str, proxy: Proxy, ca: str | None, patience: float) -> str:
-    found = urlsplit(url)
-    path = found.path.rstrip("/")
-    told = _REFUSALS if verb in _TELLING else ()
+    host, path = urlsplit(url).netloc, urlsplit(url).path.rstrip("/")
+    refusals = _REFUSALS if verb in _WITH_ERROR else ()
     lines = [
         "",
         f"backend {verb}",
         f"    http-request lua.add_token {proxy.token}",
         f"    http-request return {_answer(verb, _NO_TOKEN)} unless {{ req.fhdr(authorization) -m found }}",
-        f"    http-request set-header Host {found.netloc}",
+        f"    http-request set-header Host {host}",
         *([f"    http-request set-path {path}%[path]"] if path else []),
         f"    server {verb} {_server(url, ca)}",
         "    http-response set-var(txn.status) status",
         "    http-response set-log-level silent if { status 200 }",
-        *(f"    http-response return {_answer(verb, why)} if {{ status {status} }}" for status, why in told),
+        *(
+            f"    http-response return {_answer(verb, why)} if {{ status {status} }}"
+            for status, why in refusals
+        ),
         f"    http-response return {_answer(verb, _OTHER)} unless {{ status 200 }}",
         *(
             f"    http-error status {status} {_answer(verb, why, status=None)}"
-            for status, why in _own(url, patience)
+            for status, why in _failures(url, patience)
         ),
         "    http-after-response set-status 200",
     ]
@@ -180,8 +184,8 @@ _REFUSALS = (
 _OTHER = "answered %[var(txn.status)]; its log says why"
 
 
-def _own(url: str, patience: float) -> Iterator[tuple[int, str]]:
-    """What HAProxy itself says, by the status that stands for it."""
+def _failures(url: str, patience: float) -> Iterator[tuple[int, str]]:
+    """Yield what HAProxy itself reports: its status, and what the event is to say."""
     yield 500, "can't be called: the proxy beside kube-scheduler failed, see its log"
     yield 502, "broke off its answer"
     yield 503, f"can't be reached at {url}"
@@ -189,7 +193,7 @@ def _own(url: str, patience: float) -> Iterator[tuple[int, str]]:
 
 
 def _answer(verb: str, why: str, status: int | None = 200) -> str:
-    """How a rule of HAProxy's answers with these words, in the shape that kube-scheduler decodes."""
+    """Return the end of a rule that answers with these words, in the form that kube-scheduler decodes."""
     if verb == "prioritize":
         text = "[]"  # no scores: pods are placed without
     elif verb == "preempt":
@@ -202,11 +206,11 @@ def _answer(verb: str, why: str, status: int | None = 200) -> str:
 
 
 def _server(url: str, ca: str | None) -> str:
-    found, host = urlsplit(url), _host(url)
-    secure = found.scheme == "https"
+    parts, host = urlsplit(url), _host(url)
+    secure = parts.scheme == "https"
     name = f"[{host}]" if ":" in host else host
-    words = [f"{name}:{found.port or (443 if secure else 80)}"]
-    if _is_asked_for(host):
+    words = [f"{name}:{parts.port or (443 if secure else 80)}"]
+    if _needs_dns(host):
         words += ["resolvers cluster", "init-addr none"]
     if secure:
         words += [f"ssl verify required verifyhost {host} sni str({host})", f"ca-file {ca or '@system-ca'}"]
@@ -217,8 +221,8 @@ def _host(url: str) -> str:
     return urlsplit(url).hostname or ""
 
 
-def _is_asked_for(host: str) -> bool:
-    """Whether DNS is asked: that of a cluster need not know localhost."""
+def _needs_dns(host: str) -> bool:
+    """Whether DNS is asked for the host: a cluster's need not know localhost."""
     return host != "localhost" and not _is_address(host)
 
 

@@ -1,4 +1,4 @@
-"""What makes a kube-scheduler call Berth: a KubeSchedulerConfiguration, or a Policy for those before 1.23.
+"""The configuration with which a kube-scheduler calls Berth; before 1.23 it is a Policy.
 With one URL a function it needs a scheduler of its own: docs/kubernetes.md#several-extenders."""
 
 import ipaddress
@@ -21,7 +21,7 @@ _VERBS: dict[str, dict[str, Any]] = {
     "bind": {"bindVerb": "bind"},
 }
 _NANO = 10**9
-# What Go's net/url takes (kube-scheduler reads a URL only when it calls it), without what would be lost.
+# What Go's net/url takes, without a query and a fragment: kube-scheduler reads a URL only when it calls it.
 _URL = re.compile(
     r"https?://(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?"
     r"(/([A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*)?"
@@ -36,12 +36,12 @@ _LEASE = re.compile(rf"(?=.{{1,253}}$){LABEL}(\.{LABEL})*")
 class Calls(NamedTuple):
     """How kube-scheduler calls the functions.
 
-    With a `proxy` it calls that one, by its URL: it could send a credential in a URL alone, which it prints
-    (docs/kubernetes.md#credentials). `ca` is the path, where kube-scheduler or the proxy runs, of the
-    authority's certificates for https URLs; without it the system's are asked. `weight` is that of Berth's
-    scores, 1 being as much as a plugin's; `timeout` is in seconds, by default kube-scheduler's own, and above
-    bind's deadline. `tls` is a folder, where kube-scheduler runs: by its scheduler.crt and scheduler.key the
-    proxy knows it, and by proxy-ca.crt it knows the proxy.
+    With a `proxy` it calls that URL alone: it can send a credential only in a URL, which it prints
+    (docs/kubernetes.md#credentials). `ca` is the path, where the caller runs, of the authority's certificates
+    for https URLs; without it the system's are taken. `weight` is that of Berth's scores; 1 is a plugin's.
+    `timeout` is in seconds, by default kube-scheduler's own, and above bind's deadline. `tls` is a folder
+    where kube-scheduler runs: it shows the proxy its scheduler.crt and scheduler.key, and checks the proxy's
+    certificate by proxy-ca.crt.
     """
 
     urls: Mapping[str, str]
@@ -53,7 +53,7 @@ class Calls(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """By which the replicas of one scheduler elect who schedules."""
+    """The Lease by which the replicas of one scheduler elect who schedules."""
 
     namespace: str
     name: str
@@ -68,7 +68,7 @@ def configuration(
     managed: Sequence[str] | None = None,
     lease: Lease | None = None,
 ) -> dict[str, Any]:
-    """The KubeSchedulerConfiguration for these functions and scheduler names. Raises SettingsError.
+    """Return the KubeSchedulerConfiguration for these functions and scheduler names. Raises SettingsError.
 
     `kubeconfig` None: in a pod, its own account. `groups` are the domains of the Pools' resources, which
     NodeResourcesFit must not count (those of Pools with preemption Native it must). With `managed`, the
@@ -89,20 +89,21 @@ def configuration(
         **({} if kubeconfig is None else {"clientConnection": {"kubeconfig": kubeconfig}}),
         "leaderElection": election,
         "profiles": [_profile(name, plugins) for name in names],
-        "extenders": [{**each, "httpTimeout": f"{calls.timeout}s"} for each in _extenders(calls, managed)],
+        "extenders": _extenders(calls, managed, f"{calls.timeout}s"),
     }
 
 
 def policy(calls: Calls, managed: Sequence[str]) -> dict[str, Any]:
-    """The Policy of kube-scheduler before 1.23 (`--policy-config-file`), which knows no ignored groups: so
-    with functions/extender alone. Raises SettingsError."""
+    """Return the Policy of kube-scheduler before 1.23 (`--policy-config-file`). Raises SettingsError.
+
+    It knows no ignored groups, so it is for functions/extender alone.
+    """
     timeout = calls.timeout * _NANO  # a Go duration, in nanoseconds
-    extenders = [{**each, "httpTimeout": timeout} for each in _extenders(calls, managed)]
-    return {"kind": "Policy", "apiVersion": "v1", "extenders": extenders}
+    return {"kind": "Policy", "apiVersion": "v1", "extenders": _extenders(calls, managed, timeout)}
 
 
 def write(path: Path, text: str, option: str) -> None:
-    """Write it for its owner's eyes only. Raises SettingsError."""
+    """Write a file that only its owner can read. Raises SettingsError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)
@@ -135,7 +136,7 @@ def _check_groups(groups: Iterable[str]) -> None:
         if not _DOMAIN.fullmatch(group):
             raise SettingsError(
                 f"the group {group!r} should be the domain of a resource, such as {GROUP}, and have at most "
-                "63 signs: kube-scheduler refuses others"
+                "63 characters: kube-scheduler refuses others"
             )
 
 
@@ -157,32 +158,31 @@ def _ignoring(groups: list[str]) -> dict[str, Any]:
     return {"name": "NodeResourcesFit", "args": {"ignoredResourceGroups": groups}}
 
 
-def _extenders(calls: Calls, managed: Sequence[str] | None) -> list[dict[str, Any]]:
+def _extenders(calls: Calls, managed: Sequence[str] | None, timeout: str | int) -> list[dict[str, Any]]:
     if not 0 < calls.weight < 2**31:
         raise SettingsError(f"weight {calls.weight} should be 1 or more: kube-scheduler refuses others")
-    if managed is None:
-        return [_extender(calls, name, verb) for name, verb in _VERBS.items()]
-    return [_extender(calls, "extender", _managing(managed))]
+    verbs = _VERBS if managed is None else {"extender": _managing(managed)}
+    return [{**_extender(calls, name, verb), "httpTimeout": timeout} for name, verb in verbs.items()]
 
 
 def _managing(resources: Iterable[str]) -> dict[str, Any]:
-    """All verbs under one URL, for pods that ask for these resources.
+    """Return all verbs under one URL, for pods that ask for these resources.
 
-    kube-scheduler refuses one that is listed twice (docs/kubernetes.md#several-extenders)."""
-    found = sorted(set(resources))
-    if not found:
+    kube-scheduler refuses a resource that is listed twice (docs/kubernetes.md#several-extenders)."""
+    names = sorted(set(resources))
+    if not names:
         raise SettingsError(
             "no Pool is known, and an extender that manages no resource is called for every pod: "
             "apply a Pool, or name a file of Pools, before the scheduler's configuration is written"
         )
-    for name in found:
+    for name in names:
         if not is_extended_resource(name):
             raise SettingsError(
                 f"the resource {name!r} should be an extended resource, such as {GROUP}/underlay-ip: "
                 "kube-scheduler refuses others"
             )
     verbs = {key: value for verb in _VERBS.values() for key, value in verb.items()}
-    managed = [{"name": name, "ignoredByScheduler": not name.startswith(f"{NATIVE}/")} for name in found]
+    managed = [{"name": name, "ignoredByScheduler": not name.startswith(f"{NATIVE}/")} for name in names]
     return {**verbs, "managedResources": managed}
 
 
@@ -196,7 +196,7 @@ def _extender(calls: Calls, name: str, verbs: Mapping[str, Any]) -> dict[str, An
 
 
 def _files(calls: Calls) -> dict[str, str]:
-    """By what kube-scheduler knows whom it calls, and is known there."""
+    """Return the certificates by which kube-scheduler checks whom it calls, and shows who it is."""
     if calls.proxy is None:
         return {} if calls.ca is None else {"caFile": calls.ca}
     names = {"caFile": "proxy-ca.crt", "certFile": "scheduler.crt", "keyFile": "scheduler.key"}
@@ -204,14 +204,14 @@ def _files(calls: Calls) -> dict[str, str]:
 
 
 def checked(name: str, url: str, ca: str | None) -> str:
-    """The URL, if it can be called as it is meant. Raises SettingsError, which repeats no login."""
-    found = _callable(url)
-    if "@" in (url.partition("://")[2].partition("/")[0] if found else url):
+    """Return the URL, if it can be called as it is meant. Raises SettingsError, which repeats no login."""
+    is_url = _is_url(url)
+    if "@" in (url.partition("://")[2].partition("/")[0] if is_url else url):
         raise SettingsError(
             f"{name}'s URL holds a login, which kube-scheduler would print into its log and into the event "
             "of each pod whose call fails: leave it out, and let a proxy add the token (--proxy)"
         )
-    if not found:
+    if not is_url:
         raise SettingsError(f"{name}'s URL {url!r} should be http://HOST[:PORT][/PATH] or https://…")
     if ca is not None and not url.startswith("https:"):
         raise SettingsError(
@@ -220,11 +220,11 @@ def checked(name: str, url: str, ca: str | None) -> str:
     return url
 
 
-def _callable(url: str) -> bool:
-    found = _URL.fullmatch(url)
-    if found is None or not 0 < int(found["port"] or 1) < 65536:
+def _is_url(url: str) -> bool:
+    match = _URL.fullmatch(url)
+    if match is None or not 0 < int(match["port"] or 1) < 65536:
         return False
-    return not found["host"].startswith("[") or _is_ipv6(found["host"][1:-1])
+    return not match["host"].startswith("[") or _is_ipv6(match["host"][1:-1])
 
 
 def _is_ipv6(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""The demonstration's stage on the real thing: an etcd, kube-apiserver and kube-scheduler for each world.
+"""`berth demo --real`: an etcd, kube-apiserver and kube-scheduler for each world.
 There are no kubelets and no controller manager: what is bound never runs, what is deleted goes at once."""
 
 import re
@@ -11,8 +11,8 @@ from typing import Any
 
 import berth
 from berth.demo.gateway import Gateway
-from berth.demo.scene import RESOURCE, Scheduler
 from berth.demo.stage import SCHEDULER, Place
+from berth.demo.world import RESOURCE, Scheduler
 from berth.errors import SettingsError
 from berth.kube.cluster import Cluster
 from berth.scheduler_config import kube_scheduler
@@ -25,7 +25,7 @@ _METRIC = re.compile(r"^(?P<name>scheduler_\w+)\{(?P<labels>[^}]*)\} (?P<value>\
 
 
 def binaries(named: str | None) -> Path:
-    """The folder of the control plane's programs; a checkout's own are built first. Raises SettingsError."""
+    """Return the folder of the control plane's programs; built first in a checkout. Raises SettingsError."""
     folder = _built() if named is None else Path(named).absolute()
     missing = [name for name in _BINARIES if not (folder / name).is_file()]
     if missing:
@@ -41,7 +41,7 @@ def _built() -> Path:
             f"berth demo --real needs {', '.join(_BINARIES)}: name the folder they are in with "
             "--binaries DIR (in a checkout of Berth they are built)"
         )
-    # What it says on its way (the first time it takes minutes) is for a person, never part of --json.
+    # Its progress (the first time it takes minutes) is for a person, never part of --json.
     done = subprocess.run(
         [sys.executable, str(build), "--quiet"],
         stdin=subprocess.DEVNULL,
@@ -89,7 +89,7 @@ class ControlPlanes:
 
 
 class _Metrics:
-    """What a kube-scheduler is at, by its own metrics."""
+    """What a kube-scheduler does, by its own metrics."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
@@ -105,5 +105,5 @@ class _Metrics:
         return (queues["active"], queues["backoff"], queues["unschedulable"]) == (0, 0, unbound)
 
     def _read(self, name: str) -> list[tuple[str, int]]:
-        found = _METRIC.finditer(self._plane.scheduler_metrics())
-        return [(each["labels"], int(float(each["value"]))) for each in found if each["name"] == name]
+        metrics = _METRIC.finditer(self._plane.scheduler_metrics())
+        return [(match["labels"], int(float(match["value"]))) for match in metrics if match["name"] == name]

@@ -1,5 +1,5 @@
-"""One world of the demonstration: its cluster, its scheduler, its count, and what can be done to each.
-It looks from outside, at the API server and at what the count says; it does not know how that is kept."""
+"""One world of the demo: its cluster, its scheduler, its count, and what the story does to them.
+It looks from outside, at the API server and at what the count says, and does not know how that counts."""
 
 import threading
 import time
@@ -26,7 +26,7 @@ class Scheduler(Protocol):
     """kube-scheduler, as far as the demonstration has to wait for it."""
 
     def attempts(self) -> int:
-        """How many times it has tried a pod."""
+        """Return how many times it has tried a pod."""
 
     def idle(self, pods: Iterable[Json]) -> bool:
         """Whether it has seen these pods as they are, and has none of them to try."""
@@ -34,8 +34,11 @@ class Scheduler(Protocol):
 
 @dataclass(frozen=True)
 class World:
-    """Nodes with UNITS units each; every pod asks for one. `counted` is what the count says is used, by
-    node; `reconcile` does nothing where there is no such thing."""
+    """Nodes with UNITS units each; every pod asks for one.
+
+    `counted` gives the units that are used, according to the count, by node; `reconcile` does nothing where
+    there is none.
+    """
 
     name: str
     cluster: Cluster
@@ -55,7 +58,7 @@ class World:
         self.cluster.create("/api/v1/nodes", {"metadata": {"name": name}, "status": status})
 
     def create_pods(self, *numbers: int) -> None:
-        """Pods by number, each of which asks for one unit."""
+        """Create pods with these numbers, each of which asks for one unit."""
         container = {
             "name": "main",
             "image": "example/app:1",
@@ -71,14 +74,14 @@ class World:
             self.cluster.create(_PODS, {"metadata": {"name": f"pod-{number}"}, "spec": spec})
 
     def delete_pod(self, name: str, events: int) -> Parcel:
-        """Delete the pod, and let kube-scheduler have its own look first, as it does with any deletion
-        (docs/kubernetes.md#requeue). The event is still to be sent."""
+        """Delete the pod, wait until kube-scheduler has tried those that wait, as it does after a deletion
+        (docs/kubernetes.md#requeue). The caller sends the event."""
         self._wait_known(name)
         waiting = len(self.waiting())
         wanted = self.scheduler.attempts() + waiting
         parcel = self.courier.expect_delete(name, events)
         self.cluster.delete(f"{_PODS}/{name}")
-        # Not insisted on: a scheduler that does not look is no worse for anyone's count.
+        # It need not come true: a scheduler that does not try them makes no count worse.
         self.comes_true(lambda: self.scheduler.attempts() >= wanted and self._idle(), _SCHEDULERS_SECONDS)
         return parcel
 
@@ -98,7 +101,7 @@ class World:
         )
 
     def bound(self) -> dict[str, str]:
-        """Node by pod."""
+        """Return the node of each bound pod."""
         return {
             pod["metadata"]["name"]: pod["spec"]["nodeName"]
             for pod in self.pods()
@@ -106,26 +109,26 @@ class World:
         }
 
     def waiting(self) -> dict[str, str]:
-        """Why each unbound pod waits, as kube-scheduler's condition says; empty while it says nothing."""
+        """Return why each unbound pod waits, by kube-scheduler's condition; empty while it has none."""
         return {pod["metadata"]["name"]: _why(pod) for pod in self.pods() if not pod["spec"].get("nodeName")}
 
     def pods(self) -> list[Json]:
         return self.cluster.snapshot(_PODS, {})[0]
 
     def leaked(self) -> int:
-        """Units that the count says are used, beyond those that living pods hold."""
+        """Return the units that are used according to the count, beyond those that living pods hold."""
         held = Counter(self.bound().values())
         return sum(max(0, used - held[node]) for node, used in self.counted().items())
 
     def uncounted(self) -> int:
-        """Units that living pods hold and the count does not know of."""
+        """Return the units that living pods hold and the count does not have."""
         counted = self.counted()
         return sum(
             max(0, held - counted.get(node, 0)) for node, held in Counter(self.bound().values()).items()
         )
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        """Wait until the condition holds. Raises BerthError that says what did not come about."""
+        """Wait until the condition holds. Raises BerthError that says what did not happen."""
         if not self.comes_true(condition, PATIENCE):
             raise BerthError(
                 f"the demo ({self.name}) waited {PATIENCE:g} s in vain until {what}; "
@@ -147,12 +150,14 @@ class World:
         except ClusterRefusedError:
             raise
         except BerthError:
-            return False  # the API server or the ledger did not answer: it is asked again
+            return False  # the API server or the ledger did not answer: try again
 
     def _idle(self) -> bool:
         return self.scheduler.idle(self.pods())
 
 
 def _why(pod: Json) -> str:
-    conditions = pod["status"].get("conditions", [])
-    return next((found.get("message", "") for found in conditions if found["type"] == "PodScheduled"), "")
+    for condition in pod["status"].get("conditions", []):
+        if condition["type"] == "PodScheduled":
+            return str(condition.get("message", ""))
+    return ""
