@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from berth.controller.requeue import wake
+from berth.deadline import Deadline
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError
 from berth.kube.writes import FAILING_SECONDS
 from berth.scheduling.demand import demand_of
@@ -312,8 +313,8 @@ def test_a_webhook_that_hangs_costs_a_reconcile_a_bounded_time(stage: Stage) -> 
 def test_a_caller_that_has_no_time_left_wakes_no_more(stage: Stage) -> None:
     for _ in range(3):
         stage.add_pod()
-    seconds = iter([1.0, 1.0, 0.0])
-    assert _wake(stage, {"ip": 1}, left=lambda: next(seconds)) == 1
+    ticks = iter([0.0, 0.0, 1.0])
+    assert _wake(stage, {"ip": 1}, deadline=Deadline(1.0, lambda: next(ticks))) == 1
 
 
 def test_each_wake_changes_the_pod_anew_even_while_the_clock_stands_still(stage: Stage) -> None:

@@ -14,7 +14,7 @@ from berth.controller.adopt import Adopted, adopt
 from berth.controller.settle import Settled
 from berth.errors import BerthError, RefusedError, StoreUnavailableError
 from berth.handlers import reconcile, release
-from berth.handlers.bind import Bind
+from berth.handlers.bind import BindAttempt
 from berth.http.cloudevents import Event
 from berth.kube.cluster import Cluster
 from berth.kube.types import Pod
@@ -88,12 +88,12 @@ def claims_are_kept_by_the_pods_name() -> Any:
 
 
 def a_binding_without_an_answer_counts_as_refused() -> Any:
-    def settled(self: Bind, call: Any, claim: Claim | None, _: float, error: BerthError) -> bool:
-        if claim is not None:
-            self._ledger.cancel(claim)
-        raise RefusedError(f"pod {call.namespace}/{call.name} was not bound: {error}")
+    def settled(self: BindAttempt, error: BerthError) -> bool:
+        if self._claim is not None:
+            self._ledger.cancel(self._claim)
+        raise RefusedError(f"pod {self._call.namespace}/{self._call.name} was not bound: {error}")
 
-    return mock.patch.object(Bind, "_settled", settled)
+    return mock.patch.object(BindAttempt, "_settled", settled)
 
 
 def a_binding_lands_whatever_was_written_since() -> Any:

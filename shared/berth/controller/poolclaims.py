@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from berth.api.pool import Pool
 from berth.api.poolclaim import Phase, PoolClaim, PoolClaimStatus, parse, within
 from berth.api.units import Units
+from berth.deadline import NO_DEADLINE, Deadline
 from berth.errors import BadInputError, BerthError, ClusterRefusedError
 from berth.kube.cluster import Cluster
 from berth.kube.writes import StatusWrites
@@ -84,19 +85,16 @@ def take_claims(
     return [which for which in changed if wanted[which] is not None]
 
 
-def tell(cluster: Cluster, claim: Claim, left: Callable[[], float]) -> None:
-    """Write the status of the PoolClaims that a claim holds, if there are any and there is time: `left` is
-    asked before each request for the seconds that it may take."""
+def tell(cluster: Cluster, claim: Claim, deadline: Deadline) -> None:
+    """Write the status of the PoolClaims that a claim holds, as far as there is time."""
     for namespace, name in _held(claim.holdings):
-        _write(cluster, namespace, name, _status(claim, name), left)
+        _write(cluster, namespace, name, _status(claim, name), deadline)
 
 
-def told_free(
-    cluster: Cluster, freed: Iterable[Holding], left: Callable[[], float] = lambda: _SECONDS
-) -> None:
-    """Write into the status of PoolClaims that they are free again; `left` as in `tell`."""
+def told_free(cluster: Cluster, freed: Iterable[Holding], deadline: Deadline = NO_DEADLINE) -> None:
+    """Write into the status of PoolClaims that they are free again, as far as there is time."""
     for namespace, name in _held(freed):
-        _write(cluster, namespace, name, _AVAILABLE, left)
+        _write(cluster, namespace, name, _AVAILABLE, deadline)
 
 
 def publish_claims(
@@ -214,13 +212,13 @@ def _status(claim: Claim, name: str) -> Mapping[str, Any]:
 
 
 def _write(
-    cluster: Cluster, namespace: str, name: str, status: Mapping[str, Any], left: Callable[[], float]
+    cluster: Cluster, namespace: str, name: str, status: Mapping[str, Any], deadline: Deadline
 ) -> None:
-    if (seconds := left()) <= 0:
+    if (seconds := min(deadline.left(), _SECONDS)) <= 0:
         return
     try:
         document = cluster.pool_claim(namespace, name, seconds)
-        if document is not None and (seconds := left()) > 0:
+        if document is not None and (seconds := min(deadline.left(), _SECONDS)) > 0:
             _set(cluster, document, status, seconds)
     except BerthError as error:
         log.warning("the status of PoolClaim %s/%s waits for reconcile: %s", namespace, name, error)

@@ -8,6 +8,7 @@ from itertools import islice
 
 from berth.coalesce import SharedLook
 from berth.controller.settle import condition
+from berth.deadline import NO_DEADLINE, Deadline
 from berth.kube.cluster import DEFAULT_TIMEOUT, Cluster
 from berth.kube.types import Pod
 from berth.kube.writes import PodWrites
@@ -56,7 +57,7 @@ def wake(
     *,
     in_turn: bool = False,
     shut: Callable[[], Collection[str]] = frozenset,
-    left: Callable[[], float] = lambda: DEFAULT_TIMEOUT,
+    deadline: Deadline = NO_DEADLINE,
     writes: PodWrites | None = None,
 ) -> int:
     """Wake pods that could use the room made in these pools (units by pool); how many were woken.
@@ -64,8 +65,8 @@ def wake(
     Call it after the commit that made the room. 2 n + 8 for n units: the first in line may not fit the
     node for want of CPU, and must not keep the unit from the next. With `in_turn` those behind as well, so
     many at a time: the same first ones are first each time. `shut` tells which nodes take no pods; it is
-    asked when somebody could use the room. `left` is asked before each call for the seconds it may take; once
-    there are none, the others are left to reconcile. A pod that can't be written to is told by `writes`.
+    asked when somebody could use the room. Once the `deadline` is over, the others
+    are left to reconcile. A pod that can't be written to is told by `writes`.
     """
     if not room:
         return 0
@@ -75,7 +76,10 @@ def wake(
     if not room:
         return 0  # taken again, or nobody's: no pods need be listed
     waiting = [
-        pod for name in schedulers for pod in cluster.unbound_pods(name, max(0.1, left())) if pod.waiting
+        pod
+        for name in schedulers
+        for pod in cluster.unbound_pods(name, deadline.timeout(DEFAULT_TIMEOUT))
+        if pod.waiting
     ]
     waiting.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or ""))
     fitting = _fitting(waiting, room, view, now, shut)
@@ -83,13 +87,13 @@ def wake(
     writes = writes or PodWrites(cluster)
     woken = 0
     for pod in _queue(fitting, first, now) if in_turn else islice(fitting, first):
-        if (seconds := left()) <= 0:
+        if (seconds := deadline.left()) <= 0:
             break
         if not writes.spent():
             note = condition("Woken", "room was made; the pod is tried again", now)
             write = partial(cluster.set_condition, pod, note, min(seconds, _PATCH_SECONDS))
             meta, what = pod.metadata, f"pod {pod.label} was not woken"
-            written = writes.attempt(meta.namespace or "default", meta.name, what, write, left)
+            written = writes.attempt(meta.namespace or "default", meta.name, what, write, deadline)
             woken += written is not None
     return woken
 

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from berth.controller.annotation import ALLOCATED, merged
 from berth.controller.retention import release_ended
+from berth.deadline import Deadline
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError
-from berth.kube.cluster import LEAST_SECONDS, Cluster
+from berth.kube.cluster import Cluster
 from berth.kube.types import Meta, Node, Pod
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import UNRESERVED, Claim, Holding, in_order
@@ -90,18 +91,17 @@ def fence(cluster: Cluster, claim_or_pod: Claim | Pod, now: float, timeout: floa
     return cluster.set_condition(pod, condition("Fenced", "an unfinished bind was stopped", now), timeout)
 
 
-def settle(ledger: Ledger, cluster: Cluster, claim: Claim, now: float, left: Callable[[], float]) -> Settled:
+def settle(ledger: Ledger, cluster: Cluster, claim: Claim, now: float, deadline: Deadline) -> Settled:
     """End a reservation whose bind is in doubt: by the pod as it is after a fence, confirm, move or cancel.
 
-    `left` is asked before each request for the seconds that it and all later ones may take together. Raises
-    the fence's error when a pod that waits can't be fenced: then the claim stands, and reconcile or the next
-    bind settles it.
+    The deadline is for all requests together; each is tried though it is over. Raises the fence's error when
+    a pod that waits can't be fenced: then the claim stands, and reconcile or the next bind settles it.
     """
 
     def look(node: str) -> Node | None:
-        return cluster.node(node, max(LEAST_SECONDS, left()))
+        return cluster.node(node, deadline.timeout())
 
-    pod = _fenced(cluster, claim, now, left)
+    pod = _fenced(cluster, claim, now, deadline)
     if pod is None or pod.finished:
         return Settled(pod, release_ended(ledger, look, [claim], claim.uid, pod, now, also=claim.holdings))
     node = pod.spec.node_name
@@ -120,15 +120,15 @@ def settle(ledger: Ledger, cluster: Cluster, claim: Claim, now: float, left: Cal
         return Settled(pod)
 
 
-def _fenced(cluster: Cluster, claim: Claim, now: float, left: Callable[[], float]) -> Pod | None:
+def _fenced(cluster: Cluster, claim: Claim, now: float, deadline: Deadline) -> Pod | None:
     """The pod after a fence, None if it is gone. One that can't be written to needs none if it is bound, has
     finished or is gone: no Binding can land on it any more."""
     try:
-        return fence(cluster, claim, now, max(LEAST_SECONDS, left() - _LOOK_SECONDS))
+        return fence(cluster, claim, now, deadline.later(-_LOOK_SECONDS).timeout())
     except (ClusterRefusedError, ClusterUnavailableError) as error:
         # No webhook stands in the way of a look.
         try:
-            pod = cluster.pod(claim.namespace, claim.name, max(LEAST_SECONDS, left() - _NODE_SECONDS))
+            pod = cluster.pod(claim.namespace, claim.name, deadline.later(-_NODE_SECONDS).timeout())
         except (ClusterRefusedError, ClusterUnavailableError):
             raise error from None
         if pod is None or pod.metadata.uid != claim.uid:

@@ -6,7 +6,6 @@ list is a claim of a pod that is gone. For a lost ledger, all waiting pods are f
 that reserved in the ledger that was lost can't land its Binding after it.
 """
 
-import math
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -30,6 +29,7 @@ from berth.controller.poolclaims import Bounds, publish_claims, read_claims, tak
 from berth.controller.requeue import free_in, wake
 from berth.controller.retention import release_ended
 from berth.controller.settle import BIND_SECONDS, settle
+from berth.deadline import NO_DEADLINE, Deadline
 from berth.errors import BerthError, RetryableError, StoreFailedError, UnfinishedError
 from berth.handlers.wiring import ledger_and_cluster
 from berth.http import authentication
@@ -91,12 +91,12 @@ class Reconcile:
         self._mark: Version | None = None  # of the rebuild that goes on
         # In that rebuild: no Binding of before the loss can land on these.
         self._fenced: set[str] = set()
-        self._until = math.inf
+        self._deadline = NO_DEADLINE
 
     def run(self) -> Report:
         """Mend all there is. Raises store and cluster errors; what was done until then stands."""
         self._ledger.make_ours()
-        self._until = self._monotonic() + self._rebuild_seconds
+        self._deadline = Deadline.after(self._rebuild_seconds, self._monotonic)
         report, writes = Report(), PodWrites(self._cluster, self._monotonic)
         named: Sequence[PoolClaim] = ()
         nodes: Sequence[Node] = ()
@@ -150,7 +150,7 @@ class Reconcile:
 
     def _in_time(self) -> None:
         """Raise UnfinishedError in a rebuild whose time is over."""
-        if self._mark is not None and self._monotonic() >= self._until:
+        if self._mark is not None and self._deadline.left() <= 0:
             raise UnfinishedError(len(self._fenced))
 
     def _fence(self, writes: PodWrites, suspects: Collection[str] | None) -> set[str]:
@@ -280,8 +280,8 @@ class Reconcile:
         elif pod.spec.node_name:
             return  # adoption brings its claim to what it is to be
         elif self._in_doubt(claim) and not writes.spent():
-            until = self._monotonic() + FENCE_SECONDS
-            settle(self._ledger, self._cluster, claim, self._clock(), lambda: until - self._monotonic())
+            deadline = Deadline.after(FENCE_SECONDS, self._monotonic)
+            settle(self._ledger, self._cluster, claim, self._clock(), deadline)
             report.settled += 1
 
     def _in_doubt(self, claim: Claim) -> bool:

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from berth.deadline import Deadline
 from berth.errors import BadInputError, ClusterRefusedError, ClusterUnavailableError
 from berth.kube.client import ApiServer, Client, configured
 from berth.kube.types import ListMeta, Node, NodeList, Pod, PodList
@@ -17,7 +18,6 @@ from berth.kube.types import ListMeta, Node, NodeList, Pod, PodList
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT = 10.0  # seconds, for calls with no deadline above them
-LEAST_SECONDS = 0.1  # for a call that must be tried though its deadline is over
 _API_VERSION = "berth.dev/v1alpha1"
 BERTH_API = f"/apis/{_API_VERSION}"
 POOLS = f"{BERTH_API}/pools"
@@ -164,7 +164,7 @@ class Cluster:
         After this write no Binding that carries an older resourceVersion can succeed. `timeout` is for the
         write and for reading the pod after a refusal, together.
         """
-        until = self._monotonic() + timeout
+        deadline = Deadline.after(timeout, self._monotonic)
         meta = pod.metadata
         body = {"metadata": {"uid": meta.uid}, "status": {"conditions": [dict(condition)]}}
         path = f"{_pod_path(meta.namespace or '', meta.name)}/status"
@@ -172,8 +172,7 @@ class Cluster:
             return _decode(_pod, self._server.call("PATCH", path, timeout, body))
         except ClusterRefusedError:
             # 404, or 409 or 422 for a UID that is another pod's: it is gone, unless a read shows it.
-            seconds = max(LEAST_SECONDS, until - self._monotonic())
-            there = self.pod(meta.namespace or "", meta.name, seconds)
+            there = self.pod(meta.namespace or "", meta.name, deadline.timeout())
             if there is not None and there.metadata.uid == meta.uid:
                 raise
             return None

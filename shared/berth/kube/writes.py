@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from berth.deadline import NO_DEADLINE, Deadline
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError
 from berth.kube.cluster import Cluster
 
@@ -70,17 +71,17 @@ class PodWrites(_Writes):
         name: str,
         what: str,
         write: Callable[[], T],
-        left: Callable[[], float] = lambda: READ_SECONDS,
+        deadline: Deadline = NO_DEADLINE,
     ) -> T | None:
         """Return what `write` returns, None if it failed for this pod; `what` says in messages what did not
-        happen then. Raises ClusterUnavailableError where the pod can't be read either, within the seconds
-        that are `left`; with none left it is not read.
+        happen then. Raises ClusterUnavailableError where the pod can't be read either, as far as there is
+        time before the deadline.
         """
         began = self._monotonic()
         try:
             return write()
         except (ClusterRefusedError, ClusterUnavailableError) as error:
-            if isinstance(error, ClusterUnavailableError) and (seconds := left()) > 0:
+            if isinstance(error, ClusterUnavailableError) and (seconds := deadline.left()) > 0:
                 self._cluster.pod(namespace, name, min(seconds, READ_SECONDS))
             self._add_failure(what, error, began)
             return None

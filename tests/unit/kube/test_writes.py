@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 
+from berth.deadline import Deadline
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError
 from berth.kube.writes import FAILING_SECONDS, READ_SECONDS, PodWrites, StatusWrites
 from tests.support.builders.ledgers import Time
@@ -66,7 +67,7 @@ def test_a_look_at_a_pod_that_could_not_be_written_to_takes_no_longer_than_its_c
     cluster, time = Reads(), Time()
     writes = PodWrites(cluster, time)  # type: ignore[arg-type]
     away = failing(ClusterUnavailableError("no answer"), time)
-    assert writes.attempt("d", "p", "pod d/p was not woken", away, lambda: left) is None
+    assert writes.attempt("d", "p", "pod d/p was not woken", away, Deadline(left, lambda: 0.0)) is None
     assert cluster.given == given
     assert writes.problems == ["pod d/p was not woken: no answer"]
 
