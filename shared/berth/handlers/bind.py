@@ -12,7 +12,7 @@ When it can't tell how a Binding ended, it fences the pod, looks, and only then 
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -23,9 +23,10 @@ from berth.controller.retention import release_ended
 from berth.controller.settle import BIND_SECONDS, allocated, claim_of, settle
 from berth.deadline import Deadline
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError, RefusedError
+from berth.handlers import wiring
 from berth.handlers.wiring import ledger_and_cluster
-from berth.http import authentication, extender_v1
-from berth.http.endpoint import Endpoint, Reply, for_the_event
+from berth.http import extender_v1
+from berth.http.endpoint import Endpoint
 from berth.kube.cluster import Cluster
 from berth.kube.types import Node, Pod
 from berth.ledger.ledger import Ledger
@@ -262,18 +263,11 @@ def endpoint(settings: Settings) -> Endpoint:
 
 
 def on(ledger: Ledger, cluster: Cluster, settings: Settings) -> Endpoint:
-    """The endpoint on a ledger and a cluster that others may use too."""
-    verb = Bind(ledger, cluster, settings.scheduler_names)
+    """Return the endpoint on a ledger and a cluster that others may use too."""
+    bind = Bind(ledger, cluster, settings.scheduler_names)
 
-    def answer(_: Mapping[str, str], body: bytes) -> Reply:
-        verb.run(extender_v1.binding(body))
-        return Reply(200, extender_v1.bind_answer())
+    def answer(body: bytes) -> bytes:
+        bind.run(extender_v1.binding(body))
+        return extender_v1.bind_answer()
 
-    return Endpoint(
-        name="bind",
-        answer=answer,
-        failed=lambda *error: Reply(200, extender_v1.bind_answer(for_the_event(*error))),
-        health=ledger.check,
-        body_limit=settings.body_limit,
-        door=authentication.door(settings.admission),
-    )
+    return wiring.verb("bind", ledger, settings, answer, extender_v1.bind_answer)

@@ -12,14 +12,14 @@ _ALIASES = {"predicates": "filter", "priorities": "prioritize"}  # as kube-sched
 
 
 def router(settings: Settings) -> Router:
-    """All verbs, by the last part of the path."""
+    """Return all verbs, by the last part of the path."""
     ledger, cluster = ledger_and_cluster(settings)
     verbs = (
-        filter.on(ledger, settings),
-        prioritize.on(ledger, settings),
-        preempt.on(ledger, settings),
+        filter.endpoint(settings, ledger),
+        prioritize.endpoint(settings, ledger),
+        preempt.endpoint(settings, ledger),
         bind.on(ledger, cluster, settings),
     )
-    found = {verb.name: replace(verb, name=f"extender/{verb.name}") for verb in verbs}
-    aliases = {alias: found[name] for alias, name in _ALIASES.items()}
-    return Router(name="extender", endpoints={**found, **aliases}, health=ledger.check)
+    endpoints = {verb.name: replace(verb, name=f"extender/{verb.name}") for verb in verbs}
+    aliases = {alias: endpoints[name] for alias, name in _ALIASES.items()}
+    return Router(name="extender", endpoints={**endpoints, **aliases}, health=ledger.check)

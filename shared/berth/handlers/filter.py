@@ -2,10 +2,11 @@
 It advises: near the last unit several pods are told yes, and bind's reservation decides."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from berth.http import authentication, extender_v1
-from berth.http.endpoint import Endpoint, Reply, for_the_event
+from berth.handlers import wiring
+from berth.http import extender_v1
+from berth.http.endpoint import Endpoint
 from berth.http.extender_v1 import Refused
 from berth.kube.types import Pod
 from berth.ledger.ledger import Ledger
@@ -13,7 +14,6 @@ from berth.ledger.refusals import KEPT
 from berth.scheduling.demand import might_ask
 from berth.scheduling.fit import evaluate
 from berth.settings import Settings
-from berth.stores import open_store
 
 _PODS = 1000  # pods whose nominated node was refused last that are kept in mind
 
@@ -61,24 +61,13 @@ def run(
     return Refused(fit.reasons, fit.resolvable)
 
 
-def endpoint(settings: Settings) -> Endpoint:
-    return on(Ledger(open_store(settings.store, reads_only=True)), settings)
-
-
-def on(ledger: Ledger, settings: Settings) -> Endpoint:
-    """The endpoint on a ledger that others may use too."""
+def endpoint(settings: Settings, ledger: Ledger | None = None) -> Endpoint:
+    """Return the function's endpoint; on a ledger of its own if it is given none."""
+    ledger = ledger or wiring.ledger_to_read(settings)
     nominations = Nominations()
 
-    def answer(_: Mapping[str, str], body: bytes) -> Reply:
+    def answer(body: bytes) -> bytes:
         call = extender_v1.candidates(body)
-        return Reply(200, extender_v1.filter_answer(call, run(ledger, call, nominations=nominations)))
+        return extender_v1.filter_answer(call, run(ledger, call, nominations=nominations))
 
-    return Endpoint(
-        name="filter",
-        answer=answer,
-        # Only Error in a 200 answer reaches the pod's event (docs/kubernetes.md#errors).
-        failed=lambda *error: Reply(200, extender_v1.filter_error(for_the_event(*error))),
-        health=ledger.check,
-        body_limit=settings.body_limit,
-        door=authentication.door(settings.admission),
-    )
+    return wiring.verb("filter", ledger, settings, answer, extender_v1.filter_error)

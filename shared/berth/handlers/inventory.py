@@ -21,9 +21,9 @@ from berth.controller.poolclaims import Bounds, publish_claims, read_claims, tak
 from berth.controller.requeue import free_in, room_in, wake
 from berth.controller.retention import may_run, release_ended
 from berth.errors import BadInputError
-from berth.handlers import external
+from berth.handlers import external, wiring
 from berth.handlers.wiring import ledger_and_cluster
-from berth.http import authentication, cloudevents
+from berth.http import cloudevents
 from berth.http.cloudevents import Event
 from berth.http.endpoint import Endpoint, Router
 from berth.kube.cluster import Cluster
@@ -262,10 +262,4 @@ def _for_events(ledger: Ledger, cluster: Cluster, settings: Settings, looks: Loo
     def handle(headers: Mapping[str, str], body: bytes) -> Mapping[str, object]:
         return run(ledger, cluster, settings, cloudevents.decode(headers, body), looks=looks)
 
-    return cloudevents.subscriber(
-        "inventory",
-        handle,
-        health=ledger.check,
-        body_limit=settings.body_limit,
-        door=authentication.door(settings.events),
-    )
+    return wiring.subscriber("inventory", ledger, settings, handle)

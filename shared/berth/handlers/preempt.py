@@ -8,14 +8,14 @@ An error is an answer other than 200: then kube-scheduler evicts nobody, unless 
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from berth.http import authentication, extender_v1
-from berth.http.endpoint import Endpoint, Reply
+from berth.handlers import wiring
+from berth.http import extender_v1
+from berth.http.endpoint import Endpoint
 from berth.kube.types import Pod
 from berth.ledger.ledger import Ledger
 from berth.scheduling.demand import might_ask, terms_of
 from berth.scheduling.preemption import Evictions
 from berth.settings import Settings
-from berth.stores import open_store
 
 _SETTLE_SECONDS = 90.0
 """A victim's claim outlasts it no longer: what its lost event left, reconcile mends within a minute."""
@@ -97,22 +97,12 @@ class Preempt:
         return self._since.setdefault((uid, node, short), self._clock())
 
 
-def endpoint(settings: Settings) -> Endpoint:
-    return on(Ledger(open_store(settings.store, reads_only=True)), settings)
+def endpoint(settings: Settings, ledger: Ledger | None = None) -> Endpoint:
+    """Return the function's endpoint; on a ledger of its own if it is given none."""
+    ledger = ledger or wiring.ledger_to_read(settings)
+    preempt = Preempt(ledger)
 
+    def answer(body: bytes) -> bytes:
+        return extender_v1.preemption_answer(preempt.run(extender_v1.preemption(body)))
 
-def on(ledger: Ledger, settings: Settings) -> Endpoint:
-    """The endpoint on a ledger that others may use too."""
-    verb = Preempt(ledger)
-
-    def answer(_: Mapping[str, str], body: bytes) -> Reply:
-        return Reply(200, extender_v1.preemption_answer(verb.run(extender_v1.preemption(body))))
-
-    return Endpoint(
-        name="preempt",
-        answer=answer,
-        failed=lambda message, _: Reply(503, extender_v1.error_answer(message)),
-        health=ledger.check,
-        body_limit=settings.body_limit,
-        door=authentication.door(settings.admission),
-    )
+    return wiring.verb("preempt", ledger, settings, answer)

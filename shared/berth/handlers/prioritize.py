@@ -2,17 +2,17 @@
 It refuses nothing; kube-scheduler ignores its failures."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from berth.http import authentication, extender_v1
-from berth.http.endpoint import Endpoint, Reply
+from berth.handlers import wiring
+from berth.http import extender_v1
+from berth.http.endpoint import Endpoint
 from berth.ledger.free import Share
 from berth.ledger.ledger import Ledger
 from berth.scheduling.demand import might_ask, terms_of
 from berth.scheduling.fit import Fit
 from berth.scheduling.score import ScoredPool, pack, rule, scores, spread
 from berth.settings import Settings
-from berth.stores import open_store
 
 
 def run(ledger: Ledger, call: extender_v1.Candidates, clock: Callable[[], float] = time.time) -> list[bytes]:
@@ -42,21 +42,11 @@ def _packed(name: str, share: Share) -> bytes:
     return extender_v1.priority(name, pack(name, share))
 
 
-def endpoint(settings: Settings) -> Endpoint:
-    return on(Ledger(open_store(settings.store, reads_only=True)), settings)
+def endpoint(settings: Settings, ledger: Ledger | None = None) -> Endpoint:
+    """Return the function's endpoint; on a ledger of its own if it is given none."""
+    ledger = ledger or wiring.ledger_to_read(settings)
 
+    def answer(body: bytes) -> bytes:
+        return extender_v1.priorities(run(ledger, extender_v1.candidates(body)))
 
-def on(ledger: Ledger, settings: Settings) -> Endpoint:
-    """The endpoint on a ledger that others may use too."""
-
-    def answer(_: Mapping[str, str], body: bytes) -> Reply:
-        return Reply(200, extender_v1.priorities(run(ledger, extender_v1.candidates(body))))
-
-    return Endpoint(
-        name="prioritize",
-        answer=answer,
-        failed=lambda message, _: Reply(503, extender_v1.error_answer(message)),
-        health=ledger.check,
-        body_limit=settings.body_limit,
-        door=authentication.door(settings.admission),
-    )
+    return wiring.verb("prioritize", ledger, settings, answer)

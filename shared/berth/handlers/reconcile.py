@@ -31,9 +31,8 @@ from berth.controller.retention import release_ended
 from berth.controller.settle import BIND_SECONDS, settle
 from berth.deadline import NO_DEADLINE, Deadline
 from berth.errors import BerthError, RetryableError, StoreFailedError, UnfinishedError
+from berth.handlers import wiring
 from berth.handlers.wiring import ledger_and_cluster
-from berth.http import authentication
-from berth.http.cloudevents import subscriber
 from berth.http.endpoint import Endpoint
 from berth.kube.cluster import Cluster
 from berth.kube.types import Node, Pod
@@ -299,5 +298,4 @@ def endpoint(settings: Settings) -> Endpoint:
         """Whatever was sent, which is not read: a clock's tick, a dead letter, a person's call."""
         return asdict(reconciled())
 
-    door = authentication.door(settings.events)
-    return subscriber("reconcile", handle, health=ledger.check, body_limit=0, door=door)
+    return wiring.subscriber("reconcile", ledger, settings, handle, reads_body=False)

@@ -10,8 +10,9 @@ from berth.controller.poolclaims import told_free
 from berth.controller.requeue import SharedWake, room_in, wake
 from berth.controller.retention import still_held
 from berth.errors import BadInputError
+from berth.handlers import wiring
 from berth.handlers.wiring import ledger_and_cluster
-from berth.http import authentication, cloudevents
+from berth.http import cloudevents
 from berth.http.cloudevents import Event
 from berth.http.endpoint import Endpoint
 from berth.kube.cluster import Cluster
@@ -98,10 +99,4 @@ def endpoint(settings: Settings) -> Endpoint:
     def handle(headers: Mapping[str, str], body: bytes) -> Mapping[str, object]:
         return run(ledger, cluster, settings.scheduler_names, cloudevents.decode(headers, body), again=again)
 
-    return cloudevents.subscriber(
-        "release",
-        handle,
-        health=ledger.check,
-        body_limit=settings.body_limit,
-        door=authentication.door(settings.events),
-    )
+    return wiring.subscriber("release", ledger, settings, handle)

@@ -1,20 +1,84 @@
-"""The cluster and its ledger, for what decides: it does nothing in another cluster's ledger (decision 0007).
-filter and prioritize, which decide nothing and know no cluster, open theirs themselves."""
+"""What a function's endpoint is made of: its ledger, its cluster, who may call it, how it answers errors.
+A function that acts on a cluster does nothing in the ledger of another one (docs/decisions/0007)."""
 
-from berth.kube.cluster import Cluster, connect
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from berth.http import authentication, extender_v1
+from berth.http.endpoint import Endpoint, Reply, for_the_event
 from berth.ledger.ledger import Ledger
 from berth.settings import Settings
 from berth.stores import open_store, shown
 from berth.stores.base import Store
 
+if TYPE_CHECKING:
+    from berth.http.cloudevents import Handle
+    from berth.kube.cluster import Cluster
 
-def ledger_and_cluster(settings: Settings, *, while_closed: bool = False) -> tuple[Ledger, Cluster]:
-    """`while_closed` as in Ledger. Raises SettingsError; nothing is opened yet."""
+
+def verb(
+    name: str,
+    ledger: Ledger,
+    settings: Settings,
+    answer: Callable[[bytes], bytes],
+    error_answer: Callable[[str], bytes] | None = None,
+) -> Endpoint:
+    """Return the endpoint of one of kube-scheduler's calls: `answer` takes and returns a body.
+
+    `error_answer` makes the body of a failure that the pod's event is to show; without it a failure is a 503.
+    """
+
+    def failed(message: str, retryable: bool) -> Reply:
+        if error_answer is None:
+            return Reply(503, extender_v1.error_answer(message))
+        # Only Error in a 200 answer reaches the pod's event (docs/kubernetes.md#errors).
+        return Reply(200, error_answer(for_the_event(message, retryable)))
+
+    return Endpoint(
+        name=name,
+        answer=lambda _, body: Reply(200, answer(body)),
+        failed=failed,
+        health=ledger.check,
+        body_limit=settings.body_limit,
+        door=authentication.door(settings.admission),
+    )
+
+
+def subscriber(
+    name: str,
+    ledger: Ledger,
+    settings: Settings,
+    handle: "Handle",
+    *,
+    reads_body: bool = True,
+) -> Endpoint:
+    """Return the endpoint of a function that takes events."""
+    from berth.http import cloudevents  # the verbs start without its library
+
+    return cloudevents.subscriber(
+        name,
+        handle,
+        health=ledger.check,
+        body_limit=settings.body_limit if reads_body else 0,
+        door=authentication.door(settings.events),
+    )
+
+
+def ledger_to_read(settings: Settings) -> Ledger:
+    """Return the ledger for what only advises. Raises SettingsError; nothing is opened yet."""
+    return Ledger(open_store(settings.store, reads_only=True))
+
+
+def ledger_and_cluster(settings: Settings, *, while_closed: bool = False) -> "tuple[Ledger, Cluster]":
+    """Return the ledger and the cluster for what acts on them; `while_closed` as in Ledger. Raises
+    SettingsError; nothing is opened yet."""
+    from berth.kube.cluster import connect  # the verbs that only advise start without its libraries
+
     store, cluster = open_store(settings.store), connect()
     return ledger_of(cluster, settings, store, while_closed=while_closed), cluster
 
 
-def ledger_of(cluster: Cluster, settings: Settings, store: Store, *, while_closed: bool) -> Ledger:
-    """The ledger in a store that is open already."""
+def ledger_of(cluster: "Cluster", settings: Settings, store: Store, *, while_closed: bool) -> Ledger:
+    """Return the cluster's ledger in a store that is open already."""
     name = shown(settings.store)
     return Ledger(store, while_closed=while_closed, cluster=cluster.identity, name=name)

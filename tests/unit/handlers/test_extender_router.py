@@ -148,7 +148,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording
     found.seen = []
     opened = iter([found])  # a second store would end the test
     monkeypatch.setattr(wiring, "open_store", lambda _: next(opened))
-    monkeypatch.setattr(wiring, "connect", mock.Mock)
+    monkeypatch.setattr("berth.kube.cluster.connect", mock.Mock)
     yield found
     found.close()
 
@@ -184,7 +184,7 @@ def test_its_bind_takes_nothing_from_another_clusters_ledger(
     open_ledger(store, {"n1": 10}, cluster="another")
     asking = pod_asking({IP: 1})
     cluster = mock.Mock(**{"identity.return_value": "this cluster", "pod.return_value": asking})
-    monkeypatch.setattr(wiring, "connect", lambda: cluster)
+    monkeypatch.setattr("berth.kube.cluster.connect", lambda: cluster)
     meta = asking.metadata
     call = {"PodName": meta.name, "PodNamespace": meta.namespace, "PodUID": meta.uid, "Node": "n1"}
     status, answer = ask(extender.router(Settings()), "/bind", json.dumps(call).encode())

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from berth.api.pool import Pool, Sticky
-from berth.handlers import bind, prioritize, wiring
+from berth.handlers import bind, prioritize
 from berth.handlers import filter as filter_verb
 from berth.http.endpoint import Reply, respond
 from berth.kube.types import Quantity
@@ -263,7 +263,7 @@ def test_an_internal_failure_of_prioritize_is_503(path: Path, monkeypatch: pytes
 def test_an_internal_failure_of_bind_reaches_the_pods_event_without_foreign_text(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wiring, "connect", mock.Mock)
+    monkeypatch.setattr("berth.kube.cluster.connect", mock.Mock)
     monkeypatch.setattr(bind.Bind, "run", failing)
     reply = ask(bind, path, (EVENTS / "extender/bind.json").read_bytes())
     assert reply.status == 200
