@@ -14,8 +14,8 @@ from tests.support.references import ROOT
 PAGE = ROOT / "docs" / "security.md"
 HELD = re.compile(r"tests/[\w/]+\.py|\*not tested\*", re.IGNORECASE)
 BY_SECTION = re.compile(
-    r"\[[^]]+\]\(#[\w-]+\) \|$"
-)  # the overview's rows lead to the sections that name tests
+    r"\[[^]]+\]\(#[\w-]+\)\.$"
+)  # the overview's items lead to the sections that name tests
 
 
 def statements() -> Iterator[str]:
@@ -44,7 +44,7 @@ def test_every_account_of_infra_is_there() -> None:
     }
     table = PAGE.read_text().partition("## Accounts")[2].partition("## Tenants")[0]
     assert accounts == set(
-        re.findall(r"berth-[a-z]+", " ".join(re.findall(r"^\| (.*?) \|", table, re.MULTILINE)))
+        re.findall(r"berth-[a-z]+", " ".join(re.findall(r"^- \*\*(.*?)\.\*\*$", table, re.MULTILINE)))
     )
 
 

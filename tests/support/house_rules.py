@@ -44,11 +44,12 @@ def docstrings_beginning(source: str, words: str) -> list[str]:
 
 
 def wide_lines(page: str, *, tables_too: bool = True) -> list[str]:
-    """Return the lines of a page that are wider than WIDEST_LINE columns."""
+    """Return the lines of a page, of more than one word, that are wider than WIDEST_LINE columns."""
     return [
         f"{number}: {len(line)} columns"
         for number, line in enumerate(page.splitlines(), 1)
-        if len(line) > WIDEST_LINE and (tables_too or not line.startswith("|"))
+        if len(line) > WIDEST_LINE and " " in line.strip()
+        if tables_too or not line.startswith("|")
     ]
 
 
