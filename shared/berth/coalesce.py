@@ -1,5 +1,5 @@
-"""Threads of a process that want the same at the same time share one look at it.
-Each gets what a look found that began after it asked; nothing is kept for later."""
+"""Coalesces concurrent reads: threads of a process that read the same thing at the same time share one read.
+A caller gets the result of a read that began after its call; nothing is cached for later calls."""
 
 import threading
 from collections.abc import Callable
@@ -8,20 +8,20 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class SharedLook(Generic[T]):
-    """One look at a time: whoever asks meanwhile shares the next one, and its error."""
+class Coalesced(Generic[T]):
+    """One read at a time: the callers that come meanwhile share the next one, and its error."""
 
-    def __init__(self, look: Callable[[], T]) -> None:
-        self._look = look
+    def __init__(self, read: Callable[[], T]) -> None:
+        self._read = read
         self._turn = threading.Condition()
-        self._begun = self._ended = 0  # looks, counted
-        self._found: list[T] = []
+        self._begun = self._ended = 0  # reads, counted
+        self._result: list[T] = []
         self._error: BaseException | None = None
 
     def __call__(self) -> T:
-        """What a look found that began after the call. Raises what the look raises."""
+        """Return the result of a read that began after the call. Raises what the read raises."""
         with self._turn:
-            # The next look is for all who came while this one was under way. With a look for each of them
+            # The next read is for all who came while this one was under way. With a read for each of them
             # a burst of binds would queue up, and a store that hangs cost each its time-out.
             needed = self._begun + 1
             while self._ended < needed and self._begun != self._ended:
@@ -29,19 +29,19 @@ class SharedLook(Generic[T]):
             if self._ended >= needed:
                 return self._outcome()
             self._begun += 1
-        found, error = list[T](), None
+        result, error = list[T](), None
         try:
-            found.append(self._look())
+            result.append(self._read())
         except BaseException as raised:
             error = raised
             raise
         finally:
             with self._turn:
-                self._ended, self._found, self._error = self._begun, found, error
+                self._ended, self._result, self._error = self._begun, result, error
                 self._turn.notify_all()
-        return found[0]
+        return result[0]
 
     def _outcome(self) -> T:
         if self._error is not None:
             raise self._error
-        return self._found[0]
+        return self._result[0]

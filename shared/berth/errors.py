@@ -1,9 +1,12 @@
-"""The errors Berth raises on purpose; each message is written for the person who will read it.
+"""The errors Berth raises on purpose, each message written for its reader; and why a connection failed.
 It does not promise that a library raises nothing else: `http` turns the rest into one plain line."""
+
+import ssl
+from collections.abc import Iterator
 
 
 class BerthError(Exception):
-    """What happened, to which pod, pool, node or URL, and what to do about it, in one line."""
+    """Its text says what happened, to which pod, pool, node or URL, and what to do about it, in one line."""
 
 
 class BadInputError(BerthError):
@@ -23,7 +26,7 @@ class OtherClusterError(SettingsError):
 
 
 class RetryableError(BerthError):
-    """It may well work a moment later without anyone doing anything."""
+    """A retry may succeed a moment later without anyone doing anything."""
 
 
 class RebuildingError(RetryableError):
@@ -37,7 +40,7 @@ class RebuildingError(RetryableError):
 
 
 class UnfinishedError(RetryableError):
-    """A rebuild took as long as its caller waits; what it has done stands."""
+    """A rebuild took as long as its caller waits; what it has done is kept."""
 
     def __init__(self, fenced: int) -> None:
         super().__init__(
@@ -47,7 +50,7 @@ class UnfinishedError(RetryableError):
 
 
 class PausedError(RetryableError):
-    """`berth store copy` is at work; nothing is claimed, freed or mended meanwhile."""
+    """`berth store copy` runs; nothing is claimed, freed or repaired meanwhile."""
 
     def __init__(self, to: str) -> None:
         super().__init__(
@@ -64,7 +67,7 @@ class MovedError(SettingsError):
 
 
 class ContentionError(RetryableError):
-    """Too many writers wanted the same documents until the deadline passed; nothing was changed."""
+    """Other writers changed the same documents until the deadline passed; this call changed nothing."""
 
 
 class StoreUnavailableError(RetryableError):
@@ -72,7 +75,7 @@ class StoreUnavailableError(RetryableError):
 
 
 class StoreFailedError(BerthError):
-    """The store answered that it can't; only a person can mend it (disk, rights, schema)."""
+    """The store answered that it can't; only a person can repair that (disk, rights, schema)."""
 
 
 class ClusterUnavailableError(RetryableError):
@@ -80,8 +83,47 @@ class ClusterUnavailableError(RetryableError):
 
 
 class ClusterRefusedError(BerthError):
-    """The API server answered 4xx: it did not do it, and will not do it if asked again."""
+    """The API server answered 4xx: it did nothing, and will answer the same when asked again."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
         self.status = status
+
+
+LATE = "no answer in time"
+
+
+def reason(error: BaseException | None, late: str = LATE) -> str:
+    """Return why a connection failed, such as "connection refused"; `late` for a time-out.
+
+    Equal causes have equal words: there is no address, number or time in them.
+    """
+    cause = beneath(error)
+    if isinstance(cause, ssl.SSLError):
+        return _of_tls(cause)
+    if isinstance(cause, TimeoutError) and not cause.strerror:
+        return late
+    return _lower(cause.strerror) if cause is not None and cause.strerror else "the connection was closed"
+
+
+def beneath(error: BaseException | None) -> OSError | None:
+    """Return the operating system's own error, which is this one or caused it."""
+    return next((cause for cause in _chain(error) if isinstance(cause, OSError)), None)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        # botocore's and urllib3's errors have attributes for the error that caused them.
+        hidden = (getattr(error, "kwargs", {}).get("error"), getattr(error, "reason", None))
+        inner = next((cause for cause in hidden if isinstance(cause, BaseException)), None)
+        error = inner or error.__cause__ or error.__context__
+
+
+def _of_tls(error: ssl.SSLError) -> str:
+    code = (getattr(error, "reason", None) or "").lower().replace("_", " ")
+    return _lower(getattr(error, "verify_message", None) or code or error.strerror or "TLS failed")
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:].rstrip(".")

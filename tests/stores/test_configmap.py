@@ -82,12 +82,14 @@ def test_documents_of_one_node_lie_together_and_batches_keep_them_so(configmaps:
     keys = [f"domain/{pool}/n{node}" for pool in ("ip", "seat") for node in range(400)]
     store = configmaps.store()
     parts = [list(part) for part in store.batches(keys)]
-    life = configmaps.contents()[configmaps.ledger].life
-    assert life is not None
+    present = configmaps.contents()[configmaps.ledger].generation
+    assert present is not None
     assert sorted(key for part in parts for key in part) == sorted(keys)
-    assert {len({life.place(configmaps.ledger, key) for key in part}) for part in parts} == {1}
+    assert {len({present.place(configmaps.ledger, key) for key in part}) for part in parts} == {1}
     assert max(map(len, parts)) == LIMIT - 4
-    assert life.place(configmaps.ledger, "domain/ip/n7") == life.place(configmaps.ledger, "domain/seat/n7")
+    assert present.place(configmaps.ledger, "domain/ip/n7") == present.place(
+        configmaps.ledger, "domain/seat/n7"
+    )
 
 
 # Room

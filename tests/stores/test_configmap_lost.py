@@ -234,7 +234,7 @@ def test_a_ledger_that_goes_again_and_again_while_it_is_made_is_said_to_be_busy(
 def whole(ledger: Opened) -> bool:
     """Whether there are one life's ConfigMaps, and no others."""
     contents = ledger.contents()
-    present = contents[ledger.ledger].life
+    present = contents[ledger.ledger].generation
     assert present is not None
     return contents.keys() == {ledger.ledger, *present.names(ledger.ledger)}
 

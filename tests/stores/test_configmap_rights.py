@@ -199,7 +199,7 @@ def test_an_api_server_that_is_away_or_out_of_sorts_is_said_to_be_so_and_may_com
         store.read([EPOCH])
     assert str(caught.value) == (
         f"berth's ledger is unreachable (configmap://default/{configmaps.ledger}, connection refused); if "
-        f"this lasts, see to the API server at https://127.0.0.1:{port}, or to KUBECONFIG"
+        f"this lasts, check the API server at https://127.0.0.1:{port}, or KUBECONFIG"
     )
     api.host = host
 

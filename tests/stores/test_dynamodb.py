@@ -14,9 +14,9 @@ import boto3
 import pytest
 
 from berth.errors import BerthError, StoreFailedError, StoreUnavailableError
-from berth.stores.dynamodb import DynamoStore
-from berth.stores.dynamodb.client import Clients
-from berth.stores.dynamodb.url import Location
+from berth.stores.dynamodb import DynamoDbStore
+from berth.stores.dynamodb.client import Boto3Clients
+from berth.stores.dynamodb.url import DynamoDbUrl
 from tests.support.builders.ledgers import Time
 from tests.support.builders.races import persistently
 from tests.support.servers.dynamo import Table, cancelled, refused
@@ -52,7 +52,7 @@ def said(kind: type[BerthError], call: Callable[..., object], *arguments: object
     return text
 
 
-def impatient(table: Table) -> DynamoStore:
+def impatient(table: Table) -> DynamoDbStore:
     """Its time is over after some tries; that of a single call is not."""
     time = Time()
     return table.store(time, sleep=lambda _: time.advance(PATIENT / 5))
@@ -181,7 +181,7 @@ def test_a_change_that_aws_does_not_take_names_the_document_in_the_log_alone(
     store.read(["a"])
     table.server.fault(table.name, COMMIT, **cancelled("None", why, message="Item size is\ntoo much"))
     text = said(StoreFailedError, store.commit, {"a": b"1", "domain/ip/*": b"1"}, {})
-    assert text.endswith(f") refused the change ({why}); the function's log says of which document")
+    assert text.endswith(f") refused the change ({why}); the function's log names the document")
     (logged,) = caplog.messages
     assert logged.endswith(f" refused the change of document 'domain/ip/*': {why}: Item size is too much")
 
@@ -248,8 +248,8 @@ def test_what_is_no_dynamodb_is_said_to_be_looked_for_in_the_url(table: Table, s
     assert re.search(r"\) refused describe_table: .*; check region= and endpoint= in BERTH_STORE$", text)
 
 
-def elsewhere(location: Location) -> DynamoStore:
-    return DynamoStore(location, seconds=20.0, clients=Clients(boto3.session.Session))
+def elsewhere(location: DynamoDbUrl) -> DynamoDbStore:
+    return DynamoDbStore(location, seconds=20.0, clients=Boto3Clients(boto3.session.Session))
 
 
 @pytest.fixture
@@ -264,7 +264,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("nowhere")
 def test_without_credentials_it_is_said_how_to_give_them() -> None:
-    store = elsewhere(Location("berth", "eu-central-1", "http://127.0.0.1:9"))
+    store = elsewhere(DynamoDbUrl("berth", "eu-central-1", "http://127.0.0.1:9"))
     assert said(StoreFailedError, store.read, ["a"]).endswith(
         ": no AWS credentials were found; give them by AWS' own rules (AWS_ACCESS_KEY_ID and "
         "AWS_SECRET_ACCESS_KEY, a profile, a role)"
@@ -273,7 +273,7 @@ def test_without_credentials_it_is_said_how_to_give_them() -> None:
 
 @pytest.mark.usefixtures("nowhere")
 def test_without_a_region_it_is_said_where_to_name_it() -> None:
-    text = said(StoreFailedError, elsewhere(Location("berth")).read, ["a"])
+    text = said(StoreFailedError, elsewhere(DynamoDbUrl("berth")).read, ["a"])
     assert text == (
         "berth's ledger in DynamoDB table berth: no region is known; name it with ?region= in BERTH_STORE"
     )
@@ -288,7 +288,7 @@ def test_where_nobody_listens_that_is_said(monkeypatch: pytest.MonkeyPatch) -> N
         port = held.getsockname()[1]
         text = said(
             StoreUnavailableError,
-            elsewhere(Location("berth", "eu-central-1", f"http://127.0.0.1:{port}")).read,
+            elsewhere(DynamoDbUrl("berth", "eu-central-1", f"http://127.0.0.1:{port}")).read,
             ["a"],
         )
     assert text == (

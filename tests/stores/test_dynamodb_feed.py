@@ -13,7 +13,7 @@ import boto3
 import pytest
 
 from berth.stores.base import EPOCH, Store
-from berth.stores.dynamodb.client import Clients
+from berth.stores.dynamodb.client import Boto3Clients
 from berth.stores.dynamodb.clock import ServerClock
 from berth.stores.dynamodb.feed import TOMBSTONES, WIDE, WIDE_EVERY
 from tests.support.builders.ledgers import Time
@@ -148,7 +148,7 @@ def test_an_epoch_that_comes_while_all_is_read_is_told_by_the_next_look(table: T
     """A scan is not of one moment: it may be past a Pool when that is written, and then come to the epoch."""
     writer = table.store()
     assert writer.commit({"pool/ip": b"1", EPOCH: b"old"}, {})
-    late = table.store(clients=Clients(lambda: ScanningSession(meanwhile)))
+    late = table.store(clients=Boto3Clients(lambda: ScanningSession(meanwhile)))
 
     def meanwhile() -> None:
         assert writer.commit({"pool/ip": b"2"}, {})

@@ -14,7 +14,7 @@ from berth.errors import BerthError, StoreFailedError, StoreUnavailableError
 from berth.local.ports import free_port
 from berth.stores.base import Store
 from berth.stores.redis import RedisStore
-from berth.stores.redis.errors import explained
+from berth.stores.redis.errors import store_error
 from berth.stores.redis.url import parse
 from tests.support.builders.certificates import self_signed
 from tests.support.servers.redisserver import RedisServer
@@ -261,7 +261,7 @@ def test_what_a_server_may_answer_is_passing_or_for_a_person(
     error: RedisError, kind: type[BerthError], text: str
 ) -> None:
     def fail() -> None:
-        raise explained(error, parse("redis://127.0.0.1"), 1.0)
+        raise store_error(error, parse("redis://127.0.0.1"), 1.0)
 
     assert text in said(kind, fail)
 

@@ -164,11 +164,11 @@ def test_a_silent_server_costs_one_call_its_time_out_and_not_one_for_each_connec
         thread.start()
     for thread in threads:
         thread.join()
-    assert store._link._idle
+    assert store._client._idle
     own_redis.pause()
     with pytest.raises(StoreUnavailableError, match="no answer within"):
         store.read(["a"])
-    assert store._link._idle == []
+    assert store._client._idle == []
     own_redis.resume()
     assert persistently(lambda: store.read(["a"])) == {}
     store.close()
@@ -219,7 +219,7 @@ def test_a_store_that_is_closed_while_it_is_used_leaves_no_connection(
     own_store.read(["a"])
     own_store.close()
     own_store.read(["a"])
-    assert own_store._link._idle == []
+    assert own_store._client._idle == []
     assert own_redis.command("CLIENT", "LIST").count(b"\n") == 1
 
 

@@ -129,7 +129,7 @@ def holds(path: str, ready: Connection, stop: Connection, what: str) -> None:
 @pytest.mark.parametrize(
     ("what", "why"),
     [
-        ("writes", "another process has kept it locked"),
+        ("writes", "another process keeps it locked"),
         ("makes it", "another process has not finished making it"),
     ],
 )
@@ -199,7 +199,7 @@ def test_a_database_that_may_not_grow_says_that_its_disk_is_full(path: Path) -> 
     """SQLite's own word for a full disk, here for a limit of its own."""
     store = SqliteStore(path)
     store.commit({"a": b"1"}, {})
-    store._idle[-1].db.execute("PRAGMA max_page_count = 1")
+    store._client._idle[-1].db.execute("PRAGMA max_page_count = 1")
     with pytest.raises(StoreFailedError) as caught:
         store.commit(MANY, {})
     assert str(caught.value) == (

@@ -22,7 +22,7 @@ from berth.ledger.ledger import Ledger
 from berth.ledger.report import PoolRow, names, pool_rows
 from berth.ledger.view import View
 from berth.settings import Settings
-from berth.stores import open_store, shown
+from berth.stores import open_store, redacted
 
 
 def add_status_options(parser: argparse.ArgumentParser) -> None:
@@ -167,7 +167,7 @@ def _ledger(store: str, view: View) -> _Ledger:
         why = "the ledger is new or being rebuilt: this is what it has so far (see berth reconcile)"
     elif (trouble := view.epoch.trouble()) is not None:
         why = str(trouble)
-    return _Ledger(shown(store), not why, why)
+    return _Ledger(redacted(store), not why, why)
 
 
 def _moved(view: View) -> bool:

@@ -9,7 +9,7 @@ from berth import settings
 from berth.cli.shared_options import add_kubeconfig, add_pools, add_store
 from berth.handlers.reconcile import Reconcile, Report
 from berth.handlers.wiring import ledger_and_cluster
-from berth.stores import shown
+from berth.stores import redacted
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _text(report: Report, store: str) -> str:
     lines = [
-        f"ledger: {shown(store)}",
+        f"ledger: {redacted(store)}",
         "the ledger was rebuilt from the pods" if report.rebuilt else "",
         f"Pools changed: {', '.join(report.pools)}" if report.pools else "",
         f"claims released: {report.released}, settled: {report.settled}, adopted: {report.adopted}",

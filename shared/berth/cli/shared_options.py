@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager
 
 from berth.errors import SettingsError
 from berth.settings import DEFAULT_STORE
-from berth.stores import open_store, shown
+from berth.stores import open_store, redacted
 from berth.stores.base import Local, Store
 
 LAST_FIRST_PORT = 65535 - 9  # nine functions and a proxy, one port each
@@ -48,4 +48,4 @@ def existing_ledger(url: str) -> Iterator[Store]:
 def require_ledger(store: Store, url: str, name: str = "--store or BERTH_STORE") -> None:
     """Raise SettingsError where there is no ledger, and a look at it would make one."""
     if isinstance(store, Local) and not store.is_there():
-        raise SettingsError(f"there is no ledger at {shown(url)}: {name} should name the functions' own")
+        raise SettingsError(f"there is no ledger at {redacted(url)}: {name} should name the functions' own")

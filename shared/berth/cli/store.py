@@ -14,7 +14,7 @@ from berth.cli.output import note, say
 from berth.cli.shared_options import require_ledger
 from berth.errors import SettingsError
 from berth.ledger.migrate import Copy, resume
-from berth.stores import absolute, open_store, shown
+from berth.stores import absolute, open_store, redacted
 from berth.stores.base import EPOCH, Makeable, Store
 
 _VARIABLE = "env:"
@@ -62,7 +62,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _copy(options: argparse.Namespace) -> int:
     source, target = _url(options.source), _url(options.target)
-    names = shown(source), shown(target)
+    names = redacted(source), redacted(target)
     if source == target:
         raise SettingsError(f"{names[0]} can't be copied onto itself: name another store to copy to")
     with _undone_when_ended(), _opened(source, "FROM") as old, _opened(target, "TO") as new:
@@ -81,8 +81,8 @@ def _resume(options: argparse.Namespace) -> int:
     url = _url(options.url)
     with _opened(url, "URL") as store:
         require_ledger(store, url, "URL")
-        resumed = resume(store, shown(url))
-    say(f"claims go on in {shown(url)}" if resumed else f"claims in {shown(url)} were not paused")
+        resumed = resume(store, redacted(url))
+    say(f"claims go on in {redacted(url)}" if resumed else f"claims in {redacted(url)} were not paused")
     return 0
 
 
@@ -94,9 +94,9 @@ def _init(options: argparse.Namespace) -> int:
                 say(line)
             return 0
         if options.protect:
-            raise SettingsError(f"--protect is for the table of a dynamodb:// store, not for {shown(url)}")
+            raise SettingsError(f"--protect is for the table of a dynamodb:// store, not for {redacted(url)}")
         store.read([EPOCH])
-    say(f"{shown(url)} answers, and needs nothing made")
+    say(f"{redacted(url)} answers, and needs nothing made")
     return 0
 
 

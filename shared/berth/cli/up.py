@@ -33,7 +33,7 @@ from berth.scheduler_config import haproxy, kube_scheduler
 from berth.scheduler_config.haproxy import Proxy
 from berth.scheduler_config.kube_scheduler import Calls
 from berth.settings import Settings
-from berth.stores import open_store, shown
+from berth.stores import open_store, redacted
 from berth.stores.base import Store
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
     table = None if options.json else _live_table(store)
     say = table.say if table else _say_json if options.json else _say_text
     if not options.json:
-        _print(f"berth: ledger {shown(config.store)}")
+        _print(f"berth: ledger {redacted(config.store)}")
     folder = Path(options.functions).absolute() if options.functions else functions_folder()
     functions = Functions(folder, options.port, say, single=options.single, replicas=options.replicas)
     managed = sorted(by_resource(pools)) if options.single else None
@@ -123,7 +123,7 @@ def run(options: argparse.Namespace) -> int:
     )
     with closing(store):
         ledger = Ledger(store, while_closed=True)
-        look = _looker(ledger, shown(config.store), managed if written else None, say)
+        look = _looker(ledger, redacted(config.store), managed if written else None, say)
         stop = _stop_signal()
         with table or contextlib.nullcontext():
             _run_until(stop, functions, relay, say, look)

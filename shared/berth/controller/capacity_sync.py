@@ -4,7 +4,6 @@ It frees no claim and wakes no pod; it returns what changed."""
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-import tenacity
 from msgspec.structs import replace
 
 from berth.api.pool import Pool
@@ -17,6 +16,7 @@ from berth.ledger.ledger import Ledger
 from berth.ledger.model import NAMESPACE, POOL_CLAIM, UNRESERVED, Claim, Places, PoolDomain, in_order
 from berth.ledger.transaction import OutdatedError
 from berth.ledger.view import View
+from berth.retry import retry
 from berth.scheduling.demand import Terms, terms_of
 
 _TRIES = 5
@@ -103,14 +103,8 @@ def take_stock_of(ledger: Ledger, name: str, node: Callable[[], Node | None]) ->
 
     Where the Pools change meanwhile, it begins again: what it found was by those of before.
     """
-    attempts = tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(OutdatedError),
-        stop=tenacity.stop_after_attempt(_TRIES),
-        reraise=True,
-    )
     was = ledger.view().nodes.get(name, {})
-    changes: list[CapacityChange] = attempts(lambda: _stock_of_node(ledger.beside_looks(), name, was, node))
-    return changes
+    return retry(lambda: _stock_of_node(ledger.beside_looks(), name, was, node), OutdatedError, tries=_TRIES)
 
 
 def _stock_of_node(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from functools import partial
 from itertools import islice
 
-from berth.coalesce import SharedLook
+from berth.coalesce import Coalesced
 from berth.controller.settle import condition
 from berth.deadline import NO_DEADLINE, Deadline
 from berth.kube.cluster import DEFAULT_TIMEOUT, Cluster
@@ -109,7 +109,7 @@ class SharedWake:
         self._wake, self._lock = wake, threading.Lock()
         self._room: dict[str, int] = {}
         self._left: set[str] = set()
-        self._shared = SharedLook(self._look)
+        self._shared = Coalesced(self._look)
 
     def __call__(self, room: Mapping[str, int], left: str) -> int:
         """How many were woken. Raises what `wake` raises."""

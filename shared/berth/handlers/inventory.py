@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from berth.api.pool import Pool
-from berth.coalesce import SharedLook
+from berth.coalesce import Coalesced
 from berth.controller.adopt import adopt
 from berth.controller.capacity_sync import stock_of, take_stock, take_stock_of, withdraw
 from berth.controller.external_use import take_external
@@ -81,8 +81,8 @@ class Looks:
             done = _claims(ledger, cluster, settings)
             return _after(ledger, cluster, settings, done, clock(), tell=False)
 
-        self.at_pools = SharedLook(partial(take_pools, ledger, cluster, settings, clock))
-        self.at_claims = SharedLook(at_claims)
+        self.at_pools = Coalesced(partial(take_pools, ledger, cluster, settings, clock))
+        self.at_claims = Coalesced(at_claims)
 
 
 def run(

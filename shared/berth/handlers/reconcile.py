@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 
 from berth.api.pool import Pool
 from berth.api.poolclaim import PoolClaim
-from berth.coalesce import SharedLook
+from berth.coalesce import Coalesced
 from berth.controller import poolclaims
 from berth.controller.adopt import adopt
 from berth.controller.capacity_sync import problems, stock_of, take_stock, withdraw
@@ -292,7 +292,7 @@ class Reconcile:
 def endpoint(settings: Settings) -> Endpoint:
     ledger, cluster = ledger_and_cluster(settings, while_closed=True)
     # Two at once would do the same work, and anybody may ask for it.
-    reconciled = SharedLook(Reconcile(ledger, cluster, settings).run)
+    reconciled = Coalesced(Reconcile(ledger, cluster, settings).run)
 
     def handle(_: Mapping[str, str], __: bytes) -> Mapping[str, object]:
         """Whatever was sent, which is not read: a clock's tick, a dead letter, a person's call."""

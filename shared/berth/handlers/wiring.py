@@ -8,7 +8,7 @@ from berth.http import authentication, extender_v1
 from berth.http.endpoint import Endpoint, Reply, for_the_event
 from berth.ledger.ledger import Ledger
 from berth.settings import Settings
-from berth.stores import open_store, shown
+from berth.stores import open_store, redacted
 from berth.stores.base import Store
 
 if TYPE_CHECKING:
@@ -80,5 +80,5 @@ def ledger_and_cluster(settings: Settings, *, while_closed: bool = False) -> "tu
 
 def ledger_of(cluster: "Cluster", settings: Settings, store: Store, *, while_closed: bool) -> Ledger:
     """Return the cluster's ledger in a store that is open already."""
-    name = shown(settings.store)
+    name = redacted(settings.store)
     return Ledger(store, while_closed=while_closed, cluster=cluster.identity, name=name)

@@ -13,8 +13,7 @@ from typing import Any, NoReturn, Protocol
 import msgspec
 import urllib3
 
-from berth.causes import reason
-from berth.errors import ClusterRefusedError, ClusterUnavailableError, SettingsError
+from berth.errors import ClusterRefusedError, ClusterUnavailableError, SettingsError, reason
 
 _JSON = "application/json"
 _LONGEST = 1000  # characters of a path that a message shows: names may come from anybody

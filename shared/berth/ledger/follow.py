@@ -4,7 +4,7 @@ Whoever asks sees what the store tells of when they asked, but not that nothing 
 import time
 from collections.abc import Callable
 
-from berth.coalesce import SharedLook
+from berth.coalesce import Coalesced
 from berth.ledger.view import View
 from berth.stores.base import Changes, Cursor
 
@@ -18,7 +18,7 @@ class Follower:
         self._changes, self._clock = changes, clock
         self.last = View()  # as the last look found it
         self._cursor: Cursor | None = None
-        self._shared = SharedLook(self._look)
+        self._shared = Coalesced(self._look)
 
     def view(self) -> View:
         """The View after a look that began after the call. Raises the store's errors."""

@@ -23,7 +23,7 @@ from berth.errors import BerthError, MovedError
 from berth.ledger.model import COPY, REBUILD, Epoch, decode_epoch, encode
 from berth.ledger.view import View
 from berth.stores.base import EPOCH, Document, Store, Version
-from berth.stores.retrying import Patient
+from berth.stores.retrying import RetryingStore
 
 _MARKS = (EPOCH, REBUILD)
 _TRIES = 5
@@ -82,8 +82,8 @@ class Copy:
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
         """Each store comes with its URL as it may be shown."""
-        self._source = Patient(*source, monotonic=monotonic, sleep=sleep)
-        self._target = Patient(*target, monotonic=monotonic, sleep=sleep)
+        self._source = RetryingStore(*source, monotonic=monotonic, sleep=sleep)
+        self._target = RetryingStore(*target, monotonic=monotonic, sleep=sleep)
         self._tell, self._clock = tell, clock
         self._id = new_id()
 
@@ -244,7 +244,7 @@ def _mark(copy_id: str) -> bytes:
 
 
 def _put(
-    store: Patient,
+    store: RetryingStore,
     key: str,
     body: bytes,
     expected: Mapping[str, Version | None],
@@ -258,11 +258,11 @@ def _put(
     return found.version
 
 
-def _keys(store: Patient) -> list[str]:
+def _keys(store: RetryingStore) -> list[str]:
     return [key for key, body in store.everything().items() if body is not None and key not in _MARKS]
 
 
-def _all(store: Patient, mark: Mapping[str, Version]) -> dict[str, bytes]:
+def _all(store: RetryingStore, mark: Mapping[str, Version]) -> dict[str, bytes]:
     """All documents but the marks, each read while the mark was as it is."""
     bodies: dict[str, bytes] = {}
     for batch in [(), *store.batches(_keys(store))]:
@@ -282,5 +282,5 @@ def _require_same(bodies: Mapping[str, bytes], found: Mapping[str, bytes], name:
         )
 
 
-def _changed(store: Patient) -> CopyError:
+def _changed(store: RetryingStore) -> CopyError:
     return CopyError(f"{store.name} was lost, or changed by another, meanwhile")

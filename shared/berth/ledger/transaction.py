@@ -7,12 +7,11 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import TypeVar
 
-import tenacity
-
 from berth.errors import ContentionError, RebuildingError, RefusedError
 from berth.ledger import refusals
 from berth.ledger.model import CLUSTER, Domain, Places, decode_domain, decode_epoch, decode_places, encode
 from berth.ledger.transitions import Domains, require_ours
+from berth.retry import retry
 from berth.stores.base import EPOCH, LIMIT, Document, Store, Version
 
 PATIENCE_SECONDS = 1.0
@@ -131,18 +130,17 @@ class Commits:
         fence: Fence,
         drawn: Drawn,
     ) -> T:
-        give_up_at = self._monotonic() + PATIENCE_SECONDS
-        attempts = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(_ConflictError),
-            wait=tenacity.wait_random_exponential(multiplier=0.002, max=0.1),
-            stop=lambda _: self._monotonic() >= give_up_at,
-            sleep=self._sleep,
-        )
         try:
-            result: T = attempts(self._try, keys, decide, decode, fence, drawn)
-        except tenacity.RetryError as error:
+            return retry(
+                lambda: self._try(keys, decide, decode, fence, drawn),
+                _ConflictError,
+                until=self._monotonic() + PATIENCE_SECONDS,
+                pauses=(0.002, 0.1),
+                monotonic=self._monotonic,
+                sleep=self._sleep,
+            )
+        except _ConflictError as error:
             raise BusyError from error
-        return result
 
     def _try(
         self,

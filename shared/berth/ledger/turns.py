@@ -7,11 +7,10 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-import tenacity
-
 from berth.errors import ContentionError
 from berth.ledger.model import Domain, decode_domain, domain_key, domain_of, turn_key
 from berth.ledger.transaction import PATIENCE_SECONDS, Commits, Fence, OvertakenError
+from berth.retry import retry
 from berth.stores.base import Store
 
 T = TypeVar("T")
@@ -45,20 +44,19 @@ class Turns:
         So whoever had the turn before lists nothing any more, and what they listed is in the documents. When
         the turn is taken from us, `work` is called again, on new documents; in the end ContentionError.
         """
-        give_up_at = self._monotonic() + PATIENCE_SECONDS
-        attempts = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(OvertakenError),
-            wait=tenacity.wait_random_exponential(multiplier=0.02, max=0.2),
-            stop=lambda _: self._monotonic() >= give_up_at,
-            sleep=self._sleep,
-        )
         try:
-            result: T = attempts(lambda: work(*self._take(pool)))
-        except tenacity.RetryError as error:
+            return retry(
+                lambda: work(*self._take(pool)),
+                OvertakenError,
+                until=self._monotonic() + PATIENCE_SECONDS,
+                pauses=(0.02, 0.2),
+                monotonic=self._monotonic,
+                sleep=self._sleep,
+            )
+        except OvertakenError as error:
             raise ContentionError(
                 f"other callers keep on changing the units of pool {pool} in berth's ledger; try again"
             ) from error
-        return result
 
     def _take(self, pool: str) -> tuple[Mapping[str, Domain], Fence]:
         key, mine = turn_key(pool), self._new_id().encode()

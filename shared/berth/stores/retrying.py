@@ -1,13 +1,12 @@
-"""A store whose calls are made again for a while when it does not answer: for work that is worth waiting for.
-A commit made again may find its own first try: False then means no more than that something is there."""
+"""A store whose calls are tried again for a while when it does not answer: for work that may take its time.
+A commit that is tried again may meet its own first try: its False does not mean that another wrote."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-import tenacity
-
 from berth.errors import StoreUnavailableError
+from berth.retry import retry
 from berth.stores.base import Document, Store, Version
 
 PATIENCE_SECONDS = 5.0
@@ -15,7 +14,7 @@ PATIENCE_SECONDS = 5.0
 T = TypeVar("T")
 
 
-class Patient:
+class RetryingStore:
     """One store and its name. Raises what the store raised last."""
 
     def __init__(
@@ -30,25 +29,23 @@ class Patient:
         self._store, self._monotonic, self._sleep = store, monotonic, sleep
 
     def read(self, keys: Collection[str]) -> Mapping[str, Document]:
-        return self._patiently(lambda: self._store.read(keys))
+        return self._retry(lambda: self._store.read(keys))
 
     def commit(self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]) -> bool:
-        return self._patiently(lambda: self._store.commit(writes, expected))
+        return self._retry(lambda: self._store.commit(writes, expected))
 
     def everything(self) -> Mapping[str, bytes | None]:
-        return self._patiently(lambda: self._store.changes(None)).documents
+        return self._retry(lambda: self._store.changes(None)).documents
 
     def batches(self, keys: Collection[str]) -> Iterable[Sequence[str]]:
         return self._store.batches(keys)
 
-    def _patiently(self, call: Callable[[], T]) -> T:
-        give_up_at = self._monotonic() + PATIENCE_SECONDS
-        attempts = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(StoreUnavailableError),
-            wait=tenacity.wait_random_exponential(multiplier=0.02, max=0.5),
-            stop=lambda _: self._monotonic() >= give_up_at,
+    def _retry(self, call: Callable[[], T]) -> T:
+        return retry(
+            call,
+            StoreUnavailableError,
+            until=self._monotonic() + PATIENCE_SECONDS,
+            pauses=(0.02, 0.5),
+            monotonic=self._monotonic,
             sleep=self._sleep,
-            reraise=True,
         )
-        result: T = attempts(call)
-        return result

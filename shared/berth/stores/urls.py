@@ -1,5 +1,5 @@
-"""The options of a store's URL: NAME=VALUE, joined by &, each at most once.
-What a value means is the store's; `wrong` makes its error of a text."""
+"""The options of a store's URL: NAME=VALUE, joined by &, none of them twice.
+What a value means is the store's own matter; `wrong` makes the store's error of a text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import parse_qsl
@@ -9,11 +9,11 @@ from berth.errors import SettingsError
 Wrong = Callable[[str], SettingsError]
 
 MOST_SECONDS = 3
-"""For one answer of a store: a function has to tell kube-scheduler of one that is down, and that waits 5."""
+"""The most for one answer of a store: kube-scheduler waits for 5, and must learn that a store is down."""
 
 
 def options(query: str, known: Sequence[str], wrong: Wrong) -> dict[str, str]:
-    """Raises SettingsError for an option that is not `known`, stands in it twice or can't be read."""
+    """Return the options. Raises SettingsError for one that is unknown, is given twice or can't be read."""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), errors="strict")
     except ValueError:
@@ -21,20 +21,21 @@ def options(query: str, known: Sequence[str], wrong: Wrong) -> dict[str, str]:
     for name in (name for name, _ in pairs if name not in known):
         raise wrong(f"there is no option {name!r}; there are {', '.join(known[:-1])} and {known[-1]}")
     if len(pairs) > len(dict(pairs)):
-        raise wrong("an option stands in it twice")
+        raise wrong("an option is given twice")
     return dict(pairs)
 
 
 def number(option: str, text: str, least: int, most: int, wrong: Wrong) -> int:
+    """Return the option's number. Raises SettingsError unless it is a whole one within the bounds."""
     if not (text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most):
         raise wrong(f"{option}={text} should be a whole number from {least} to {most}")
     return int(text)
 
 
-def seconds(found: Mapping[str, str], wrong: Wrong) -> float:
-    """The option `timeout`: how long a store may take to answer; a second if it is not among those found."""
+def seconds(given: Mapping[str, str], wrong: Wrong) -> float:
+    """Return the option `timeout`: how long a store may take to answer; a second if it is not given."""
 
     def too_long(what: str) -> SettingsError:
         return wrong(f"{what} seconds, since kube-scheduler waits for 5")
 
-    return float(number("timeout", found.get("timeout", "1"), 1, MOST_SECONDS, too_long))
+    return float(number("timeout", given.get("timeout", "1"), 1, MOST_SECONDS, too_long))

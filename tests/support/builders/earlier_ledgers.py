@@ -106,9 +106,10 @@ def _configmap(place: Place, raw: Mapping[str, Any]) -> None:
         uids[item["uid"]] = _called(server, "POST", path, body)["metadata"]["uid"]
     ((field, data),) = item["binaryData"].items()
     head = decode(base64.b64decode(data))
-    assert head.life is not None
-    life = replace(head.life, head=uids[head.life.head], uids=tuple(uids[uid] for uid in head.life.uids))
-    here = base64.b64encode(encode(replace(head, life=life))).decode()
+    before = head.generation
+    assert before is not None
+    now = replace(before, head=uids[before.head], uids=tuple(uids[uid] for uid in before.uids))
+    here = base64.b64encode(encode(replace(head, generation=now))).decode()
     _called(server, "PUT", f"{path}/{name}", {**body, "binaryData": {field: here}})
 
 

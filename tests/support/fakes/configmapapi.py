@@ -16,9 +16,9 @@ from berth.errors import ClusterRefusedError
 from berth.kube.client import ApiServer
 from berth.stores.base import EPOCH
 from berth.stores.configmap import ConfigMapStore
-from berth.stores.configmap.client import Objects
+from berth.stores.configmap.client import Client
 from berth.stores.configmap.content import Content, decode
-from berth.stores.configmap.url import Location
+from berth.stores.configmap.url import ConfigMapUrl
 from tests.support.builders.ledgers import Time
 from tests.support.builders.races import SECONDS
 from tests.support.builders.stage import KilledError
@@ -152,12 +152,12 @@ class Memory:
     def store(self, *, wall: float = 0.0, key: str | None = None) -> ConfigMapStore:
         """As another process would open it, with a clock that is wrong by so much; `key` is that of the lives
         that it begins."""
-        location = Location("default", "ledger", self._shards)
+        location = ConfigMapUrl("default", "ledger", self._shards)
         numbers = self._numbers
         return ConfigMapStore(
             location,
             self.api,
-            new_life=lambda: f"life{next(numbers)}",
+            new_generation=lambda: f"life{next(numbers)}",
             new_key=lambda: f"{next(numbers):032x}" if key is None else key,
             new_id=lambda: f"id-{next(numbers)}",
             clock=lambda: self.time.now + wall,
@@ -168,17 +168,17 @@ class Memory:
     def apart(self, number: int) -> list[str]:
         """Keys in so many shards, and in the order of these."""
         self.store().read([EPOCH])
-        life = self.api.contents()["ledger"].life
-        assert life is not None
-        found = {life.place("ledger", key): key for key in (f"domain/ip/n{i}" for i in range(400))}
+        generation = self.api.contents()["ledger"].generation
+        assert generation is not None
+        found = {generation.place("ledger", key): key for key in (f"domain/ip/n{i}" for i in range(400))}
         return [key for _, key in sorted(found.items())][:number]
 
     def rewrite(self, name: str, how: Callable[[Content], Content]) -> None:
         """As another process would write this ConfigMap."""
-        objects = Objects(Location("default", "ledger"), self.api)
-        found = objects.get(name)
+        client = Client(ConfigMapUrl("default", "ledger"), self.api)
+        found = client.get(name)
         assert found is not None
-        assert objects.put(found, how(found.content)) is not None
+        assert client.put(found, how(found.content)) is not None
 
     def leave_behind(self, keys: list[str]) -> None:
         """A commit that is killed when its intents are in all, and nothing is decided."""

@@ -109,7 +109,7 @@ class Opened:
         made = ConfigMapStore(
             parse(self.server.url(self.ledger, shards=3)),
             api or self.api(),
-            new_life=lambda: f"life{next(numbers)}",
+            new_generation=lambda: f"life{next(numbers)}",
             new_key=lambda: f"{next(numbers):032x}",
             new_id=lambda: f"id-{next(numbers)}",
             clock=clock or self.time,
@@ -136,7 +136,7 @@ class Opened:
     def apart(self, number: int = 3) -> list[str]:
         """Keys that lie in so many ConfigMaps, in the order of these."""
         self.store().read(["epoch"])
-        life = self.contents()[self.ledger].life
-        assert life is not None
-        found = {life.place(self.ledger, key): key for key in (f"domain/ip/n{i}" for i in range(60))}
+        generation = self.contents()[self.ledger].generation
+        assert generation is not None
+        found = {generation.place(self.ledger, key): key for key in (f"domain/ip/n{i}" for i in range(60))}
         return [key for _, key in sorted(found.items())][:number]

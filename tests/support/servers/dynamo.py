@@ -3,7 +3,7 @@ A store opened with a time of its own waits for nothing: sleeping moves it."""
 
 from typing import Any
 
-from berth.stores.dynamodb import DynamoStore
+from berth.stores.dynamodb import DynamoDbStore
 from berth.stores.dynamodb.clock import ServerClock, uptime
 from berth.stores.dynamodb.url import parse
 from tests.support.builders.ledgers import Time
@@ -15,20 +15,20 @@ class Table:
 
     def __init__(self, server: MotoServer) -> None:
         self.server, self.name = server, server.new_table()
-        self._opened: list[DynamoStore] = []
+        self._opened: list[DynamoDbStore] = []
         server.make(self.name)
 
     @property
     def url(self) -> str:
         return self.server.url(self.name, PATIENT)
 
-    def store(self, time: Time | None = None, **more: Any) -> DynamoStore:
+    def store(self, time: Time | None = None, **more: Any) -> DynamoDbStore:
         """With `time` the store's own; its retries then end at once."""
         clock = ServerClock(uptime if time is None else time)
         options: dict[str, Any] = {"clock": clock} | more
         if time is not None:
             options["sleep"] = time.advance
-        self._opened.append(DynamoStore(parse(self.url), **options))
+        self._opened.append(DynamoDbStore(parse(self.url), **options))
         return self._opened[-1]
 
     def operations(self) -> dict[str, int]:

@@ -18,17 +18,17 @@ from berth.stores.configmap.content import (
     UNREADABLE,
     Committed,
     Content,
+    Generation,
     Intent,
-    Life,
     applied,
     decode,
     encode,
 )
-from berth.stores.configmap.url import Location, parse
+from berth.stores.configmap.url import ConfigMapUrl, parse
 
 FORM = "configmap://NAMESPACE/NAME[?shards=N&timeout=SECONDS]"
 SECONDS = "whole number from 1 to 3 seconds, since kube-scheduler waits for 5"
-NAMES = "with names of small letters, digits and dashes, 63 signs at the most"
+NAMES = "with names of lower-case letters, digits and dashes, 63 characters at most"
 KUBECONFIG = """apiVersion: v1
 kind: Config
 clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
@@ -41,14 +41,14 @@ current-context: x
 @pytest.mark.parametrize(
     ("url", "location"),
     [
-        ("configmap://berth/ledger", Location("berth", "ledger")),
-        ("configmap://kube-system/b", Location("kube-system", "b")),
-        ("configmap://berth/ledger-2?shards=512", Location("berth", "ledger-2", 512)),
-        ("configmap://berth/ledger?timeout=2", Location("berth", "ledger", None, 2.0)),
-        ("configmap://berth/ledger?timeout=3&shards=1", Location("berth", "ledger", 1, 3.0)),
+        ("configmap://berth/ledger", ConfigMapUrl("berth", "ledger")),
+        ("configmap://kube-system/b", ConfigMapUrl("kube-system", "b")),
+        ("configmap://berth/ledger-2?shards=512", ConfigMapUrl("berth", "ledger-2", 512)),
+        ("configmap://berth/ledger?timeout=2", ConfigMapUrl("berth", "ledger", None, 2.0)),
+        ("configmap://berth/ledger?timeout=3&shards=1", ConfigMapUrl("berth", "ledger", 1, 3.0)),
     ],
 )
-def test_a_configmap_url_names_a_namespace_and_a_ledger(url: str, location: Location) -> None:
+def test_a_configmap_url_names_a_namespace_and_a_ledger(url: str, location: ConfigMapUrl) -> None:
     assert parse(url) == location
     assert str(location) == url.partition("?")[0]
 
@@ -80,7 +80,7 @@ def test_a_configmap_url_names_a_namespace_and_a_ledger(url: str, location: Loca
             "its options can't be read: they are NAME=VALUE, joined by &",
         ),
         ("configmap://berth/ledger?shard=3", "there is no option 'shard'; there are shards and timeout"),
-        ("configmap://berth/ledger?shards=3&shards=4", "an option stands in it twice"),
+        ("configmap://berth/ledger?shards=3&shards=4", "an option is given twice"),
         ("configmap://berth/ledger?shards=0", "shards=0 should be a whole number from 1 to 512"),
         ("configmap://berth/ledger?shards=513", "shards=513 should be a whole number from 1 to 512"),
         ("configmap://berth/ledger?shards=-1", "shards=-1 should be a whole number from 1 to 512"),
@@ -117,13 +117,13 @@ def test_an_api_server_that_is_silent_is_said_to_be_with_how_long_it_was_waited_
         file = tmp_path / "config"
         file.write_text(KUBECONFIG.replace("http://127.0.0.1:1", server))
         monkeypatch.setenv("KUBECONFIG", str(file))
-        store = ConfigMapStore(Location("berth", "ledger", timeout=0.1), connect())
+        store = ConfigMapStore(ConfigMapUrl("berth", "ledger", timeout=0.1), connect())
         with pytest.raises(StoreUnavailableError) as caught:
             store.read(["a"])
         store.close()
     assert str(caught.value) == (
         "berth's ledger is unreachable (configmap://berth/ledger, no answer within 0.1 s); if this lasts, "
-        f"see to the API server at {server}, or to KUBECONFIG"
+        f"check the API server at {server}, or KUBECONFIG"
     )
 
 
@@ -177,20 +177,20 @@ def test_a_kubeconfig_that_is_none_is_named(
 
 
 def test_documents_are_spread_evenly_by_the_last_part_of_their_key() -> None:
-    life = Life("1a2b", 32)
-    places = Counter(life.place("berth", f"domain/ip/node-{number}") for number in range(3200))
+    generation = Generation("1a2b", 32)
+    places = Counter(generation.place("berth", f"domain/ip/node-{number}") for number in range(3200))
     assert len(places) == 32
     assert 60 < min(places.values()) <= max(places.values()) < 140
-    assert places.keys() == set(life.names("berth"))
-    assert life.place("berth", "domain/ip/zone/a") == life.place("berth", "domain/seat/zone/a")
-    assert life.place("berth", "pool/ip") != "berth"
+    assert places.keys() == set(generation.names("berth"))
+    assert generation.place("berth", "domain/ip/zone/a") == generation.place("berth", "domain/seat/zone/a")
+    assert generation.place("berth", "pool/ip") != "berth"
 
 
 def test_a_place_is_the_same_in_every_process_and_release() -> None:
     """It is where the documents of a ledger that is in use are: it can't be changed without a new format."""
-    life = Life("1a2b", 32)
+    generation = Generation("1a2b", 32)
     keys = ("domain/ip/node-1", "domain/ip/node-2", "domain/licence/*", "pool/ip", "epoch")
-    assert [life.place("berth", key) for key in keys] == [
+    assert [generation.place("berth", key) for key in keys] == [
         "berth-1a2b-26",
         "berth-1a2b-06",
         "berth-1a2b-11",
@@ -202,15 +202,15 @@ def test_a_place_is_the_same_in_every_process_and_release() -> None:
 def test_a_place_follows_from_the_life_s_key_if_it_has_one() -> None:
     """Who knows a hash without a key finds names for one shard as quickly as for many."""
     keys = [f"domain/ip/!team-a/c{number}" for number in range(3200)]
-    chosen = [key for key in keys if Life("1a2b", 32).place("berth", key) == "berth-1a2b-07"]
+    chosen = [key for key in keys if Generation("1a2b", 32).place("berth", key) == "berth-1a2b-07"]
     assert len(chosen) > 60
-    lives = [Life("1a2b", 32, key=key) for key in ("00" * 16, "0123456789abcdef" * 2)]
-    for life in lives:
-        places = Counter(life.place("berth", key) for key in chosen)
+    generations = [Generation("1a2b", 32, key=key) for key in ("00" * 16, "0123456789abcdef" * 2)]
+    for generation in generations:
+        places = Counter(generation.place("berth", key) for key in chosen)
         assert max(places.values()) < len(chosen) / 4
-    assert lives[0].place("berth", chosen[0]) != lives[1].place("berth", chosen[0])
-    assert lives[1].place("berth", "domain/ip/n7") == lives[1].place("berth", "domain/seat/n7")
-    assert {life.place("berth", "epoch") for life in lives} == {"berth"}
+    assert generations[0].place("berth", chosen[0]) != generations[1].place("berth", chosen[0])
+    assert generations[1].place("berth", "domain/ip/n7") == generations[1].place("berth", "domain/seat/n7")
+    assert {generation.place("berth", "epoch") for generation in generations} == {"berth"}
 
 
 def test_what_is_encoded_is_decoded_and_what_is_not_is_unreadable() -> None:
@@ -219,7 +219,7 @@ def test_what_is_encoded_is_decoded_and_what_is_not_is_unreadable() -> None:
         documents={"epoch": ("v1", b"\x00\xff"), "domain/ip/ü": ("v2", b"")},
         intent=Intent("tx", "berth-1a2b-00", {"a": b"1", "b": None}),
         committed={"tx0": Committed(2.5, ("berth-1a2b-01",))},
-        life=Life("1a2b", 2, "uid", ("uid-0", "uid-1")),
+        generation=Generation("1a2b", 2, "uid", ("uid-0", "uid-1")),
     )
     assert decode(encode(content)) == content
     for data in (b"", b"rubbish", encode(content)[:-5]):

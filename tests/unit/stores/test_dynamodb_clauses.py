@@ -8,12 +8,12 @@ from itertools import combinations
 import pytest
 
 from berth.errors import SettingsError
-from berth.stores import open_store, shown
+from berth.stores import open_store, redacted
 from berth.stores.base import EPOCH, LIMIT, chunks
 from berth.stores.dynamodb import transaction
 from berth.stores.dynamodb.clock import ServerClock
 from berth.stores.dynamodb.transaction import SEALS, Stamp
-from berth.stores.dynamodb.url import Location, parse
+from berth.stores.dynamodb.url import DynamoDbUrl, parse
 
 SECRET = "s3cr3t"
 STAMP = Stamp("v2", 1000, 2)
@@ -26,19 +26,19 @@ COMMON = {EPOCH: "e1", "cluster": "c1"}
 @pytest.mark.parametrize(
     ("url", "location"),
     [
-        ("dynamodb://berth", Location("berth")),
-        ("dynamodb://Berth_2.x-y?region=eu-central-1", Location("Berth_2.x-y", "eu-central-1")),
+        ("dynamodb://berth", DynamoDbUrl("berth")),
+        ("dynamodb://Berth_2.x-y?region=eu-central-1", DynamoDbUrl("Berth_2.x-y", "eu-central-1")),
         (
             "dynamodb://berth?region=local&endpoint=http://127.0.0.1:8000",
-            Location("berth", "local", "http://127.0.0.1:8000"),
+            DynamoDbUrl("berth", "local", "http://127.0.0.1:8000"),
         ),
-        ("dynamodb://berth?endpoint=https%3A%2F%2Fhost%2F", Location("berth", None, "https://host")),
-        ("dynamodb://berth?timeout=3", Location("berth", seconds=3.0)),
+        ("dynamodb://berth?endpoint=https%3A%2F%2Fhost%2F", DynamoDbUrl("berth", None, "https://host")),
+        ("dynamodb://berth?timeout=3", DynamoDbUrl("berth", seconds=3.0)),
     ],
 )
-def test_a_dynamodb_url_names_a_table_and_where_it_is(url: str, location: Location) -> None:
+def test_a_dynamodb_url_names_a_table_and_where_it_is(url: str, location: DynamoDbUrl) -> None:
     assert parse(url) == location
-    assert parse(location.url) == location
+    assert parse(location.printable) == location
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_dynamodb_url_names_a_table_and_where_it_is(url: str, location: Locati
         ("dynamodb://berth?timeout=x", "timeout=x should be"),
         ("dynamodb://berth?timeout=4", "timeout=4 should be a whole number from 1 to 3 seconds, since kube-"),
         ("dynamodb://berth?table=x", "there is no option 'table'; there are region, endpoint and timeout"),
-        ("dynamodb://berth?region=a&region=b", "an option stands in it twice"),
+        ("dynamodb://berth?region=a&region=b", "an option is given twice"),
         ("dynamodb://berth?region", "its options can't be read: they are NAME=VALUE, joined by &"),
     ],
 )
@@ -70,7 +70,7 @@ def test_a_dynamodb_url_that_can_t_be_meant_is_refused_without_a_secret(url: str
     assert text.startswith("BERTH_STORE, a DynamoDB URL: ")
     assert said in text
     assert SECRET not in text
-    assert SECRET not in shown(url)
+    assert SECRET not in redacted(url)
 
 
 def test_without_the_boto3_package_the_url_is_refused_with_what_to_install() -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from berth.errors import SettingsError
-from berth.stores import open_store, shown
-from berth.stores.redis.url import Address, Location, parse
+from berth.stores import open_store, redacted
+from berth.stores.redis.url import Address, RedisUrl, parse
 from berth.stores.sqlite import SqliteStore
 
 SECRET = "s3cr3t"
-HOST = Location((Address("host"),))
+HOST = RedisUrl((Address("host"),))
 
 
 def refusal(url: str) -> str:
@@ -63,12 +63,12 @@ def test_without_the_redis_package_the_url_is_refused_with_what_to_install() -> 
     [
         ("redis://host", HOST),
         ("redis://host/", HOST),
-        ("redis://host:7000/3", Location((Address("host", 7000),), database=3)),
-        ("redis://10.0.0.1", Location((Address("10.0.0.1"),))),
-        ("redis://[::1]:7000", Location((Address("::1", 7000),))),
+        ("redis://host:7000/3", RedisUrl((Address("host", 7000),), database=3)),
+        ("redis://10.0.0.1", RedisUrl((Address("10.0.0.1"),))),
+        ("redis://[::1]:7000", RedisUrl((Address("::1", 7000),))),
         (
             "redis://a,[::1],b:7000/1",
-            Location((Address("a"), Address("::1"), Address("b", 7000)), database=1),
+            RedisUrl((Address("a"), Address("::1"), Address("b", 7000)), database=1),
         ),
         ("redis://me:s3cr3t@host", replace(HOST, user="me", password="s3cr3t")),
         ("redis://:s3,cr3t@host", replace(HOST, password="s3,cr3t")),
@@ -79,12 +79,12 @@ def test_without_the_redis_package_the_url_is_refused_with_what_to_install() -> 
         ("redis://host/1?prefix=blue", replace(HOST, database=1, prefix="blue")),
         (
             "redis://a,b:7000?sentinel=my.primary",
-            Location((Address("a", 26379), Address("b", 7000)), sentinel="my.primary"),
+            RedisUrl((Address("a", 26379), Address("b", 7000)), sentinel="my.primary"),
         ),
         ("redis://host?wait=2", replace(HOST, wait=2)),
     ],
 )
-def test_a_redis_url_says_where_and_as_whom(url: str, location: Location) -> None:
+def test_a_redis_url_says_where_and_as_whom(url: str, location: RedisUrl) -> None:
     assert parse(url) == location
 
 
@@ -108,7 +108,7 @@ def test_tls_trusts_a_file_of_authorities_if_one_is_named(tmp_path: Path) -> Non
         ("redis://host:port", "its host and port can't be read"),
         ("redis://host:70000", "its host and port can't be read"),
         ("redis://[::1", "its host and port can't be read"),
-        ("redis://:s3cr3t/x@host", r"signs such as / # ? @ in a password escaped (%2F %23 %3F %40)"),
+        ("redis://:s3cr3t/x@host", r"characters such as / # ? @ in a password escaped (%2F %23 %3F %40)"),
         ("redis://:1234/s3cr3t@host", "in a password escaped"),
         ("redis://:1?s3cr3t@host", "in a password escaped"),
         ("redis://:1#s3cr3t@host", "in a password escaped"),
@@ -123,7 +123,7 @@ def test_tls_trusts_a_file_of_authorities_if_one_is_named(tmp_path: Path) -> Non
         ("redis://host?prefix=", "prefix= should be letters, digits, dots, dashes and underscores"),
         ("redis://host?prefix={x}", "prefix={x} should be"),
         ("redis://host?prefix=a%0A", "should be letters"),
-        ("redis://host?prefix=a&prefix=b", "an option stands in it twice"),
+        ("redis://host?prefix=a&prefix=b", "an option is given twice"),
         ("redis://host?prefix", "its options can't be read: they are NAME=VALUE, joined by &"),
         ("redis://host?db=1", "no option 'db'; there are prefix, sentinel, ssl_ca_certs and wait"),
         ("redis://host?sentinel=", "sentinel= should be letters, digits, dots, dashes and underscores"),
@@ -169,4 +169,4 @@ def test_a_location_is_named_without_its_password() -> None:
     ],
 )
 def test_a_url_is_shown_without_what_may_be_a_password(url: str, text: str) -> None:
-    assert shown(url) == text
+    assert redacted(url) == text

@@ -31,9 +31,9 @@ from berth.local.ports import free_port
 from berth.settings import Settings
 from berth.stores import open_store
 from berth.stores.base import Store
-from berth.stores.redis.errors import explained as explained_redis
+from berth.stores.redis.errors import store_error as redis_error
 from berth.stores.redis.url import parse
-from berth.stores.sqlite.errors import explained as explained_sqlite
+from berth.stores.sqlite.errors import store_error as sqlite_error
 from tests.support.builders.objects import filter_call
 
 SECRET = "s3cr3t"
@@ -76,7 +76,7 @@ def test_each_code_of_sqlite_is_retryable_or_final_and_names_the_file() -> None:
         for detail in (0, 1 << 8, 12 << 8):
             error = sqlite3.OperationalError("what SQLite says")
             error.sqlite_errorcode = code | detail
-            found = explained_sqlite(Path("/a b/{x}/ledger.db"), error)
+            found = sqlite_error(error, Path("/a b/{x}/ledger.db"))
             check(found, "/a b/{x}/ledger.db")
             assert str(found).startswith("berth's ledger ")
             assert isinstance(found, RetryableError) == (code in RETRYABLE)
@@ -84,7 +84,7 @@ def test_each_code_of_sqlite_is_retryable_or_final_and_names_the_file() -> None:
 
 def test_each_error_of_the_file_system_is_final_and_names_the_file() -> None:
     for number in errno.errorcode:
-        found = explained_sqlite(Path("/ledger.db"), OSError(number, os.strerror(number)))
+        found = sqlite_error(OSError(number, os.strerror(number)), Path("/ledger.db"))
         check(found, "sqlite:////ledger.db")
         assert isinstance(found, StoreFailedError)
         assert ("free space there" in str(found)) == (number in (errno.ENOSPC, errno.EDQUOT))
@@ -93,7 +93,7 @@ def test_each_error_of_the_file_system_is_final_and_names_the_file() -> None:
 def test_each_error_of_redis_is_retryable_or_final_and_names_the_server() -> None:
     location = parse(f"redis://me:{SECRET}@host:7000/3")
     for kind in ERRORS:
-        check(explained_redis(made(kind), location, 1.0), "berth's ledger", "host:7000/3")
+        check(redis_error(made(kind), location, 1.0), "berth's ledger", "host:7000/3")
 
 
 def made(kind: type[RedisError]) -> RedisError:

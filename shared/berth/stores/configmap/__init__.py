@@ -1,7 +1,7 @@
 """The ledger in ConfigMaps of the cluster itself: a head, and shards by the last segment of a document's key.
 Commits: transaction.py; losses: generation.py.
 
-`changes` may lag behind `read` by CONSISTENT_SECONDS (feed.py), mostly by milliseconds. To write what stands
+`changes` may lag behind `read` by CONSISTENT_SECONDS (feed.py), mostly by milliseconds. A write to documents
 in the head (the epoch, the cluster) takes long, since it holds all shards.
 """
 
@@ -10,15 +10,16 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from berth.kube.client import ApiServer
+from berth.kube.client import ApiServer, connect
 from berth.stores.base import NOTHING, Changes, Cursor, Document, Version, chunks, only_read
-from berth.stores.configmap.client import Item, Objects
-from berth.stores.configmap.content import Documents, Life, applied
+from berth.stores.configmap.client import Client, Item
+from berth.stores.configmap.content import Documents, Generation, applied
+from berth.stores.configmap.errors import busy
 from berth.stores.configmap.feed import Feed
-from berth.stores.configmap.generation import Lives
+from berth.stores.configmap.generation import Generations
 from berth.stores.configmap.intents import Intents
 from berth.stores.configmap.transaction import Transactions
-from berth.stores.configmap.url import Location
+from berth.stores.configmap.url import ConfigMapUrl, parse
 
 
 class ConfigMapStore:
@@ -26,10 +27,10 @@ class ConfigMapStore:
 
     def __init__(
         self,
-        location: Location,
+        url: ConfigMapUrl,
         server: ApiServer,
         *,
-        new_life: Callable[[], str] = lambda: os.urandom(4).hex(),
+        new_generation: Callable[[], str] = lambda: os.urandom(4).hex(),
         new_key: Callable[[], str] = lambda: secrets.token_hex(16),
         new_id: Callable[[], str] = lambda: secrets.token_urlsafe(8),
         clock: Callable[[], float] = time.time,
@@ -38,71 +39,78 @@ class ConfigMapStore:
         reads_only: bool = False,
     ) -> None:
         self._reads_only = reads_only
-        self._objects = Objects(location, server, reads_only=reads_only)
-        self._lives = Lives(self._objects, new_life, new_key, begins=not reads_only)
-        intents = Intents(self._lives, monotonic)
-        self._transactions = Transactions(self._lives, intents, new_id, clock, monotonic, sleep)
-        self._feed = Feed(self._lives, intents, monotonic)
-        self._monotonic, self._patience = monotonic, location.timeout
+        self._client = Client(url, server, reads_only=reads_only)
+        self._generations = Generations(self._client, new_generation, new_key, begins=not reads_only)
+        intents = Intents(self._generations, monotonic)
+        self._transactions = Transactions(self._generations, intents, new_id, clock, monotonic, sleep)
+        self._feed = Feed(self._generations, intents, monotonic)
+        self._monotonic, self._patience = monotonic, url.timeout
 
     def is_there(self) -> bool:
-        return self._objects.get(self._lives.head_name) is not None
+        return self._client.get(self._generations.head_name) is not None
 
     def read(self, keys: Collection[str]) -> Mapping[str, Document]:
-        return self._lives.run(lambda life: self._read(life, keys), {}) if keys else {}
+        return self._generations.run(lambda generation: self._read(generation, keys), {}) if keys else {}
 
     def commit(self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]) -> bool:
         if not writes:
-            found = self.read(expected.keys())
-            return all(
-                (found[key].version if key in found else None) == version for key, version in expected.items()
-            )
+            present = {key: document.version for key, document in self.read(expected.keys()).items()}
+            return all(present.get(key) == version for key, version in expected.items())
         if self._reads_only:
             raise only_read()
-        return self._lives.run(lambda life: self._transactions.commit(life, writes, expected), False)
+        return self._generations.run(
+            lambda generation: self._transactions.commit(generation, writes, expected), False
+        )
 
     def changes(self, since: Cursor | None) -> Changes:
-        return self._lives.run(lambda life: self._feed.changes(life, since), NOTHING)
+        return self._generations.run(lambda generation: self._feed.changes(generation, since), NOTHING)
 
     def batches(self, keys: Collection[str]) -> Iterable[Sequence[str]]:
-        """Parts that lie in one ConfigMap each."""
-        life, parts = self._lives.life(), dict[str, list[str]]()
+        """Return parts whose documents are in one ConfigMap."""
+        generation, parts = self._generations.current(), dict[str, list[str]]()
         for key in keys:
-            parts.setdefault(life.place(self._lives.head_name, key), []).append(key)
+            parts.setdefault(generation.place(self._generations.head_name, key), []).append(key)
         for part in parts.values():
             yield from chunks(part)
 
     def close(self) -> None:
-        self._objects.close()
+        self._client.close()
 
-    def _read(self, life: Life, keys: Collection[str]) -> Mapping[str, Document]:
-        head = self._lives.head_name
-        places = {key: life.place(head, key) for key in keys}
-        items = self._at_one_moment(life, sorted({*places.values()} - {head}))
-        found: dict[str, Document] = {}
+    def _read(self, generation: Generation, keys: Collection[str]) -> Mapping[str, Document]:
+        head = self._generations.head_name
+        places = {key: generation.place(head, key) for key in keys}
+        items = self._at_one_moment(generation, sorted({*places.values()} - {head}))
+        documents: dict[str, Document] = {}
         for key, name in places.items():
             document = _documents(items[name], items).get(key)
             if document is not None:
-                found[key] = Document(*document)
-        return self._lives.give(found)
+                documents[key] = Document(*document)
+        return self._generations.give(documents)
 
-    def _at_one_moment(self, life: Life, shards: list[str]) -> dict[str, Item]:
-        """These, the head, and the primaries of intents in them, as of the moment the first was asked for:
-        none of the others has changed between a look before that and one after it."""
+    def _at_one_moment(self, generation: Generation, shards: list[str]) -> dict[str, Item]:
+        """Return these shards, the head, and the primaries of intents in them, as of one moment: when the
+        first was asked for, since no other changed between a read before that and a read after it."""
+        # Not berth.retry: a try needs what the one before has read, and takes a round trip, so it need not
+        # wait.
         until = self._monotonic() + self._patience
-        before = {name: known for name in shards if (known := self._lives.known(name)) is not None}
-        if (known := self._lives.known(self._lives.head_name)) is not None:
+        before = {name: known for name in shards if (known := self._generations.known(name)) is not None}
+        if (known := self._generations.known(self._generations.head_name)) is not None:
             before[known.name] = known
         while True:
-            names = [*shards, self._lives.head_name]
-            items = {name: self._lives.fetch(name, life) for name in names}
-            shards = sorted({*shards, *_primaries(items.values())} - {self._lives.head_name})
+            names = [*shards, self._generations.head_name]
+            items = {name: self._generations.fetch(name, generation) for name in names}
+            shards = sorted({*shards, *_primaries(items.values())} - {self._generations.head_name})
             still = all(_same(before.get(name), items[name]) for name in names[1:])
             if still and items.keys() >= set(shards):
                 return items
             if self._monotonic() >= until:
-                raise self._objects.busy()
+                raise busy(self._client.url)
             before = items
+
+
+def open_store(url: str, *, reads_only: bool = False) -> ConfigMapStore:
+    """Return the store of this URL, in the cluster that KUBECONFIG or the pod names. Raises SettingsError."""
+    return ConfigMapStore(parse(url), connect(), reads_only=reads_only)
 
 
 def _same(before: Item | None, now: Item) -> bool:

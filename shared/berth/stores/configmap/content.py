@@ -1,4 +1,4 @@
-"""What stands in one ConfigMap of a ledger, and which ConfigMap a document is in.
+"""The content of one ConfigMap of a ledger, and which ConfigMap a document is in.
 Nothing here talks to the API server; content is never changed, only replaced."""
 
 import hashlib
@@ -15,7 +15,8 @@ Documents = Mapping[str, tuple[Version, bytes]]
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """What one commit over several ConfigMaps will write here, once `primary` says that it is committed."""
+    """What a commit over several ConfigMaps will write here, once it is recorded in `primary` as
+    committed."""
 
     tx: str
     primary: str
@@ -29,12 +30,12 @@ class Committed(msgspec.Struct, frozen=True):
     others: tuple[str, ...]
 
 
-class Life(msgspec.Struct, frozen=True):
-    """In the head: which shards belong to this life of the ledger. A ConfigMap that was deleted and made
-    again has another UID than is noted here; none are noted while the life is in the making.
+class Generation(msgspec.Struct, frozen=True):
+    """In the head: which shards belong to this generation of the ledger. A ConfigMap that was deleted and
+    made again has another UID than is noted here; no UIDs are noted while the generation is in the making.
 
-    `key` (hex) is that of the hash by which documents lie in shards: who chooses names, of PoolClaims, can't
-    choose a shard, and fill it. Lives that were begun before there was one have none, and stay as they are.
+    `key` (hex) is of the hash that assigns documents to shards: a user who chooses the names of PoolClaims
+    can't choose a shard, and fill it. Generations that began before there was a key have none, and get none.
     """
 
     id: str
@@ -47,13 +48,13 @@ class Life(msgspec.Struct, frozen=True):
         return [self._name(ledger, index) for index in range(self.shards)]
 
     def uid(self, ledger: str, name: str) -> str | None:
-        """The UID that a shard of this name should have; None if it is none of this life's."""
+        """Return the UID that a shard of this name should have; None if it is of another generation."""
         prefix = self._name(ledger, 0)[:-2]
         return self.uids[int(name.removeprefix(prefix))] if name.startswith(prefix) else None
 
     def place(self, ledger: str, key: str) -> str:
-        """The ConfigMap of this key: the head, or a shard by the key's last segment, so that all pools'
-        documents of one node lie together."""
+        """Return the ConfigMap of this key: the head, or a shard by the key's last segment, so that the
+        documents of one node are together, whatever their pools."""
         if "/" not in key:
             return ledger
         last = key.rpartition("/")[2].encode()
@@ -65,14 +66,14 @@ class Life(msgspec.Struct, frozen=True):
         return f"{ledger}-{self.id}-{index:02d}"
 
 
-class Content(msgspec.Struct, frozen=True):
-    """`rev` counts the writes of this ConfigMap; `life` stands in the head only."""
+class Content(msgspec.Struct, frozen=True, rename={"generation": "life"}):
+    """`rev` counts the writes of this ConfigMap; only the head has a `generation`."""
 
     rev: int = 0
     documents: dict[str, tuple[Version, bytes]] = {}
     intent: Intent | None = None
     committed: dict[str, Committed] = {}
-    life: Life | None = None
+    generation: Generation | None = None
 
 
 UNREADABLE = Content(rev=-1)
@@ -85,7 +86,7 @@ def encode(content: Content) -> bytes:
 
 
 def decode(data: bytes) -> Content:
-    """UNREADABLE for what can't be read."""
+    """Return the content; UNREADABLE for data that can't be read."""
     try:
         return _decoder.decode(unpack(data))
     except (ValueError, msgspec.DecodeError, RecursionError):
@@ -93,14 +94,14 @@ def decode(data: bytes) -> Content:
 
 
 def written(content: Content, writes: Bodies, stamp: Version) -> Content:
-    """With these documents written; `stamp` is their version."""
-    documents = {key: found for key, found in content.documents.items() if key not in writes}
+    """Return the content with these documents written; `stamp` is their version."""
+    documents = {key: document for key, document in content.documents.items() if key not in writes}
     documents |= {key: (stamp, body) for key, body in writes.items() if body is not None}
     return replaced(content, documents=documents)
 
 
 def applied(content: Content) -> Content:
-    """With its intent carried out."""
+    """Return the content with its intent carried out."""
     intent = content.intent
     return content if intent is None else replaced(written(content, intent.writes, intent.tx), intent=None)
 

@@ -1,5 +1,6 @@
-"""Where a ledger is in Kubernetes, as BERTH_STORE's URL says it: a namespace, and the name of its ConfigMaps.
-It opens nothing: whether the namespace is there, and lets us in, is told by the first call."""
+"""Where a ledger is in Kubernetes, according to BERTH_STORE's URL: a namespace, and the name of its
+ConfigMaps. It opens nothing: whether the namespace is there, and lets us in, is known after the first
+call."""
 
 import re
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
-class Location:
-    """`timeout` is in seconds, for a request, and for a call that others keep waiting.
+class ConfigMapUrl:
+    """`timeout` is in seconds, for a request, and for a call that waits for other writers.
 
     `shards` is how many ConfigMaps beside the head the ledger gets when it is made, or made again after a
     loss; None: as many as it had, or SHARDS."""
@@ -30,8 +31,8 @@ class Location:
         return f"configmap://{self.namespace}/{self.name}"
 
 
-def parse(url: str) -> Location:
-    """Raises SettingsError."""
+def parse(url: str) -> ConfigMapUrl:
+    """Return where the URL leads. Raises SettingsError."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -39,10 +40,10 @@ def parse(url: str) -> Location:
     name = parts.path.removeprefix("/")
     if "#" in url or not _NAME.fullmatch(parts.netloc) or not _NAME.fullmatch(name):
         raise _wrong(
-            f"the form is {FORM}, with names of small letters, digits and dashes, 63 signs at the most"
+            f"the form is {FORM}, with names of lower-case letters, digits and dashes, 63 characters at most"
         )
     options = urls.options(parts.query, _OPTIONS, _wrong)
-    return Location(
+    return ConfigMapUrl(
         parts.netloc,
         name,
         urls.number("shards", options["shards"], 1, MOST_SHARDS, _wrong) if "shards" in options else None,

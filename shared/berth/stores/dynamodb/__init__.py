@@ -1,7 +1,7 @@
 """The ledger in a DynamoDB table of one region: an item a document, a commit one transaction.
 
-`changes` lags: what is committed is told as soon as the index has it, if that takes less than 5 s (feed.py),
-and what took up to 7 minutes on its way within 30 s more. A table that was made anew or restored is a loss
+`changes` lags: a commit is in it as soon as the index has it, if that takes less than 5 s (feed.py). One that
+took up to 7 minutes on its way is in it within 30 s more. A table that was made anew or restored is a loss
 (generation.py). A global table is refused, since two regions would give units out twice.
 """
 
@@ -16,54 +16,55 @@ from typing import Any
 from berth.errors import StoreUnavailableError
 from berth.stores.base import NOTHING, Changes, Cursor, Document, Version, chunks, only_read
 from berth.stores.dynamodb import transaction
-from berth.stores.dynamodb.client import Clients, Link, MissingTableError, UnmetError
+from berth.stores.dynamodb.client import Boto3Clients, Client, MissingTableError, UnmetError
 from berth.stores.dynamodb.clock import ServerClock
 from berth.stores.dynamodb.errors import ledger, missing, require_room
 from berth.stores.dynamodb.feed import TOMBSTONES, Feed, Position, overlap
-from berth.stores.dynamodb.generation import TableLife
+from berth.stores.dynamodb.generation import Generations
 from berth.stores.dynamodb.table import make
 from berth.stores.dynamodb.transaction import SEALED, SEALS, Stamp
-from berth.stores.dynamodb.url import Location
+from berth.stores.dynamodb.url import DynamoDbUrl, parse
 
 _TRIES = 3
 
 
-class DynamoStore:
+class DynamoDbStore:
     """See `berth.stores.base.Store`. Nothing is sent before the first call."""
 
     def __init__(
         self,
-        location: Location,
+        url: DynamoDbUrl,
         *,
         new_id: Callable[[], str] = lambda: os.urandom(8).hex(),
         seconds: float | None = None,
         clock: ServerClock | None = None,
         sleep: Callable[[float], None] = time.sleep,
-        clients: Clients | None = None,
+        clients: Boto3Clients | None = None,
         reads_only: bool = False,
     ) -> None:
-        self._location, self._new_id, self._reads_only = location, new_id, reads_only
+        self._url, self._new_id, self._reads_only = url, new_id, reads_only
         self._clock = clock or ServerClock()
         self._sleep, self._clients = sleep, clients
-        seconds = seconds or location.seconds
-        self._link = Link(location, seconds, self._clock, sleep, clients)
-        self._life = TableLife(self._link, location, self._clock, self._stamp, begins=not reads_only)
-        self._feed = Feed(self._link, location, self._clock, new_id, sleep, overlap(seconds))
+        seconds = seconds or url.seconds
+        self._client = Client(url, seconds, self._clock, sleep, clients)
+        self._generations = Generations(self._client, url, self._clock, self._stamp, begins=not reads_only)
+        self._feed = Feed(self._client, url, self._clock, new_id, sleep, overlap(seconds))
 
     def make(self, *, protect: bool) -> Iterator[str]:
-        return make(self._location, protect=protect, sleep=self._sleep, clients=self._clients)
+        return make(self._url, protect=protect, sleep=self._sleep, clients=self._clients)
 
     def read(self, keys: Collection[str]) -> Mapping[str, Document]:
         if not keys:
             return {}
         ordered = list(dict.fromkeys(keys))
-        request = {"TransactItems": transaction.gets(self._location.table, ordered)}
+        request = {"TransactItems": transaction.gets(self._url.table, ordered)}
         with self._table_there():
-            if not self._life.current():
+            if not self._generations.current():
                 return {}
-            answers = self._link.call("transact_get_items", request, ordered)["Responses"]
-        found = zip(ordered, (transaction.document(each.get("Item") or {}) for each in answers), strict=True)
-        return {key: document for key, document in found if document is not None}
+            answers = self._client.call("transact_get_items", request, ordered)["Responses"]
+        documents = [transaction.document(answer.get("Item") or {}) for answer in answers]
+        read = zip(ordered, documents, strict=True)
+        return {key: document for key, document in read if document is not None}
 
     def commit(self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]) -> bool:
         if not writes and not expected:
@@ -71,17 +72,17 @@ class DynamoStore:
         if self._reads_only:
             raise only_read()
         packed = {key: None if body is None else transaction.packed(body) for key, body in writes.items()}
-        require_room(self._location, {key: len(body) for key, body in packed.items() if body is not None})
+        require_room(self._url, {key: len(body) for key, body in packed.items() if body is not None})
         with self._table_there():
-            life = self._life.current()
+            generation = self._generations.current()
             request = partial(self._transaction, packed, expected)
             try:
-                self._link.call("transact_write_items", request, list(writes))
+                self._client.call("transact_write_items", request, list(writes))
             except UnmetError:
                 return False
-            # This process may have stood still for longer than it takes to restore a table.
-            if self._life.current() != life:
-                raise StoreUnavailableError(f"{ledger(self._location)} was made anew during a commit")
+            # This process may have been paused for longer than it takes to restore a table.
+            if self._generations.current() != generation:
+                raise StoreUnavailableError(f"{ledger(self._url)} was made anew during a commit")
         return True
 
     def changes(self, since: Cursor | None) -> Changes:
@@ -89,36 +90,38 @@ class DynamoStore:
             return self._changes(Position.parse(since))
 
     def batches(self, keys: Collection[str]) -> Iterable[Sequence[str]]:
-        """What is sealed goes by itself: it takes the seals along, and a transaction has no room for both."""
+        """Return sealed documents in parts of their own: a transaction has no room for the seals and
+        others."""
         yield from chunks([key for key in keys if key not in SEALED])
         yield from chunks([key for key in keys if key in SEALED])
 
     def close(self) -> None:
-        self._link.close()
+        self._client.close()
 
     def _changes(self, position: Position | None) -> Changes:
-        life = self._life.current()
-        if not life:
+        generation = self._generations.current()
+        if not generation:
             return NOTHING
-        if position is not None and position.life == life and self._feed.reaches(position):
-            if (found := self._feed.since(position)) is not None:
-                return found
-            if not (life := self._life.check(mark=True)):
+        if position is not None and position.generation == generation and self._feed.reaches(position):
+            if (changes := self._feed.since(position)) is not None:
+                return changes
+            if not (generation := self._generations.check(mark=True)):
                 return NOTHING
-            if position.life == life and (found := self._feed.since(position, marked=True)) is not None:
-                return found
+            same = position.generation == generation
+            if same and (changes := self._feed.since(position, marked=True)) is not None:
+                return changes
         for _ in range(_TRIES):
-            if (found := self._feed.everything(life)) is not None:
-                return found
-            if not (life := self._life.check(mark=True)):
+            if (changes := self._feed.everything(generation)) is not None:
+                return changes
+            if not (generation := self._generations.check(mark=True)):
                 return NOTHING
-        raise StoreUnavailableError(f"{ledger(self._location)} is being made anew")
+        raise StoreUnavailableError(f"{ledger(self._url)} is being made anew")
 
     def _transaction(
         self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]
     ) -> dict[str, Any]:
         items = transaction.transaction(
-            self._location.table, writes, expected, self._stamp(), random.randrange(SEALS)
+            self._url.table, writes, expected, self._stamp(), random.randrange(SEALS)
         )
         # AWS takes a transaction with the same token for the same one: it may be sent again.
         return {"TransactItems": items, "ClientRequestToken": self._new_id()}
@@ -132,5 +135,10 @@ class DynamoStore:
         try:
             yield
         except MissingTableError as error:
-            self._life.forget()
-            raise missing(self._location) from error.__cause__
+            self._generations.forget()
+            raise missing(self._url) from error.__cause__
+
+
+def open_store(url: str, *, reads_only: bool = False) -> DynamoDbStore:
+    """Return the store of this URL. Raises SettingsError."""
+    return DynamoDbStore(parse(url), reads_only=reads_only)

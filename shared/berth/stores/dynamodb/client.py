@@ -1,5 +1,6 @@
-"""The connection to DynamoDB: boto3's client, what is tried again, and its errors as ours, here alone.
-A request whose answer did not come may have been carried out: it is repeated as the same one, or not."""
+"""Requests to DynamoDB by boto3's client, tried again where that may help; only here boto3's errors become
+ours. A request whose answer did not come may have been carried out: it is sent again unchanged, or not at
+all."""
 
 import functools
 import threading
@@ -9,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import boto3
-import tenacity
 from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
@@ -18,9 +18,10 @@ from botocore.exceptions import (
 )
 
 from berth.errors import BerthError
+from berth.retry import retry
 from berth.stores.dynamodb.clock import ServerClock
-from berth.stores.dynamodb.errors import LASTING, MISSING, Reason, explained, foreign
-from berth.stores.dynamodb.url import Location
+from berth.stores.dynamodb.errors import LASTING, MISSING, Reason, foreign, store_error
+from berth.stores.dynamodb.url import DynamoDbUrl
 
 Request = dict[str, Any]
 
@@ -49,82 +50,84 @@ class UnmetError(Exception):
 
 
 class MissingTableError(Exception):
-    """There is no such table, or no such index."""
+    """The table, or the index, does not exist."""
 
 
 class _AgainError(Exception):
-    """It may work at once. With `known` nothing was done; else it may have been."""
+    """Another try may help. With `known` nothing was done; else it may have been."""
 
     def __init__(self, *, known: bool) -> None:
         super().__init__()
         self.known = known
 
 
-class Link:
+class Client:
     """Safe to use from many threads; boto3's client holds their connections. It is made by the first call."""
 
     def __init__(
         self,
-        location: Location,
+        url: DynamoDbUrl,
         seconds: float,
         clock: ServerClock,
         sleep: Callable[[float], None] = time.sleep,
-        clients: "Clients | None" = None,
+        clients: "Boto3Clients | None" = None,
     ) -> None:
-        self._location, self._seconds, self._clock, self._sleep = location, seconds, clock, sleep
-        self._clients = clients or _CLIENTS
-        self._client: Any = None
+        self._url, self._seconds, self._clock, self._sleep = url, seconds, clock, sleep
+        self._clients = clients or _BOTO3_CLIENTS
+        self._boto3: Any = None
         self._lock = threading.Lock()
 
     def call(
         self, operation: str, request: Callable[[], Request] | Request, names: Sequence[str] = ()
     ) -> Mapping[str, Any]:
-        """The answer to the operation (by boto3's name for it), tried again while `seconds` last.
+        """Return the answer to the operation (by boto3's name for it), tried again while `seconds` last.
 
-        A request that is made by a call is made anew where the one before is known to have changed nothing.
-        `names` are the documents of a transaction's items, for the text. Raises UnmetError,
+        A callable `request` is called for another one where the one before is known to have changed nothing.
+        `names` are the documents of a transaction's items, for the error's text. Raises UnmetError,
         MissingTableError, StoreUnavailableError and StoreFailedError.
         """
         give_up_at = self._clock.local() + self._seconds
-        attempts = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(_AgainError),
-            wait=tenacity.wait_random_exponential(multiplier=0.01, max=0.2),
-            stop=lambda _: self._clock.local() >= give_up_at,
-            sleep=self._sleep,
-            reraise=True,
-        )
         attempt = _Attempts(request)
         try:
-            return attempts(self._once, operation, attempt)
+            return retry(
+                lambda: self._once(operation, attempt),
+                _AgainError,
+                until=give_up_at,
+                pauses=(0.01, 0.2),
+                monotonic=self._clock.local,
+                sleep=self._sleep,
+            )
         except _AgainError as error:
-            raise self.explained(error.__cause__, operation, names) from error.__cause__
+            raise self._store_error(error.__cause__, operation, names) from error.__cause__
         except ClientError as error:
             if (code := _code(error)) in MISSING:
                 raise MissingTableError from error
-            if any(each.code == _UNMET for each in reasons(error)) or code == f"{_UNMET}Exception":
+            if any(reason.code == _UNMET for reason in reasons(error)) or code == f"{_UNMET}Exception":
                 raise UnmetError from error
-            raise self.explained(error, operation, names) from error
+            raise self._store_error(error, operation, names) from error
         except BotoCoreError as error:
-            raise self.explained(error, operation, names) from error
+            raise self._store_error(error, operation, names) from error
 
-    def explained(self, error: BaseException | None, operation: str, names: Sequence[str] = ()) -> BerthError:
-        found = reasons(error) if isinstance(error, ClientError) else ()
-        return explained(error, self._location, self._seconds, operation, found, names)
+    def _store_error(
+        self, error: BaseException | None, operation: str, names: Sequence[str] = ()
+    ) -> BerthError:
+        why = reasons(error) if isinstance(error, ClientError) else ()
+        return store_error(error, self._url, self._seconds, operation, why, names)
 
     def close(self) -> None:
         with self._lock:
-            client, self._client = self._client, None
-        if client is not None:
-            self._clients.give_back(client)
+            boto3_client, self._boto3 = self._boto3, None
+        if boto3_client is not None:
+            self._clients.give_back(boto3_client)
 
     def _once(self, operation: str, attempt: "_Attempts") -> Mapping[str, Any]:
-        client = self._client or self._connected()
+        boto3_client = self._boto3 or self._connected()
         sent = self._clock.local()
         try:
-            answer: Mapping[str, Any] = getattr(client, operation)(**attempt.request())
+            answer: Mapping[str, Any] = getattr(boto3_client, operation)(**attempt.request())
         except ClientError as error:
             self._learn(error.response, sent)
-            codes = {_code(error), *(each.code for each in reasons(error))}
+            codes = {_code(error), *(reason.code for reason in reasons(error))}
             if codes & _UNKNOWN:
                 raise _AgainError(known=False) from error
             if codes & _BUSY and not codes & {_UNMET, *LASTING}:
@@ -135,7 +138,7 @@ class Link:
             raise _AgainError(known=False) from error
         self._learn(answer, sent)
         if operation == "describe_table" and "Table" not in answer:
-            raise foreign(self._location, operation, "its answer names no table")
+            raise foreign(self._url, operation, "its answer names no table")
         return answer
 
     def _learn(self, answer: Mapping[str, Any], sent: float) -> None:
@@ -144,14 +147,14 @@ class Link:
 
     def _connected(self) -> Any:
         with self._lock:
-            if self._client is None:
-                self._client = self._clients.take(self._location, self._seconds)
-            return self._client
+            if self._boto3 is None:
+                self._boto3 = self._clients.take(self._url, self._seconds)
+            return self._boto3
 
 
-class Clients:
-    """boto3's clients of a process, one for each place: to make one takes as long as ten calls. The session
-    behind them reads credentials, and boto3's descriptions of AWS, only once."""
+class Boto3Clients:
+    """boto3's clients of a process, one for each region and endpoint: to make one takes as long as ten calls.
+    The session behind them reads credentials, and boto3's descriptions of AWS, only once."""
 
     def __init__(self, session: Callable[[], Any] = boto3.session.Session) -> None:
         self._session = functools.cache(session)
@@ -159,26 +162,26 @@ class Clients:
         self._users: Counter[int] = Counter()
         self._lock = threading.Lock()  # boto3's sessions must not be used by two threads at once
 
-    def take(self, location: Location, seconds: float) -> Any:
-        which = (location.region, location.endpoint, seconds)
+    def take(self, url: DynamoDbUrl, seconds: float) -> Any:
+        which = (url.region, url.endpoint, seconds)
         with self._lock:
             if which not in self._made:
-                self._made[which] = self._make(location, seconds)
+                self._made[which] = self._make(url, seconds)
             self._users[id(self._made[which])] += 1
             return self._made[which]
 
-    def give_back(self, client: Any) -> None:
-        """Its connections are closed when nobody uses it; it opens others if somebody does again."""
+    def give_back(self, boto3_client: Any) -> None:
+        """Close its connections when nobody uses it any more; it opens new ones if somebody does again."""
         with self._lock:
-            self._users[id(client)] -= 1
-            if not self._users[id(client)]:
-                client.close()
+            self._users[id(boto3_client)] -= 1
+            if not self._users[id(boto3_client)]:
+                boto3_client.close()
 
-    def _make(self, location: Location, seconds: float) -> Any:
+    def _make(self, url: DynamoDbUrl, seconds: float) -> Any:
         return self._session().client(
             "dynamodb",
-            region_name=location.region,
-            endpoint_url=location.endpoint,
+            region_name=url.region,
+            endpoint_url=url.endpoint,
             config=Config(
                 connect_timeout=seconds,
                 read_timeout=seconds,
@@ -190,11 +193,11 @@ class Clients:
         )
 
 
-_CLIENTS = Clients()
+_BOTO3_CLIENTS = Boto3Clients()
 
 
 class _Attempts:
-    """The request to send: the same again until the one before is known to have changed nothing."""
+    """The request to send: one is sent again until it is known to have changed nothing."""
 
     def __init__(self, request: Callable[[], Request] | Request) -> None:
         self._made: Request | None = None
@@ -210,9 +213,9 @@ class _Attempts:
 
 
 def reasons(error: ClientError) -> list[Reason]:
-    """Why a transaction was cancelled, one for each of its items; empty for other errors."""
-    found = error.response.get("CancellationReasons") or []
-    return [Reason(str(each.get("Code", "None")), str(each.get("Message") or "")) for each in found]
+    """Return why a transaction was cancelled, a reason for each of its items; empty for other errors."""
+    given = error.response.get("CancellationReasons") or []
+    return [Reason(str(reason.get("Code", "None")), str(reason.get("Message") or "")) for reason in given]
 
 
 def _code(error: ClientError) -> str:

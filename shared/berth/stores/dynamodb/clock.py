@@ -1,5 +1,5 @@
 """DynamoDB's own time, learnt from the Date header of its answers; this machine's clock may be wrong.
-It is right to about a second, which is what the header tells; who uses it must leave room for that."""
+It is right to about a second, as the header is; callers must allow for that."""
 
 import threading
 import time
@@ -10,15 +10,15 @@ _DRIFT = 0.0005  # seconds by which two clocks may part in a second
 
 
 def uptime() -> float:
-    """Seconds that go on while the machine sleeps, and that nobody sets."""
+    """Return seconds by a clock that runs while the machine sleeps, and that nobody sets."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
 
 
 class ServerClock:
-    """Each answer says that its Date began between our sending and our receiving, or within the second
-    before: an interval for the difference of the clocks. What all answers allow is kept."""
+    """The second of an answer's Date began while the request was under way, or within the second before. That
+    is an interval for the difference of the clocks; the part that all answers allow is used."""
 
     def __init__(self, local: Callable[[], float] = uptime, wall: Callable[[], float] = time.time) -> None:
         self.local = local
@@ -28,12 +28,12 @@ class ServerClock:
         self._learnt = False
 
     def now(self) -> float:
-        """In Unix seconds."""
+        """Return the time in Unix seconds."""
         with self._lock:
             return self.local() + (self._low + self._high) / 2
 
     def learn(self, date: str | None, sent: float, received: float) -> None:
-        """`sent` and `received` as `local` told them."""
+        """Take in an answer's Date; `sent` and `received` are times of `local`."""
         try:
             begun = parsedate_to_datetime(date or "").timestamp()
         except ValueError:

@@ -1,5 +1,5 @@
-"""DynamoDB's errors as a person needs them: what happened, to which table, what to do, and whether it passes.
-What AWS said is quoted; what we sent, and credentials, never."""
+"""DynamoDB's errors as the store's: retryable or final, which table, what to do about it.
+It quotes what AWS answered, never what was sent, nor credentials."""
 
 import logging
 import re
@@ -21,9 +21,9 @@ from botocore.exceptions import (
     TokenRetrievalError,
 )
 
-from berth.causes import reason as of_the_system
 from berth.errors import BerthError, StoreFailedError, StoreUnavailableError
-from berth.stores.dynamodb.url import Location
+from berth.errors import reason as of_the_system
+from berth.stores.dynamodb.url import DynamoDbUrl
 
 _LOG = logging.getLogger("berth.stores.dynamodb")
 
@@ -59,42 +59,43 @@ _ACTION = re.compile(r"(?:perform: )(dynamodb:\w+)")
 
 
 class UnknownOperationError(StoreFailedError):
-    """What stands in for DynamoDB there has no such operation: DynamoDB Local has no backups."""
+    """The endpoint has no such operation: DynamoDB Local, for example, has no backups."""
 
 
 class Reason(NamedTuple):
-    """Why a transaction was cancelled, as far as one of its items goes; "None" where that one was well."""
+    """Why a transaction was cancelled, according to one of its items; "None" where that was not the cause."""
 
     code: str
     message: str
 
 
-def ledger(location: Location) -> str:
-    return f"berth's ledger in DynamoDB table {location}"
+def ledger(url: DynamoDbUrl) -> str:
+    return f"berth's ledger in DynamoDB table {url}"
 
 
-def explained(
+def store_error(
     error: BaseException | None,
-    location: Location,
+    url: DynamoDbUrl,
     seconds: float,
     operation: str,
     reasons: Sequence[Reason] = (),
     names: Sequence[str] = (),
 ) -> BerthError:
-    where = ledger(location)
+    """Return the StoreUnavailableError or StoreFailedError for this error; `names` are of the documents."""
+    where = ledger(url)
     if isinstance(error, ClientError):
-        return _answered(error, location, operation, reasons, names)
+        return _answered(error, url, operation, reasons, names)
     if isinstance(error, NoRegionError):
         return StoreFailedError(f"{where}: no region is known; name it with ?region= in BERTH_STORE")
     if isinstance(error, _LOGIN):
         return StoreFailedError(f"{where}: no AWS credentials were found; {_CREDENTIALS}")
-    return _unreached(error, location, seconds)
+    return _unreached(error, url, seconds)
 
 
-def _unreached(error: BaseException | None, location: Location, seconds: float) -> BerthError:
+def _unreached(error: BaseException | None, url: DynamoDbUrl, seconds: float) -> BerthError:
     if isinstance(error, SSLError):
         return StoreFailedError(
-            f"{ledger(location)}: TLS failed ({of_the_system(error)}); check endpoint= in BERTH_STORE, and "
+            f"{ledger(url)}: TLS failed ({of_the_system(error)}); check endpoint= in BERTH_STORE, and "
             "its certificate"
         )
     if isinstance(error, ReadTimeoutError | ConnectTimeoutError):
@@ -102,19 +103,19 @@ def _unreached(error: BaseException | None, location: Location, seconds: float) 
     elif isinstance(error, EndpointConnectionError | HTTPClientError):
         why = of_the_system(error)
     else:
-        return StoreFailedError(f"{ledger(location)} can't be used: {_line(error)}")
+        return StoreFailedError(f"{ledger(url)} can't be used: {_line(error)}")
     return StoreUnavailableError(
-        f"berth's ledger is unreachable ({location.url}, {why}); if this lasts, check the network, AWS' "
+        f"berth's ledger is unreachable ({url.printable}, {why}); if this lasts, check the network, AWS' "
         "status, and the region and endpoint= in BERTH_STORE"
     )
 
 
 def _answered(
-    error: ClientError, location: Location, operation: str, reasons: Sequence[Reason], names: Sequence[str]
+    error: ClientError, url: DynamoDbUrl, operation: str, reasons: Sequence[Reason], names: Sequence[str]
 ) -> BerthError:
-    where = ledger(location)
+    where = ledger(url)
     code, said = str(error.response["Error"].get("Code", "")), _line(error.response["Error"].get("Message"))
-    codes = {each.code for each in reasons} - {"None"}
+    codes = {reason.code for reason in reasons} - {"None"}
     if not codes & set(LASTING) and (slow := sorted(filter(_slow, codes or {code}))):
         return StoreUnavailableError(
             f"{where} is asked for more than it serves ({slow[0]}); if this lasts, raise the table's limits, "
@@ -132,8 +133,8 @@ def _answered(
             "which may be wrong by five minutes at most"
         )
     if code in _DENIED:
-        found = _ACTION.search(said)
-        right = found[1] if found else f"what {operation} needs"
+        action = _ACTION.search(said)
+        right = action[1] if action else f"what {operation} needs"
         return StoreFailedError(
             f"{where}: its account may not do {right}; infra/dynamodb/ has the policies that berth needs"
         )
@@ -143,15 +144,15 @@ def _answered(
         )
     if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400) >= 500:
         return StoreUnavailableError(f"{where} failed to answer ({code}); if this lasts, check AWS' status")
-    if not said or code.isdecimal():  # whatever that was
-        return foreign(location, operation, code)
+    if not said or code.isdecimal():  # an answer of something else
+        return foreign(url, operation, code)
     return StoreFailedError(f"{where} refused {operation}: {code}: {said}")
 
 
-def foreign(location: Location, operation: str, what: str) -> BerthError:
-    """Of an answer in which DynamoDB itself says nothing."""
+def foreign(url: DynamoDbUrl, operation: str, what: str) -> BerthError:
+    """Return the error of an answer that is not DynamoDB's."""
     return StoreFailedError(
-        f"{ledger(location)} refused {operation}: {what}; check region= and endpoint= in BERTH_STORE"
+        f"{ledger(url)} refused {operation}: {what}; check region= and endpoint= in BERTH_STORE"
     )
 
 
@@ -160,22 +161,22 @@ def _slow(code: str) -> bool:
 
 
 def _cancelled(where: str, reasons: Sequence[Reason], names: Sequence[str]) -> BerthError:
-    """For a reason that does not pass; the others of the same transaction say nothing more."""
-    told = [(at, each) for at, each in enumerate(reasons) if each.code != "None"]
-    at, reason = next((each for each in told if each[1].code in LASTING), told[0])
+    """Return the error for a reason that lasts; the transaction's other reasons say nothing more."""
+    causes = [(at, reason) for at, reason in enumerate(reasons) if reason.code != "None"]
+    at, reason = next((cause for cause in causes if cause[1].code in LASTING), causes[0])
     which = f" of document {names[at]!r}" if at < len(names) else ""
     _LOG.warning("%s refused the change%s: %s: %s", where, which, reason.code, _line(reason.message))
     return StoreFailedError(
-        f"{where} refused the change ({reason.code}); the function's log says of which document"
+        f"{where} refused the change ({reason.code}); the function's log names the document"
     )
 
 
-def require_room(location: Location, sizes: Mapping[str, int]) -> None:
+def require_room(url: DynamoDbUrl, sizes: Mapping[str, int]) -> None:
     """Raise StoreFailedError where a document of these sizes, or all together, are too large.
 
     Its text has neither sizes nor a document's key, which may name a node: those are for the log.
     """
-    where = ledger(location)
+    where = ledger(url)
     for key, size in sizes.items():
         if size > MOST:
             _LOG.warning("%s: document %r would take %d bytes, and DynamoDB takes %d", where, key, size, MOST)
@@ -194,9 +195,13 @@ def require_room(location: Location, sizes: Mapping[str, int]) -> None:
         )
 
 
-def missing(location: Location) -> BerthError:
+def not_ready(url: DynamoDbUrl, status: str) -> StoreUnavailableError:
+    return StoreUnavailableError(f"{ledger(url)} is not ready ({status}); it can be used once it is ACTIVE")
+
+
+def missing(url: DynamoDbUrl) -> BerthError:
     return StoreFailedError(
-        f"{ledger(location)}: there is no such table; make it with: berth store init '{location.url}'"
+        f"{ledger(url)}: there is no such table; make it with: berth store init '{url.printable}'"
     )
 
 

@@ -1,13 +1,13 @@
-"""What DynamoDB is told: a document as an item, and a commit as one transaction of named clauses.
+"""A document as DynamoDB's item, and a commit as one transaction of named clauses.
 
     reader A  ── read d@1 ──────── commit(d, expected d@1): as_read ✓ → d@2
     reader B  ───── read d@1 ───────────── commit(d, expected d@1): as_read ✗ → decide again
     a loss    ──────────────────── epoch gone ──── commit(…, expected epoch@7): sealed ✗ → decide again
 
-DynamoDB refuses a transaction that meets another one on any item, also on one that both only check. Every
-commit expects the epoch and the cluster: checked at the documents themselves, commits would stand in each
-other's way all over the cluster. So the versions of these few stand in SEALS seals as well: a commit checks
-any one of them, and whoever changes such a document changes all seals in the same transaction.
+DynamoDB refuses a transaction that meets another one on any item, even if both only check it. Every commit
+expects the epoch and the cluster: if it checked those documents, all commits of a cluster would collide. So
+their versions are in SEALS seals as well: a commit checks any one seal, and a commit that changes such a
+document changes all seals in the same transaction.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,8 +24,8 @@ INDEX, FEED_NAME = "feed", "f"
 
 SEALED = (EPOCH, "cluster")  # what every commit expects; a name that is missing here only costs time
 SEALS = 8
-LIFE = "\0life"  # the item that says for which table this ledger's life began; no document's key
-LAST = 9_999_999_999_999  # when it was written, for the index: each look at the feed ends with it
+GENERATION = "\0life"  # the item that says for which table this generation began; no document's key
+LAST = 9_999_999_999_999  # when it was written, for the index: each read of the feed ends with it
 
 Item = dict[str, Any]
 
@@ -46,7 +46,7 @@ def name(key: str) -> Item:
 
 
 def packed(body: bytes) -> bytes:
-    """As it is stored: each kilobyte of an item costs a unit."""
+    """Return the body as it is stored: each kilobyte of an item costs a unit."""
     return pack(body)
 
 
@@ -55,7 +55,7 @@ def present(key: str, body: bytes, stamp: Stamp) -> Item:
 
 
 def gone(key: str, stamp: Stamp) -> Item:
-    """What is left of a deleted document, for readers that are behind; DynamoDB takes it away later."""
+    """Return what is left of a deleted document, for readers that are behind; DynamoDB deletes it later."""
     return {**_marks(key, stamp), EXPIRES: {"N": str(stamp.expires)}}
 
 
@@ -65,7 +65,7 @@ def _marks(key: str, stamp: Stamp) -> Item:
 
 
 def document(item: Item) -> Document | None:
-    """The document in an item as it was read; None for one that is gone. Raises StoreFailedError."""
+    """Return the document in an item; None for one that was deleted. Raises StoreFailedError."""
     body = item.get(BODY)
     try:
         return None if body is None else Document(item[VERSION]["S"], unpack(body["B"]))
@@ -82,7 +82,7 @@ def not_there() -> Item:
 
 
 def not_begun() -> Item:
-    """No life has begun in this table."""
+    """No generation has begun in this table."""
     return {
         "ConditionExpression": "attribute_not_exists(#version)",
         "ExpressionAttributeNames": {"#version": VERSION},
@@ -90,7 +90,7 @@ def not_begun() -> Item:
 
 
 def as_read(version: Version) -> Item:
-    """Nobody has written the document since: no version comes twice."""
+    """The document was not written since: no version comes twice."""
     return {
         "ConditionExpression": "#version = :version",
         "ExpressionAttributeNames": {"#version": VERSION},
@@ -124,7 +124,7 @@ def transaction(
     stamp: Stamp,
     seal: int,
 ) -> list[Item]:
-    """All writes (of packed bodies) if everything is as expected; `seal` is the one to check."""
+    """Return all writes (of packed bodies) if everything is as expected; `seal` is the one to check."""
     rewritten = {key: writes[key] for key in SEALED if key in writes}
     by_seal = {} if rewritten else {key: expected[key] for key in SEALED if key in expected}
     items = [
@@ -155,7 +155,7 @@ def check(table: str, key: str, clause: Item) -> Item:
 
 
 def new_seals(table: str, versions: Mapping[str, Version | None]) -> list[Item]:
-    """Every seal with these versions of these documents, and those of others left as they are."""
+    """Return updates that give every seal these versions, and leave those of other documents as they are."""
     there = {key: version for key, version in versions.items() if version is not None}
     changes = [("SET ", [f"#{key} = :{key}" for key in there])]
     changes += [("REMOVE ", [f"#{key}" for key in versions if key not in there])]
@@ -175,14 +175,14 @@ def _seal(number: int) -> str:
 def beginning(
     table: str, of: str, clause: Item, versions: Mapping[str, Version | None], stamp: Stamp
 ) -> list[Item]:
-    """A new life for the table of this id: no epoch, and seals as the sealed documents stand."""
-    mark = {**_marks(LIFE, stamp._replace(written=LAST)), TABLE: {"S": of}}
-    kept = {key: version for key, version in versions.items() if key != EPOCH}
+    """Return the begin of a generation for the table of this id: no epoch, and seals of what is there."""
+    mark = {**_marks(GENERATION, stamp._replace(written=LAST)), TABLE: {"S": of}}
+    others = {key: version for key, version in versions.items() if key != EPOCH}
     return [
         put(table, mark, clause),
-        put(table, name(EPOCH), {}),  # nobody's cursor goes on in a new life, so nobody need be told
-        *(check(table, key, expecting(version)) for key, version in kept.items()),
-        *new_seals(table, {**kept, EPOCH: None}),
+        put(table, name(EPOCH), {}),  # no cursor goes on in a new generation, so the feed need not show it
+        *(check(table, key, expecting(version)) for key, version in others.items()),
+        *new_seals(table, {**others, EPOCH: None}),
     ]
 
 

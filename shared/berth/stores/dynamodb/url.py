@@ -1,5 +1,5 @@
-"""Where a ledger is in DynamoDB, as BERTH_STORE's URL says it: a table, its region, another endpoint.
-It opens nothing, and holds no credentials: those come by AWS' own rules (environment, profile, role)."""
+"""Where a ledger is in DynamoDB, according to BERTH_STORE's URL: a table, its region, another endpoint.
+It opens nothing, and has no credentials: those come by AWS' own rules (environment, profile, role)."""
 
 import re
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ _OPTIONS = ("region", "endpoint", "timeout")
 
 
 @dataclass(frozen=True)
-class Location:
-    """Without `region` AWS' own rules name one; `endpoint` is for what stands in for DynamoDB. `seconds` are
-    for a connection, for an answer, and for what is tried again."""
+class DynamoDbUrl:
+    """Without `region` AWS' own rules name one; `endpoint` is for stand-ins of DynamoDB. `seconds` limit a
+    connection, an answer, and a call that is tried again."""
 
     table: str
     region: str | None = None
@@ -25,19 +25,20 @@ class Location:
     seconds: float = 1.0
 
     def __str__(self) -> str:
-        where = ", ".join(each for each in (self.region, self.endpoint) if each)
+        where = ", ".join(part for part in (self.region, self.endpoint) if part)
         return f"{self.table} ({where})" if where else self.table
 
     @property
-    def url(self) -> str:
+    def printable(self) -> str:
+        """The URL as in BERTH_STORE, with the options that were given."""
         timeout = None if self.seconds == 1 else f"{self.seconds:g}"
         options = {"region": self.region, "endpoint": self.endpoint, "timeout": timeout}
         query = "&".join(f"{name}={value}" for name, value in options.items() if value)
         return f"dynamodb://{self.table}" + (f"?{query}" if query else "")
 
 
-def parse(url: str) -> Location:
-    """Raises SettingsError; what might be a secret key in the wrong place is never quoted."""
+def parse(url: str) -> DynamoDbUrl:
+    """Return where the URL leads. Raises SettingsError, which quotes nothing that may be a secret key."""
     _, _, rest = url.partition("://")
     if "@" in rest:
         raise _wrong(
@@ -50,7 +51,7 @@ def parse(url: str) -> Location:
             f"the form is {FORM}; a table's name has 3 to 255 letters, digits, dots, dashes and underscores"
         )
     options = urls.options(query, _OPTIONS, _wrong)
-    return Location(
+    return DynamoDbUrl(
         table,
         _region(options.get("region")),
         _endpoint(options.get("endpoint")),

@@ -1,5 +1,5 @@
-"""The connections to whoever has the ledger, and the scripts that run there.
-A script whose answer did not come may have run: only what changes nothing is sent a second time."""
+"""The connections to the server that has the ledger, and the scripts that run there.
+A script whose answer did not come may have run: only a script that changes nothing is sent a second time."""
 
 import hashlib
 import time
@@ -8,10 +8,10 @@ from typing import Any
 import redis
 from redis import exceptions as theirs
 
-from berth.stores.redis.connection import Connection, Line
-from berth.stores.redis.errors import explained, too_few
-from berth.stores.redis.topology import Route
-from berth.stores.redis.url import Address, Location
+from berth.stores.redis.connection import Connection, NodeConnection
+from berth.stores.redis.errors import store_error, too_few
+from berth.stores.redis.topology import Topology
+from berth.stores.redis.url import Address, RedisUrl
 
 _TRIES = 6  # in one call: while a Cluster elects, its nodes may name each other
 _WAIT_MS = 500  # for replicas; a connection waits a second for any answer
@@ -26,69 +26,70 @@ class Script:
         self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
-class Link:
+class Client:
     """Safe to use from many threads: each call has a connection to itself, taken from those that are idle."""
 
-    def __init__(self, location: Location, seconds: float) -> None:
-        self._location, self._seconds = location, seconds
-        self._route = Route(location, seconds)
-        self._idle: list[Line] = []
+    def __init__(self, url: RedisUrl, seconds: float) -> None:
+        self._url, self._seconds = url, seconds
+        self._topology = Topology(url, seconds)
+        self._idle: list[NodeConnection] = []
         self._suffix = "_RO"  # of commands that let a script only read; none where the user lacks that right
         self._closed = False
 
     def run(self, script: Script, arguments: list[Any], *, again: bool, replicas: int = 0) -> list[Any]:
-        """The script's answer. With `again`, a second try where an idle connection proves dead in use; with
-        `replicas`, once so many have what it wrote, if its answer ends with 1.
+        """Return the script's answer. With `again` it is tried twice where an idle connection proves dead in
+        use. With `replicas`, return once so many have what it wrote, if its answer ends with 1.
 
         Raises StoreUnavailableError and StoreFailedError.
         """
+        # Not berth.retry: another try goes to another server, at once, and the error says to which.
         give_up_at = time.monotonic() + self._seconds
-        told, turned = None, False
-        self._route.check()
+        redirect, turned = None, False
+        self._topology.check()
         for _ in range(_TRIES):
-            idle = self._take_idle(told)
-            line = idle or self._route.opened(give_up_at, told)
+            idle = self._take_idle(redirect)
+            node = idle or self._topology.connect(give_up_at, redirect)
             try:
-                return self._run_on(line, script, arguments, replicas)
+                return self._run_on(node, script, arguments, replicas)
             except redis.RedisError as error:
-                failed, told = error, None
+                failed, redirect = error, None
             if isinstance(failed, theirs.MovedError):
-                told = self._route.moved(line.at, failed)
+                redirect = self._topology.moved(node.address, failed)
             elif isinstance(failed, theirs.ReadOnlyError) and not turned:
                 turned = True  # nothing was done, and its name or a Sentinel may lead elsewhere now
             elif isinstance(failed, redis.ConnectionError) and idle and again:
                 again = False
             else:
                 break
-        raise explained(failed, self._location.at(line.at), self._seconds) from failed
+        raise store_error(failed, self._url.at(node.address), self._seconds) from failed
 
     def close(self) -> None:
         self._closed = True
         self._drop_idle()
 
-    def _run_on(self, line: Line, script: Script, arguments: list[Any], replicas: int) -> list[Any]:
+    def _run_on(self, node: NodeConnection, script: Script, arguments: list[Any], replicas: int) -> list[Any]:
         try:
-            answer = self._answer(line.connection, script, arguments)
+            answer = self._answer(node.connection, script, arguments)
             if replicas and answer[-1]:
-                self._await(line, replicas)
+                self._await(node, replicas)
         except (theirs.MovedError, theirs.ReadOnlyError, theirs.ClusterDownError, redis.TimeoutError):
-            # Whoever is asked next must not be this one, at a failed call for each connection that is kept.
-            line.connection.disconnect()
-            self._route.lost(line.at)
+            # The next call must go to another server, and not fail once for each idle connection to this one.
+            node.connection.disconnect()
+            self._topology.lost(node.address)
             self._drop_idle()
             raise
         except theirs.ResponseError:
-            self._give_back(line)
+            self._give_back(node)
             raise
         except BaseException:
-            line.connection.disconnect()
+            node.connection.disconnect()
             raise
-        self._give_back(line)
+        self._give_back(node)
         return answer
 
     def _answer(self, connection: Connection, script: Script, arguments: list[Any]) -> list[Any]:
-        """By the command that lets a script only read, if it does and the user may: one that was made before
-        there were such scripts may run them as all others."""
+        """Return the answer of a script; one that only reads is run by the command for such. A user that
+        was made before Berth used that command lacks the right to it, and runs them like all others."""
         suffix = self._suffix if script.reads_only else ""
         try:
             return _evaluated(connection, script, arguments, suffix)
@@ -102,32 +103,32 @@ class Link:
         self._suffix = ""
         return answer
 
-    def _await(self, line: Line, replicas: int) -> None:
-        line.connection.send_command("WAIT", replicas, _WAIT_MS)
-        found = line.connection.read_response()
-        if found < replicas:
-            raise too_few(found, replicas, self._location.at(line.at))
+    def _await(self, node: NodeConnection, replicas: int) -> None:
+        node.connection.send_command("WAIT", replicas, _WAIT_MS)
+        written = node.connection.read_response()
+        if written < replicas:
+            raise too_few(written, replicas, self._url.at(node.address))
 
-    def _take_idle(self, told: Address | None = None) -> Line | None:
-        """One that the server has not closed meanwhile: then nothing was sent yet, and a new one will do."""
+    def _take_idle(self, redirect: Address | None = None) -> NodeConnection | None:
+        """Return an idle connection that the server has not closed meanwhile; None if there is none."""
         while True:
             try:
-                line = self._idle.pop()
+                node = self._idle.pop()
             except IndexError:
                 return None
             try:
-                if line.at == (told or self._route.at) and not line.connection.can_read(0):
-                    return line
+                if node.address == (redirect or self._topology.primary) and not node.connection.can_read(0):
+                    return node
             except redis.RedisError:
                 pass
-            line.connection.disconnect()
+            node.connection.disconnect()
 
     def _drop_idle(self) -> None:
-        while (line := self._take_idle()) is not None:
-            line.connection.disconnect()
+        while (node := self._take_idle()) is not None:
+            node.connection.disconnect()
 
-    def _give_back(self, line: Line) -> None:
-        self._idle.append(line)
+    def _give_back(self, node: NodeConnection) -> None:
+        self._idle.append(node)
         if self._closed:
             self.close()
 

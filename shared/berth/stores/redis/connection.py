@@ -4,11 +4,11 @@ from typing import Any, NamedTuple, Protocol
 
 import redis
 
-from berth.stores.redis.url import Address, Location
+from berth.stores.redis.url import Address, RedisUrl
 
 
 class Connection(Protocol):
-    """What of redis-py's connections is used; they have no types themselves."""
+    """What is used of redis-py's connections, which have no types themselves."""
 
     def connect(self) -> None: ...
     def disconnect(self) -> None: ...
@@ -17,38 +17,38 @@ class Connection(Protocol):
     def read_response(self) -> Any: ...
 
 
-class Line(NamedTuple):
-    """A connection, and to whom."""
+class NodeConnection(NamedTuple):
+    """A connection, and the address of the server at its other end."""
 
-    at: Address
+    address: Address
     connection: Connection
 
 
-def connected(to: Location, to_connect: float, to_answer: float) -> Connection:
-    """To the only host of `to`, within so many seconds."""
-    (at,) = to.hosts
+def connect(url: RedisUrl, to_connect: float, to_answer: float) -> Connection:
+    """Return a connection to the only host of `url`; the times are in seconds."""
+    (address,) = url.hosts
     options: dict[str, Any] = {
-        "host": at.host,
-        "port": at.port,
-        "db": to.database,
-        "username": to.user,
-        "password": to.password,
+        "host": address.host,
+        "port": address.port,
+        "db": url.database,
+        "username": url.user,
+        "password": url.password,
         "socket_timeout": to_answer,
         "socket_connect_timeout": to_connect,
         "protocol": 2,
         "driver_info": None,  # one round trip less, and one right less that the user needs
     }
     kind: Any = redis.Connection
-    if to.tls:
+    if url.tls:
         kind = redis.SSLConnection
-        options |= {"ssl_cert_reqs": "required", "ssl_check_hostname": True, "ssl_ca_certs": to.ca_certs}
+        options |= {"ssl_cert_reqs": "required", "ssl_check_hostname": True, "ssl_ca_certs": url.ca_certs}
     connection: Connection = kind(**options)
     connection.connect()
     return connection
 
 
-def asked(connection: Connection, *words: str | bytes | int) -> Any:
-    """The answer to one command; a connection that failed is closed."""
+def ask(connection: Connection, *words: str | bytes | int) -> Any:
+    """Return the answer to one command; close a connection that failed."""
     try:
         connection.send_command(*words)
         return connection.read_response()

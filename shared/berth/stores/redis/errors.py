@@ -1,5 +1,5 @@
-"""What is said of redis-py's errors, and which of ours each becomes.
-Quoted is what a server said, never what was sent to it; whether a call was carried out is not told here."""
+"""redis-py's errors as the store's: retryable or final, which server, what to do about it.
+It quotes what a server answered, never what was sent; it does not know whether a call was carried out."""
 
 import ssl
 from collections.abc import Callable
@@ -8,22 +8,21 @@ from typing import NamedTuple
 import redis
 from redis import exceptions as theirs
 
-from berth.causes import LATE, beneath, reason
-from berth.errors import BerthError, StoreFailedError, StoreUnavailableError
-from berth.stores.redis.url import Location
+from berth.errors import LATE, BerthError, StoreFailedError, StoreUnavailableError, beneath, reason
+from berth.stores.redis.url import RedisUrl
 
 _Test = Callable[[theirs.ResponseError, str], bool]
 
 _PASSING = ("NOREPLICAS", "BUSY ", "UNKILLABLE")
 _FOREIGN = ("WRONGTYPE", "BERTHFORMAT")
 _RIGHTS = ("permission", "user executing the script")  # what Redis 7.0 says of a right that a script lacks
-_AWAY = "berth's ledger is unreachable"
+_UNREACHABLE = "berth's ledger is unreachable"
 _LOGIN = "{ledger} refused the user or the password; check those in BERTH_STORE"
 
 
-def explained(error: redis.RedisError, location: Location, seconds: float) -> BerthError:
-    """The error as a person needs it; `location` should name whoever was asked."""
-    ledger = f"berth's ledger in Redis {location}"
+def store_error(error: redis.RedisError, url: RedisUrl, seconds: float) -> BerthError:
+    """Return the StoreUnavailableError or StoreFailedError for this error of the server at `url`."""
+    ledger = f"berth's ledger in Redis {url}"
     if isinstance(error, theirs.ResponseError):
         return _refused(error, ledger)
     if isinstance(error, theirs.AuthenticationError | theirs.AuthorizationError):
@@ -31,40 +30,40 @@ def explained(error: redis.RedisError, location: Location, seconds: float) -> Be
     if isinstance(error, theirs.BusyLoadingError):
         return StoreUnavailableError(f"{ledger} is loading its data; it can be used when it has done so")
     if isinstance(error, redis.TimeoutError):
-        port = "the port (does it speak TLS?)" if location.tls else "the server"
+        port = "the port (does it speak TLS?)" if url.tls else "the server"
         return StoreUnavailableError(
-            f"{_AWAY} ({location.url}, no answer within {seconds:g} s); if this lasts, check {port} "
+            f"{_UNREACHABLE} ({url.printable}, no answer within {seconds:g} s); if this lasts, check {port} "
             "and the network"
         )
-    return _unreached(error, ledger, location)
+    return _unreached(error, ledger, url)
 
 
-def too_few(found: int, wanted: int, location: Location) -> StoreUnavailableError:
-    """Of a commit that was made, but that a fail-over may lose."""
+def too_few(written: int, needed: int, url: RedisUrl) -> StoreUnavailableError:
+    """Return the error of a commit that was made, but that a fail-over may lose."""
     return StoreUnavailableError(
-        f"berth's ledger in Redis {location} was written, but {found} of {wanted} replicas have it, and a "
+        f"berth's ledger in Redis {url} was written, but {written} of {needed} replicas have it, and a "
         "fail-over may lose it; if this lasts, check its replicas, or ?wait= in BERTH_STORE"
     )
 
 
-def alone(location: Location) -> StoreFailedError:
-    """Of several hosts that are no Cluster: processes would choose different ones, each with a ledger."""
+def alone(url: RedisUrl) -> StoreFailedError:
+    """Return the error of several hosts that are no Cluster: processes would use different ledgers."""
     return StoreFailedError(
-        f"berth's ledger in Redis {location}: several hosts are for a Redis Cluster, and this is not part of "
+        f"berth's ledger in Redis {url}: several hosts are for a Redis Cluster, and this is not part of "
         "one; name a single server in BERTH_STORE, or Sentinels with ?sentinel=NAME"
     )
 
 
-def unnamed(location: Location) -> StoreFailedError:
+def unnamed(url: RedisUrl) -> StoreFailedError:
     return StoreFailedError(
-        f"berth's ledger in Redis {location}: the Sentinels know no primary named {location.sentinel!r}; "
+        f"berth's ledger in Redis {url}: the Sentinels know no primary named {url.sentinel!r}; "
         "check ?sentinel= in BERTH_STORE"
     )
 
 
-def unsentinelled(error: redis.RedisError, location: Location) -> BerthError:
-    """Of a Sentinel that refused to tell, or of all that did not answer."""
-    sentinels = f"berth's ledger in Redis {location}: its Sentinels"
+def unsentinelled(error: redis.RedisError, url: RedisUrl) -> BerthError:
+    """Return the error of a Sentinel that refused to answer, or of all that did not answer."""
+    sentinels = f"berth's ledger in Redis {url}: its Sentinels"
     if isinstance(error, theirs.AuthenticationError):
         return StoreFailedError(
             f"{sentinels} refused the user or the password; they should be those in BERTH_STORE, or none"
@@ -74,37 +73,37 @@ def unsentinelled(error: redis.RedisError, location: Location) -> BerthError:
             f"{sentinels} refused ({_said(error)}); check that the hosts in BERTH_STORE are Sentinels"
         )
     return StoreUnavailableError(
-        f"{_AWAY} ({location.url}, of its Sentinels: {_reason(error)}); if this lasts, check them "
+        f"{_UNREACHABLE} ({url.printable}, of its Sentinels: {_reason(error)}); if this lasts, check them "
         "and BERTH_STORE"
     )
 
 
-def _unreached(error: redis.RedisError, ledger: str, location: Location) -> BerthError:
-    found = beneath(error)
-    if isinstance(found, ssl.SSLCertVerificationError):
+def _unreached(error: redis.RedisError, ledger: str, url: RedisUrl) -> BerthError:
+    cause = beneath(error)
+    if isinstance(cause, ssl.SSLCertVerificationError):
         return StoreFailedError(
-            f"{ledger}: its certificate is not trusted ({found.verify_message}); name the authority's "
+            f"{ledger}: its certificate is not trusted ({cause.verify_message}); name the authority's "
             "file with ?ssl_ca_certs=/PATH in BERTH_STORE, and the host as in the certificate"
         )
-    if isinstance(found, ssl.SSLError):
+    if isinstance(cause, ssl.SSLError):
         return StoreFailedError(
-            f"{ledger} does not speak TLS as expected ({found.reason}); "
+            f"{ledger} does not speak TLS as expected ({cause.reason}); "
             "check the port, or use redis:// in BERTH_STORE for a server without TLS"
         )
     return StoreUnavailableError(
-        f"{_AWAY} ({location.url}, {_reason(error)}); if this lasts, check the server and BERTH_STORE "
-        "(redis://, or rediss:// for a port that speaks TLS)"
+        f"{_UNREACHABLE} ({url.printable}, {_reason(error)}); if this lasts, check the server and "
+        "BERTH_STORE (redis://, or rediss:// for a port that speaks TLS)"
     )
 
 
 def _refused(error: theirs.ResponseError, ledger: str) -> BerthError:
     said = _said(error)
-    found = next(each for each in _REFUSALS if each.is_so(error, said))
-    return found.kind(found.text.format(ledger=ledger, said=said))
+    refusal = next(refusal for refusal in _REFUSALS if refusal.is_so(error, said))
+    return refusal.kind(refusal.text.format(ledger=ledger, said=said))
 
 
 class _Refusal(NamedTuple):
-    """What a server says, and what we say then."""
+    """How to recognize a server's refusal, and our error for it."""
 
     is_so: _Test
     kind: type[BerthError]
@@ -116,11 +115,11 @@ def _is(*kinds: type[theirs.ResponseError]) -> _Test:
 
 
 def _says(*words: str) -> _Test:
-    return lambda _, said: any(each in said for each in words)
+    return lambda _, said: any(word in said for word in words)
 
 
 def _said(error: theirs.ResponseError) -> str:
-    """What the server said, in one line, without the script's name and line."""
+    """Return what the server said, in one line, without the script's name and line."""
     code = getattr(error, "status_code", None)
     text = " ".join(str(error).split()).split(" script: ")[0]
     return f"{code} {text}" if code and not text.startswith(code) else text
@@ -146,12 +145,12 @@ _REFUSALS = (
     _Refusal(
         _is(theirs.AskError, theirs.TryAgainError),
         StoreUnavailableError,
-        "{ledger}: its keys are being moved to another node ({said}); if this lasts, finish that",
+        "{ledger}: its keys are being moved to another node ({said}); if this lasts, finish that move",
     ),
     _Refusal(
         lambda error, said: isinstance(error, theirs.ClusterDownError) or said.startswith(_PASSING),
         StoreUnavailableError,
-        "{ledger} can't be used now ({said}); if this lasts, see to that",
+        "{ledger} can't be used now ({said}); if this lasts, check the server",
     ),
     _Refusal(
         _is(theirs.OutOfMemoryError),
@@ -183,4 +182,4 @@ _REFUSALS = (
     ),
     _Refusal(lambda *_: True, StoreFailedError, "{ledger} refused: {said}; check the server and its log"),
 )
-"""The first that fits counts."""
+"""The first that fits is taken."""

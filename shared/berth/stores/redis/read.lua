@@ -1,6 +1,6 @@
 -- The documents of these keys as of one moment.
-local found = {life, rev}
+local answer = {generation, rev}
 for i = 6, #ARGV do
-  found[#found + 1] = redis.call('HGET', DOCUMENTS, ARGV[i])
+  answer[#answer + 1] = redis.call('HGET', DOCUMENTS, ARGV[i])
 end
-return found
+return answer

@@ -1,5 +1,5 @@
-"""Where a ledger is in Redis, as BERTH_STORE's URL says it.
-It opens nothing: whether a server is there, and lets us in, is told by the first call."""
+"""Where a ledger is in Redis, according to BERTH_STORE's URL.
+It opens nothing: whether a server is there, and lets us in, is known after the first call."""
 
 import re
 from dataclasses import dataclass, field, replace
@@ -28,10 +28,10 @@ class Address(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Location:
+class RedisUrl:
     """`hosts` are one server, or nodes of one Redis Cluster, or, with `sentinel`, the Sentinels that know the
-    primary by this name. `wait` replicas must have a commit before it is answered for; `prefix` sets apart
-    ledgers in one database; `ca_certs` is a file of the authorities to trust."""
+    primary by this name. A commit returns once `wait` replicas have it; `prefix` separates ledgers in one
+    database; `ca_certs` is a file of the authorities to trust."""
 
     hosts: tuple[Address, ...]
     database: int = 0
@@ -47,18 +47,18 @@ class Location:
         return ",".join(map(str, self.hosts)) + (f"/{self.database}" if self.database else "")
 
     @property
-    def url(self) -> str:
-        """As in BERTH_STORE, without the user's part and most options: for a person."""
+    def printable(self) -> str:
+        """The URL as in BERTH_STORE, without the user's part and most options."""
         name = "" if self.sentinel is None else f"?sentinel={self.sentinel}"
         return f"{'rediss' if self.tls else 'redis'}://{self}{name}"
 
-    def at(self, address: Address) -> "Location":
-        """The same ledger on this server alone."""
+    def at(self, address: Address) -> "RedisUrl":
+        """Return the URL of this ledger on this server alone."""
         return replace(self, hosts=(address,), sentinel=None)
 
 
-def parse(url: str) -> Location:
-    """Raises SettingsError, which never quotes the user's part of the URL."""
+def parse(url: str) -> RedisUrl:
+    """Return where the URL leads. Raises SettingsError, which never quotes the user's part of the URL."""
     scheme, _, rest = url.partition("://")
     before, _, query = rest.partition("?")
     netloc, _, path = before.partition("/")
@@ -70,20 +70,20 @@ def parse(url: str) -> Location:
     tls = scheme == "rediss"
     options = urls.options(query, _OPTIONS, _wrong)
     sentinel = options.get("sentinel")
-    return Location(
+    return RedisUrl(
         hosts=_hosts(netloc, _PORT if sentinel is None else _SENTINEL_PORT),
         database=_database(path),
         user=user,
         password=password,
         tls=tls,
         ca_certs=_ca_certs(options.get("ssl_ca_certs"), tls),
-        prefix=_name("prefix", options.get("prefix", Location.prefix)),
+        prefix=_name("prefix", options.get("prefix", RedisUrl.prefix)),
         sentinel=None if sentinel is None else _name("sentinel", sentinel),
         wait=urls.number("wait", options["wait"], 1, 99, _wrong) if "wait" in options else 0,
     )
 
 
-_HINT = "with signs such as / # ? @ in a password escaped (%2F %23 %3F %40)"
+_HINT = "with characters such as / # ? @ in a password escaped (%2F %23 %3F %40)"
 
 
 def _wrong(what: str) -> SettingsError:
@@ -91,19 +91,19 @@ def _wrong(what: str) -> SettingsError:
 
 
 def _hosts(netloc: str, port: int) -> tuple[Address, ...]:
-    return tuple(_address(each, port) for each in netloc.rpartition("@")[2].split(","))
+    return tuple(_address(host, port) for host in netloc.rpartition("@")[2].split(","))
 
 
 def _address(text: str, port: int) -> Address:
     try:
         parts = urlsplit(f"//{text}")
-        found = Address(parts.hostname or "", port if parts.port is None else parts.port)
+        address = Address(parts.hostname or "", port if parts.port is None else parts.port)
     except ValueError:
         # Its text may quote the URL: a password with a bare / or # ends up where host and port are.
         raise _wrong(f"its host and port can't be read: the form is {FORM}, {_HINT}") from None
-    if not found.host:
+    if not address.host:
         raise _wrong(f"the form is {FORM}, {_HINT}")
-    return found
+    return address
 
 
 def _login(netloc: str) -> tuple[str | None, str | None]:

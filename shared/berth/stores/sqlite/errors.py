@@ -1,5 +1,5 @@
-"""What SQLite and the file system say, as a person needs it: retryable or final, the reason, what to do.
-It looks at codes alone, never at texts, and quotes nothing of what a ledger holds."""
+"""SQLite's and the file system's errors as the store's: retryable or final, the reason, what to do about it.
+It decides by codes alone, never by texts, and quotes nothing of what a ledger holds."""
 
 import errno
 import sqlite3
@@ -12,8 +12,8 @@ _NO_ROOM = "can't be written ({url}, its disk is full); free space there"
 _RIGHTS = "check the path, and the rights to read and write the file and its folder"
 
 _RETRYABLE = {
-    sqlite3.SQLITE_BUSY: "another process has kept it locked",
-    sqlite3.SQLITE_LOCKED: "another writer has kept it locked",
+    sqlite3.SQLITE_BUSY: "another process keeps it locked",
+    sqlite3.SQLITE_LOCKED: "another writer keeps it locked",
     sqlite3.SQLITE_PROTOCOL: "too many processes open it at once",
     sqlite3.SQLITE_INTERRUPT: "the call was interrupted",
 }
@@ -47,11 +47,11 @@ def of_another_version(path: Path, schema: int, known: int) -> StoreFailedError:
     )
 
 
-def explained(path: Path, error: sqlite3.Error | OSError) -> BerthError:
-    """A StoreUnavailableError or a StoreFailedError."""
+def store_error(error: sqlite3.Error | OSError, path: Path) -> BerthError:
+    """Return the StoreUnavailableError or StoreFailedError that tells of this error."""
     if isinstance(error, OSError):
         return _of_the_system(path, error)
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest of it says more than a person needs
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the higher bits are details that no text needs
     if code in _RETRYABLE:
         return busy(path, _RETRYABLE[code])
     if code == sqlite3.SQLITE_NOTADB:
@@ -71,5 +71,5 @@ def _final(path: Path, text: str) -> StoreFailedError:
 
 
 def _url(path: Path) -> str:
-    """As BERTH_STORE would name it."""
+    """Return the URL by which BERTH_STORE would name it."""
     return f"sqlite:///{path}"

@@ -1,29 +1,30 @@
--- What stands before each script: is this the store that it was, or one that came back older, or in part?
+-- Runs before each script: is this the store that it was, or one that came back older, or in part?
 -- The server's run id and replication id, and the revision in all three keys, must be those of the last
--- write; no client may have seen a later revision, or the end of this life. Else a new life begins, unless FRESH
--- names none: a caller that only reads is told of a store without a life, and whoever writes next begins one.
--- The mark is no UTF-8, so no document's key: "FORMAT LIFE REVISION FLOOR RUN-ID REPLICATION-ID".
+-- write; no client may have seen a later revision, or the end of this generation. Else a new one
+-- begins, unless FRESH names none: a caller that only reads is told of a store without one, and the next that
+-- writes begins one.
+-- The mark is no UTF-8, so no document's key: "FORMAT GENERATION REVISION FLOOR RUN-ID REPLICATION-ID".
 local DOCUMENTS, WRITTEN, DELETED = KEYS[1], KEYS[2], KEYS[3]
 local EPOCH, FRESH, KNOWN, SEEN, OVER = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local MARK, FORMAT = '\255', '1'
 
 local INFO = redis.call('INFO', 'server', 'replication')
 
-local function told(name)
+local function info(name)
   local _, at = string.find(INFO, '\n' .. name .. ':', 1, true)
   return at and string.sub(INFO, at + 1, at + 40)
 end
 
 local function server()
-  local run, history = told('run_id'), told('master_replid')
+  local run, history = info('run_id'), info('master_replid')
   return run and history and run .. ' ' .. history
 end
 
 local HERE = server()
 
 -- The mark in the hash goes first and those beside it last: a script that was cut short is noticed.
-local function advance(life, rev, floor)
-  redis.call('HSET', DOCUMENTS, MARK, string.format('%s %s %.0f %.0f %s', FORMAT, life, rev, floor, HERE))
+local function advance(generation, rev, floor)
+  redis.call('HSET', DOCUMENTS, MARK, string.format('%s %s %.0f %.0f %s', FORMAT, generation, rev, floor, HERE))
 end
 
 local function settle(rev)
@@ -50,16 +51,16 @@ local function trusted()
     end
     return begin(1)
   end
-  local format, life, rev, floor, there = string.match(mark, '^(%d+) (%x+) (%d+) (%d+) (.*)$')
+  local format, generation, rev, floor, there = string.match(mark, '^(%d+) (%x+) (%d+) (%d+) (.*)$')
   if format ~= FORMAT then
     return nil
   end
   rev, floor = tonumber(rev), tonumber(floor)
   local whole = tonumber(redis.call('ZSCORE', WRITTEN, MARK) or -1) == rev
     and tonumber(redis.call('ZSCORE', DELETED, MARK) or -1) == rev
-  local older = (life == KNOWN and rev < SEEN) or string.find(OVER, life, 1, true)
+  local older = (generation == KNOWN and rev < SEEN) or string.find(OVER, generation, 1, true)
   if there == HERE and whole and not older then
-    return life, rev, floor
+    return generation, rev, floor
   end
   return begin(rev)
 end
@@ -67,11 +68,11 @@ end
 if not HERE then
   return redis.error_reply('BERTHSERVER')
 end
-local life, rev, floor = trusted()
-if not life then
+local generation, rev, floor = trusted()
+if not generation then
   return redis.error_reply('BERTHFORMAT')
 end
-if life == '' then
+if generation == '' then
   if string.find(INFO, '\nrole:slave', 1, true) then -- where a writer would be refused, a reader is wrong, too
     return redis.error_reply('READONLY this is a replica')
   end

@@ -6,17 +6,17 @@ local writes = 9 + 2 * expected
 local deletions = writes + 2 * written
 
 for i = 9, writes - 1, 2 do
-  local found = redis.call('HGET', DOCUMENTS, ARGV[i])
-  if (found and life .. '.' .. string.match(found, '^%d+') or '') ~= ARGV[i + 1] then
-    return {life, rev, 0}
+  local document = redis.call('HGET', DOCUMENTS, ARGV[i])
+  if (document and generation .. '.' .. string.match(document, '^%d+') or '') ~= ARGV[i + 1] then
+    return {generation, rev, 0}
   end
 end
 if writes > #ARGV then
-  return {life, rev, 1}
+  return {generation, rev, 1}
 end
 
 rev = rev + 1
-advance(life, rev, floor)
+advance(generation, rev, floor)
 local number = string.format('%.0f ', rev)
 for i = writes, deletions - 1, 2 do
   redis.call('HSET', DOCUMENTS, ARGV[i], number .. ARGV[i + 1])
@@ -35,7 +35,7 @@ if over > 0 then
   -- Its mark may go as well: settle puts it back.
   local dropped = redis.call('ZPOPMIN', DELETED, over)
   floor = tonumber(dropped[#dropped])
-  advance(life, rev, floor)
+  advance(generation, rev, floor)
 end
 settle(rev)
-return {life, rev, 1}
+return {generation, rev, 1}

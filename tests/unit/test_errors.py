@@ -10,7 +10,7 @@ import botocore.exceptions
 import pytest
 import urllib3
 
-from berth.causes import beneath, reason
+from berth.errors import beneath, reason
 from berth.local.ports import free_port
 
 REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")

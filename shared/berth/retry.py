@@ -1,0 +1,38 @@
+"""The one loop that tries again: by an error's type alone, after random pauses that grow, within a limit.
+It does not know what may be done twice: whoever raises the error does."""
+
+import math
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import tenacity
+
+T = TypeVar("T")
+
+
+def retry(
+    call: Callable[[], T],
+    on: type[Exception] | tuple[type[Exception], ...],
+    *,
+    until: float = math.inf,
+    tries: float = math.inf,
+    pauses: tuple[float, float] = (0.0, 0.0),
+    monotonic: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
+    """Return what `call` returns, called again while it raises `on`.
+
+    Raise that error once `monotonic` has reached `until`, or `call` was called `tries` times. `pauses` are
+    the first and the longest, in seconds; the actual ones are random parts of those.
+    """
+    first, longest = pauses
+    attempts = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(on),
+        wait=tenacity.wait_random_exponential(multiplier=first, max=longest),
+        stop=lambda state: state.attempt_number >= tries or monotonic() >= until,
+        sleep=sleep,
+        reraise=True,
+    )
+    result: T = attempts(call)
+    return result

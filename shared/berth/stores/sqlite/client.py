@@ -1,0 +1,122 @@
+"""Connections to a ledger's file, and calls on the one that is at its path now.
+A call on a file that was replaced meanwhile is made again on the new one; nothing else is tried twice."""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from berth.errors import StoreFailedError
+from berth.stores.sqlite.errors import store_error
+from berth.stores.sqlite.generation import generation_of, make
+
+T = TypeVar("T")
+
+
+class _Connection(NamedTuple):
+    db: sqlite3.Connection
+    inode: tuple[int, int]
+    generation: str
+
+
+class Client:
+    """Safe to use from many threads: each call has a connection to itself, taken from those that are idle."""
+
+    def __init__(self, path: Path, new_generation: Callable[[], str], busy_seconds: float) -> None:
+        self._path, self._new_generation, self._busy_seconds = path, new_generation, busy_seconds
+        self._making = threading.Lock()
+        self._idle: list[_Connection] = []
+
+    def run(self, mode: str, work: Callable[[sqlite3.Connection, str], T]) -> T:
+        """Return what `work` returns of the file's generation, in one transaction. Raises store errors."""
+        try:
+            while True:
+                connection = self._connected()
+                try:
+                    with _transaction(connection.db, mode):
+                        result = work(connection.db, connection.generation)
+                except BaseException as error:
+                    connection.db.close()
+                    if isinstance(error, sqlite3.Error) and _inode(self._path) != connection.inode:
+                        continue
+                    raise
+                self._idle.append(connection)
+                # A deleted file lives on in whoever has it open; what was done there is lost (decision 0003).
+                if _inode(self._path) == connection.inode:
+                    return result
+        except (sqlite3.Error, OSError) as error:
+            raise store_error(error, self._path) from error
+
+    def close(self) -> None:
+        while (idle := self._take_idle()) is not None:
+            idle.db.close()
+
+    def _connected(self) -> _Connection:
+        """Return a connection to the file that is there now, this thread's alone until it is idle again."""
+        while True:
+            inode = _inode(self._path)
+            if inode is None:
+                with self._making:
+                    make(self._path, self._new_generation, self._busy_seconds)
+                continue
+            connection = self._take_idle() or self._opened(inode)
+            if connection is not None and connection.inode == inode:
+                return connection
+            if connection is not None:
+                connection.db.close()
+
+    def _take_idle(self) -> _Connection | None:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+    def _opened(self, inode: tuple[int, int]) -> _Connection | None:
+        """Return a new connection; None if the file is no longer the one of this inode."""
+        db: sqlite3.Connection | None = None
+        try:
+            db = self._open()
+            connection = _Connection(db, inode, generation_of(db, self._path))
+            # FULL: a claim that bind answered for must outlive a power cut, or its unit could be given twice.
+            db.execute("PRAGMA synchronous = FULL")
+        except (sqlite3.Error, StoreFailedError):
+            if db is not None:
+                db.close()
+            if _inode(self._path) == inode:
+                raise
+            return None
+        if _inode(self._path) == inode:
+            return connection
+        db.close()
+        return None
+
+    def _open(self) -> sqlite3.Connection:
+        # rw, not rwc: only `make` makes a file, or a half-made one could be seen.
+        return sqlite3.connect(
+            f"{self._path.as_uri()}?mode=rw",
+            uri=True,
+            timeout=self._busy_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection, mode: str) -> Iterator[None]:
+    db.execute(f"BEGIN {mode}")
+    try:
+        yield
+    except BaseException:
+        db.rollback()
+        raise
+    db.commit()
