@@ -17,6 +17,7 @@ import pytest
 from berth.cli import demo, main
 from berth.demo.environment import without_settings
 from berth.demo.story import Measured
+from tests.docs import demo_picture
 from tests.support.cluster import wait
 from tests.support.fakes.terminal import Terminal
 
@@ -192,7 +193,7 @@ def test_what_the_demo_is_run_with_does_not_reach_its_functions(monkeypatch: pyt
 
 def test_on_a_terminal_a_table_of_berths_pools_follows_the_story(tmp_path: Path) -> None:
     own = {key: os.environ[key] for key in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH") if key in os.environ}
-    with Terminal([str(BERTH), "demo"], {**own, "TERM": "xterm"}, tmp_path, size=(120, 60)) as terminal:
+    with Terminal([str(BERTH), "demo"], {**own, "TERM": "xterm"}, tmp_path, size=(160, 60)) as terminal:
         wait(lambda: terminal.process.poll() is not None, 180, "the end of the demo")
         assert terminal.process.returncode == 0, terminal.text
         wait(lambda: "berth: 0, 0, " in terminal.text, 10, "its last line")
@@ -200,3 +201,6 @@ def test_on_a_terminal_a_table_of_berths_pools_follows_the_story(tmp_path: Path)
     assert "Two worlds" in before
     assert "1. 8 pods arrive" in after
     assert "POOL" in after
+    said = demo_picture.plain(terminal.text)
+    recorded = demo_picture.shown(demo_picture.PICTURE.read_text())
+    assert [line for line in recorded if demo_picture.plain(line) not in said] == [], "run `make docs`"

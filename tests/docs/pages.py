@@ -1,12 +1,13 @@
-"""The pages of docs/ that are made of something else in the project, each with what makes it.
+"""The pages and pictures of docs/ that are made of something else in the project, each with what makes it.
 tests/project/test_generated_pages.py sees that they are as they would be made now."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from tests.docs import crd_page
+from tests.docs import crd_page, pictures
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/pool.md": partial(crd_page.page, "infra/base/crds/pool.yaml"),
     "docs/reference/poolclaim.md": partial(crd_page.page, "infra/base/crds/poolclaim.yaml"),
+    **{f"docs/pictures/{name}.svg": partial(pictures.made_from_text, name) for name in pictures.sources()},
 }

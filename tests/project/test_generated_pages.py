@@ -3,20 +3,47 @@ The page of settings is written by hand: it has every setting that is read, and 
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from berth import settings
 from berth.local import ports
+from tests.docs import demo_picture
 from tests.docs.pages import PAGES
 from tests.support.references import ROOT
 
+SVG = "{http://www.w3.org/2000/svg}"
 ELSEWHERE = {"BERTH_PORTS": f"{ports.FIRST}-{ports.LAST}", "KUBECONFIG": None}
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_page_is_as_make_docs_writes_it(name: str) -> None:
     assert (ROOT / name).read_text() == PAGES[name](), "run `make docs`"
+
+
+@pytest.mark.parametrize(
+    "path", sorted(demo_picture.PICTURE.parent.glob("*.svg")), ids=lambda path: path.name
+)
+def test_a_picture_is_readable_without_eyes_and_on_dark_pages(path: Path) -> None:
+    root = ElementTree.fromstring(path.read_text())
+    assert root.attrib["role"] == "img"
+    assert root.findtext(f"{SVG}title")
+    assert root.findtext(f"{SVG}desc")
+    assert "prefers-color-scheme: dark" in (root.findtext(f"{SVG}style") or "")
+
+
+def test_a_recording_shows_every_line_whole_and_in_order() -> None:
+    """That docs/pictures/demo.svg has the lines that the demo prints: tests/cli/test_demo.py."""
+    lines = ["1. A <step> & more.", f"   berth:         {'word ' * 40}end", "", "the last"]
+    recorded = demo_picture.shown(demo_picture.picture(lines))
+    assert recorded == [" ".join(line.split()) for line in lines]
+
+
+def test_two_recordings_differ_by_what_they_say_and_not_by_what_was_measured() -> None:
+    assert demo_picture.plain("bound  0.3 s after") == demo_picture.plain("bound 12 s after")
+    assert demo_picture.plain("9 bound") != demo_picture.plain("8 bound")
 
 
 class Asked(dict[str, str]):

@@ -92,7 +92,24 @@ def test_every_page_of_docs_has_its_place() -> None:
     hold("every page of docs has its place", loose)
 
 
+def test_every_picture_is_on_a_page() -> None:
+    """A path to it, from anywhere: that it leads there is for test_project.py."""
+    texts = [(ROOT / name).read_text() for name in pages()]
+    pictures = [name for name in sorted(committed()) if name.endswith(".svg")]
+    assert pictures
+    loose = {
+        name: [] if any(f"/{Path(name).name})" in text for text in texts) else ["on no page"]
+        for name in pictures
+    }
+    hold("every picture is on a page", loose)
+
+
 def test_the_list_names_rules_that_there_are() -> None:
-    known = {*RULES, "no line of a page is wider than 120 columns", "every page of docs has its place"}
+    known = {
+        *RULES,
+        "no line of a page is wider than 120 columns",
+        "every page of docs has its place",
+        "every picture is on a page",
+    }
     lines = NOT_YET.read_text().splitlines() if NOT_YET.exists() else []
     assert {line.partition(": ")[2] for line in lines} <= known
