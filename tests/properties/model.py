@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from berth.api.names import GROUP
 from berth.ledger import refusals
-from berth.testing.rules import Json
+from berth.testing.api_server.rules import Json
 from tests.properties.api import bound_node, finished
 from tests.properties.pools import (
     CLAIM,

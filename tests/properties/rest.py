@@ -4,7 +4,7 @@ The ledger is held against the API server's pods, nodes and Pools by the model, 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from berth.ledger.model import Claim
-from berth.testing.rules import Json
+from berth.testing.api_server.rules import Json
 from tests.properties import pools
 from tests.properties.api import Api
 from tests.properties.kept import Kept

@@ -33,7 +33,9 @@ def stand_in() -> Iterator[StandIn]:
 def test_a_call_it_does_not_play_is_named(stand_in: StandIn, method: str, path: str) -> None:
     reply = Cluster(stand_in.url, "none").request(method, path, {})
     assert (reply.status, reply.body["kind"]) == (404, "Status")
-    assert reply.body["message"].startswith(f"{method} {path} is not played by Berth's stand-in")
+    assert reply.body["message"].startswith(
+        f"Berth's stand-in for the API server does not answer {method} {path};"
+    )
 
 
 def test_its_times_and_uids_are_those_it_was_given(stand_in: StandIn) -> None:

@@ -38,7 +38,7 @@ class ControlPlaneError(BerthError):
 
 @dataclass
 class Component:
-    """One process and its log, which a restart appends to. Without an environment it gets ours."""
+    """One process and its log, to which a restart appends. Without an environment it gets ours."""
 
     name: str
     argv: Sequence[str]
@@ -55,9 +55,9 @@ class Component:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=self.environment,
-                # Ctrl-C reaches only who started it, whose end then still has a cluster to talk to.
+                # Ctrl-C does not reach it: whoever started it may need the cluster until its own end.
                 start_new_session=True,
-                # atexit is not run when who started it is killed.
+                # A parent that is killed runs no atexit.
                 preexec_fn=when_parent_dies(signal.SIGKILL),
             )
 
@@ -97,7 +97,7 @@ def _answers(url: str, token: str) -> bool:
 
 
 def _signing_key() -> str:
-    """A P-256 private key (SEC 1, PEM); the public half may be left out."""
+    """Return a P-256 private key (SEC 1, PEM); the public half may be left out."""
     # By hand, because the standard library makes no keys and openssl may not be there.
     scalar = (secrets.randbits(255) | 1).to_bytes(32, "big")
     der = bytes.fromhex("303102010104 20") + scalar + bytes.fromhex("a00a06082a8648ce3d030107")
@@ -152,7 +152,7 @@ class ControlPlane:
         atexit.unregister(self.stop)
 
     def start_apiserver(self) -> None:
-        """The same data and port as before; returns when it serves and its `default` namespace is there."""
+        """Start it on its data and port; return when it serves and has its namespace `default`."""
         self._apiserver.start()
         self._apiserver.wait_ready(self.admin_token)
         deadline = time.monotonic() + READY_SECONDS
@@ -165,7 +165,7 @@ class ControlPlane:
         self._apiserver.stop()
 
     def start_scheduler(self, config: Path, name: str = "berth", flags: Sequence[str] = ()) -> None:
-        """Runs `kube-scheduler --config`; the API server's address must be in that configuration."""
+        """Run `kube-scheduler --config`; that configuration has to name the API server."""
         if name in self._schedulers:
             raise ControlPlaneError(f"the scheduler {name} was started before; use restart_scheduler")
         port = free_port()
@@ -177,7 +177,7 @@ class ControlPlane:
             f"--cert-dir={self.folder / f'certs-of-{name}'}",
             "--authentication-skip-lookup",
             "--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics",
-            # From 2 on the log tells of every pod that was bound or found no node.
+            # From 2 on the log has a line for every pod that was bound or that no node could take.
             "--v=2",
             *flags,
         ]
@@ -192,7 +192,7 @@ class ControlPlane:
         self._schedulers[name].wait_ready()
 
     def stop_scheduler(self, name: str = "berth", how: signal.Signals = signal.SIGTERM) -> None:
-        """SIGTERM gives back the lease of a leader election; after SIGKILL the next one waits it out."""
+        """Stop it: SIGTERM makes it give back its Lease; after SIGKILL the next leader waits for its end."""
         self._schedulers[name].stop(how)
 
     def scheduler_log(self, name: str = "berth") -> str:
@@ -210,8 +210,8 @@ class ControlPlane:
         return kubeconfig.write(path, self.url, user, **{"certificate-authority-data": authority})
 
     def logs(self, lines: int = 30) -> dict[str, str]:
-        """The last lines of each component's log, for a report."""
-        return {each.name: each.tail(lines) for each in self.components if each.log.exists()}
+        """Return the last lines of each component's log, for a report."""
+        return {part.name: part.tail(lines) for part in self.components if part.log.exists()}
 
     def _component(self, name: str, argv: Sequence[str], ready_url: str) -> Component:
         return Component(name, argv, self.folder / f"{name}.log", ready_url)

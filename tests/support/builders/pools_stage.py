@@ -23,7 +23,7 @@ from berth.kube.cluster import Cluster
 from berth.kube.types import Pod
 from berth.ledger.holders import wholes
 from berth.testing.api_server import StandIn
-from berth.testing.checks import Key
+from berth.testing.api_server.checks import Key
 from tests.support.builders.objects import pool_document
 from tests.support.builders.places import Place
 from tests.support.builders.stage import Stage, Tap

@@ -1,5 +1,5 @@
 """Pods and nodes in memory, under one lock, and the API server's rules for writing them.
-Nothing is kept on disk, any namespace exists; no finalizers, owners or defaults but schedulerName."""
+Any namespace exists; there are no finalizers, no owners, and no defaults but schedulerName."""
 
 from __future__ import annotations
 
@@ -10,8 +10,15 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from berth.testing.checks import Key, bound_to, check_binding, check_identity, check_preconditions, grace_of
-from berth.testing.rules import (
+from berth.testing.api_server.checks import (
+    Key,
+    bound_to,
+    check_binding,
+    check_identity,
+    check_preconditions,
+    grace_of,
+)
+from berth.testing.api_server.rules import (
     KINDS,
     Json,
     Match,
@@ -41,7 +48,7 @@ class Change:
         return self.resource == resource and namespace in ("", metadata.get("namespace"))
 
     def seen_through(self, match: Match) -> Json | None:
-        """The event that a watch with this selector gets of it."""
+        """Return the event that a watch with this selector gets; None if it gets none."""
         was = self.before is not None and match(self.before)
         if self.after is not None and match(self.after):
             return {"type": "MODIFIED" if was else "ADDED", "object": self.after}
@@ -95,14 +102,14 @@ class Memory:
             return self._get(key)
 
     def select(self, resource: str, namespace: str, match: Match) -> tuple[list[Json], int]:
-        """What matches, in one namespace or (empty) in all, and the revision to watch from."""
+        """Return what matches, in one namespace or (empty) in all, and the revision to watch from."""
         with self._changed:
             keys = sorted(self._objects, key=lambda key: (key.namespace, key.name))
             wanted = [key for key in keys if key.resource == resource and namespace in ("", key.namespace)]
             return [self._objects[key] for key in wanted if match(self._objects[key])], self._revision
 
     def patch(self, key: Key, body: Json, strategic: bool, keep: str) -> Json:
-        """Merges the body into the object; its section `keep` cannot be reached by this call."""
+        """Merge the body into the object; this call can't change the section `keep`."""
         with self._changed:
             old = self._get(key)
             check_identity(key, old, body.get("metadata") or {})
@@ -132,7 +139,7 @@ class Memory:
             self._write(key, new)
 
     def delete(self, key: Key, asked_grace: int | None, preconditions: Json) -> Json:
-        """Ends the object, or begins its end; answers its last state."""
+        """End the object, or begin its end; return its last state."""
         with self._changed:
             old = self._get(key)
             check_preconditions(key, old, preconditions)
@@ -147,7 +154,7 @@ class Memory:
             return dying if grace else self._remove(key)
 
     def changes_after(self, revision: int, deadline: float) -> list[Change] | None:
-        """Waits for changes until the deadline (monotonic); none: time is up or the stand-in has stopped."""
+        """Wait for changes until the deadline (monotonic); None: time is up or the stand-in has stopped."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._closed or self._revision > revision, max(0.0, deadline - time.monotonic())
@@ -157,7 +164,7 @@ class Memory:
             return None if self._closed else self._changes[revision - self._forgotten :] or None
 
     def close(self) -> None:
-        """Ends every wait."""
+        """End every wait."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -215,7 +222,7 @@ def _fixed(old: Json) -> Json:
 
 
 def _completed(document: Json) -> Json:
-    """Empty maps and lists are never shown, so that a patch that changes nothing is one."""
+    """Return the document without empty maps and lists, which the API server never shows."""
     metadata = {key: value for key, value in document["metadata"].items() if value != {}}
     document = {**document, "metadata": metadata}
     conditions = document.get("status", {}).get("conditions")

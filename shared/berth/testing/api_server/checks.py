@@ -1,11 +1,11 @@
-"""On what grounds the API server refuses a write, with its own codes and words (kube-apiserver 1.36.3).
-The words are for people; only the codes, and which check comes first, are compared with the real one."""
+"""The reasons why the API server refuses a write, with its own codes and words (kube-apiserver 1.36.3).
+The words are for people; tests compare only the codes, and which check comes first, with the real one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from berth.testing.rules import KINDS, Json, StatusError, bad_request, conflict, invalid
+from berth.testing.api_server.rules import KINDS, Json, StatusError, bad_request, conflict, invalid
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
@@ -20,7 +20,7 @@ class Key:
 
 
 def check_identity(key: Key, old: Json, claimed: Json) -> None:
-    """The order is kube-apiserver's: a stale resourceVersion (409) is told before a wrong UID (422)."""
+    """Refuse a write that means another object; a stale resourceVersion (409) comes before a wrong UID (422)."""
     if claimed.get("name") not in (None, "", key.name):
         raise bad_request(
             f"the name of the object ({claimed['name']}) does not match the name on the URL ({key.name})"
@@ -33,7 +33,7 @@ def check_identity(key: Key, old: Json, claimed: Json) -> None:
 
 
 def bound_to(key: Key, binding: Json) -> str:
-    """The node a Binding names."""
+    """Return the node that a Binding names."""
     if (binding.get("metadata") or {}).get("name") != key.name:
         raise bad_request("name in URL does not match name in Binding object")
     node = (binding.get("target") or {}).get("name")
@@ -71,7 +71,9 @@ def check_preconditions(key: Key, old: Json, preconditions: Json) -> None:
 
 
 def grace_of(pod: Json, asked: int | None) -> int:
-    """A pod that no kubelet has, or has finished, goes at once; a grace that has begun can only shrink."""
+    """Return the grace period of a deletion; one that has begun can only shrink.
+
+    A pod that is not bound, or has finished, goes at once."""
     begun: int | None = pod["metadata"].get("deletionGracePeriodSeconds")
     if begun is not None:
         return begun if asked is None else min(asked, begun)

@@ -1,5 +1,5 @@
 """The API server's rules that need no state: selectors, patches, refusals (as measured, version 1.36.3).
-Only what Berth and the demonstration use is played; an unknown selector is refused, never ignored."""
+There is only what Berth and the demo use; an unknown selector is refused, never ignored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StatusError(Exception):
         self.details = details
 
     def status(self) -> Json:
-        """The Status document of this refusal."""
+        """Return the Status document of this refusal."""
         body: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
         body |= {"message": str(self), "code": self.code}
         if self.reason:
@@ -64,7 +64,7 @@ def timestamp(seconds: float) -> str:
 
 
 def selector(resource: str, fields: str, labels: str) -> Match:
-    """What a fieldSelector and a labelSelector together let through."""
+    """Return a test for the objects that both selectors select."""
     tests = [_field_test(resource, *term) for term in _terms(fields)]
     tests += [_label_test(*term) for term in _terms(labels)]
     return lambda document: all(test(document) for test in tests)
@@ -92,7 +92,7 @@ def _label_test(key: str, equal: bool, value: str) -> Match:
 
 
 def merge(old: Json, patch: Json) -> Json:
-    """A JSON merge patch (RFC 7386)."""
+    """Apply a JSON merge patch (RFC 7386)."""
     new = dict(old)
     for key, value in patch.items():
         if value is None:
@@ -106,7 +106,7 @@ def merge(old: Json, patch: Json) -> Json:
 
 
 def strategic_merge(old: Json, patch: Json) -> Json:
-    """A strategic merge patch as far as Berth sends one: status.conditions go by type, the rest is merged."""
+    """Apply a strategic merge patch as Berth sends it: status.conditions go by type, the rest is merged."""
     conditions = (patch.get("status") or {}).get("conditions")
     if not isinstance(conditions, list):
         return merge(old, patch)
@@ -132,5 +132,5 @@ def _merge_conditions(old: list[Json], patch: list[Json]) -> list[Json]:
 
 
 def pod_condition(condition: Json) -> Json:
-    """A pod's condition with the fields that the API server always shows."""
+    """Return a pod's condition with the fields that the API server always shows."""
     return {"status": "", "lastProbeTime": None, "lastTransitionTime": None, **condition}

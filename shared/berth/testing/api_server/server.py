@@ -1,5 +1,4 @@
-"""A stand-in for the Kubernetes API server, for `berth demo`: it speaks only the calls made there.
-It is no API server: no storage, TLS, users, admission, validation, other kinds, paging, and no kubelets."""
+"""The stand-in's HTTP server: it reads a request, lets `calls` answer it, and streams watches."""
 
 from __future__ import annotations
 
@@ -11,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from berth.local.http_server import HttpHandler, HttpServer
-from berth.testing import calls, kubeconfig
-from berth.testing.memory import Memory
-from berth.testing.rules import Json, StatusError, bad_request
+from berth.testing import kubeconfig
+from berth.testing.api_server import calls
+from berth.testing.api_server.memory import Memory
+from berth.testing.api_server.rules import Json, StatusError, bad_request
 
 
 def _uid() -> str:

@@ -1,5 +1,5 @@
-"""The calls that the stand-in plays, and what each does to the memory; see api_server.py for what it is not.
-A call that is not in ROUTES is answered 404 by its name; a list with a limit is sent whole all the same."""
+"""The calls that the stand-in answers, and what they do to the memory.
+A call that is not in ROUTES is answered 404 with its name; a list with a limit is sent whole all the same."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from berth.testing.checks import Key
-from berth.testing.memory import Memory
-from berth.testing.rules import KINDS, Json, Match, StatusError, bad_request, selector
+from berth.testing.api_server.checks import Key
+from berth.testing.api_server.memory import Memory
+from berth.testing.api_server.rules import KINDS, Json, Match, StatusError, bad_request, selector
 
 LONGEST_WATCH_SECONDS = 1800.0
 MERGE_PATCH = "application/merge-patch+json"
@@ -78,7 +78,7 @@ def _text(code: int, text: str) -> Action:
 
 def _list(memory: Memory, call: Call) -> Answer:
     items, revision = memory.select(call.resource, call.namespace, call.match)
-    # As in the real one, a list's items carry neither kind nor apiVersion.
+    # As in the real one, a list's items have neither kind nor apiVersion.
     bare = [{k: v for k, v in item.items() if k not in ("kind", "apiVersion")} for item in items]
     kind = f"{KINDS[call.resource]}List"
     metadata = {"resourceVersion": str(revision)}
@@ -139,17 +139,17 @@ COMPILED = [(re.compile(pattern), actions) for pattern, actions in ROUTES]
 def find(method: str, target: str, content_type: str, body: Any) -> tuple[Action, Call]:
     url = urlsplit(target)
     for pattern, actions in COMPILED:
-        found = pattern.fullmatch(url.path)
-        if found and method in actions:
-            parts = {name: unquote(part) for name, part in found.groupdict().items()}
+        match = pattern.fullmatch(url.path)
+        if match and method in actions:
+            parts = {name: unquote(part) for name, part in match.groupdict().items()}
             query = dict(parse_qsl(url.query, keep_blank_values=True))
             return actions[method], Call(query, content_type, body, **parts)
-    what = f"{method} {url.path} is not played by Berth's stand-in for the API server; use a real one for it"
+    what = f"Berth's stand-in for the API server does not answer {method} {url.path}; use a real one for it"
     raise StatusError(404, "NotFound", what, {})
 
 
 def watch(memory: Memory, call: Call) -> Iterator[Json]:
-    """The events of one watch; a selector that can't be understood is refused before the first."""
+    """Return the events of one watch; a selector that can't be understood is refused before the first."""
     seconds = call.number("timeoutSeconds", None) or LONGEST_WATCH_SECONDS
     return _events(memory, call, call.match, time.monotonic() + seconds)
 
