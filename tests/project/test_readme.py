@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from berth.api.pool import parse
-from berth.cli.arguments import _COMMANDS
+from berth.cli.arguments import COMMANDS
 from berth.local.ports import free_port
 from berth.local.processes import ORDER
 from berth.scheduler_config.kube_scheduler import Calls, configuration
@@ -59,6 +59,6 @@ def test_every_overlay_is_in_readme_or_the_page_on_installing() -> None:
 
 
 def test_every_command_is_in_readme() -> None:
-    commands = {name for name, *_ in _COMMANDS}
+    commands = {name for name, *_ in COMMANDS}
     text = (ROOT / "README.md").read_text()
     assert {name for name in commands if not re.search(rf"`?berth {name}\b", text)} == set()

@@ -28,7 +28,7 @@ class _Command(NamedTuple):
     more: str
 
 
-_COMMANDS = (
+COMMANDS = (
     _Command(
         "up",
         "up:add_options",
@@ -155,7 +155,7 @@ def build_parser(named: Container[str] | None = None) -> argparse.ArgumentParser
     parser.add_argument("--version", action="version", version=f"berth {__version__}")
     parser.set_defaults(words_to=None)
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in _COMMANDS:
+    for command in COMMANDS:
         description = f"{command.help[0].upper()}{command.help[1:]}. {command.more}"
         subparser = subparsers.add_parser(command.name, help=command.help, description=description)
         if named is None or command.name in named:

@@ -20,7 +20,7 @@ class Key:
 
 
 def check_identity(key: Key, old: Json, claimed: Json) -> None:
-    """Refuse a write that means another object; a stale resourceVersion (409) comes before a wrong UID (422)."""
+    """Refuse a write to another object; a stale resourceVersion (409) comes before a wrong UID (422)."""
     if claimed.get("name") not in (None, "", key.name):
         raise bad_request(
             f"the name of the object ({claimed['name']}) does not match the name on the URL ({key.name})"
