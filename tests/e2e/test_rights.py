@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.controller.settle import condition
+from berth.controller.fencing import condition
 from berth.kube.cluster import connect
 from berth.kube.types import Meta, Pod
 from tests.controlplane.plane import ControlPlane

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from berth.controller.settle import CONDITION, condition
+from berth.controller.fencing import CONDITION, condition
 from berth.kube.cluster import Cluster as BerthsCluster
 from berth.kube.cluster import connect
 from berth.kube.types import Meta, Pod

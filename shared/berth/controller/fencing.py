@@ -1,21 +1,66 @@
-"""Before a lost ledger is opened: fence every waiting pod, so that no Binding sent before the loss can land.
-A pod that can't be written to keeps the ledger from nothing but what it could take (decision 0026)."""
+"""Fence pods: write to their status, so that no Binding that was sent before can succeed after.
+Before a lost ledger opens every waiting pod is fenced. One that can't be written to holds back only what it
+requests (decision 0026)."""
 
+import uuid
 from collections.abc import Callable, Collection, Iterable
+from datetime import UTC, datetime
 from functools import partial
 
-from berth.controller.settle import fence
-from berth.errors import ClusterUnavailableError
+from berth.deadline import Deadline
+from berth.errors import ClusterRefusedError, ClusterUnavailableError
 from berth.kube.cluster import Cluster
-from berth.kube.types import Pod
+from berth.kube.types import Meta, Pod
 from berth.kube.writes import PodWrites
-from berth.ledger.model import HeldBack
+from berth.ledger.model import Claim, HeldBack
 from berth.scheduling.demand import might_ask, resources
 
+CONDITION = "berth.dev/Waiting"
 FENCE_SECONDS = 5.0
 MOST_UNFENCED = 5000  # UIDs in one document
 
-_GOLDEN = 0.618  # each minute another pod is first: those whose webhook hangs must not always use up the time
+_GOLDEN = 0.618  # another pod is first each minute: those whose webhook hangs must not always use up the time
+
+# What is kept back of a deadline for the requests that come after the fence.
+_READ_SECONDS = 0.5
+_NODE_SECONDS = 0.2
+
+
+def condition(
+    reason: str, message: str, now: float, unique: Callable[[], str] = lambda: uuid.uuid4().hex[:8]
+) -> dict[str, str]:
+    """Return the condition whose patch wakes or fences a pod.
+
+    It must differ from the last one, or the API server writes nothing: nobody is woken, and a fence stops no
+    Binding. So its message has the time and, because clocks may stand still, something unique.
+    """
+    at = datetime.fromtimestamp(now, UTC)
+    return {
+        "type": CONDITION,
+        "status": "False",
+        "reason": reason,
+        "message": f"{message} (at {at:%Y-%m-%dT%H:%M:%S}Z, {unique()})",
+        "lastTransitionTime": f"{at:%Y-%m-%dT%H:%M:%SZ}",
+    }
+
+
+def fence_claim(cluster: Cluster, claim: Claim, now: float, deadline: Deadline) -> Pod | None:
+    """Fence the claim's pod, and return it as it is then; None if it is gone. One that can't be written to
+    needs no fence if it is bound, finished or gone: no Binding can succeed for it any more."""
+    pod = Pod(Meta(name=claim.name, namespace=claim.namespace, uid=claim.uid))
+    try:
+        return _fence(cluster, pod, now, deadline.later(-_READ_SECONDS).timeout())
+    except (ClusterRefusedError, ClusterUnavailableError) as error:
+        # No webhook can refuse a read.
+        try:
+            there = cluster.pod(claim.namespace, claim.name, deadline.later(-_NODE_SECONDS).timeout())
+        except (ClusterRefusedError, ClusterUnavailableError):
+            raise error from None
+        if there is None or there.metadata.uid != claim.uid:
+            return None
+        if there.finished or there.spec.node_name:
+            return there
+        raise
 
 
 def fence_waiting(
@@ -28,11 +73,11 @@ def fence_waiting(
     done: set[str] | None = None,
     go_on: Callable[[], object] = lambda: None,
 ) -> set[str]:
-    """Fence the pods with these UIDs as far as they wait, None: all waiting pods that may hold a reservation,
-    also of a Pool that is not known now. UIDs of those that were not fenced; they may be bound or gone.
+    """Fence the waiting pods of these UIDs; None: all waiting pods that may hold a reservation, also of Pools
+    that are not known now. Return the UIDs of those that were not fenced; they may be bound or gone.
 
-    `done` are those that need no fence any more, and each that gets one is added. `go_on` is called before
-    each, and may raise."""
+    `done` are UIDs that need no fence any more; those of fenced pods are added. `go_on` is called before each
+    fence, and may raise."""
     done = set() if done is None else done
     waiting = [
         pod
@@ -53,18 +98,25 @@ def fence_waiting(
 
 
 def to_hold(pods: Iterable[Pod], unfenced: Collection[str], epoch: str) -> HeldBack:
-    """What is to be held back in this epoch, by the pods as they were listed after the fences. Raises
-    ClusterUnavailableError where there are too many of them."""
-    left = {pod.metadata.uid: resources(pod) for pod in pods if pod.metadata.uid in unfenced and pod.waiting}
-    if len(left) > MOST_UNFENCED:
+    """Return what must be held back in this epoch, by the pods as they were listed after the fences. Raises
+    ClusterUnavailableError where too many pods are unfenced."""
+    waiting = {
+        pod.metadata.uid: resources(pod) for pod in pods if pod.metadata.uid in unfenced and pod.waiting
+    }
+    if len(waiting) > MOST_UNFENCED:
         raise ClusterUnavailableError(
-            f"berth's ledger stays closed: {len(left)} waiting pods can't be written to "
-            "(mend what refuses patches of pods/status; the log has its errors)"
+            f"berth's ledger stays closed: {len(waiting)} waiting pods can't be written to "
+            "(repair what refuses patches of pods/status; the log has its errors)"
         )
-    held = sorted(frozenset().union(*left.values()))
-    return HeldBack(frozenset(uid for uid, asked in left.items() if asked), tuple(held), epoch)
+    held = sorted(frozenset().union(*waiting.values()))
+    return HeldBack(frozenset(uid for uid, asked in waiting.items() if asked), tuple(held), epoch)
+
+
+def _fence(cluster: Cluster, pod: Pod, now: float, timeout: float) -> Pod | None:
+    note = condition("Fenced", "an unfinished bind was stopped", now)
+    return cluster.set_condition(pod, note, timeout)
 
 
 def _fenced(cluster: Cluster, pod: Pod, now: float) -> bool:
-    fence(cluster, pod, now, FENCE_SECONDS)
+    _fence(cluster, pod, now, FENCE_SECONDS)
     return True

@@ -1,5 +1,5 @@
-"""Wake waiting pods when room was made (promise 6): a patch of their status makes kube-scheduler try again.
-A woken pod may still not fit for reasons that are not ours; so more are woken than there is room for."""
+"""Wake waiting pods when room was made (promise 6): kube-scheduler retries a pod whose status was patched.
+A woken pod may not fit for reasons that Berth does not know, so more are woken than there is room for."""
 
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 
 from berth.coalesce import Coalesced
-from berth.controller.settle import condition
+from berth.controller.fencing import condition
 from berth.deadline import NO_DEADLINE, Deadline
 from berth.kube.cluster import DEFAULT_TIMEOUT, Cluster
 from berth.kube.types import Pod
@@ -21,16 +21,16 @@ from berth.scheduling.fit import Fit
 
 FIRST_IN_LINE = 100
 IN_TURN = 400
-"""Pods woken at most, whatever is free, by reconcile or a look that was overtaken: of the first in line, and
-of those behind."""
+"""The most pods that reconcile wakes, however much is free: of the first in line, and of those behind them. A
+handler of an event that was overtaken by a change of Pools wakes so many, too."""
 
 _PATCH_SECONDS = 3.0
 _MOST_LEFT = 64
-"""Nodes that are kept in mind until a wake gets through; others may be woken for in vain."""
+"""Nodes that are remembered until a wake succeeds; pods may be woken for the others in vain."""
 
 
 def room_in(made: Iterable[Holding | CapacityChange]) -> dict[str, int]:
-    """Units of room by pool, from what was freed or gained."""
+    """Return units of room by pool, from what was freed or gained."""
     room: dict[str, int] = {}
     for part in made:
         units = part.count if isinstance(part, Holding) else part.gained
@@ -40,12 +40,12 @@ def room_in(made: Iterable[Holding | CapacityChange]) -> dict[str, int]:
 
 
 def free_in(view: View, pools: Iterable[str], now: float) -> dict[str, int]:
-    """Units of room in these pools, as filter counts it: what is free, be it for one owner's pods only."""
-    found = {}
+    """Return the units free in these pools as filter counts them, also those free for one owner only."""
+    room = {}
     for pool in pools:
         free = sum(units for units, _ in view.free.get(pool, {}).values())
-        found[pool] = free + view.kept(pool, now)
-    return {pool: units for pool, units in found.items() if units}
+        room[pool] = free + view.kept(pool, now)
+    return {pool: units for pool, units in room.items() if units}
 
 
 def wake(
@@ -60,13 +60,13 @@ def wake(
     deadline: Deadline = NO_DEADLINE,
     writes: PodWrites | None = None,
 ) -> int:
-    """Wake pods that could use the room made in these pools (units by pool); how many were woken.
+    """Wake pods that could use the room made in these pools (units by pool). Return how many were woken.
 
-    Call it after the commit that made the room. 2 n + 8 for n units: the first in line may not fit the
-    node for want of CPU, and must not keep the unit from the next. With `in_turn` those behind as well, so
-    many at a time: the same first ones are first each time. `shut` tells which nodes take no pods; it is
-    asked when somebody could use the room. Once the `deadline` is over, the others
-    are left to reconcile. A pod that can't be written to is told by `writes`.
+    Call it after the commit that made the room. It wakes 2 n + 8 pods for n units: the first in line may not
+    fit the node for lack of CPU, and must not keep the unit from the next. With `in_turn` it also wakes some
+    of those behind, for the first in line are the same each time. `shut` returns the nodes that take no pods;
+    it is called only when a pod could use the room. Reconcile wakes those that are left when the `deadline`
+    is over. `writes` notes the pods that can't be written to.
     """
     if not room:
         return 0
@@ -74,7 +74,7 @@ def wake(
     free = free_in(view, room, now)
     room = {pool: min(units, free[pool]) for pool, units in room.items() if pool in free}
     if not room:
-        return 0  # taken again, or nobody's: no pods need be listed
+        return 0  # taken meanwhile: no pods need to be listed
     waiting = [
         pod
         for name in schedulers
@@ -99,10 +99,10 @@ def wake(
 
 
 class SharedWake:
-    """Wakes for events that freed nothing, one at a time: who asks meanwhile shares the next one.
+    """Coalesces wakes for events that freed nothing: one runs at a time, calls meanwhile share the next one.
 
-    Such an event came twice, or it is forged, of which anybody may send as many as they like. `wake` is given
-    the room that was asked for, and the nodes that were left.
+    Such an event was delivered twice, or it is forged, and anybody may send many of those. `wake` gets the
+    room of all calls that share it, and the nodes that their pods left.
     """
 
     def __init__(self, wake: Callable[[Mapping[str, int], Collection[str]], int]) -> None:
@@ -112,7 +112,7 @@ class SharedWake:
         self._shared = Coalesced(self._look)
 
     def __call__(self, room: Mapping[str, int], left: str) -> int:
-        """How many were woken. Raises what `wake` raises."""
+        """Return how many were woken. Raises what `wake` raises."""
         self._note(room, [left])
         return self._shared()
 
@@ -129,21 +129,21 @@ class SharedWake:
         try:
             return self._wake(room, left)
         except BaseException:
-            self._note(room, left)  # somebody may have noted it here who waits for the next one
+            self._note(room, left)  # for the calls that share the next wake: some of this room may be theirs
             raise
 
 
 def _queue(fitting: Iterator[Pod], first: int, now: float) -> list[Pod]:
-    """The first in line, and of the others those whose turn it is."""
+    """Return the first in line, and of the others those whose turn it is."""
     pods = list(fitting)
     first = min(first, FIRST_IN_LINE)
     return pods[:first] + _turn(pods[first:], now)
 
 
 def _turn(pods: Sequence[Pod], now: float) -> list[Pod]:
-    """IN_TURN of these pods, from further on each minute: no more than half of that, so that nobody is missed
-    when a tick is late."""
-    # A power of two, for the place where a turn begins must not leap when a pod comes or goes.
+    """Return IN_TURN of these pods. Each minute they begin further back, by half of IN_TURN at most, so that
+    none is left out when a tick is late."""
+    # A power of two: the place where a turn begins must not jump when one pod comes or goes.
     minutes = max(16, 1 << (2 * len(pods) // IN_TURN).bit_length())
     start = int(now / 60 % minutes / minutes * len(pods))
     return [*pods[start:], *pods[:start]][:IN_TURN]
@@ -152,9 +152,9 @@ def _turn(pods: Sequence[Pod], now: float) -> list[Pod]:
 def _fitting(
     pods: Iterable[Pod], room: Mapping[str, int], view: View, now: float, shut: Callable[[], Collection[str]]
 ) -> Iterator[Pod]:
-    """Those that ask for a pool that gained room, and could go to some node now."""
+    """Yield the pods that request a pool with room, and could go to some node now."""
     terms = terms_of(view)
-    fits: dict[Hashable, bool] = {}  # a thousand waiters often ask for the same
+    fits: dict[Hashable, bool] = {}  # a thousand waiters often request the same
     closed: Collection[str] | None = None
     for pod in pods:
         demand = terms.demand(pod)
@@ -169,11 +169,11 @@ def _fitting(
 
 
 def _kind(pod: Pod, demand: Demand, view: View) -> Hashable:
-    """Equal for pods that see the same."""
+    """Return a value that is equal for pods to which the same nodes are open."""
     pools = [view.pools[pool] for pool in demand.units]
     whose = owners_of(pod) if any(pool.spec.sticky for pool in pools) else ()
-    ordinary = tuple(is_unreserved(pool, pod) for pool in pools)
+    unreserved = tuple(is_unreserved(pool, pod) for pool in pools)
     claims = tuple(name for name, *_ in demand.claims)
     mine = pod.metadata.uid if view.keys_of(pod.metadata.uid) else ""
     asks = tuple(demand.units.items()), claims
-    return pod.metadata.namespace, asks, whose, mine, ordinary, pod.goes_to_unschedulable
+    return pod.metadata.namespace, asks, whose, mine, unreserved, pod.goes_to_unschedulable
