@@ -18,6 +18,7 @@ from berth.controller import pool_source
 from berth.controller.pool_status import publish
 from berth.errors import ClusterRefusedError
 from berth.handlers import external, inventory
+from berth.handlers.inventory import Inventory
 from berth.handlers.reconcile import Reconcile
 from berth.http.cloudevents import Event
 from berth.http.endpoint import Reply, respond
@@ -159,7 +160,7 @@ def test_a_call_with_the_token_sets_external_use_and_is_taken_over_at_once(
     assert pool(admin, "seat")["status"]["free"] == 1
     # The same number again costs no look at nodes and pods, and writes nothing.
     written = pool(admin, "seat")["metadata"]["resourceVersion"]
-    with mock.patch.object(inventory, "take_pools", side_effect=AssertionError("a look at all")):
+    with mock.patch.object(Inventory, "take_pools", side_effect=AssertionError("a look at all")):
         assert call(settings, {"pool": "seat", "external": 1}, BEARER).status == 200
     assert pool(admin, "seat")["metadata"]["resourceVersion"] == written
     reply = call(settings, {"pool": "seat", "external": 5}, BEARER, "/any/where/external")
@@ -177,7 +178,7 @@ def test_a_call_whose_own_event_was_faster_writes_the_status_all_the_same(
     def and_its_event(*args: Any) -> Any:
         done = real(*args)
         with mock.patch.object(inventory, "publish", return_value=[]):  # that is its next step
-            inventory.take_pools(ledger, connect(), settings)
+            Inventory(ledger, connect(), settings).take_pools()
         return done
 
     monkeypatch.setattr(external, "amend", and_its_event)
@@ -190,12 +191,12 @@ def test_a_call_that_a_later_look_overtakes_answers_by_what_it_told(
 ) -> None:
     admin.create_pod("a", {"berth.dev/seat": 8}, node_name="n1")
     assert ledger.view().open
-    real, looks = inventory.take_pools, iter(["overtaken"])
+    real, looks = Inventory.take_pools, iter(["overtaken"])
 
     def take(*args: Any) -> object:
         return next(looks, None) or real(*args)
 
-    with mock.patch.object(inventory, "take_pools", take):
+    with mock.patch.object(Inventory, "take_pools", take):
         reply = call(settings, {"pool": "seat", "external": 5}, BEARER)
     assert json.loads(reply.body) == {"pool": "seat", "external": 5, "overCommitted": 3}
 
@@ -205,7 +206,7 @@ def test_a_call_for_a_pool_that_a_later_look_takes_over_is_to_come_again(
 ) -> None:
     assert ledger.view().open
     admin.call("POST", POOLS, pool_document("desk", scope="Cluster", capacity={"domains": {"*": 10}}))
-    with mock.patch.object(inventory, "take_pools"):  # as one that was overtaken
+    with mock.patch.object(Inventory, "take_pools"):  # as one that was overtaken
         reply = call(settings, {"pool": "desk", "external": 1}, BEARER)
     assert (reply.status, json.loads(reply.body)) == (503, {"error": str(OutdatedError())})
     reply = call(settings, {"pool": "desk", "external": 1}, BEARER)
@@ -276,5 +277,5 @@ def tell(settings: Settings, cluster: Cluster, ledger: Ledger, change: str, item
     """Let inventory have an event of the Pool; how often it looked at all nodes and pods."""
     event = Event(f"dev.knative.apiserver.resource.{change}", {**item, "kind": "Pool"})
     with mock.patch.object(cluster, "pods", wraps=cluster.pods) as looks:
-        inventory.run(ledger, cluster, settings, event)
+        Inventory(ledger, cluster, settings).run(event)
     return looks.call_count

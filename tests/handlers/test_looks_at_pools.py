@@ -219,7 +219,7 @@ def test_many_changes_at_once_end_as_the_pools_were_written_last(stage: PoolsSta
 
     def change(number: int) -> None:
         ledger = Ledger(stage.store, clock=stage.time, cluster=stage.objects.identity)
-        take = partial(inventory.take_pools, ledger, stage.cluster, stage.settings, stage.time)
+        take = inventory.Inventory(ledger, stage.cluster, stage.settings, stage.time).take_pools
         for turn in range(3):
             with writing:
                 stage.write_pools(ip={"capacity": {"perDomain": 10 * number + turn + 1}})

@@ -15,6 +15,7 @@ from berth.controller.settle import Settled
 from berth.errors import BerthError, RefusedError, StoreUnavailableError
 from berth.handlers import reconcile, release
 from berth.handlers.bind import BindAttempt
+from berth.handlers.release import Release
 from berth.http.cloudevents import Event
 from berth.kube.cluster import Cluster
 from berth.kube.types import Pod
@@ -62,29 +63,29 @@ def what_a_dead_bind_reserved_is_left_alone() -> Any:
 
 
 def a_delete_event_is_believed() -> Any:
-    run = release.run
+    run = Release.run
 
-    def believing(ledger: Ledger, cluster: Cluster, *rest: Any) -> Any:
+    def believing(self: Release, event: Event) -> Any:
         with mock.patch.object(Cluster, "pod", return_value=None):
-            return run(ledger, cluster, *rest)
+            return run(self, event)
 
-    return mock.patch.object(release, "run", believing)
+    return mock.patch.object(Release, "run", believing)
 
 
 def claims_are_kept_by_the_pods_name() -> Any:
     """A StatefulSet's new pod loses what it holds by the late event of the old one."""
-    run = release.run
+    run = Release.run
 
-    def by_name(ledger: Ledger, cluster: Cluster, schedulers: Any, event: Event, *rest: Any) -> Any:
+    def by_name(self: Release, event: Event) -> Any:
         meta = event.about(Pod).metadata
-        found = cluster.pod(meta.namespace or "", meta.name)
-        if not isinstance(found, Pod) or found.finished:
-            return run(ledger, cluster, schedulers, event, *rest)
-        if found.metadata.uid != meta.uid:
-            ledger.release(found.metadata.uid)
+        there = self._cluster.pod(meta.namespace or "", meta.name)
+        if not isinstance(there, Pod) or there.finished:
+            return run(self, event)
+        if there.metadata.uid != meta.uid:
+            self._ledger.release(there.metadata.uid)
         return {}
 
-    return mock.patch.object(release, "run", by_name)
+    return mock.patch.object(Release, "run", by_name)
 
 
 def a_binding_without_an_answer_counts_as_refused() -> Any:

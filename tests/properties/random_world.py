@@ -219,10 +219,12 @@ class World:
         """To the verb that such events go to."""
 
         def released(process: Process) -> object:
-            return release.run(process.ledger, process.cluster, SCHEDULERS, event, process.clock)
+            verb = release.Release(process.ledger, process.cluster, SCHEDULERS, process.clock)
+            return verb.run(event)
 
         def counted(process: Process) -> object:
-            return inventory.run(process.ledger, process.cluster, self.settings, event, process.clock)
+            verb = inventory.Inventory(process.ledger, process.cluster, self.settings, process.clock)
+            return verb.run(event)
 
         verb, work = ("release", released) if event.kind() == "Pod" else ("inventory", counted)
         return self._start(verb, work, orders)

@@ -25,7 +25,7 @@ _GRACE_SECONDS = 5.0
 
 _KEPT = 1000  # nominations, and pods, that are kept in mind
 
-Found = Mapping[str, extender_v1.Victims]
+VictimsByNode = Mapping[str, extender_v1.Victims]
 Made = Mapping[str, tuple[str, ...]]
 """Nodes where pods may have been evicted for one, and their UIDs; none: they are not known."""
 
@@ -43,28 +43,30 @@ class Preempt:
         self._since: dict[tuple[str, str, bool], float] = {}
         self._made: dict[str, Made] = {}
 
-    def run(self, call: extender_v1.PreemptionCall) -> Found:
-        """Those of the candidates where the pod fits once their victims are gone, each as it came."""
+    def run(self, call: extender_v1.PreemptionCall) -> VictimsByNode:
+        """Return those of the candidates, as they came, where the pod fits once their victims are gone."""
         if not might_ask(call.pod):
             return call.victims
         view = self._ledger.view()
-        asked = terms_of(view).demand(call.pod)
-        if asked.refusal is not None:
+        demand = terms_of(view).demand(call.pod)
+        if demand.refusal is not None:
             return {}
-        if not asked.units:
+        if not demand.units:
             return call.victims
-        found = Evictions(call.pod, asked, view, self._clock())
-        rest = max(view.pools[name].spec.reuse_after_seconds for name in asked.units)
-        if self._settling(call, found, rest):
+        evictions = Evictions(call.pod, demand, view, self._clock())
+        rest = max(view.pools[name].spec.reuse_after_seconds for name in demand.units)
+        if self._settling(call, evictions, rest):
             return {}
-        kept = {
-            node: victims for node, victims in call.victims.items() if found.short(node, victims.uids) == []
+        fitting = {
+            node: victims
+            for node, victims in call.victims.items()
+            if evictions.short(node, victims.uids) == []
         }
-        if kept:
-            self._note(call.pod, {node: victims.uids for node, victims in kept.items()})
-        return kept
+        if fitting:
+            self._note(call.pod, {node: victims.uids for node, victims in fitting.items()})
+        return fitting
 
-    def _settling(self, call: extender_v1.PreemptionCall, found: Evictions, rest: float) -> bool:
+    def _settling(self, call: extender_v1.PreemptionCall, evictions: Evictions, rest: float) -> bool:
         """Whether pods were evicted for this one already, on a node that only its claims keep it from.
 
         kube-scheduler sees no more need to evict there, and would do it elsewhere: one more pod at each try.
@@ -73,14 +75,16 @@ class Preempt:
             self._note(call.pod, {nominated: ()})
         made = self._made.get(call.pod.metadata.uid, {})
         return any(
-            self._settles(call.pod, node, victims, found, rest)
+            self._settles(call.pod, node, victims, evictions, rest)
             for node, victims in made.items()
             if node not in call.victims
         )
 
-    def _settles(self, pod: Pod, node: str, victims: Collection[str], found: Evictions, rest: float) -> bool:
-        short = found.short(node)
-        if short is None or (short and victims and not found.held(victims)):
+    def _settles(
+        self, pod: Pod, node: str, victims: Collection[str], evictions: Evictions, rest: float
+    ) -> bool:
+        short = evictions.short(node)
+        if short is None or (short and victims and not evictions.held(victims)):
             return False
         # Not for ever: the units may have gone to a pod that was more important, or the node been closed.
         patience = _SETTLE_SECONDS + rest if short else _GRACE_SECONDS

@@ -178,11 +178,15 @@ class PoolsStage(Stage):
 
     def node_event(self, name: str) -> dict[str, object]:
         event = Event(f"{_EVENT}.update", {"kind": "Node", "metadata": {"name": name}})
-        return inventory.run(self._ledger(self.store), self.cluster, self.settings, event, self.time)
+        return inventory.Inventory(self._ledger(self.store), self.cluster, self.settings, self.time).run(
+            event
+        )
 
     def inventory_of_claim(self, name: str) -> dict[str, object]:
         event = Event(f"{_EVENT}.update", {"kind": "PoolClaim", "metadata": {"name": name}})
-        return inventory.run(self._ledger(self.store), self.cluster, self.settings, event, self.time)
+        return inventory.Inventory(self._ledger(self.store), self.cluster, self.settings, self.time).run(
+            event
+        )
 
     # Pods
 
@@ -238,7 +242,7 @@ class PoolsStage(Stage):
 
     def event_of(self, pod: Pod, kind: str = "delete") -> dict[str, object]:
         event = Event(f"{_EVENT}.{kind}", {"kind": "Pod", **msgspec.to_builtins(pod)})
-        return release.run(self._ledger(self.store), self.cluster, ("berth",), event, self.time)
+        return release.Release(self._ledger(self.store), self.cluster, ("berth",), self.time).run(event)
 
     def finished(self, call: extender_v1.BindingCall) -> dict[str, object]:
         """The pod succeeds; what release answers to its event."""

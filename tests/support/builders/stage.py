@@ -166,20 +166,22 @@ class Stage:
     def release(self, pod: Pod) -> None:
         """Let release have the pod's delete event."""
         event = Event("dev.knative.apiserver.resource.delete", {"kind": "Pod", **msgspec.to_builtins(pod)})
-        release.run(self._ledger(self.store), self.cluster, ("berth",), event, self.time)
+        release.Release(self._ledger(self.store), self.cluster, ("berth",), self.time).run(event)
 
     def inventory(self, node: str) -> None:
         """Let inventory have an event of the node."""
         about = {"kind": "Node", "metadata": {"name": node}}
         event = Event("dev.knative.apiserver.resource.update", about)
-        inventory.run(self._ledger(self.store), self.cluster, self.settings, event, self.time)
+        inventory.Inventory(self._ledger(self.store), self.cluster, self.settings, self.time).run(event)
 
     def inventory_of_pool(self, *, seen: bool = False) -> dict[str, object]:
         """Let inventory have an event of the Pool, whose status may say that it was seen; what it answers."""
         status = {"observedGeneration": 1} if seen else {}
         about = {"kind": "Pool", "metadata": {"name": "ip", "generation": 1}, "status": status}
         event = Event("dev.knative.apiserver.resource.update", about)
-        return inventory.run(self._ledger(self.store), self.cluster, self.settings, event, self.time)
+        return inventory.Inventory(self._ledger(self.store), self.cluster, self.settings, self.time).run(
+            event
+        )
 
     def claims(self) -> dict[str, tuple[str, str]]:
         """Node and state by the name of the pod that holds a claim."""
