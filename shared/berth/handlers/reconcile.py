@@ -91,50 +91,52 @@ class Reconcile:
         # In that rebuild: no Binding of before the loss can land on these.
         self._fenced: set[str] = set()
         self._deadline = NO_DEADLINE
+        self._report, self._writes = Report(), PodWrites(cluster, monotonic)  # of this run
 
     def run(self) -> Report:
         """Mend all there is. Raises store and cluster errors; what was done until then stands."""
         self._ledger.make_ours()
         self._deadline = Deadline.after(self._rebuild_seconds, self._monotonic)
-        report, writes = Report(), PodWrites(self._cluster, self._monotonic)
+        report = self._report = Report()
+        self._writes = PodWrites(self._cluster, self._monotonic)
         named: Sequence[PoolClaim] = ()
         nodes: Sequence[Node] = ()
         for left in reversed(range(_LOOKS)):
             report.problems.clear()
             try:
-                named, nodes = self._look(report, writes)
+                named, nodes = self._look()
                 break
             except OutdatedError:
                 # A later look knows the Pools better. It may be an event's, which mends less: look again.
                 if not left:
                     report.problems.append(_OVERTAKEN)
-        report.woken = self._wake(nodes, writes)
-        report.problems += writes.problems
-        self._publish(report, named)
+        report.woken = self._wake(nodes)
+        report.problems += self._writes.problems
+        self._publish(named)
         return report
 
-    def _look(self, report: Report, writes: PodWrites) -> tuple[Sequence[PoolClaim], Sequence[Node]]:
-        """Take over what there is as it is now; the PoolClaims and the nodes. Raises OutdatedError."""
+    def _look(self) -> tuple[Sequence[PoolClaim], Sequence[Node]]:
+        """Take over what there is as it is now. Return the PoolClaims and the nodes. Raises OutdatedError."""
         looking, claiming = self._ledger.look(), self._ledger.look(CLAIMS_LOOK)
-        pools = self._read_pools(report)
-        named = read_claims(self._cluster, report.problems)
+        pools, problems = self._read_pools(), self._report.problems
+        named = read_claims(self._cluster, problems)
         bounds = Bounds(pools, self._settings.poolclaims_per_namespace)
         mark, back = self._begin()
-        unfenced = self._fence(writes, None if mark is not None else back.uids)
+        unfenced = self._fence(None if mark is not None else back.uids)
         try:
             withdrawn = withdraw(looking, pools)
             before = looking.view().pools
             read_by = Terms(pools, {}, poolclaims.named(named, bounds), before)
             terms = self._terms(looking, read_by, mark is not None)
-            pods = self._count(report, looking, terms, writes)
-            take_claims(claiming, named, bounds, report.problems)
-            nodes = self._give(report, looking, pools, pods, withdrawn)
+            pods = self._count(looking, terms)
+            take_claims(claiming, named, bounds, problems)
+            nodes = self._give(looking, pools, pods, withdrawn)
         except OutdatedError:
             if mark is not None:
                 raise LostAgainError from None
             raise
         self._end(mark, back, to_hold(pods, unfenced, back.epoch))
-        report.rebuilt = mark is not None
+        self._report.rebuilt = mark is not None
         return named, nodes
 
     def _begin(self) -> tuple[Version | None, HeldBack]:
@@ -152,13 +154,13 @@ class Reconcile:
         if self._mark is not None and self._deadline.left() <= 0:
             raise UnfinishedError(len(self._fenced))
 
-    def _fence(self, writes: PodWrites, suspects: Collection[str] | None) -> set[str]:
+    def _fence(self, suspects: Collection[str] | None) -> set[str]:
         """UIDs of the suspects (None: of all that wait) that were not fenced."""
         if suspects is not None and not suspects:
             return set()
         ours, done = self._settings.scheduler_names, self._fenced if suspects is None else None
         return fence_waiting(
-            self._cluster, writes, ours, self._clock(), suspects, done=done, go_on=self._in_time
+            self._cluster, self._writes, ours, self._clock(), suspects, done=done, go_on=self._in_time
         )
 
     def _end(self, mark: Version | None, before: HeldBack, after: HeldBack) -> None:
@@ -178,53 +180,52 @@ class Reconcile:
             places |= stock.by_pool()
         return terms._replace(places=places)
 
-    def _count(self, report: Report, ledger: Ledger, terms: Terms, writes: PodWrites) -> list[Pod]:
-        """Bring claims to what pods hold, and units in use elsewhere too; the pods."""
+    def _count(self, ledger: Ledger, terms: Terms) -> list[Pod]:
+        """Bring claims to what pods hold, and units in use elsewhere too. Return the pods."""
         claims = [claim for claim in ledger.view().claims() if not claim.is_external]
         pods = self._cluster.pods()
-        self._mend(report, claims, pods, terms, writes)
+        self._mend(claims, pods, terms)
         settled, adopted = adopt(ledger, self._cluster, pods, terms, self._clock(), self._in_time)
-        report.settled += settled
-        report.adopted += adopted
+        self._report.settled += settled
+        self._report.adopted += adopted
         take_external(ledger, terms.pools, self._clock())
         return pods
 
     def _give(
         self,
-        report: Report,
         ledger: Ledger,
         pools: Mapping[str, Pool],
         pods: Iterable[Pod],
         withdrawn: Iterable[CapacityChange],
     ) -> list[Node]:
-        """Pools and capacities; the nodes. Only now: what running pods hold of a new Pool is in the ledger
-        before its capacity is."""
+        """Take over Pools and capacities, after what running pods hold of a new Pool. Return the nodes."""
+        report = self._report
         report.pools = sorted({*report.pools, *ledger.apply_pools(pools)})
         nodes: list[Node] = []
 
-        def asked() -> list[Node]:
+        def read_nodes() -> list[Node]:
             nodes.extend(self._cluster.nodes())
             return nodes
 
-        changes = [*withdrawn, *take_stock(ledger, pools, asked)]
-        report.capacities += len({each.which for each in changes})
+        changes = [*withdrawn, *take_stock(ledger, pools, read_nodes)]
+        report.capacities += len({change.which for change in changes})
         report.problems += problems(pools.values(), nodes)
         ledger.cap_retention()
         ledger.drop_limits({pod.metadata.namespace or "default" for pod in pods if might_ask(pod)})
         report.problems += publish_native(ledger, self._cluster, nodes)
         return nodes
 
-    def _publish(self, report: Report, named: Iterable[PoolClaim]) -> None:
-        view = self._ledger.view()
+    def _publish(self, named: Iterable[PoolClaim]) -> None:
+        problems, view = self._report.problems, self._ledger.view()
         pods = [claim for claim in view.claims() if not claim.is_external]
-        report.problems += unnamed(pods, view.pools)
+        problems += unnamed(pods, view.pools)
         if self._settings.pools is None:
-            report.problems += publish(self._ledger, self._cluster, self._settings.scheduler_names)
+            problems += publish(self._ledger, self._cluster, self._settings.scheduler_names)
         if named:
             most = self._settings.poolclaims_per_namespace
-            report.problems += publish_claims(self._ledger, self._cluster, most, self._monotonic)
+            problems += publish_claims(self._ledger, self._cluster, most, self._monotonic)
 
-    def _wake(self, nodes: Iterable[Node], writes: PodWrites) -> int:
+    def _wake(self, nodes: Iterable[Node]) -> int:
         view, now = self._ledger.view(), self._clock()
         shut = {node.metadata.name for node in nodes if node.spec.unschedulable}
         return wake(
@@ -235,53 +236,39 @@ class Reconcile:
             now,
             in_turn=True,
             shut=lambda: shut,
-            writes=writes,
+            writes=self._writes,
         )
 
-    def _read_pools(self, report: Report) -> Mapping[str, Pool]:
+    def _read_pools(self) -> Mapping[str, Pool]:
         try:
             return read_pools(self._settings.pools, self._cluster)
         except (RetryableError, StoreFailedError):
             raise
         except BerthError as error:
             # A typo in a Pool must not stop claims from being mended: the Pools applied last stay.
-            report.problems.append(str(error))
+            self._report.problems.append(str(error))
             return self._ledger.view().pools
 
-    def _mend(
-        self,
-        report: Report,
-        claims: Iterable[Claim],
-        pods: Iterable[Pod],
-        terms: Terms,
-        writes: PodWrites,
-    ) -> None:
-        """Claims of pods that are gone, that run elsewhere, or whose bind died."""
+    def _mend(self, claims: Iterable[Claim], pods: Iterable[Pod], terms: Terms) -> None:
+        """Mend claims of pods that are gone, that run elsewhere, or whose bind died."""
         by_uid, node = {pod.metadata.uid: pod for pod in pods}, cache(self._cluster.node)
         for claim in claims:
             what = f"the claim of pod {claim.label} was not settled"
-            pod = by_uid.get(claim.uid)
-            mend = partial(self._mend_one, report, claim, pod, terms, node, writes)
-            writes.attempt(claim.namespace, claim.name, what, mend)
+            mend = partial(self._mend_one, claim, by_uid.get(claim.uid), terms, node)
+            self._writes.attempt(claim.namespace, claim.name, what, mend)
 
     def _mend_one(
-        self,
-        report: Report,
-        claim: Claim,
-        pod: Pod | None,
-        terms: Terms,
-        node: Callable[[str], Node | None],
-        writes: PodWrites,
+        self, claim: Claim, pod: Pod | None, terms: Terms, node: Callable[[str], Node | None]
     ) -> None:
         if pod is None or pod.finished:
             ended = self._ledger, node, [claim], claim.uid, pod, self._clock()
-            report.released += bool(release_ended(*ended, pools=terms.judged_by()))
+            self._report.released += bool(release_ended(*ended, pools=terms.judged_by()))
         elif pod.spec.node_name:
             return  # adoption brings its claim to what it is to be
-        elif self._in_doubt(claim) and not writes.spent():
+        elif self._in_doubt(claim) and not self._writes.spent():
             deadline = Deadline.after(FENCE_SECONDS, self._monotonic)
             settle(self._ledger, self._cluster, claim, self._clock(), deadline)
-            report.settled += 1
+            self._report.settled += 1
 
     def _in_doubt(self, claim: Claim) -> bool:
         """Whether the claim of a pod that is not bound is no bind's that is under way. One that is stamped
