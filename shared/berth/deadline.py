@@ -11,7 +11,7 @@ LEAST_SECONDS = 0.1
 
 
 class Deadline(NamedTuple):
-    """A time by that clock."""
+    """A time by a clock, in seconds; it never changes."""
 
     at: float
     clock: Callable[[], float] = time.monotonic

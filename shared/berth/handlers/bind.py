@@ -140,7 +140,8 @@ class BindAttempt:
         return claim_of(pod, self._call.node, terms, demand, self._new_attempt(), self._clock())
 
     def _bound(self, pod: Pod) -> bool:
-        """Make the Binding. True: done; False: the pod has changed, look again; raises if it was refused."""
+        """Make the Binding. Return whether the pod is bound; if not, it has changed and is to be read again.
+        Raises where the Binding was refused."""
         annotations = {} if self._claim is None else allocated(self._claim)
         self._time_left()
         try:
@@ -218,7 +219,7 @@ class BindAttempt:
             )
 
     def _look_again(self, pod: Pod, claim: Claim) -> None:
-        """Release what was adopted if the pod has gone, with its event, between the look and the adoption."""
+        """Release what was adopted if the pod, and its event, went between the look and the adoption."""
         meta, timeout = pod.metadata, self._deadline.later(_WAKE_SECONDS).timeout(_WAKE_SECONDS)
         now = self._cluster.pod(meta.namespace or "default", meta.name, timeout)
         there = None if now is None or now.metadata.uid != meta.uid else now

@@ -36,7 +36,7 @@ class _Use(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def endpoint(ledger: Ledger, cluster: Cluster, settings: Settings, take: Callable[[], object]) -> Endpoint:
-    """`take` takes Pools over into the ledger, from their source as it is now."""
+    """Return the endpoint; `take` takes Pools over into the ledger, from their source as it is now."""
 
     door = authentication.door(settings.external)
 
@@ -59,8 +59,8 @@ def endpoint(ledger: Ledger, cluster: Cluster, settings: Settings, take: Callabl
 
 
 def run(ledger: Ledger, cluster: Cluster, body: bytes, take: Callable[[], object]) -> dict[str, object]:
-    """The pool, its external use, and the units over its capacity. Raises BadInputError, store and cluster
-    errors; OutdatedError where later looks overtake this one again and again."""
+    """Return the pool, its external use, and the units over its capacity. Raises BadInputError, store and
+    cluster errors; OutdatedError where later looks overtake this one again and again."""
     use = _read(body)
     ledger.require_ours()
     before, pool = amend(None, lambda: cluster, use.pool, partial(only_cluster, use.external))

@@ -30,11 +30,11 @@ class Nominations:
         self._refused: dict[str, str] = {}
 
     def forget(self, pod: Pod) -> None:
-        """Begin anew with the pod, for which other nodes are to be had."""
+        """Forget the pod: other nodes are offered for it."""
         self._refused.pop(pod.metadata.uid, None)
 
     def refuse(self, pod: Pod) -> bool:
-        """Note that the pod's nominated node is refused; False, and it is not to be, if it was just now."""
+        """Return whether to refuse the pod's nominated node, and note it: not if that was done just now."""
         uid, node = pod.metadata.uid, pod.status.nominated_node_name or ""
         if self._refused.pop(uid, None) == node:
             return False

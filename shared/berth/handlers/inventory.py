@@ -46,7 +46,7 @@ class _Observed(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """Which generation of a Pool this is, and which one its status is of."""
+    """The generation of a Pool, and the one that its status was written for."""
 
     metadata: _Generation = _Generation()
     status: _Observed = _Observed()
@@ -60,7 +60,7 @@ class _Seen(msgspec.Struct, frozen=True):
 class Done(NamedTuple):
     """How many domains' capacity changed, and units of room made by pool.
 
-    Who was `overtaken` can't tell for whom it made room until then: that is all room there is.
+    A look that was `overtaken` by a later one can't tell what room it made: `room` is all there is then.
     """
 
     changed: int
@@ -101,7 +101,7 @@ class Inventory:
         )
 
     def take_pools(self) -> dict[str, object]:
-        """Take over the Pools as their active source has them now; return what `run` returns."""
+        """Take over the Pools as their source has them now. Return what `run` returns."""
         return self._after(self._pools(), publishes=True)
 
     def _take_claims(self) -> dict[str, object]:

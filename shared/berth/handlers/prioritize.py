@@ -16,7 +16,7 @@ from berth.settings import Settings
 
 
 def run(ledger: Ledger, call: extender_v1.Candidates, clock: Callable[[], float] = time.time) -> list[bytes]:
-    """Each offered node with its score, as JSON, in the order they came."""
+    """Return each offered node with its score, as JSON, in the order they came."""
     names = call.names
     if not might_ask(call.pod):
         return [extender_v1.priority(name, 0) for name in names]

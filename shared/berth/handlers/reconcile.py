@@ -67,7 +67,7 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 class Reconcile:
-    """Reconciles over one ledger (opened `while_closed`) and cluster, one at a time.
+    """The reconcile function on one ledger (opened `while_closed`) and cluster, for one call at a time.
 
     It keeps in mind how far a rebuild has come that took longer than `rebuild_seconds`. That may be lost:
     then it begins anew, and finds in the ledger what was adopted.
@@ -94,7 +94,8 @@ class Reconcile:
         self._report, self._writes = Report(), PodWrites(cluster, monotonic)  # of this run
 
     def run(self) -> Report:
-        """Mend all there is. Raises store and cluster errors; what was done until then stands."""
+        """Make the ledger equal to the cluster. Return what was mended. Raises store and cluster
+        errors; what was done until then stands."""
         self._ledger.make_ours()
         self._deadline = Deadline.after(self._rebuild_seconds, self._monotonic)
         report = self._report = Report()
@@ -140,7 +141,7 @@ class Reconcile:
         return named, nodes
 
     def _begin(self) -> tuple[Version | None, HeldBack]:
-        """The mark of a rebuild, which begins if the ledger is lost; else what is held back since one."""
+        """Return the mark of a rebuild, which begins if the ledger is lost; and what is held back."""
         view = self._ledger.view()
         if view.open:
             self._mark, self._fenced = None, set()
@@ -155,7 +156,7 @@ class Reconcile:
             raise UnfinishedError(len(self._fenced))
 
     def _fence(self, suspects: Collection[str] | None) -> set[str]:
-        """UIDs of the suspects (None: of all that wait) that were not fenced."""
+        """Fence the suspects (None: all pods that wait). Return the UIDs of those that were not fenced."""
         if suspects is not None and not suspects:
             return set()
         ours, done = self._settings.scheduler_names, self._fenced if suspects is None else None
@@ -171,7 +172,7 @@ class Reconcile:
             self._ledger.hold_back(after, before)
 
     def _terms(self, ledger: Ledger, terms: Terms, anew: bool) -> Terms:
-        """What pods are read by. Where nodes are is looked up only if the ledger can't know it yet."""
+        """Return these terms with nodes' domains, looked up only if the ledger can't know them yet."""
         places = dict(ledger.view().places)
         elsewhere = {name: pool for name, pool in terms.pools.items() if pool.spec.scope != "Node"}
         if elsewhere and (anew or any(terms.before.get(name) != pool for name, pool in elsewhere.items())):
@@ -282,7 +283,7 @@ def endpoint(settings: Settings) -> Endpoint:
     reconciled = Coalesced(Reconcile(ledger, cluster, settings).run)
 
     def handle(_: Mapping[str, str], __: bytes) -> Mapping[str, object]:
-        """Whatever was sent, which is not read: a clock's tick, a dead letter, a person's call."""
+        """Reconcile, whatever was sent: a clock's tick, a dead letter, a person's call."""
         return asdict(reconciled())
 
     return wiring.subscriber("reconcile", ledger, settings, handle, reads_body=False)

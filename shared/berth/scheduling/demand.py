@@ -36,7 +36,7 @@ _Picks = Callable[[str], bool]
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """Units by pool, and what those PoolClaims give that the pod names: (name, pool, what it claims).
+    """Units that a pod asks for, by pool, and the PoolClaims that it names: (name, pool, what it claims).
 
     With a `refusal` the pod can be served on no node; one that runs all the same holds those units.
     """

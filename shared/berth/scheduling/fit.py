@@ -18,7 +18,7 @@ from berth.scheduling.score import ScoredPool
 
 
 class Evaluation(NamedTuple):
-    """Why nodes can't take a pod (`reasons`), and which of them might if pods there were evicted.
+    """Why nodes can't take a pod (`reasons`, by name), and which of them might if pods there were evicted.
 
     `kept_elsewhere`: all these nodes can take the pod, and units are kept for it on others.
     """
@@ -51,14 +51,14 @@ def evaluate(pod: Pod, nodes: Collection[str], view: View, now: float) -> Evalua
 
 
 class _Limited(NamedTuple):
-    """Why a namespace's limit gives a pod nothing, but for `there`: those units are kept for it."""
+    """Why a namespace's limit gives a pod nothing but in the domains `there`, where units are kept for it."""
 
     text: str
     there: frozenset[str]
 
 
 class Fit:
-    """One pod's demand against the shares of its pools that it sees, now (Unix seconds)."""
+    """One pod's demand and the shares of its pools that it sees, at one time (Unix seconds)."""
 
     def __init__(self, pod: Pod, demand: Demand, view: View, now: float) -> None:
         self._pod, self._demand, self._view, self._now = pod, demand, view, now

@@ -1,5 +1,5 @@
 """What evicting pods would do for one that waits: where it could help at all, and whether it frees enough.
-By the View, so it advises: what was freed is decided when bind reserves it."""
+It reads the View, so it only advises: bind's reservation decides."""
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache, partial
@@ -32,7 +32,7 @@ def resolvable(names: Collection[str], wants: Iterable[Want], pools: Mapping[str
 
 
 class Evictions:
-    """One pod that waits, and what the ledger holds: would it fit if some pods' claims were gone?"""
+    """Whether one pod that waits would fit if some pods' claims were gone."""
 
     def __init__(self, pod: Pod, demand: Demand, view: View, now: float) -> None:
         self._pod, self._demand, self._view = pod, demand, view

@@ -16,8 +16,8 @@ Rule = Callable[[str, Share], int]
 
 
 class ScoredPool(NamedTuple):
-    """A pool that a pod asks for, as the pod sees it: `places` are the nodes' domains, and None means that
-    each node is its own."""
+    """A pool that a pod asks for, as the pod sees it. `places` are the nodes' domains; None: each node is its
+    own."""
 
     pool: Pool
     free: Free
@@ -25,13 +25,13 @@ class ScoredPool(NamedTuple):
 
 
 def spread(_: str, share: Share) -> int:
-    """Prefers the largest free share."""
+    """Return a score that prefers the largest free share."""
     free, capacity = share
     return HIGHEST_SCORE * min(free, capacity) // capacity if capacity else 0
 
 
 def pack(name: str, share: Share) -> int:
-    """Prefers the smallest; a domain without units is still worth nothing."""
+    """Return a score that prefers the smallest free share; a domain without units is worth nothing."""
     return HIGHEST_SCORE - spread(name, share) if share[1] else 0
 
 
