@@ -1,6 +1,5 @@
-"""The `berth` command: run the functions locally, apply Pools, reconcile now, look into the ledger,
-copy it to another store, see a demo.
-It adds nothing to what the functions do: each subcommand runs them or their verbs."""
+"""The `berth` command: run functions locally, apply Pools, reconcile, show or copy the ledger, play a demo.
+It adds nothing to what the functions do: each subcommand runs them or what they are made of."""
 
 import os
 import signal
@@ -11,9 +10,9 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one subcommand; its exit code: 0 done, 1 it could not or found problems, 2 wrong usage, 130 Ctrl-C.
+    """Run one subcommand and return its exit code: 0 done, 1 failed, 2 wrong usage, 130 Ctrl-C.
 
-    Without `arguments` it runs the process's own, and Ctrl-C ends it quietly even while modules are imported.
+    Without `arguments` it takes the process's own, and Ctrl-C ends it quietly even during imports.
     """
     if arguments is None:
         _leave_at_ctrl_c()
@@ -28,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _leave_at_ctrl_c() -> None:
-    """While there is nothing to clean up. Who was started to ignore Ctrl-C goes on to."""
+    """Let Ctrl-C end the process at once, unless its parent had it ignored: there is nothing to clean up."""
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, _leave)
 
@@ -38,6 +37,6 @@ def _leave(number: int, _: FrameType | None) -> None:
 
 
 def raise_at_ctrl_c() -> None:
-    """From here on Ctrl-C is a KeyboardInterrupt again, so that what was begun can be ended in order."""
+    """Let Ctrl-C raise KeyboardInterrupt again, so that what was begun can be ended in order."""
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)

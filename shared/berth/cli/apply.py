@@ -20,8 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pools",
         metavar="FILE",
-        help="the active source if it is a file (BERTH_POOLS), made if it is not there; its comments "
-        "get lost",
+        help="the active source if it is a file (BERTH_POOLS), which need not exist; its comments are lost",
     )
     parser.set_defaults(run=run)
 

@@ -38,14 +38,14 @@ COMMANDS = (
     _Command(
         "demo",
         "demo:add_options",
-        "see a day in the life, beside a naive counter that meets the same faults",
+        "show a day in the life of a cluster, beside a naive counter that meets the same faults",
         "It needs no cluster and takes less than a minute; it ends with 1 if a promise was broken.",
     ),
     _Command(
         "apply",
         "apply:add_options",
         "write Pools to the active source (BERTH_POOLS' file or the cluster), and PoolClaims",
-        "They are added, or replaced by name. A file is written anew, without its comments, or made.",
+        "They are added, or replace those of their names. A file is made, or rewritten without its comments.",
     ),
     _Command(
         "reconcile",
@@ -87,7 +87,7 @@ COMMANDS = (
         "scheduler-config",
         "scheduler_config:add_options",
         "write the configuration of a kube-scheduler that calls Berth's functions",
-        "Name filter, prioritize, preempt and bind for a scheduler of its own, else extender.",
+        "For a scheduler of Berth's pods alone name filter, prioritize, preempt and bind; else extender.",
     ),
     _Command(
         "token",

@@ -1,5 +1,5 @@
-"""`berth demo`: a day in the life, beside a naive counter; a broken promise is a non-zero exit.
-The functions and the ledger are the real ones; the rest is played, or with --real the real one, too."""
+"""`berth demo`: a day in the life of a cluster, beside a naive counter; it fails if a promise is broken.
+The functions and the ledger are real; the rest are stand-ins, or with --real it is real, too."""
 
 import argparse
 import contextlib
@@ -57,10 +57,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--real",
         action="store_true",
-        help="on a real etcd, kube-apiserver and kube-scheduler; in a checkout they are built first, "
-        "once, with Go: about 6 minutes on 2 cores",
+        help="on a real etcd, kube-apiserver and kube-scheduler; a checkout builds them first, once, "
+        "with Go: about 6 minutes on 2 cores",
     )
-    parser.add_argument("--binaries", metavar="DIR", help="the folder they are in, built by others (--real)")
+    parser.add_argument(
+        "--binaries", metavar="DIR", help="the folder that has them, instead of building them (--real)"
+    )
     parser.set_defaults(run=run)
 
 
@@ -175,7 +177,7 @@ def _ending_tidily() -> Iterator[Callable[[], None]]:
             signal.signal(other, signal.SIG_IGN)
         go_on()
 
-    # What whoever started us ignores (nohup, a job in the background) stays ignored.
+    # A signal that our parent ignores (nohup, a job in the background) stays ignored.
     before = {
         number: handler
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -1,6 +1,6 @@
 """`berth status` and `berth claims`: what is in the ledger, for a person or a program.
 They only read: nothing is repaired or woken; a ledger that is being rebuilt is shown as far as it is. A Redis
-that is new or came back older does not stay as it is: whoever reads it first begins a new life of it."""
+that is new or came back older does not stay as it is: the first reader begins its new life."""
 
 import argparse
 import time

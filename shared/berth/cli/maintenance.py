@@ -38,7 +38,7 @@ def add_suspend_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "domains", metavar="DOMAIN", nargs="*", default=[], help="only these (default: the whole pool)"
     )
-    parser.add_argument("--resume", action="store_true", help="give units there again")
+    parser.add_argument("--resume", action="store_true", help="give out units there again")
     _add_source(parser)
     # argparse takes no domain after --resume: it believes that there are none once it has the pool.
     parser.set_defaults(run=suspend, words_to="domains")
@@ -72,7 +72,7 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pools",
         metavar="FILE",
-        help="the active source of Pools if it is a file (BERTH_POOLS); its comments get lost",
+        help="the active source of Pools if it is a file (BERTH_POOLS); its comments are lost",
     )
     add_store(parser, ", to see who holds units")
 
@@ -226,7 +226,7 @@ def release(options: argparse.Namespace) -> int:
 
 
 def _judged(options: argparse.Namespace, cluster: Cluster, view: View) -> list[Release]:
-    """Return what may be freed; of a node's pods those that live are only told."""
+    """Return what may be freed; of a node's pods those that live are reported."""
     if options.uid is not None:
         releases = manual_release.of_pod(options.uid, view)
     elif options.unit is not None:

@@ -17,7 +17,7 @@ from berth.settings import Admission
 _ALL = "extender"
 _LEAST, _MOST = 5, 300  # seconds; bind takes up to 4.8
 PROXY_TLS = (
-    "have the proxy take kube-scheduler's calls alone, by certificates in FOLDER: proxy.pem (with its key), "
+    "let the proxy take only kube-scheduler's calls, by certificates in FOLDER: proxy.pem (with its key), "
     "proxy-ca.crt, scheduler.crt, scheduler.key, scheduler-ca.crt"
 )
 _INSTEAD = "let a proxy beside it add the token (--proxy FILE, see docs/install.md#the-proxy)"
@@ -30,19 +30,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--scheduler",
         metavar="NAME",
         action="append",
-        help="a schedulerName of Berth's pods, once for each (BERTH_SCHEDULER_NAMES; else berth)",
+        help="a schedulerName of Berth's pods; may be repeated (BERTH_SCHEDULER_NAMES; else berth)",
     )
     parser.add_argument(
         "--group",
         metavar="DOMAIN",
         action="append",
-        help="the domain of a Pool's resource that is not berth.dev, once for each",
+        help="the domain of a Pool's resource that is not berth.dev; may be repeated",
     )
     parser.add_argument(
         "--resource",
         metavar="NAME",
         action="append",
-        help="with --extender: each Pool's resource; pods that ask for none of them cost no call",
+        help="with --extender: a Pool's resource, repeated for each; there are no calls for other pods",
     )
     _add_proxy(parser)
     parser.add_argument(
@@ -81,17 +81,20 @@ def _add_proxy(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--proxy",
         metavar="FILE",
-        help="write there the configuration of an HAProxy that adds the token; the scheduler calls that one",
+        help="write there the configuration of an HAProxy that adds the token to the scheduler's calls",
     )
     parser.add_argument(
-        "--proxy-port", type=int, metavar="PORT", help=f"where it listens on 127.0.0.1; default {PORT}"
+        "--proxy-port", type=int, metavar="PORT", help=f"where the proxy listens on 127.0.0.1; default {PORT}"
     )
     parser.add_argument(
-        "--proxy-token", metavar="PATH", help=f"where it finds the token's file; default {TOKEN}"
+        "--proxy-token", metavar="PATH", help=f"where the proxy finds the token's file; default {TOKEN}"
     )
     parser.add_argument("--proxy-tls", metavar="FOLDER", help=PROXY_TLS)
     parser.add_argument(
-        "--proxy-health", type=int, metavar="PORT", help="where it answers a probe; else nowhere"
+        "--proxy-health",
+        type=int,
+        metavar="PORT",
+        help="where the proxy answers probes; else it answers none",
     )
 
 

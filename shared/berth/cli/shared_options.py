@@ -46,6 +46,6 @@ def existing_ledger(url: str) -> Iterator[Store]:
 
 
 def require_ledger(store: Store, url: str, name: str = "--store or BERTH_STORE") -> None:
-    """Raise SettingsError where there is no ledger, and a look at it would make one."""
+    """Raise SettingsError where there is no ledger, and reading it would make one."""
     if isinstance(store, Local) and not store.is_there():
         raise SettingsError(f"there is no ledger at {redacted(url)}: {name} should name the functions' own")

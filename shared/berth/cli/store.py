@@ -41,8 +41,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     go_on = commands.add_parser(
         "resume",
         help="let claims go on in a ledger whose copy died",
-        description="End the pause that a copy made which died before its end. A copy that is still at work "
-        "stops then, and a ledger that was moved stays moved.",
+        description="End the pause of a copy that died. A copy that is still at work stops then, and a "
+        "ledger that was moved stays moved.",
         epilog="Exit codes: 0 claims go on, 1 they can't, 2 wrong usage.",
     )
     go_on.add_argument("url", metavar="URL", help="the URL of the store that was to be copied")
@@ -68,7 +68,7 @@ def _copy(options: argparse.Namespace) -> int:
     with _undone_when_ended(), _opened(source, "FROM") as old, _opened(target, "TO") as new:
         require_ledger(old, source, "FROM")
         for store in (old, new):
-            store.read([EPOCH])  # a copy is patient; that a store is not there should be told at once
+            store.read([EPOCH])  # a copy would wait for a store that is away
         tell = say if options.output == "text" else note
         done = Copy((old, names[0]), (new, names[1]), tell=tell).run()
     if options.output == "json":

@@ -57,7 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--port",
         type=whole_number(0, LAST_FIRST_PORT),
         default=_FIRST_PORT,
-        help=f"first port, 0 to {LAST_FIRST_PORT}; %(default)s is filter's, one up each; 0: any free ones",
+        help=f"filter's port, 0 to {LAST_FIRST_PORT} (0: any free ones; default %(default)s); others follow",
     )
     parser.add_argument(
         "--scheduler-config", metavar="OUT", help="write a file that kube-scheduler --config takes"
@@ -65,14 +65,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--proxy",
         metavar="FILE",
-        help="close the functions by a token, and write the configuration of an HAProxy that adds it for the "
-        "scheduler (with --scheduler-config)",
+        help="protect the functions by a token, and write the configuration of an HAProxy that adds it to "
+        "the scheduler's calls (with --scheduler-config)",
     )
     parser.add_argument("--proxy-tls", metavar="FOLDER", help=PROXY_TLS)
     parser.add_argument(
         "--single",
         action="store_true",
-        help="serve the scheduler's calls under one URL: pods that ask for none of the Pools cost no call",
+        help="serve the scheduler's calls under one URL: it makes none for pods that ask for no Pool",
     )
     parser.add_argument(
         "--replicas",
@@ -84,9 +84,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--functions", metavar="DIR", help="take the functions from this folder, not Berth's own"
     )
-    parser.add_argument(
-        "--json", action="store_true", help="one JSON line a state change, on standard output"
-    )
+    parser.add_argument("--json", action="store_true", help="print each change of state as a line of JSON")
     parser.set_defaults(run=run)
 
 

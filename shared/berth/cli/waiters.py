@@ -1,5 +1,5 @@
 """Who waits for which pool, and why, from what a watch reports about pods.
-It looks at pods only; whether a waiter fits somewhere now is not its question."""
+It looks at pods only, and does not judge whether a waiter fits somewhere now."""
 
 import threading
 import time
@@ -103,7 +103,7 @@ class Waiters:
 
 
 def _refusal(item: Mapping[str, Any]) -> tuple[str, float | None]:
-    """Return why the pod waits, empty if nobody said so, and since when, by its status."""
+    """Return why the pod waits, empty if no scheduler said so, and since when, by its status."""
     for condition in msgspec.convert(item, _Pod).status.conditions or ():
         if condition.type == "PodScheduled" and condition.status == "False" and condition.message:
             return condition.message.partition(_PREEMPTION)[0], _seconds(condition.last_transition_time)

@@ -11,7 +11,7 @@ from berth.errors import BerthError
 from berth.testing.loopback import Loopback, Reply, Request
 
 _SECONDS = 30.0
-_PATIENCE = 120.0  # an event that nobody sends on goes on by itself
+_PATIENCE = 120.0  # then an event goes on by itself
 _DELETE = "dev.knative.apiserver.resource.delete"
 
 

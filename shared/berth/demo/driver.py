@@ -38,7 +38,7 @@ class Driver:
         self._due: dict[str, float] = {}  # pods to be tried, by the time from which they may be
         self._failures: dict[str, int] = {}
         self._trying: str | None = None
-        self._assumed: set[str] = set()  # bound, whether the watch has said so yet or not
+        self._assumed: set[str] = set()  # bound, whether the watch has shown it or not
         self._attempts = 0
         self._stop = threading.Event()
         self._connections: dict[str, http.client.HTTPConnection] = {}

@@ -122,7 +122,7 @@ class Story:
             self._watch_waiters(played)
 
     def _watch_waiters(self, played: Played) -> None:
-        """Make room, and see when a waiter has it; nobody waits for kube-scheduler's flush."""
+        """Make room, and measure when a waiter has it; kube-scheduler's flush is not awaited."""
         world, measured = played.world, played.measured
         waiters = set(world.waiting())
         began = time.monotonic()

@@ -91,7 +91,7 @@ class World:
         self.courier.forge_delete(name)
 
     def _wait_known(self, name: str) -> None:
-        self.until(lambda: self.courier.knows_node_of(name), f"an event has said where {name} runs")
+        self.until(lambda: self.courier.knows_node_of(name), f"an event has told the node of {name}")
 
     def settle(self) -> None:
         """Wait until each pod is bound or refused, and kube-scheduler has nothing to try."""

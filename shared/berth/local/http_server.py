@@ -1,5 +1,5 @@
 """A small HTTP server on a port of 127.0.0.1: one thread a connection, and its end ends all connections.
-It is for processes of this machine, and checks nobody."""
+It is for processes of this machine, and asks no client who it is."""
 
 import contextlib
 import socket
@@ -61,7 +61,7 @@ class HttpServer(ThreadingTCPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Show what went wrong, unless the client went away: it has nobody left to tell."""
+        """Show what went wrong, unless the client went away: there is no one to answer."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 

@@ -1,4 +1,4 @@
-"""Every function as its own process on 127.0.0.1, served by berth.http.server and kept alive.
+"""Every function as a process of its own on 127.0.0.1, which is started again if it ends or hangs.
 Not a production server: Knative does this in a cluster."""
 
 import contextlib

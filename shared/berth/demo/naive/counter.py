@@ -95,8 +95,8 @@ class Counter:
             path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
             connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
             reply = connection.getresponse()
-            said = reply.read().decode(errors="replace")
-        return "" if reply.status < 300 else f"the API server answered {reply.status}: {said}"
+            text = reply.read().decode(errors="replace")
+        return "" if reply.status < 300 else f"the API server answered {reply.status}: {text}"
 
     def _change(self, statement: str, node: str) -> None:
         with self._open() as counts:

@@ -70,7 +70,7 @@ class Memory:
         self._changes: list[Change] = []
         self._forgotten = 1  # the last revision whose change is no longer kept; 0 would mean "any" to a watch
         self._closed = False
-        # Its UID is what tells one cluster from another; nothing else of a namespace is played.
+        # Its UID is what tells one cluster from another; there is nothing else of a namespace.
         metadata = {"name": "kube-system", "uid": str(uuid.uuid4())}
         self.kube_system: Json = {"kind": "Namespace", "apiVersion": "v1", "metadata": metadata}
 
