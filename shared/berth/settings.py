@@ -18,10 +18,11 @@ _LOG_LEVELS = ("DEBUG", "INFO", "WARNING")
 _ACCOUNT = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
-class Admission(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may call: whoever has the token, and the accounts (NAMESPACE/NAME) that show one for the audience.
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may call: a caller with the token, or one of the accounts (NAMESPACE/NAME) with a token for the
+    audience.
 
-    `prefix` begins the names of the variables that say so.
+    `prefix` is how the names of its variables begin.
     """
 
     prefix: str = "BERTH_AUTH"
@@ -31,20 +32,21 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a function is told from outside; sizes are in bytes.
+    """The settings of a function; sizes are in bytes.
 
-    `admission` is for filter, prioritize, preempt and bind: with neither token nor accounts anyone may call.
-    `external` is for inventory's path /external, where nobody may then. `events` is for release, inventory
-    and reconcile, and has no token, for Knative sends none of ours. `hosts` None: calls may name any.
-    `poolclaims_per_namespace` is what those may weigh together: see policy.poolclaims.
+    `access` is for filter, prioritize, preempt and bind: with neither token nor accounts anyone may call.
+    `external` is for inventory's path /external: with neither nobody may call there. `events` is for
+    release, inventory and reconcile, and has no token, since Knative sends none. `hosts` None: calls may
+    name any. `poolclaims_per_namespace` is the most that a namespace's PoolClaims may weigh together: see
+    api.poolclaim.
     """
 
     store: str = DEFAULT_STORE
     pools: Path | None = None
     scheduler_names: tuple[str, ...] = ("berth",)
-    admission: Admission = Admission()
-    external: Admission = Admission(prefix="BERTH_EXTERNAL")
-    events: Admission = Admission(prefix="BERTH_EVENTS")
+    access: Access = Access()
+    external: Access = Access(prefix="BERTH_EXTERNAL")
+    events: Access = Access(prefix="BERTH_EVENTS")
     hosts: tuple[str, ...] | None = None
     body_limit: int = DEFAULT_BODY_LIMIT
     log_level: str = "INFO"
@@ -52,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Read BERTH_*; raises SettingsError that names the variable and what it should hold."""
+    """Return the settings of the BERTH_* variables. Raises SettingsError that names the variable."""
     names = tuple(environment.get("BERTH_SCHEDULER_NAMES", "berth").replace(",", " ").split())
     if not names:
         raise SettingsError("BERTH_SCHEDULER_NAMES is empty: name at least one scheduler, such as berth")
@@ -61,9 +63,9 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         store=environment.get("BERTH_STORE") or DEFAULT_STORE,
         pools=Path(pools) if pools else None,
         scheduler_names=names,
-        admission=_admission(environment, "BERTH_AUTH"),
+        access=_admission(environment, "BERTH_AUTH"),
         external=_admission(environment, "BERTH_EXTERNAL"),
-        events=Admission(
+        events=Access(
             prefix="BERTH_EVENTS",
             accounts=_accounts(environment, "BERTH_EVENTS_ACCOUNTS"),
             audience=_audience(environment),
@@ -75,8 +77,8 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
     )
 
 
-def _admission(environment: Mapping[str, str], prefix: str) -> Admission:
-    return Admission(
+def _admission(environment: Mapping[str, str], prefix: str) -> Access:
+    return Access(
         prefix=prefix,
         token=_token(environment, f"{prefix}_TOKEN"),
         accounts=_accounts(environment, f"{prefix}_ACCOUNTS"),
@@ -95,7 +97,7 @@ def _token(environment: Mapping[str, str], name: str) -> str | None:
     token, path = environment.get(name), environment.get(f"{name}_FILE")
     if token is not None and path is not None:
         raise SettingsError(f"{name} and {name}_FILE are both set: keep one")
-    # What is empty, as a script's variable that was not set, must not switch authentication off in silence.
+    # An empty one, such as a script's variable that was not set, must not silently switch authentication off.
     if token is not None and not token.strip():
         raise SettingsError(_empty(name, "the token"))
     if path is None:
@@ -115,13 +117,13 @@ def _accounts(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
     text = environment.get(name)
     if text is None:
         return ()
-    found = tuple(text.replace(",", " ").split())
-    if not found:
+    accounts = tuple(text.replace(",", " ").split())
+    if not accounts:
         raise SettingsError(_empty(name, "ServiceAccounts as NAMESPACE/NAME"))
-    for account in found:
+    for account in accounts:
         if not _ACCOUNT.fullmatch(account):
             raise SettingsError(f"{name}: {account!r} should be a ServiceAccount as NAMESPACE/NAME")
-    return found
+    return accounts
 
 
 def _hosts(environment: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -26,7 +26,7 @@ from berth.kube.cluster import Cluster, connect
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding
 from berth.ledger.transaction import OutdatedError
-from berth.settings import Admission, Settings
+from berth.settings import Access, Settings
 from berth.stores import open_store
 from tests.support import cluster as raw
 from tests.support.builders.ledgers import Time
@@ -68,7 +68,7 @@ def settings(
     store = f"sqlite:///{tmp_path}/ledger.db"
     for name, value in (("KUBECONFIG", str(configmap_server.kubeconfig)), ("BERTH_STORE", store)):
         monkeypatch.setenv(name, value)
-    return Settings(store=store, external=Admission(prefix="BERTH_EXTERNAL", token=TOKEN))
+    return Settings(store=store, external=Access(prefix="BERTH_EXTERNAL", token=TOKEN))
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from berth.http.endpoint import Endpoint, Router, respond
 from berth.kube.types import Meta, Pod
 from berth.ledger.model import Claim, Holding, domain_key, node_key, pool_key
 from berth.ledger.view import View
-from berth.settings import Admission, Settings
+from berth.settings import Access, Settings
 from berth.stores.base import EPOCH
 from berth.stores.configmap import content
 from berth.testing.api_server import StandIn
@@ -179,7 +179,7 @@ def targets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[s
             node = json.dumps({"metadata": {"name": f"n{number}"}}).encode()
             send(api.url, "POST", "/api/v1/nodes", node, {"Content-Type": "application/json"})
         monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(folder / "kubeconfig")))
-        token = Admission(prefix="BERTH_EXTERNAL", token="t")
+        token = Access(prefix="BERTH_EXTERNAL", token="t")
         place = f"sqlite:///{folder}/ledger.db"
         settings = Settings(store=place, pools=folder / "pools.yaml", external=token)
         _call(reconcile.endpoint(settings))(b"")

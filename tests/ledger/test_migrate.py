@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from berth.errors import MovedError, PausedError, RetryableError
-from berth.http.endpoint import for_the_event
+from berth.http.endpoint import event_message
 from berth.ledger.ledger import Ledger
 from berth.ledger.migrate import Copied, Copy, CopyError, resume
 from berth.ledger.model import Epoch, decode_epoch, encode
@@ -192,7 +192,7 @@ def test_nothing_is_decided_in_a_ledger_that_is_paused_or_moved(
         ):
             with pytest.raises(wanted) as caught:
                 call()
-            assert for_the_event(str(caught.value), isinstance(caught.value, RetryableError)) == TEXTS[wanted]
+            assert event_message(str(caught.value), isinstance(caught.value, RetryableError)) == TEXTS[wanted]
         with pytest.raises(MovedError) if moved else nullcontext():  # what /healthz asks
             ledger.check()
         assert store.changes(None).cursor == before

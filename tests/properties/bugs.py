@@ -77,7 +77,7 @@ def claims_are_kept_by_the_pods_name() -> Any:
     run = Release.run
 
     def by_name(self: Release, event: Event) -> Any:
-        meta = event.about(Pod).metadata
+        meta = event.object_as(Pod).metadata
         there = self._cluster.pod(meta.namespace or "", meta.name)
         if not isinstance(there, Pod) or there.finished:
             return run(self, event)

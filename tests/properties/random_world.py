@@ -208,7 +208,9 @@ class World:
         found = self.api.pods()[uid]
         offered = [nominated] if nominated else NODES
         status = {**found["status"], "nominatedNodeName": nominated or None}
-        asked = Candidates(Event(UPDATE, {**found, "status": status}).about(Pod), list(offered), True, None)
+        asked = Candidates(
+            Event(UPDATE, {**found, "status": status}).object_as(Pod), list(offered), True, None
+        )
 
         def work(process: Process) -> object:
             return dict(filtering.run(process.ledger, asked, process.clock).reasons)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from berth.errors import SettingsError
-from berth.settings import Admission, Settings, from_environment
+from berth.settings import Access, Settings, from_environment
 
 
 def refusal(environment: dict[str, str]) -> str:
@@ -19,7 +19,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
     assert found == Settings()
     assert (found.store, found.scheduler_names) == ("sqlite:///.berth/ledger.db", ("berth",))
     assert (found.pools, found.hosts, found.body_limit) == (None, None, 128 * 1024 * 1024)
-    for each in (found.admission, found.external, found.events):
+    for each in (found.access, found.external, found.events):
         assert (each.token, each.accounts, each.audience) == (None, (), "berth")
 
 
@@ -43,16 +43,16 @@ def test_every_variable_is_read() -> None:
         store="sqlite:////data/ledger.db",
         pools=Path("pools.yaml"),
         scheduler_names=("berth",),
-        admission=Admission(
+        access=Access(
             token="s3cret", accounts=("berth/berth-scheduler", "other/a.b"), audience="berth.example"
         ),
-        external=Admission(
+        external=Access(
             prefix="BERTH_EXTERNAL",
             token="another",
             accounts=("licences/poller",),
             audience="berth.example",
         ),
-        events=Admission(
+        events=Access(
             prefix="BERTH_EVENTS",
             accounts=("berth/release-oidc-eventing.knative.dev-trigger",),
             audience="berth.example",
@@ -135,7 +135,7 @@ def test_a_log_level_that_there_is_not_is_refused(text: str) -> None:
 def test_a_token_may_come_from_a_file_without_its_last_newline(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("s3cret\n")
-    assert from_environment({"BERTH_AUTH_TOKEN_FILE": str(file)}).admission.token == "s3cret"
+    assert from_environment({"BERTH_AUTH_TOKEN_FILE": str(file)}).access.token == "s3cret"
 
 
 @pytest.mark.parametrize("text", ["", "\n", " \t\n"])

@@ -12,7 +12,7 @@ from berth.errors import SettingsError
 from berth.scheduler_config import haproxy, kube_scheduler
 from berth.scheduler_config.haproxy import PORT, TOKEN, VERBS, Proxy
 from berth.scheduler_config.kube_scheduler import Calls, Lease
-from berth.settings import Admission
+from berth.settings import Access
 
 _ALL = "extender"
 _LEAST, _MOST = 5, 300  # seconds; bind takes up to 4.8
@@ -164,9 +164,9 @@ def _urls(options: argparse.Namespace) -> dict[str, str]:
     return {name: url for name in (*VERBS, _ALL) if (url := getattr(options, name))}
 
 
-def refuse_a_token(admission: Admission) -> None:
+def refuse_a_token(access: Access) -> None:
     """Raise SettingsError where functions require a token, which kube-scheduler can't send by itself."""
-    if admission.token is not None or admission.accounts:
+    if access.token is not None or access.accounts:
         raise SettingsError(f"the functions want a token, and kube-scheduler can't send one: {_INSTEAD}")
 
 
@@ -177,7 +177,7 @@ def _calls(options: argparse.Namespace) -> Calls:
         )
     proxy = _proxy(options)
     if proxy is None:
-        refuse_a_token(settings.from_environment().admission)
+        refuse_a_token(settings.from_environment().access)
     url, tls = (None, None) if proxy is None else (proxy.url, proxy.tls)
     return Calls(_urls(options), url, options.ca, options.weight, options.timeout, tls)
 

@@ -244,12 +244,12 @@ def _check_access(config: Settings, options: argparse.Namespace) -> None:
         )
     if options.proxy_tls is not None and not (options.proxy and options.proxy_tls):
         raise SettingsError("--proxy-tls is a folder, for the proxy: name that by --proxy")
-    if options.proxy and not re.fullmatch(r"[\w.~+/-]+=*", config.admission.token or "", re.ASCII):
+    if options.proxy and not re.fullmatch(r"[\w.~+/-]+=*", config.access.token or "", re.ASCII):
         raise SettingsError(
             "the token has characters that a proxy can't send (RFC 6750): letters, digits and -._~+/ will do"
         )
     if options.scheduler_config and not options.proxy:
-        refuse_a_token(config.admission)
+        refuse_a_token(config.access)
 
 
 def _write_proxy(options: argparse.Namespace, urls: Mapping[str, str], say: Say) -> Proxy:

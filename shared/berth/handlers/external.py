@@ -38,10 +38,10 @@ class _Use(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def endpoint(ledger: Ledger, cluster: Cluster, settings: Settings, take: Callable[[], object]) -> Endpoint:
     """Return the endpoint; `take` takes Pools over into the ledger, from their source as it is now."""
 
-    door = authentication.door(settings.external)
+    authenticator = authentication.authenticator(settings.external)
 
     def answer(_: Mapping[str, str], body: bytes) -> Reply:
-        if door is None:
+        if authenticator is None:
             return Reply(403, extender_v1.error_answer(_CLOSED))
         if settings.pools is not None:
             return Reply(409, extender_v1.error_answer(_IN_A_FILE))
@@ -54,7 +54,7 @@ def endpoint(ledger: Ledger, cluster: Cluster, settings: Settings, take: Callabl
         health=ledger.check,
         body_limit=min(settings.body_limit, _LARGEST),
         limited_by="it is a line of JSON",
-        door=door,
+        authenticator=authenticator,
     )
 
 

@@ -90,7 +90,7 @@ class Inventory:
             done = self._node(event)
             return self._after(done, publishes=done.changed > 0)
         if kind == "Pool":
-            if event.about(_Seen).known and not event.deletion:
+            if event.object_as(_Seen).known and not event.deletion:
                 # Its status was written, by us, and a look at all nodes for that is dear.
                 return {"changed": 0, "woken": 0}
             return self.look_at_pools()
@@ -116,7 +116,7 @@ class Inventory:
         return {"changed": done.changed, "woken": woken}
 
     def _node(self, event: Event) -> Done:
-        name: str = event.about(Node).metadata.name
+        name: str = event.object_as(Node).metadata.name
         if not name:
             raise BadInputError("the event's Node has no name")
         ledger, cluster, now = self._ledger, self._cluster, self._clock()

@@ -39,7 +39,7 @@ class Release:
         errors."""
         if event.kind() != "Pod":
             raise BadInputError(f"release takes events of Pods, and this is about a {event.kind()}")
-        pod: Pod = event.about(Pod)
+        pod: Pod = event.object_as(Pod)
         if not pod.metadata.uid or not pod.metadata.name:
             raise BadInputError("the event's Pod has no UID or no name")
         if not (event.deletion or pod.finished):

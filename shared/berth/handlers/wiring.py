@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from berth.http import authentication, extender_v1
-from berth.http.endpoint import Endpoint, Reply, for_the_event
+from berth.http.endpoint import Endpoint, Reply, event_message
 from berth.ledger.ledger import Ledger
 from berth.settings import Settings
 from berth.stores import open_store, redacted
@@ -32,7 +32,7 @@ def verb(
         if error_answer is None:
             return Reply(503, extender_v1.error_answer(message))
         # Only Error in a 200 answer reaches the pod's event (docs/kubernetes.md#errors).
-        return Reply(200, error_answer(for_the_event(message, retryable)))
+        return Reply(200, error_answer(event_message(message, retryable)))
 
     return Endpoint(
         name=name,
@@ -40,7 +40,7 @@ def verb(
         failed=failed,
         health=ledger.check,
         body_limit=settings.body_limit,
-        door=authentication.door(settings.admission),
+        authenticator=authentication.authenticator(settings.access),
     )
 
 
@@ -60,7 +60,7 @@ def subscriber(
         handle,
         health=ledger.check,
         body_limit=settings.body_limit if reads_body else 0,
-        door=authentication.door(settings.events),
+        authenticator=authentication.authenticator(settings.events),
     )
 
 

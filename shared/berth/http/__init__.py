@@ -1,3 +1,3 @@
-"""The edge of every function: calls and events decoded, answers encoded, callers known, bodies bounded.
-It knows no claims.
+"""The HTTP edge of every function: calls and events decoded, answers encoded, callers authenticated, bodies
+limited. It knows no claims.
 """

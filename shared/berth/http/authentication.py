@@ -1,5 +1,5 @@
-"""Who may call a function: whoever has the shared token, or an account that the API server vouches for.
-Of a token nothing is kept but its hash, and none is ever logged or told."""
+"""Who may call a function: a caller with the shared token, or a ServiceAccount, by the API server's
+TokenReview. Of a reviewed token only the hash is remembered; no token is ever logged or answered."""
 
 import base64
 import binascii
@@ -14,17 +14,17 @@ from functools import cache
 import msgspec
 
 from berth.errors import BerthError, RetryableError
-from berth.settings import Admission
+from berth.settings import Access
 
 GOOD_SECONDS, BAD_SECONDS = 60.0, 10.0
-"""So long a review's outcome is believed: what was deleted or revoked meanwhile is seen after that."""
+"""How long a review's result is used: an account that is deleted meanwhile is refused after that."""
 
 AWAY_SECONDS = 300.0
-"""So long a token that was good is taken while the API server can't say."""
+"""How long a token that was good is accepted while the API server does not answer."""
 
-_AGAIN_SECONDS = 5.0  # until an API server that is away is asked again about a token that was good
-_REVIEW_SECONDS = 1.0  # kube-scheduler waits for 5, and the verb needs its time
-_AT_ONCE, _A_SECOND, _KEPT = 2, 10, 256
+_AGAIN_SECONDS = 5.0  # until the API server, which did not answer, is asked again about a token that was good
+_REVIEW_SECONDS = 1.0  # kube-scheduler waits for 5, and the function needs its time
+_AT_ONCE, _A_SECOND, _CACHED = 2, 10, 256
 _LONGEST = 8192  # a token of a ServiceAccount has some 1,000 bytes
 
 
@@ -35,22 +35,22 @@ class _Claims(msgspec.Struct):
 _claims = msgspec.json.Decoder(_Claims)
 
 
-class CrowdedReviewsError(RetryableError):
-    """More unknown tokens were offered at once than are asked about."""
+class TooManyReviewsError(RetryableError):
+    """More unknown tokens came at once than are reviewed."""
 
 
 class _Verdict(msgspec.Struct):
     good: bool
     until: float
-    seen: float  # when the API server said so
+    seen: float  # when the API server answered so
 
 
-class Reviews:
-    """Tells by TokenReview whether a token is one of the accounts'; safe for many calls at once.
+class TokenReviews:
+    """TokenReviews of the API server, with their results cached; safe to use from many threads.
 
-    `ask` returns the token's account as NAMESPACE/NAME, or nothing. Strangers may offer any number of
-    tokens, and anybody in the cluster has true ones of other accounts. So what is asked, and what is kept,
-    is bounded, and they can't push out the tokens that are good.
+    `ask` returns the token's account as NAMESPACE/NAME, or nothing. Strangers may send any number of tokens,
+    and any pod in the cluster has a valid one of another account. So there is a limit for reviews, and for
+    results in the cache, and no result pushes out one that is good.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Reviews:
         self._slots, self._lock = threading.BoundedSemaphore(_AT_ONCE), threading.Lock()
 
     def good(self, token: str) -> bool:
-        """Whether the token is one of the accounts'. Raises cluster errors, CrowdedReviewsError."""
+        """Whether the token is of one of the accounts. Raises cluster errors and TooManyReviewsError."""
         if not self._is_for_us(token):
             return False
         key = hashlib.sha256(token.encode()).digest()
@@ -75,7 +75,7 @@ class Reviews:
         if verdict is not None and self._monotonic() < verdict.until:
             return verdict.good
         if not self._slots.acquire(timeout=_REVIEW_SECONDS):
-            return self._in_doubt(key, CrowdedReviewsError(_CROWDED))
+            return self._in_doubt(key, TooManyReviewsError(_CROWDED))
         try:
             return self._reviewed(key, token)
         finally:
@@ -84,9 +84,9 @@ class Reviews:
     def _reviewed(self, key: bytes, token: str) -> bool:
         known = self._known(key)
         if known is not None and self._monotonic() < known.until:
-            return known.good  # others have asked meanwhile
+            return known.good  # another thread has asked meanwhile
         if (known is None or not known.good) and not self._may_begin():
-            raise CrowdedReviewsError(_CROWDED)
+            raise TooManyReviewsError(_CROWDED)
         try:
             good = self._ask(token) in self._accounts
         except RetryableError as error:
@@ -96,7 +96,7 @@ class Reviews:
         return good
 
     def _in_doubt(self, key: bytes, error: BerthError) -> bool:
-        """Take a token that was good a while ago; raise the error for any other."""
+        """Accept a token that was good a while ago; raise the error for any other."""
         known, now = self._known(key), self._monotonic()
         if known is None or not known.good or now >= known.seen + GOOD_SECONDS + AWAY_SECONDS:
             raise error
@@ -109,15 +109,15 @@ class Reviews:
 
     def _note(self, key: bytes, verdict: _Verdict) -> None:
         with self._lock:
-            for kept in (self._good, self._bad):
-                kept.pop(key, None)
-            kept = self._good if verdict.good else self._bad
-            kept[key] = verdict
-            if len(kept) > _KEPT:
-                kept.popitem(last=False)
+            for verdicts in (self._good, self._bad):
+                verdicts.pop(key, None)
+            verdicts = self._good if verdict.good else self._bad
+            verdicts[key] = verdict
+            if len(verdicts) > _CACHED:
+                verdicts.popitem(last=False)
 
     def _may_begin(self) -> bool:
-        """Whether one more token that was never good may be asked about in this second."""
+        """Whether one more token that was never good may be reviewed in this second."""
         with self._lock:
             now = self._monotonic()
             if len(self._begun) == _A_SECOND and now - self._begun[0] < 1:
@@ -126,29 +126,32 @@ class Reviews:
             return True
 
     def _is_for_us(self, token: str) -> bool:
-        """Whether it says that it is for our audience: what does not is not worth a request."""
+        """Whether the token claims to be for our audience: one that does not needs no review."""
         if len(token) > _LONGEST:
             return False
         parts = token.split(".")
         try:
-            said = _claims.decode(base64.urlsafe_b64decode(parts[1] + "==")).aud if len(parts) == 3 else ""
+            audience = (
+                _claims.decode(base64.urlsafe_b64decode(parts[1] + "==")).aud if len(parts) == 3 else ""
+            )
         except (binascii.Error, ValueError, msgspec.DecodeError, RecursionError):
             return False
-        return self._audience in ([said] if isinstance(said, str) else said)
+        return self._audience in ([audience] if isinstance(audience, str) else audience)
 
 
 _CROWDED = "too many callers with tokens that berth does not know"
 
 
-class Callers:
-    """Whom one door of a function lets in."""
+class TokenAuthenticator:
+    """Lets in callers with the shared token, or with one of the accounts' tokens."""
 
-    def __init__(self, admission: Admission, reviews: Reviews | None = None) -> None:
-        self._secret = None if admission.token is None else admission.token.encode()
-        self._reviews, self._needs = reviews, _needs(admission)
+    def __init__(self, access: Access, reviews: TokenReviews | None = None) -> None:
+        self._secret = None if access.token is None else access.token.encode()
+        self._reviews, self._needs = reviews, _needs(access)
 
     def refusal(self, authorization: str) -> str:
-        """What is wrong with this header; empty: its sender may call. Raises what Reviews raises."""
+        """Return what a caller with this header lacks; empty: it may call. Raises what TokenReviews
+        raises."""
         offered = _offered(authorization)
         if offered is not None:
             if self._secret is not None and hmac.compare_digest(offered, self._secret):
@@ -159,39 +162,40 @@ class Callers:
 
 
 @cache
-def door(admission: Admission) -> Callers | None:
-    """Whom this lets in; None where it names nobody. Raises SettingsError without a cluster to ask.
+def authenticator(access: Access) -> TokenAuthenticator | None:
+    """Return the authenticator for these settings; None where they let anyone in. Raises SettingsError
+    where there is no cluster to ask.
 
-    The verbs of one process share what was reviewed.
+    The functions of one process share it, and with it the cache of reviews.
     """
-    if admission.token is None and not admission.accounts:
+    if access.token is None and not access.accounts:
         return None
-    if not admission.accounts:
-        return Callers(admission)
+    if not access.accounts:
+        return TokenAuthenticator(access)
     # The kubernetes client is not loaded for it in a pod (tests/unit/test_cold_start.py).
     from berth.kube.cluster import connect
 
-    cluster, audience = connect(), admission.audience
+    cluster, audience = connect(), access.audience
 
     def ask(token: str) -> str:
         return cluster.account_of(token, audience, _REVIEW_SECONDS)
 
-    return Callers(admission, Reviews(ask, admission.accounts, audience))
+    return TokenAuthenticator(access, TokenReviews(ask, access.accounts, audience))
 
 
-def _needs(admission: Admission) -> str:
-    """What a caller needs, in words."""
+def _needs(access: Access) -> str:
+    """Return in words what a caller needs."""
     ways = []
-    if admission.token is not None:
-        ways.append(f"the token of {admission.prefix}_TOKEN, as Basic or Bearer authorization")
-    if admission.accounts:
-        whose = " or ".join(admission.accounts)
-        ways.append(f"a token of the ServiceAccount {whose} for the audience {admission.audience}, as Bearer")
+    if access.token is not None:
+        ways.append(f"the token of {access.prefix}_TOKEN, as Basic or Bearer authorization")
+    if access.accounts:
+        whose = " or ".join(access.accounts)
+        ways.append(f"a token of the ServiceAccount {whose} for the audience {access.audience}, as Bearer")
     return f"needs {', or '.join(ways)}"
 
 
 def _offered(authorization: str) -> bytes | None:
-    """The token in the header, if it has one: Basic with any user name, or Bearer."""
+    """Return the token in the header, if there is one: Basic with any user name, or Bearer."""
     scheme, _, value = authorization.partition(" ")
     offered = value.strip().encode()
     if scheme.lower() == "bearer":

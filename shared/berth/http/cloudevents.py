@@ -15,15 +15,15 @@ from cloudevents.http import from_http
 
 from berth.errors import BadInputError
 from berth.http import extender_v1
-from berth.http.endpoint import Door, Endpoint, Reply
+from berth.http.endpoint import Authenticator, Endpoint, Reply
 
 T = TypeVar("T")
 
 log = logging.getLogger("berth.http.cloudevents")
 
 Handle = Callable[[Mapping[str, str], bytes], Mapping[str, object]]
-"""Takes lower-case headers and a body, and returns what was done. Raises BadInputError, store and cluster
-errors."""
+"""Takes lower-case headers and a body, and returns what was done. Raises BadInputError, store errors and
+cluster errors."""
 
 _RESOURCE = "dev.knative.apiserver.resource."
 _REFERENCE = "dev.knative.apiserver.ref."
@@ -36,8 +36,8 @@ _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 LARGEST_EVENT = 3 * 1024 * 1024
 """Bytes of an event's body. The API server's store takes no object of more than 1.5 MiB."""
 
-TOLD_SECONDS = 60.0
-"""So seldom the log says that a sender was refused: anybody may make it say so."""
+LOG_SECONDS = 60.0
+"""The least time between two lines of the log about a refused sender: anyone can cause them."""
 
 
 class _Kind(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class _Kind(msgspec.Struct, frozen=True):
 
 
 class _Envelope(msgspec.Struct, frozen=True):
-    """An event in structured mode, as far as it is looked at, in JSON as it came."""
+    """The parts of an event in structured mode that are read, in JSON as it came."""
 
     specversion: msgspec.Raw = msgspec.Raw()
     id: msgspec.Raw = msgspec.Raw()
@@ -55,9 +55,9 @@ class _Envelope(msgspec.Struct, frozen=True):
     data_base64: str | None = None
 
     def attributes(self) -> bytes:
-        """Those that every event must have, which the SDK checks."""
-        found = {"specversion": self.specversion, "id": self.id, "source": self.source, "type": self.type}
-        return msgspec.json.encode({name: value for name, value in found.items() if bytes(value)})
+        """Return the attributes that every event must have, which the SDK checks."""
+        given = {"specversion": self.specversion, "id": self.id, "source": self.source, "type": self.type}
+        return msgspec.json.encode({name: value for name, value in given.items() if bytes(value)})
 
     def content(self) -> msgspec.Raw:
         return self.data if self.data_base64 is None else msgspec.Raw(base64.b64decode(self.data_base64))
@@ -74,16 +74,17 @@ class Event(msgspec.Struct, frozen=True):
 
     @property
     def data(self) -> object:
-        """The whole content, decoded. Raises msgspec's errors where it is no JSON."""
+        """The whole content, decoded. Raises msgspec's errors where it is not JSON."""
         return self._as(object)
 
     @property
     def deletion(self) -> bool:
-        """Whether it says `delete`, a mere hint: docs/kubernetes.md#a-delete-event-of-a-pod-that-lives."""
+        """Whether it is of type delete, which is only a hint:
+        docs/kubernetes.md#a-delete-event-of-a-pod-that-lives."""
         return self.event_type == f"{_RESOURCE}delete"
 
     def kind(self) -> str:
-        """The kind of the object it is about. Raises BadInputError where it carries none."""
+        """Return the kind of the event's object. Raises BadInputError where there is no object."""
         if self.event_type.startswith(_REFERENCE):
             raise BadInputError(
                 "the source sends mode Reference, which has no UID: set spec.mode: Resource in it"
@@ -100,8 +101,8 @@ class Event(msgspec.Struct, frozen=True):
             )
         return kind
 
-    def about(self, shape: type[T]) -> T:
-        """The object, as far as `shape` wants it. Raises BadInputError."""
+    def object_as(self, shape: type[T]) -> T:
+        """Return the fields of the event's object that `shape` has. Raises BadInputError."""
         try:
             return self._as(shape)
         except _UNDECODABLE as error:
@@ -122,14 +123,14 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def decode(headers: Mapping[str, str], body: bytes) -> Event:
-    """The CloudEvent in an HTTP request. Raises BadInputError."""
+    """Return the CloudEvent in an HTTP request. Raises BadInputError."""
     headers = {name.lower(): value for name, value in headers.items()}
     if headers.get("content-type", "").strip().lower().startswith(_BATCH):
         raise BadInputError(
             "this is a batch of CloudEvents: send each in a request of its own, in binary or structured mode"
         )
     try:
-        # The SDK gets no data: it would decode them twice over, and nobody has asked for all of them.
+        # The SDK gets no data: it would decode all of it, twice over.
         if all(name in headers for name in _NEEDED):
             attributes, content = b"", msgspec.Raw(body)
         else:
@@ -145,8 +146,8 @@ def decode(headers: Mapping[str, str], body: bytes) -> Event:
 
 
 def _missing(headers: Mapping[str, str]) -> str:
-    """What an event in binary mode lacks: the SDK takes it for structured mode then, and misses another.
-    It is empty for structured mode, where the SDK says what it misses."""
+    """Return what an event in binary mode lacks: the SDK takes it for structured mode, and names something
+    else. Empty for structured mode, where the SDK names what is missing."""
     absent = [name for name in _NEEDED if name not in headers]
     if len(absent) < len(_NEEDED):
         return f"it has no header {', '.join(absent)}" if absent else ""
@@ -162,27 +163,28 @@ def subscriber(
     *,
     health: Callable[[], None],
     body_limit: int,
-    door: Door | None = None,
+    authenticator: Authenticator | None = None,
 ) -> Endpoint:
-    """The endpoint of a function that Knative sends CloudEvents to, and that people may call as well.
+    """Return the endpoint of a function that Knative sends CloudEvents to, and that people may call as well.
 
     A person's call is answered with what was done, as JSON. A CloudEvent is answered with 204 and no body,
-    and the log says what was done: Knative's Broker takes a body that is no CloudEvent for a failure
+    and the log says what was done: to Knative's Broker a body that is no CloudEvent is a failure
     (decision 0022). No body is read where `body_limit` is 0, and none larger than LARGEST_EVENT.
     """
 
     def answer(headers: Mapping[str, str], body: bytes) -> Reply:
         if not _is_event(headers):
             return Reply(200, extender_v1.encode(handle(headers, body)))
-        about = _read(headers, body)
-        if about.knativeerrordest:
-            log.warning("%s: dead letter: %s", name, about.refusal)
+        attributes = _attributes(headers, body)
+        if attributes.knativeerrordest:
+            log.warning("%s: dead letter: %s", name, attributes.refusal)
         try:
             done = handle(headers, body)
         except BadInputError as error:
-            log.warning("%s: %s: %s", name, about, _line(str(error)))  # nobody reads the answer to an event
+            # Nobody reads the answer to an event.
+            log.warning("%s: %s: %s", name, attributes, _line(str(error)))
             raise
-        _log(name, about, done)
+        _log(name, attributes, done)
         return Reply(204, b"")
 
     limit = min(body_limit, LARGEST_EVENT)
@@ -194,28 +196,30 @@ def subscriber(
         health=health,
         body_limit=limit,
         limited_by=limited_by,
-        door=None if door is None else ToldDoor(name, door),
+        authenticator=None if authenticator is None else LoggingAuthenticator(name, authenticator),
     )
 
 
-class ToldDoor:
-    """A door whose refusals stand in the log, now and then. Nobody reads the answer to an event, and where
+class LoggingAuthenticator:
+    """An authenticator whose refusals are logged now and then. Nobody reads the answer to an event, and where
     accounts are named wrongly all events are refused, ticks too."""
 
-    def __init__(self, name: str, door: Door, clock: Callable[[], float] = time.monotonic) -> None:
-        self._name, self._door, self._clock = name, door, clock
+    def __init__(
+        self, name: str, authenticator: Authenticator, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._name, self._authenticator, self._clock = name, authenticator, clock
         self._silent_until = -math.inf
 
     def refusal(self, authorization: str) -> str:
-        why = self._door.refusal(authorization)
+        why = self._authenticator.refusal(authorization)
         if why and self._clock() >= self._silent_until:
-            self._silent_until = self._clock() + TOLD_SECONDS
+            self._silent_until = self._clock() + LOG_SECONDS
             log.warning("%s: refused an event or a call: it %s", self._name, why)
         return why
 
 
 def failed(message: str, retryable: bool) -> Reply:
-    """An event function's failure: 503 where a retry may help, else 422.
+    """Return the reply to an event that failed: 503 where a retry may help, else 422.
 
     The Broker repeats whatever is 500 or above, and holds up the source's other events meanwhile; after 422
     it makes a dead letter of the event at once, with this body in it.
@@ -223,8 +227,8 @@ def failed(message: str, retryable: bool) -> Reply:
     return Reply(503 if retryable else 422, extender_v1.error_answer(message))
 
 
-class _About(msgspec.Struct, frozen=True):
-    """The attributes of an event that the log tells; the last three are a dead letter's."""
+class _Attributes(msgspec.Struct, frozen=True):
+    """The attributes of an event that are logged; the last three are of a dead letter."""
 
     type: str = ""
     subject: str = ""
@@ -237,7 +241,8 @@ class _About(msgspec.Struct, frozen=True):
 
     @property
     def refusal(self) -> str:
-        """Who did not take the event, and why: the last answer, which Knative cuts and writes in base64."""
+        """Return who did not take the event, and why: its last answer, which Knative cuts and writes in
+        base64."""
         data = self.knativeerrordata
         try:
             why = base64.b64decode(data[: len(data) // 4 * 4], validate=True).decode(errors="replace")
@@ -247,35 +252,35 @@ class _About(msgspec.Struct, frozen=True):
 
 
 def _is_event(headers: Mapping[str, str]) -> bool:
-    """Whether a request is sent as a CloudEvent, in whichever mode; it need not be a good one."""
+    """Whether a request is meant as a CloudEvent, in any mode; it need not be a valid one."""
     return _in_body(headers) or any(name.startswith("ce-") for name in headers)
 
 
 def _in_body(headers: Mapping[str, str]) -> bool:
-    """Whether the attributes of an event stand in the body."""
+    """Whether the attributes of an event are in the body."""
     return headers.get("content-type", "").strip().lower().startswith(_EVENTS)
 
 
-def _read(headers: Mapping[str, str], body: bytes) -> _About:
-    """What can be told of an event, also of one that can't be decoded."""
+def _attributes(headers: Mapping[str, str], body: bytes) -> _Attributes:
+    """Return what is logged of an event; empty for one that can't be decoded."""
     try:
         if _in_body(headers):
-            return msgspec.json.decode(body, type=_About)
+            return msgspec.json.decode(body, type=_Attributes)
         named = {name.removeprefix("ce-"): value for name, value in headers.items()}
-        return msgspec.convert(named, _About)
+        return msgspec.convert(named, _Attributes)
     except _UNDECODABLE:
-        return _About()
+        return _Attributes()
 
 
-def _log(name: str, about: _About, done: Mapping[str, object]) -> None:
-    """Say what was done, loud enough for its weight; most events are about nothing."""
+def _log(name: str, attributes: _Attributes, done: Mapping[str, object]) -> None:
+    """Log what was done, at a level by its importance; most events change nothing."""
     if done.get("problems"):
         level = logging.WARNING
     elif any(value for value in done.values() if not isinstance(value, str)):
         level = logging.INFO
     else:
         level = logging.DEBUG
-    log.log(level, "%s: %s: %s", name, about, extender_v1.encode(done).decode())
+    log.log(level, "%s: %s: %s", name, attributes, extender_v1.encode(done).decode())
 
 
 def _line(text: str) -> str:

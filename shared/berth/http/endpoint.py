@@ -1,4 +1,4 @@
-"""The HTTP edge of every function: (method, path, headers, body) to (status, body), always one line of JSON.
+"""From (method, path, headers, body) to (status, body), always one line of JSON, for every function.
 It knows no web framework, and does not promise to notice a client that has gone away."""
 
 import io
@@ -19,7 +19,7 @@ _DIGITS = 20  # of a Content-Length that are read: no limit has as many
 
 
 class BodyRefusedError(Exception):
-    """A body is not read to its end, for a reason of ours: the status and the message say which."""
+    """A body is not read to its end, because of a limit of ours; the status and the message say which."""
 
     def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
         super().__init__(message)
@@ -27,20 +27,22 @@ class BodyRefusedError(Exception):
 
 
 class Stream(Protocol):
-    """A request's body; read(n) gives at most n bytes, and none at its end. It may raise BodyRefusedError."""
+    """A request's body; read(n) returns at most n bytes, and none at its end. It may raise
+    BodyRefusedError."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
-class Door(Protocol):
+class Authenticator(Protocol):
     """Who may call an endpoint."""
 
     def refusal(self, authorization: str) -> str:
-        """What a caller with this header lacks, in words; empty: it may call. May raise a BerthError."""
+        """Return in words what a caller with this header lacks; empty: it may call. May raise a
+        BerthError."""
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What goes back: a status and a JSON body, and the seconds after which a retry may help."""
+    """The answer: a status and a JSON body, and the seconds after which a retry may help."""
 
     status: int
     body: bytes
@@ -48,11 +50,11 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One function, ready to answer.
+    """One function that answers requests.
 
-    `answer` takes the lower-case headers and the whole body; `failed` makes the reply for an error's text and
-    whether a retry may help; `health` raises when the store does not answer; `door` None lets anyone in.
-    With a `body_limit` of 0 no body is read, and `answer` gets an empty one.
+    `answer` takes the lower-case headers and the whole body; `failed` makes the reply for an error's text
+    and whether a retry may help; `health` raises when the store does not answer; without an `authenticator`
+    anyone may call. With a `body_limit` of 0 no body is read, and `answer` gets an empty one.
     """
 
     name: str
@@ -61,13 +63,14 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     health: Callable[[], None]
     body_limit: int
     limited_by: str = "BERTH_BODY_LIMIT"
-    door: Door | None = None
+    authenticator: Authenticator | None = None
 
 
 class Router(msgspec.Struct, frozen=True, kw_only=True):
-    """One function that serves several endpoints, chosen by the last part of the path, in its very case.
+    """One function that serves several endpoints, chosen by the last part of the path, which is
+    case-sensitive.
 
-    `default` answers on all other paths; without one they are not there.
+    `default` answers on all other paths; without one they are 404.
     """
 
     name: str
@@ -77,9 +80,9 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def body_limit(self) -> int:
-        """The largest body that any of them takes."""
+        """The largest body that any endpoint takes."""
         others = [] if self.default is None else [self.default]
-        return max(each.body_limit for each in (*self.endpoints.values(), *others))
+        return max(endpoint.body_limit for endpoint in (*self.endpoints.values(), *others))
 
     def at(self, path: str) -> Endpoint | None:
         return self.endpoints.get(path.rstrip("/").rpartition("/")[2], self.default)
@@ -89,8 +92,8 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(f"/{name}" for name in sorted(self.endpoints))
 
 
-def for_the_event(message: str, retryable: bool) -> str:
-    """An error's text for the event of a pod, which kube-scheduler tries again by itself."""
+def event_message(message: str, retryable: bool) -> str:
+    """Return an error's text for a pod's event; kube-scheduler retries the pod by itself."""
     return f"{message}; the pod will be retried" if retryable else message
 
 
@@ -102,11 +105,11 @@ def respond(
     body: Stream,
     hosts: Collection[str] | None = None,
 ) -> Reply:
-    """Answer one request: an Endpoint on any path. Raises nothing: what goes wrong is in the reply and in
-    the log.
+    """Return the reply to one request; an Endpoint answers on any path. Raises nothing: errors are in the
+    reply and in the log.
 
-    With `hosts`, those of this machine, web pages are answered nothing: neither those that another site sent
-    here, nor those that are called by a name that leads here.
+    With `hosts`, which are names of this machine, requests of web pages are refused: those of other sites,
+    and those that reach this machine by another name (DNS rebinding).
     """
     headers = {name.lower(): value for name, value in headers.items()}
     if hosts is not None and (refused := _from_a_page(headers, hosts)) is not None:
@@ -116,19 +119,19 @@ def respond(
     if method != "POST":
         return _error(405, f"{target.name} takes POST, and GET /healthz; this was {method} {path}")
     if isinstance(target, Router):
-        found = target.at(path)
-        if found is None:
+        endpoint = target.at(path)
+        if endpoint is None:
             return _error(
                 404, f"{target.name} has no {path or '/'}: it takes POST {target.paths}, and GET /healthz"
             )
-        target = found
+        target = endpoint
     return _take(target, headers, body)
 
 
 def _take(endpoint: Endpoint, headers: Mapping[str, str], body: Stream) -> Reply:
-    if endpoint.door is not None:
+    if endpoint.authenticator is not None:
         try:
-            refusal = endpoint.door.refusal(headers.get("authorization", ""))
+            refusal = endpoint.authenticator.refusal(headers.get("authorization", ""))
         except BerthError as error:
             return _failed(endpoint, error)
         if refusal:
@@ -162,17 +165,17 @@ def _call(endpoint: Endpoint, headers: Mapping[str, str], content: bytes) -> Rep
 
 
 def _failed(endpoint: Endpoint, error: BerthError) -> Reply:
-    # A refusal is an answer like any other, and the pod's event holds it; the rest is trouble.
+    # A refusal is an ordinary answer, which the pod's event shows; other errors are for an operator.
     level = logging.DEBUG if isinstance(error, RefusedError) else logging.WARNING
     log.log(level, "%s: %s", endpoint.name, error)
     return endpoint.failed(str(error), isinstance(error, RetryableError))
 
 
 def _from_a_page(headers: Mapping[str, str], hosts: Collection[str]) -> Reply | None:
-    """The refusal of what a browser sends for a web page, if it is that, or may be.
+    """Return the refusal of a request that a browser sends, or may send, for a web page; else None.
 
-    To another site it sends JSON only if that allows it, and a body of other types without asking; and it
-    always says from where the page came.
+    A browser sends JSON to another site only if that site allows it, but bodies of other types without
+    asking. It always names the page's origin.
     """
     host = headers.get("host", "").lower()
     name = host if host.endswith("]") else host.rpartition(":")[0] or host
@@ -188,7 +191,8 @@ def _from_a_page(headers: Mapping[str, str], hosts: Collection[str]) -> Reply | 
 
 
 def _health(target: Endpoint | Router) -> Reply:
-    """Whether it can work. Why not is in the log: anybody may ask, and an error names the store's host."""
+    """Return whether it can work. The reason is only logged: anyone may ask, and it names the store's
+    host."""
     try:
         target.health()
     except BerthError as error:
@@ -202,7 +206,7 @@ def _health(target: Endpoint | Router) -> Reply:
 
 
 def _declared(headers: Mapping[str, str]) -> int:
-    """The bytes that a client says it sends, 0 if that is no number; it may send more or less."""
+    """Return the Content-Length, 0 if that is no number; the client may send more or less."""
     said = headers.get("content-length", "").lstrip("0")
     if not (said.isascii() and said.isdecimal()):
         return 0
@@ -214,7 +218,7 @@ def _too_large(endpoint: Endpoint) -> Reply:
 
 
 def _read(body: Stream, limit: int) -> bytes | None:
-    """The whole body, or None when it is over the limit; counted, because Content-Length can lie."""
+    """Return the whole body, or None when it is over the limit; counted, because Content-Length can lie."""
     whole, total = io.BytesIO(), 0
     while chunk := body.read(min(_CHUNK, limit + 1 - total)):
         total += len(chunk)

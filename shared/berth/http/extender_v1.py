@@ -1,5 +1,5 @@
 """kube-scheduler's extender API v1: its calls decoded to the few fields Berth uses, its answers encoded.
-It does not judge what is in them: a pod with a nonsensical quantity decodes, and policy refuses it.
+It does not judge their content: a pod with a nonsensical quantity is decoded, and refused later.
 
 Source: k8s.io/kube-scheduler/extender/v1. Its Go types carry no JSON tags, so kube-scheduler sends Go's
 field names; older ones and most examples send lower case, and Go decodes any case. So does this module;
@@ -113,7 +113,7 @@ def candidates(body: bytes) -> Candidates:
     except _UNDECODABLE:
         exact = False
     if not exact:
-        # Not kube-scheduler's own spelling, or plain wrong: fold the keys, and let that say which.
+        # Not kube-scheduler's own spelling, or wrong: decoding with lower-case keys tells which.
         args = _decode(_args, _fold(body, {"pod": "Pod", "nodes": "Nodes", "nodenames": "NodeNames"}))
     nodes = args.nodes or None
     raw = None if nodes is None else {_name_of(node): node for node in nodes.items or ()}
@@ -140,28 +140,28 @@ def preemption(body: bytes) -> PreemptionCall:
     fields = _decode(_folded, _fold(body, {}))
     if "pod" not in fields:
         raise BadInputError("not a call that kube-scheduler makes: it names no Pod")
-    found = {}
+    victims = {}
     for key, by_uid in (("nodenametometavictims", True), ("nodenametovictims", False)):
         by_node = _decode(_by_node, fields[key]) if key in fields else None
         if by_node is not None:
-            found = {node: _victims_of(node, raw, by_uid) for node, raw in by_node.items()}
+            victims = {node: _victims_of(node, raw, by_uid) for node, raw in by_node.items()}
             break
-    return PreemptionCall(_decode(_pod, fields["pod"]), found)
+    return PreemptionCall(_decode(_pod, fields["pod"]), victims)
 
 
 def preemption_answer(victims: Mapping[str, Victims]) -> bytes:
-    """ExtenderPreemptionResult, always by UID. A node without victims would fail the whole preemption."""
+    """Encode ExtenderPreemptionResult, by UID. A node without victims would fail the whole preemption."""
     meta = {
-        node: {"Pods": [{"UID": uid} for uid in found.uids], "NumPDBViolations": found.violations}
-        for node, found in victims.items()
-        if found.uids
+        node: {"Pods": [{"UID": uid} for uid in on_node.uids], "NumPDBViolations": on_node.violations}
+        for node, on_node in victims.items()
+        if on_node.uids
     }
     return _encoder.encode({"NodeNameToMetaVictims": meta})
 
 
 def _victims_of(node: str, body: msgspec.Raw, by_uid: bool) -> Victims:
-    found = _decode(_victims, _fold(body, {}))
-    pods = found.pods or ()
+    victims = _decode(_victims, _fold(body, {}))
+    pods = victims.pods or ()
     uids = (
         [_decode(_identified, _fold(pod, {})).uid for pod in pods]
         if by_uid
@@ -169,7 +169,7 @@ def _victims_of(node: str, body: msgspec.Raw, by_uid: bool) -> Victims:
     )
     if not all(uids):
         raise BadInputError(f"not a call that kube-scheduler makes: a victim on {node} has no UID")
-    return Victims(tuple(uids), found.numpdbviolations)
+    return Victims(tuple(uids), victims.numpdbviolations)
 
 
 def filter_answer(call: Candidates, refused: Refused) -> bytes:
@@ -195,7 +195,7 @@ def filter_answer(call: Candidates, refused: Refused) -> bytes:
 
 
 def filter_error(message: str) -> bytes:
-    """ExtenderFilterResult that fails the pod's attempt; the message reaches the pod's event."""
+    """Encode an ExtenderFilterResult that fails the pod's attempt; the message reaches the pod's event."""
     return _filter_result(None, None, {}, message)
 
 
@@ -218,27 +218,27 @@ def _filter_result(
 
 
 def priorities(scored: Iterable[bytes]) -> bytes:
-    """HostPriorityList: a bare list of what `priority` makes."""
+    """Encode HostPriorityList: a bare list of what `priority` returns."""
     return b"[" + b",".join(scored) + b"]"
 
 
 def priority(node: str, score: int) -> bytes:
-    """HostPriority: a node and its score, from 0 to 10."""
+    """Encode HostPriority: a node and its score, from 0 to 10."""
     return b'{"Host":%b,"Score":%d}' % (_encoder.encode(node), score)
 
 
 def bind_answer(error: str = "") -> bytes:
-    """ExtenderBindingResult; an empty error is success."""
+    """Encode ExtenderBindingResult; an empty error is success."""
     return _encoder.encode({"Error": error})
 
 
 def error_answer(message: str) -> bytes:
-    """The one-line JSON that every answer other than 200 carries."""
+    """Encode the one-line JSON that every answer other than 200 has."""
     return _encoder.encode({"error": message})
 
 
 def encode(value: object) -> bytes:
-    """Any plain value as compact JSON."""
+    """Encode any plain value as compact JSON."""
     return _encoder.encode(value)
 
 
@@ -247,7 +247,7 @@ def _name_of(node: msgspec.Raw) -> str:
 
 
 def _fold(body: bytes | msgspec.Raw, known: Mapping[str, str]) -> bytes:
-    """The same object with its top-level keys in lower case, or as `known` spells them."""
+    """Return the object with its top-level keys in lower case, or as `known` spells them."""
     fields = {key.lower(): value for key, value in _decode(_folded, body).items()}
     return _encoder.encode({known.get(key, key): value for key, value in fields.items()})
 

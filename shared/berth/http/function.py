@@ -1,4 +1,4 @@
-"""From a verb's endpoint, or a router of several, to the callable that functions-framework serves.
+"""The callable that functions-framework serves, made of an endpoint or of a router of several.
 It reads the settings, and knows of the web framework only what a request looks like."""
 
 import logging
@@ -11,7 +11,7 @@ from flask import current_app, has_app_context
 from berth import settings
 from berth.errors import SettingsError
 from berth.http.endpoint import Endpoint, Router, respond
-from berth.http.request_body import intake_for
+from berth.http.request_body import request_bodies
 from berth.settings import Settings
 
 if TYPE_CHECKING:
@@ -22,28 +22,28 @@ Response = tuple[bytes, int, dict[str, str]]
 
 
 def serve(endpoint: Callable[[Settings], Endpoint | Router]) -> Callable[["Request"], Response]:
-    """Read the settings, build the endpoint and answer requests with it.
+    """Return a callable that answers requests by the endpoint, which is built here by the settings.
 
     Wrong settings end the process with one clear line: a function that starts must be able to work.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
-        found = settings.from_environment()
-        # Berth's own lines alone: what libraries say when they are asked for more may hold secrets.
-        logging.getLogger("berth").setLevel(found.log_level)
-        built = endpoint(found)
+        config = settings.from_environment()
+        # Berth's own lines alone: debug lines of libraries may hold secrets.
+        logging.getLogger("berth").setLevel(config.log_level)
+        built = endpoint(config)
     except SettingsError as error:
         sys.exit(f"berth can't start: {error}")
-    intake = intake_for(built)
+    bodies = request_bodies(built)
     if has_app_context():
-        # The framework loads us here. It answers /robots.txt, /favicon.ico and whoever wants a WebSocket by
-        # itself, and the server would wait for their bodies.
-        current_app.wsgi_app = intake.around(current_app.wsgi_app)  # type: ignore[assignment, method-assign]
+        # The framework loads us here. It answers /robots.txt, /favicon.ico and WebSocket requests by itself,
+        # and the server would wait for their bodies.
+        current_app.wsgi_app = bodies.wrap(current_app.wsgi_app)  # type: ignore[assignment, method-assign]
 
     def answer(request: "Request") -> Response:
-        with intake.body(request.environ) as body:
+        with bodies.body(request.environ) as body:
             sent = dict(request.headers.items())
-            reply = respond(built, request.method, request.path, sent, body, found.hosts)
+            reply = respond(built, request.method, request.path, sent, body, config.hosts)
         headers = {"Content-Type": "application/json"}
         if reply.status == 405:
             headers["Allow"] = "POST"

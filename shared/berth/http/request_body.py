@@ -1,9 +1,9 @@
-"""How much of a process its clients may take while they send: seconds for a body, and bytes over all bodies.
-It stands between a WSGI server and endpoint.py, and does not see a client before its headers are there.
+"""Limits for request bodies: seconds for one body, and bytes for all bodies of a process. It is between a
+WSGI server and endpoint.py, and does not see a client before its headers have come (server.py).
 
-Who reads what otherwise: gunicorn reads the headers, and what of the body came with them. The function reads
-the rest. functions-framework then reads whatever the function left, to the end and into memory. gunicorn
-reads what is left after that, for 5 s. None of them has a limit for a body that comes slowly.
+Without it gunicorn reads the headers, and the part of the body that came with them. The function reads the
+rest. functions-framework then reads all that the function left, into memory. gunicorn reads for 5 s what is
+left after that. None of them has a limit for a body that comes slowly.
 """
 
 import contextlib
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 PATIENCE = 10.0
 """Seconds that a body may take. kube-scheduler gives up a call after 5 s, and Knative's source after 10."""
 CROWDED_PATIENCE = 1.0
-"""The same while most of the threads wait for bodies: slow ones make way, and the others are let in."""
+"""Seconds while most threads wait for bodies: slow bodies are ended, so that others are let in."""
 RETRY_AFTER = 1
 END_CONNECTION = "end_connection"
-"""The attribute of a server's stream that has the answer tell the client that its connection ends."""
+"""The attribute of a server's stream by which the answer tells the client that its connection ends."""
 LEAST_IN_HAND = 6 * 1024 * 1024
-"""Bytes that the bodies of all calls under way may hold if none may be larger: two of the largest events.
+"""Bytes that the bodies of all calls under way may take, unless one may be larger: two of the largest events.
 What is decoded from JSON may take 30 times as much."""
 
 _BODY = "berth.body"
@@ -40,12 +40,12 @@ _SKIPPED = 64 * 1024  # bytes of a body that nobody reads which are read all the
 _PART = 16 * 1024
 
 
-class Intake:
-    """The bodies that the threads of a process read and hold.
+class RequestBodies:
+    """The bodies that the threads of a process read.
 
-    All together hold at most `most` bytes, from when they come until the request is answered. A thread of its
-    own looks for those that come too slowly, and ends their connections' reading half; whoever reads there
-    finds the end at once.
+    All together take at most `most` bytes, from when they come until the request is answered. A thread looks
+    for bodies that come too slowly, and ends the reading half of their connections; a thread that reads there
+    is at the end at once.
     """
 
     def __init__(self, most: int, threads: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -53,12 +53,12 @@ class Intake:
         self._clock = clock
         self._lock = threading.Lock()
         self._held = 0
-        self._reading: dict[IncomingBody, float] = {}  # since when, the oldest first
+        self._reading: dict[RequestBody, float] = {}  # since when, the oldest first
         self._any = threading.Event()
         self._watcher: threading.Thread | None = None
 
-    def around(self, application: "WSGIApplication") -> "WSGIApplication":
-        """The application, with no body in its reach but by `body`: it answers some requests by itself."""
+    def wrap(self, application: "WSGIApplication") -> "WSGIApplication":
+        """Return the application with limits for the requests, too, that it answers by itself."""
 
         def answer(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
             with self.body(environ):
@@ -66,16 +66,16 @@ class Intake:
 
         return answer
 
-    def body(self, environ: "WSGIEnvironment") -> "IncomingBody":
-        """The body of one request, to be used as a context manager until the request is answered. Asked for
-        again it is the same one, whose first user's end is its end."""
+    def body(self, environ: "WSGIEnvironment") -> "RequestBody":
+        """Return the body of one request, a context manager for the time until the request is answered. A
+        second call returns the same body, which ends with its first user."""
         body = environ.get(_BODY)
-        if not isinstance(body, IncomingBody):
-            environ[_BODY] = body = IncomingBody(self, environ)
+        if not isinstance(body, RequestBody):
+            environ[_BODY] = body = RequestBody(self, environ)
         return body
 
-    def look(self) -> None:
-        """End what has taken too long."""
+    def end_slow(self) -> None:
+        """End the bodies that have taken too long."""
         now = self._clock()
         with self._lock:
             crowded = len(self._reading) >= self._crowd
@@ -87,7 +87,7 @@ class Intake:
             if not self._reading:
                 self._any.clear()
 
-    def begin(self, body: "IncomingBody") -> None:
+    def begin(self, body: "RequestBody") -> None:
         with self._lock:
             self._reading[body] = self._clock()
             self._any.set()
@@ -95,12 +95,12 @@ class Intake:
                 self._watcher = threading.Thread(target=self._watch, name="intake", daemon=True)
                 self._watcher.start()
 
-    def finish(self, body: "IncomingBody") -> None:
+    def finish(self, body: "RequestBody") -> None:
         with self._lock:
             self._reading.pop(body, None)
 
     def take(self, size: int) -> None:
-        """Count bytes that came. Raises BodyRefusedError where there are too many."""
+        """Count bytes that came. Raises BodyRefusedError where all bodies take too many."""
         with self._lock:
             if self._held + size > self._most:
                 raise BodyRefusedError(
@@ -118,16 +118,16 @@ class Intake:
         while True:
             self._any.wait()
             time.sleep(_LOOK_SECONDS)
-            self.look()
+            self.end_slow()
 
 
-class IncomingBody:
-    """One request's body: counted while it comes, and left where it is if nobody reads it."""
+class RequestBody:
+    """One request's body: counted while it comes, and not read if nobody asks for it."""
 
-    def __init__(self, intake: Intake, environ: "WSGIEnvironment") -> None:
-        self._intake = intake
+    def __init__(self, bodies: RequestBodies, environ: "WSGIEnvironment") -> None:
+        self._bodies = bodies
         self._stream: IO[bytes] = get_input_stream(environ)
-        # functions-framework would read whatever is left, to the end and into memory.
+        # functions-framework would read all that is left, into memory.
         environ |= {"wsgi.input": io.BytesIO(), "wsgi.input_terminated": True}
         self._socket: socket.socket | None = environ.get("gunicorn.socket")
         self._held = 0
@@ -144,27 +144,28 @@ class IncomingBody:
             return
         self._left = True
         self._stop_reading()
-        self._intake.give_back(self._held)
+        self._bodies.give_back(self._held)
         if not self._at_end:
             self._leave()
 
     def read(self, size: int, /) -> bytes:
-        """At most so many bytes, and none at the end. Raises BodyRefusedError, and the server's errors."""
+        """Return at most so many bytes, and none at the end. Raises BodyRefusedError, and the server's
+        errors."""
         if not self._reading:
             self._reading = True
-            self._intake.begin(self)
+            self._bodies.begin(self)
         part = self._read(size)
         if self._ended is not None:
             raise self._ended
         if not part:
             self._at_end = True
             self._stop_reading()
-        self._intake.take(len(part))
+        self._bodies.take(len(part))
         self._held += len(part)
         return part
 
     def end(self, why: BodyRefusedError) -> None:
-        """Let the thread that reads find the end now; `read` raises `why`."""
+        """End the body for the thread that reads it; its `read` raises `why`."""
         if self._ended is None and self._socket is not None:
             self._ended = why
             with contextlib.suppress(OSError):
@@ -180,11 +181,11 @@ class IncomingBody:
 
     def _stop_reading(self) -> None:
         if self._reading:
-            self._intake.finish(self)
+            self._bodies.finish(self)
             self._reading = False
 
     def _leave(self) -> None:
-        """Take what has come, if that is little, so that a small body costs nobody the connection. Else the
+        """Read what has come, if that is little, so that a small body does not cost the connection. Else the
         connection ends with the answer: what follows on it is no request."""
         if self._socket is None or self._skip(self._socket):
             return
@@ -193,11 +194,11 @@ class IncomingBody:
             self._stream.failed = True  # type: ignore[attr-defined]
         getattr(self._stream, END_CONNECTION, lambda: None)()
         with contextlib.suppress(OSError):
-            # It would wait 2 s for the client to end it, in the thread that accepts all connections.
+            # Else gunicorn waits 2 s for the client to end it, in the thread that accepts all connections.
             self._socket.shutdown(socket.SHUT_RD)
 
     def _skip(self, connection: socket.socket) -> bool:
-        """Whether the body is at its end now, without waiting for any of it."""
+        """Read without waiting, and return whether the body is at its end now."""
         if self._ended is not None:
             return False
         skipped, timeout = 0, connection.gettimeout()
@@ -212,13 +213,13 @@ class IncomingBody:
         return skipped < _SKIPPED
 
 
-def intake_for(target: Endpoint | Router) -> Intake:
-    """The intake of a process that serves this."""
-    return Intake(max(LEAST_IN_HAND, target.body_limit), threads())
+def request_bodies(target: Endpoint | Router) -> RequestBodies:
+    """Return the limits of a process that serves this."""
+    return RequestBodies(max(LEAST_IN_HAND, target.body_limit), threads())
 
 
 def threads() -> int:
-    """How many serve a process: THREADS is functions-framework's variable, with its default."""
+    """Return how many threads a process has: THREADS is functions-framework's variable, with its default."""
     return int(os.environ.get("THREADS") or 4 * (os.cpu_count() or 1))
 
 

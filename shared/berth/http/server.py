@@ -1,11 +1,12 @@
-"""Serves one function as functions-framework does, by gunicorn's threads, and lets no client hold them up.
-A request gets a thread once all its headers are there, and /healthz one of its own. It knows no TLS.
+"""Serves one function as functions-framework does, by gunicorn's threads, and no slow client can block them.
+A request gets a thread once all its headers have come, and /healthz has threads of its own. It knows no TLS.
 
     python -m berth.http.server --source functions/filter/main.py --target filter --port 8080
 
 Plain functions-framework gives each connection a thread for 5 s before it has sent anything, and from its
 first byte on for as long as its headers take. It reads a request's first line without a limit. It waits 2 s
-for each client to end its connection, in the thread that accepts them all. Nothing of that can be set.
+for each client to end its connection, in the thread that accepts all connections. None of that can be set.
+Bodies have limits of their own (request_body.py).
 """
 
 import argparse
@@ -32,12 +33,12 @@ LARGEST_HEAD = 64 * 1024
 """Bytes of a request's first line and headers; kube-scheduler and Knative send some 2,000."""
 
 ANSWER_SECONDS = 10
-"""Seconds that an answer waits for a client to receive some of it."""
+"""Seconds that an answer waits for a client to receive a part of it."""
 
 _CONNECTIONS = 512
 _HEALTH_THREADS = 2
 _LINGER_SECONDS = 2.0
-_LINGERING = 128  # connections at most whose clients still send when they have been answered
+_LINGERING = 128  # connections at most whose clients still send after their answer
 _LINGER_BYTES = 64 * 1024
 _RECEIVED = 64 * 1024  # bytes at a time
 _END = b"\r\n\r\n"
@@ -45,7 +46,7 @@ _HEALTH = (b"GET /healthz", b"HEAD /healthz")
 
 
 class Connection(TConn):  # type: ignore[misc]
-    """A client's connection, with what it has sent of the next request's headers."""
+    """A client's connection, with the part of the next request's headers that has come."""
 
     def __init__(self, worker: "Worker", client: socket.socket, address: Any, server: Any) -> None:
         super().__init__(worker.cfg, client, address, server)
@@ -62,13 +63,13 @@ class Connection(TConn):  # type: ignore[misc]
 
     @property
     def takes_answers(self) -> bool:
-        """Whether an answer would find room, for the client has received those before."""
+        """Whether there is room for an answer, since the client has received those before."""
         poll = select.poll()  # which knows no highest number of a file, as select does
         poll.register(self.sock, select.POLLOUT)
         return bool(poll.poll(0))
 
     def receive(self) -> bool:
-        """Take what has come, without waiting; whether more may come."""
+        """Take what has come, without waiting, and return whether more may come."""
         part = self._part()
         if part is None:
             return True
@@ -80,7 +81,7 @@ class Connection(TConn):  # type: ignore[misc]
         self.head = (self.head + part).lstrip(b"\r\n")
 
     def drain(self) -> bool:
-        """The same once it is answered: what comes is thrown away."""
+        """Throw away what has come after the answer, and return whether more may come."""
         part = self._part()
         if part is None:
             return True
@@ -88,7 +89,7 @@ class Connection(TConn):  # type: ignore[misc]
         return bool(part) and self.drained < _LINGER_BYTES
 
     def _part(self) -> bytes | None:
-        """What has come, empty at the end; None: nothing yet."""
+        """Return what has come, empty at the end; None: nothing yet."""
         try:
             part: bytes = self.sock.recv(_RECEIVED)
         except BlockingIOError:
@@ -131,8 +132,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self.enqueue_req(Connection(self, client, address, listener.getsockname()))
 
     def _make_room(self) -> None:
-        """Close the connections that have asked for nothing for longest; those that wait for a thread stay,
-        and the newest, which has had no time to ask."""
+        """Close the connections that have been without a request for longest, but not the newest, which has
+        had no time to send one. Those that wait for a thread stay."""
         while self.nr_conns >= self.worker_connections:
             if len(self.pending_conns) > 1:
                 self._drop(self.pending_conns[0], self.pending_conns)
@@ -142,7 +143,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
                 return
 
     def enqueue_req(self, conn: Connection) -> None:
-        """Serve its next request, once the headers are there."""
+        """Serve its next request, once the headers have come."""
         if conn.parser is not None:
             conn.take(conn.parser.unreader.take_buffered())  # a client may send requests ahead
         if conn.head_is_there:
@@ -170,7 +171,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             return False
 
     def murder_pending(self) -> None:
-        """Close what has sent no whole request in time, and what there is no room for.
+        """Close connections that have sent no whole request in time, and those for which there is no room.
 
         gunicorn calls it when a turn's events are all handled: one of them may be of a connection that is
         closed here. A worker that stops waits for requests as long as gunicorn does.
@@ -184,8 +185,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             self._end(self._lingering[0])
 
     def linger(self, conn: Connection) -> None:
-        """End a connection that was answered, when its client has; a client that still sends could miss the
-        answer otherwise."""
+        """End a connection that was answered once its client has ended it: a client that still sends could
+        miss the answer otherwise."""
         try:
             conn.sock.shutdown(socket.SHUT_WR)
             conn.sock.setblocking(False)
@@ -260,8 +261,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m berth.http.server")
     for name, default in (("target", None), ("source", None), ("host", "0.0.0.0"), ("port", "8080")):
         variable = name.upper() if default else f"FUNCTION_{name.upper()}"
-        found = os.environ.get(variable, default)
-        parser.add_argument(f"--{name}", default=found, required=found is None)
+        value = os.environ.get(variable, default)
+        parser.add_argument(f"--{name}", default=value, required=value is None)
     options = parser.parse_args()
     application = functions_framework.create_app(options.target, options.source, "http")  # type: ignore[no-untyped-call]
     Server(application, f"{options.host}:{options.port}").run()

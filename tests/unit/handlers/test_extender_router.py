@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from berth.errors import BerthError, ClusterUnavailableError, RefusedError, StoreUnavailableError
 from berth.handlers import bind, extender, wiring
-from berth.http.authentication import door
-from berth.http.endpoint import Endpoint, Reply, Router, for_the_event, respond
+from berth.http.authentication import authenticator
+from berth.http.endpoint import Endpoint, Reply, Router, event_message, respond
 from berth.ledger.ledger import Ledger
-from berth.settings import Admission, Settings
+from berth.settings import Access, Settings
 from berth.stores.base import Changes, Cursor
 from berth.stores.sqlite import SqliteStore
 from tests.support.builders.ledgers import resize
@@ -48,7 +48,7 @@ def named(name: str, token: str | None = None) -> Endpoint:
         failed=lambda message, _: Reply(500, message.encode()),
         health=sound,
         body_limit=100,
-        door=door(Admission(token=token)),
+        authenticator=authenticator(Access(token=token)),
     )
 
 
@@ -203,9 +203,10 @@ def test_health_asks_the_store(tmp_path: Path) -> None:
 
 
 def test_the_settings_hold_for_every_verb(store: Recording) -> None:
-    found = extender.router(Settings(admission=Admission(token="s3cret"), body_limit=3))
+    found = extender.router(Settings(access=Access(token="s3cret"), body_limit=3))
     assert {each.body_limit for each in found.endpoints.values()} == {3}
-    (one,) = {each.door for each in found.endpoints.values()}  # so that what is reviewed is kept once
+    # One for all: a token is reviewed once.
+    (one,) = {each.authenticator for each in found.endpoints.values()}
     assert one is not None
     assert (one.refusal("Bearer s3cret"), one.refusal("Bearer other") != "") == ("", True)
     assert sorted(f"/{name}" for name in found.endpoints) == sorted(PATHS)
@@ -236,8 +237,8 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
 
 
 def test_an_error_that_may_pass_says_that_the_pod_will_be_retried_and_no_other_does() -> None:
-    assert for_the_event("busy", True) == "busy; the pod will be retried"
-    assert for_the_event("0 of 1 free", False) == "0 of 1 free"
+    assert event_message("busy", True) == "busy; the pod will be retried"
+    assert event_message("0 of 1 free", False) == "0 of 1 free"
 
 
 @pytest.mark.parametrize(

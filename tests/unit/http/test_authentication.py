@@ -16,11 +16,11 @@ from berth.http.authentication import (
     AWAY_SECONDS,
     BAD_SECONDS,
     GOOD_SECONDS,
-    Callers,
-    CrowdedReviewsError,
-    Reviews,
+    TokenAuthenticator,
+    TokenReviews,
+    TooManyReviewsError,
 )
-from berth.settings import Admission
+from berth.settings import Access
 from tests.support.builders.ledgers import Time
 
 SCHEDULER = "berth/berth-scheduler"
@@ -63,18 +63,20 @@ def time() -> Time:
 
 
 @pytest.fixture
-def reviews(server: Server, time: Time) -> Reviews:
-    return Reviews(server, [SCHEDULER], AUDIENCE, time)
+def reviews(server: Server, time: Time) -> TokenReviews:
+    return TokenReviews(server, [SCHEDULER], AUDIENCE, time)
 
 
-def test_a_token_of_the_account_is_good_and_no_other(reviews: Reviews) -> None:
+def test_a_token_of_the_account_is_good_and_no_other(reviews: TokenReviews) -> None:
     assert reviews.good(jwt("scheduler"))
     assert not reviews.good(jwt("tenant"))  # a true one, of another account
     assert not reviews.good(jwt("nobody"))
 
 
 @pytest.mark.parametrize("audience", [[AUDIENCE, "https://kubernetes.default.svc"], [AUDIENCE], AUDIENCE])
-def test_a_token_for_our_audience_is_asked_about(server: Server, reviews: Reviews, audience: Any) -> None:
+def test_a_token_for_our_audience_is_asked_about(
+    server: Server, reviews: TokenReviews, audience: Any
+) -> None:
     reviews.good(jwt("x", audience))
     assert len(server.asked) == 1
 
@@ -88,14 +90,14 @@ def test_a_token_for_our_audience_is_asked_about(server: Server, reviews: Review
     ],
 )
 def test_what_is_no_token_for_our_audience_is_refused_and_nobody_is_asked(
-    server: Server, reviews: Reviews, token: str
+    server: Server, reviews: TokenReviews, token: str
 ) -> None:
     assert not reviews.good(token)
     assert server.asked == []
 
 
 def test_a_good_token_is_believed_for_a_minute_and_not_a_second_more(
-    server: Server, reviews: Reviews, time: Time
+    server: Server, reviews: TokenReviews, time: Time
 ) -> None:
     assert reviews.good(jwt("scheduler"))
     server.accounts.clear()
@@ -107,7 +109,7 @@ def test_a_good_token_is_believed_for_a_minute_and_not_a_second_more(
 
 
 def test_a_token_that_was_not_good_yet_is_asked_about_again_soon(
-    server: Server, reviews: Reviews, time: Time
+    server: Server, reviews: TokenReviews, time: Time
 ) -> None:
     assert not reviews.good(jwt("new"))
     server.accounts[jwt("new")] = SCHEDULER
@@ -118,7 +120,7 @@ def test_a_token_that_was_not_good_yet_is_asked_about_again_soon(
 
 
 def test_while_the_api_server_is_away_a_token_that_was_good_stays_so_for_five_minutes(
-    server: Server, reviews: Reviews, time: Time
+    server: Server, reviews: TokenReviews, time: Time
 ) -> None:
     assert reviews.good(jwt("scheduler"))
     server.away = ClusterUnavailableError("no answer")
@@ -136,7 +138,7 @@ def test_while_the_api_server_is_away_a_token_that_was_good_stays_so_for_five_mi
 
 
 def test_a_right_that_is_missing_is_said_and_nothing_is_believed(
-    server: Server, reviews: Reviews, time: Time
+    server: Server, reviews: TokenReviews, time: Time
 ) -> None:
     assert reviews.good(jwt("scheduler"))
     time.advance(GOOD_SECONDS)
@@ -145,23 +147,23 @@ def test_a_right_that_is_missing_is_said_and_nothing_is_believed(
         reviews.good(jwt("scheduler"))
 
 
-def test_strangers_make_it_ask_ten_times_a_second_at_most(server: Server, reviews: Reviews) -> None:
+def test_strangers_make_it_ask_ten_times_a_second_at_most(server: Server, reviews: TokenReviews) -> None:
     crowded = 0
     for number in range(1000):
         try:
             assert not reviews.good(jwt(f"stranger-{number}"))
-        except CrowdedReviewsError:
+        except TooManyReviewsError:
             crowded += 1
     assert (len(server.asked), crowded) == (10, 990)
 
 
-def test_strangers_do_not_push_out_who_is_known(server: Server, reviews: Reviews, time: Time) -> None:
+def test_strangers_do_not_push_out_who_is_known(server: Server, reviews: TokenReviews, time: Time) -> None:
     assert reviews.good(jwt("scheduler"))
     for number in range(1000):
         time.advance(0.05)  # within the minute that it is believed for
         try:
             reviews.good(jwt(f"stranger-{number}"))
-        except CrowdedReviewsError:
+        except TooManyReviewsError:
             continue
     asked = len(server.asked)
     assert reviews.good(jwt("scheduler"))
@@ -170,13 +172,13 @@ def test_strangers_do_not_push_out_who_is_known(server: Server, reviews: Reviews
 
 
 def test_a_known_token_is_asked_about_anew_however_many_strangers_there_are(
-    reviews: Reviews, time: Time
+    reviews: TokenReviews, time: Time
 ) -> None:
     assert reviews.good(jwt("scheduler"))
     time.advance(GOOD_SECONDS)
     for number in range(10):
         reviews.good(jwt(f"stranger-{number}"))
-    with pytest.raises(CrowdedReviewsError):
+    with pytest.raises(TooManyReviewsError):
         reviews.good(jwt("one more"))
     assert reviews.good(jwt("scheduler"))
 
@@ -188,7 +190,7 @@ def test_of_calls_at_once_with_a_new_token_two_ask_at_most(time: Time) -> None:
         asked.append(token)
         return SCHEDULER
 
-    reviews = Reviews(ask, [SCHEDULER], AUDIENCE, time)
+    reviews = TokenReviews(ask, [SCHEDULER], AUDIENCE, time)
 
     def call(_: int) -> bool:
         everyone.wait()
@@ -199,7 +201,7 @@ def test_of_calls_at_once_with_a_new_token_two_ask_at_most(time: Time) -> None:
     assert len(asked) in (1, 2)
 
 
-def test_no_token_is_kept(reviews: Reviews) -> None:
+def test_no_token_is_kept(reviews: TokenReviews) -> None:
     token = jwt("scheduler")
     assert reviews.good(token)
     assert list(reviews._good) == [hashlib.sha256(token.encode()).digest()]
@@ -207,15 +209,17 @@ def test_no_token_is_kept(reviews: Reviews) -> None:
 
 
 @pytest.mark.parametrize("header", [f"Bearer {jwt('scheduler')}", "Bearer s3cret", "Basic YmVydGg6czNjcmV0"])
-def test_a_shared_token_and_a_reviewed_one_open_beside_each_other(reviews: Reviews, header: str) -> None:
+def test_a_shared_token_and_a_reviewed_one_open_beside_each_other(reviews: TokenReviews, header: str) -> None:
     """So that functions take both while schedulers are changed from one to the other."""
-    both = Callers(Admission(token="s3cret", accounts=(SCHEDULER,)), reviews)
+    both = TokenAuthenticator(Access(token="s3cret", accounts=(SCHEDULER,)), reviews)
     assert both.refusal(header) == ""
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer \xff", "Basic \xff", "Digest x", "Bearer wrong"])
-def test_a_refusal_says_what_is_needed_and_nothing_of_what_was_offered(reviews: Reviews, header: str) -> None:
-    both = Callers(Admission(token="s3cret", accounts=(SCHEDULER, "a/b")), reviews)
+def test_a_refusal_says_what_is_needed_and_nothing_of_what_was_offered(
+    reviews: TokenReviews, header: str
+) -> None:
+    both = TokenAuthenticator(Access(token="s3cret", accounts=(SCHEDULER, "a/b")), reviews)
     assert both.refusal(header) == (
         "needs the token of BERTH_AUTH_TOKEN, as Basic or Bearer authorization, or a token of the "
         "ServiceAccount berth/berth-scheduler or a/b for the audience berth, as Bearer"
@@ -223,4 +227,4 @@ def test_a_refusal_says_what_is_needed_and_nothing_of_what_was_offered(reviews: 
 
 
 def test_a_door_without_a_token_and_without_accounts_is_no_door() -> None:
-    assert authentication.door(Admission()) is None
+    assert authentication.authenticator(Access()) is None

@@ -68,14 +68,14 @@ def test_each_sample_reads_the_same_in_binary_and_structured_mode(name: str) -> 
 def test_a_pod_event_carries_its_pod(name: str) -> None:
     found = structured(name)
     assert found.kind() == "Pod"
-    pod = found.about(Pod)
+    pod = found.object_as(Pod)
     assert pod.metadata.uid == sample(name)["data"]["metadata"]["uid"]
     assert found.deletion == name.startswith("pod-delete")
 
 
 def test_the_samples_of_one_life_are_about_one_pod() -> None:
     life = ("pod-add", "pod-update-finished", "pod-update-graceful-deletion", "pod-delete")
-    pods = {name: structured(name).about(Pod) for name in life}
+    pods = {name: structured(name).object_as(Pod) for name in life}
     assert {pod.metadata.uid for pod in pods.values()} == {GPU_POD}
     assert [name for name, pod in pods.items() if pod.finished] == ["pod-update-finished"]
     assert pods["pod-update-graceful-deletion"].metadata.deletion_timestamp == "2026-11-21T09:32:39Z"
@@ -84,13 +84,13 @@ def test_the_samples_of_one_life_are_about_one_pod() -> None:
 def test_a_label_taken_off_is_told_as_a_deletion_of_a_pod_that_lives() -> None:
     found = structured("pod-delete-label-removed")
     assert found.deletion
-    pod = found.about(Pod)
+    pod = found.object_as(Pod)
     assert (pod.metadata.deletion_timestamp, pod.finished) == (None, False)
 
 
 @pytest.mark.parametrize("read", [structured, binary])
 def test_the_event_of_a_pod_with_scheduling_gates_carries_its_pod(read: Callable[[str], Event]) -> None:
-    pod = read("pod-add-gated").about(Pod)
+    pod = read("pod-add-gated").object_as(Pod)
     assert pod.metadata.name == "gated"
     assert pod.spec.scheduling_gates == [Gate("example.com/later")]
     assert not pod.waiting
@@ -98,7 +98,7 @@ def test_the_event_of_a_pod_with_scheduling_gates_carries_its_pod(read: Callable
 
 def test_a_nodes_a_pools_and_a_poolclaims_event_say_what_they_are_about() -> None:
     assert structured("node-update").kind() == "Node"
-    assert structured("node-update").about(Node).metadata.name == "n1"
+    assert structured("node-update").object_as(Node).metadata.name == "n1"
     assert structured("pool-update").kind() == "Pool"
     for name, gone in {"poolclaim-add": False, "poolclaim-delete": True}.items():
         found = structured(name)
@@ -179,7 +179,7 @@ def test_an_event_without_an_object_is_refused(body: bytes) -> None:
 def test_an_object_of_another_shape_is_refused(data: dict[str, object]) -> None:
     found = cloudevents.decode(BINARY, json.dumps({"kind": "Pod", **data}).encode())
     with pytest.raises(BadInputError, match=r"^event type .*: its object is not what it should be: "):
-        found.about(Pod)
+        found.object_as(Pod)
 
 
 def test_a_failure_that_a_retry_may_mend_is_503_and_any_other_one_that_nobody_tries_again() -> None:
@@ -214,7 +214,7 @@ def test_an_event_may_be_so_large_and_reconcile_reads_none() -> None:
 def test_data_in_base64_are_read() -> None:
     data = base64.b64encode(b'{"kind": "Pod", "metadata": {"uid": "u"}}').decode()
     event = cloudevents.decode(STRUCTURED, json.dumps({**NEEDED, "data_base64": data}).encode())
-    assert (event.kind(), event.about(Pod).metadata.uid) == ("Pod", "u")
+    assert (event.kind(), event.object_as(Pod).metadata.uid) == ("Pod", "u")
     with pytest.raises(BadInputError, match=r"^not a CloudEvent: "):
         cloudevents.decode(STRUCTURED, json.dumps({**NEEDED, "data_base64": "x"}).encode())
 
@@ -295,11 +295,11 @@ def test_the_log_says_once_a_minute_that_senders_are_refused(caplog: pytest.LogC
             return "" if authorization == "good" else "needs a token of x"
 
     time = Time()
-    door = cloudevents.ToldDoor("release", Shut(), time)
-    for passed in (0.0, cloudevents.TOLD_SECONDS - 0.001, 0.001, 1.0):
+    authenticator = cloudevents.LoggingAuthenticator("release", Shut(), time)
+    for passed in (0.0, cloudevents.LOG_SECONDS - 0.001, 0.001, 1.0):
         time.advance(passed)
-        assert door.refusal("bad secret") == "needs a token of x"
-    assert door.refusal("good") == ""
+        assert authenticator.refusal("bad secret") == "needs a token of x"
+    assert authenticator.refusal("good") == ""
     line = "release: refused an event or a call: it needs a token of x"
     assert [(each.levelno, each.getMessage()) for each in caplog.records] == [(logging.WARNING, line)] * 2
 
@@ -373,6 +373,6 @@ def test_whatever_comes_is_an_event_or_refused(headers: dict[str, str], body: by
     try:
         found = cloudevents.decode(headers, body)
         found.kind()
-        found.about(Pod)
+        found.object_as(Pod)
     except BadInputError as error:
         assert "\n" not in str(error)  # noqa: PT017 - it may also be a good event

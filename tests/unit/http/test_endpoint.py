@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from werkzeug.test import EnvironBuilder
 
 from berth.errors import BadInputError, MovedError, RefusedError, StoreUnavailableError
-from berth.http.authentication import door
+from berth.http.authentication import authenticator
 from berth.http.endpoint import BodyRefusedError, Endpoint, Reply, Stream, respond
 from berth.http.function import Response, serve
-from berth.settings import Admission, Settings
+from berth.settings import Access, Settings
 
 TOKEN = "s3cret"
 LIMIT = 3 * 1024 * 1024
@@ -37,8 +37,10 @@ def endpoint(
     def failed(message: str, retryable: bool) -> Reply:
         return Reply(200, json.dumps({"Error": message, "retryable": retryable}).encode())
 
-    found = door(Admission(token=token))
-    return Endpoint(name="filter", answer=answer, failed=failed, health=health, body_limit=limit, door=found)
+    found = authenticator(Access(token=token))
+    return Endpoint(
+        name="filter", answer=answer, failed=failed, health=health, body_limit=limit, authenticator=found
+    )
 
 
 def ask(

@@ -16,9 +16,9 @@ from berth.http.request_body import (
     END_CONNECTION,
     LEAST_IN_HAND,
     PATIENCE,
-    IncomingBody,
-    Intake,
-    intake_for,
+    RequestBodies,
+    RequestBody,
+    request_bodies,
 )
 
 SECONDS = 30.0
@@ -81,9 +81,9 @@ def clients(*lengths: int) -> Iterator[list[Client]]:
 class Reading(threading.Thread):
     """A thread that reads a body to its end, and what became of that."""
 
-    def __init__(self, intake: Intake, client: Client) -> None:
+    def __init__(self, bodies: RequestBodies, client: Client) -> None:
         super().__init__(daemon=True)
-        self._body, self.status, self.taken = intake.body(client.environ), 0, 0
+        self._body, self.status, self.taken = bodies.body(client.environ), 0, 0
         self.start()
         assert client.stream.began.wait(SECONDS)
 
@@ -103,24 +103,24 @@ class Reading(threading.Thread):
         return self.status
 
 
-def quiet(most: int, threads: int, clock: Clock) -> Intake:
+def quiet(most: int, threads: int, clock: Clock) -> RequestBodies:
     """One whose own thread does not look: the test does."""
-    intake = Intake(most, threads, clock)
-    intake._watcher = threading.current_thread()
-    return intake
+    bodies = RequestBodies(most, threads, clock)
+    bodies._watcher = threading.current_thread()
+    return bodies
 
 
 def test_a_body_that_takes_too_long_is_given_up_and_not_before(clock: Clock) -> None:
-    intake = quiet(1000, 8, clock)
+    bodies = quiet(1000, 8, clock)
     with clients(10) as (client,):
-        reading = Reading(intake, client)
+        reading = Reading(bodies, client)
         client.sends.send(b"x")
         clock.now = PATIENCE - 0.01
-        intake.look()
+        bodies.end_slow()
         client.sends.send(b"x")
         assert reading.is_alive()
         clock.now = PATIENCE
-        intake.look()
+        bodies.end_slow()
         assert reading.end() == 408
         assert (client.stream.failed, client.stream.ended) == (True, True)
 
@@ -129,45 +129,45 @@ def test_a_body_that_takes_too_long_is_given_up_and_not_before(clock: Clock) -> 
 def test_slow_bodies_make_way_when_three_quarters_of_the_threads_read(
     clock: Clock, threads: int, slow: int
 ) -> None:
-    intake = quiet(1000, threads, clock)
+    bodies = quiet(1000, threads, clock)
     with clients(*[10] * slow) as found:
-        begun = [Reading(intake, each) for each in found[:-1]]
+        begun = [Reading(bodies, each) for each in found[:-1]]
         clock.now = CROWDED_PATIENCE
-        intake.look()
+        bodies.end_slow()
         assert all(each.is_alive() for each in begun)
-        late = Reading(intake, found[-1])
-        intake.look()
+        late = Reading(bodies, found[-1])
+        bodies.end_slow()
         assert [each.end() for each in begun] == [503] * (slow - 1)
         clock.now = CROWDED_PATIENCE + PATIENCE
-        intake.look()
+        bodies.end_slow()
         assert late.end() == (408 if slow > 1 else 503)
 
 
 def test_a_body_that_was_read_is_not_ended_however_long_its_answer_takes(clock: Clock) -> None:
-    intake = quiet(1000, 1, clock)
+    bodies = quiet(1000, 1, clock)
     with clients(3) as (client,):
         client.sends.send(b"abc")
-        with intake.body(client.environ) as body:
+        with bodies.body(client.environ) as body:
             assert (body.read(100), body.read(100)) == (b"abc", b"")
             clock.now = 1000
-            intake.look()
+            bodies.end_slow()
         client.sends.send(b"next")
         assert client.takes.recv(100) == b"next"
         assert not client.stream.failed
 
 
 def test_the_bytes_of_all_calls_are_counted_until_they_are_answered(clock: Clock) -> None:
-    intake = quiet(1000, 8, clock)
+    bodies = quiet(1000, 8, clock)
     with clients(600, 600, 600) as found:
         for each in found:
             each.sends.send(b"x" * 600)
-        with intake.body(found[0].environ) as first:
+        with bodies.body(found[0].environ) as first:
             assert len(first.read(600)) == 600
-            with intake.body(found[1].environ) as second:
+            with bodies.body(found[1].environ) as second:
                 with pytest.raises(BodyRefusedError) as caught:
                     second.read(600)
                 assert (caught.value.status, caught.value.retry_after) == (503, 1)
-        with intake.body(found[2].environ) as third:
+        with bodies.body(found[2].environ) as third:
             assert len(third.read(600)) == 600
             assert third.read(1) == b""
 
@@ -188,12 +188,12 @@ def test_a_body_that_nobody_reads_costs_the_connection_unless_all_of_it_has_come
 
 
 def test_a_server_that_tells_no_socket_is_served_all_the_same(clock: Clock) -> None:
-    intake = quiet(10, 1, clock)
+    bodies = quiet(10, 1, clock)
     environ = {"wsgi.input": io.BytesIO(b"abcdef"), "CONTENT_LENGTH": "3"}
-    with intake.body(environ) as body:
+    with bodies.body(environ) as body:
         assert (body.read(10), body.read(10)) == (b"abc", b"")
-    with intake.body({"wsgi.input": io.BytesIO(b"abc"), "CONTENT_LENGTH": "3"}) as body:
-        assert isinstance(body, IncomingBody)
+    with bodies.body({"wsgi.input": io.BytesIO(b"abc"), "CONTENT_LENGTH": "3"}) as body:
+        assert isinstance(body, RequestBody)
 
 
 def test_a_process_may_hold_as_much_as_its_largest_body_and_two_events_at_least() -> None:
@@ -206,7 +206,7 @@ def test_a_process_may_hold_as_much_as_its_largest_body_and_two_events_at_least(
             body_limit=limit,
         )
 
-    assert intake_for(endpoint(10))._most == LEAST_IN_HAND
-    assert intake_for(endpoint(LEAST_IN_HAND + 1))._most == LEAST_IN_HAND + 1
+    assert request_bodies(endpoint(10))._most == LEAST_IN_HAND
+    assert request_bodies(endpoint(LEAST_IN_HAND + 1))._most == LEAST_IN_HAND + 1
     router = Router(name="x", endpoints={"a": endpoint(1)}, health=lambda: None, default=endpoint(7_000_000))
-    assert intake_for(router)._most == 7_000_000
+    assert request_bodies(router)._most == 7_000_000
