@@ -46,8 +46,8 @@ def write_all(store: Store, keys: list[str], body: bytes, **expected: str) -> bo
 def each_stop(
     configmaps: Opened, keys: list[str], error: Callable[[], BaseException]
 ) -> Iterator[tuple[ConfigMapStore, bytes, object]]:
-    """The same commit again and again, stopped after its first request, its second and so on to its end: how
-    it ended, and what it would have written."""
+    """Stop a commit after its first request, another after its second, and so on: yield how it ended, and
+    what it would have written."""
     for number in count(1):
         api = configmaps.api()
         dying, body = configmaps.store(api), b"%d" % number

@@ -29,7 +29,7 @@ def opened_at() -> Iterator[Callable[[str], RedisStore]]:
 
 @pytest.fixture
 def opened(opened_at: Callable[[str], RedisStore]) -> Callable[[RedisServer], RedisStore]:
-    """The same on a server."""
+    """Return what opens a store on a server."""
     return lambda server: opened_at(server.url)
 
 

@@ -31,6 +31,7 @@ class Client:
 
     def run(self, mode: str, work: Callable[[sqlite3.Connection, str], T]) -> T:
         """Return what `work` returns of the file's generation, in one transaction. Raises store errors."""
+        # Not berth.retry: there is another try only for another file, and nothing to wait for.
         try:
             while True:
                 connection = self._connected()
