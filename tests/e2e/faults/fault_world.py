@@ -57,16 +57,6 @@ class Faults:
         return {each.name.removeprefix(prefix): each.stat().st_size for each in files}
 
 
-class QuickBerth(Berth):
-    """Reconciles by its function, as the clock's tick does; the command takes a second to start."""
-
-    def reconcile(self) -> Object:
-        reply = self.post("reconcile", {})
-        assert reply.status == 200, reply
-        report: Object = reply.body
-        return report
-
-
 @dataclass
 class World(System):
     """A System whose bind goes through `proxy`; everything else talks to the API server itself."""
@@ -208,7 +198,7 @@ def world_of(
             folder, **{name: HERE / f"{name}.py" for name in ("release", "bind", "reconcile")}
         )
         bind = proxy.kubeconfig(folder / "kubeconfig-of-bind", accounts.token("bind"))
-        berth = QuickBerth(
+        berth = Berth(
             folder / "berth",
             plane.kubeconfig(folder / "kubeconfig"),
             pools or [pool(units=units)],
