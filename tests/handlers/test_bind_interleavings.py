@@ -12,7 +12,7 @@ from tests.support.builders.places import Place
 from tests.support.builders.stage import KilledError, Stage, staged
 
 # What is tried here is the verb's order, not the store's; on every store: tests/properties.
-pytestmark = pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)]
 
 Call = extender_v1.BindingCall
 MOST_STEPS = 40  # a bind makes fewer calls; the test says so if that changes

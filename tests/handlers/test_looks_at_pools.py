@@ -23,6 +23,7 @@ from tests.support.builders.pools_stage import PoolsStage, pools_staged
 from tests.support.builders.races import in_threads, persistently
 from tests.support.builders.steps import each_step
 
+pytestmark = pytest.mark.slow
 Take = Callable[[PoolsStage], object]
 VERBS = pytest.mark.parametrize("take", [PoolsStage.reconcile, PoolsStage.inventory_of_pool])
 ONE_STORE = pytest.mark.parametrize("place", ["sqlite"], indirect=True)  # the steps are the verbs' own

@@ -249,6 +249,8 @@ def claim_of(found: Claim) -> Claim:
 
 
 # One store will do: what is tested is the ledger. That the promises hold in every store: properties/.
+@pytest.mark.drawn
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 def test_whatever_two_processes_call_the_ledger_holds_what_the_model_holds(place: Place) -> None:
     class Here(LedgerMachine):

@@ -31,7 +31,7 @@ from tests.support.builders.races import (
     used,
 )
 
-pytestmark = pytest.mark.every_store
+pytestmark = [pytest.mark.every_store, pytest.mark.slow]
 
 PROCESSES, THREADS = 4, 16
 

@@ -22,6 +22,8 @@ COLLECTED = pytest.StashKey[dict[str, set[str]]]()
 """By file that was collected, the tests in it that are marked `long`."""
 _NEAREST = "sqlite"  # a file: no server to start, none to ask
 _FAST_FOLDERS = {"unit", "stores", "ledger", "handlers", "features"}
+_NEVER_FAST = ("long", "slow", "alone")
+_OTHER_STORES = {"configmap", "dynamodb", "redis", "cluster"}
 _SERVERS = {"binaries", "redis_installed", "moto_server", "haproxy_program"}  # fixtures that start or build
 _HEAD = """# Tests that only `make test-long` runs
 
@@ -70,11 +72,15 @@ def _is_on_another_store(item: pytest.Item) -> bool:
 
 
 def _is_fast(item: pytest.Item) -> bool:
+    if _folder(item) not in _FAST_FOLDERS or any(item.get_closest_marker(name) for name in _NEVER_FAST):
+        return False
     fixtures = set(getattr(item, "fixturenames", ()))
-    slow = any(item.get_closest_marker(name) for name in ("long", "slow", "alone"))
-    return (
-        _folder(item) in _FAST_FOLDERS and not slow and not fixtures & _SERVERS and _store(item) == _NEAREST
-    )
+    return not fixtures & _SERVERS and (_folder(item) == "unit" or not _OTHER_STORES & _words(item))
+
+
+def _words(item: pytest.Item) -> set[str]:
+    """Those in the test's parameters, as in `[configmap-to-dynamodb]`."""
+    return set(item.name.partition("[")[2].rstrip("]").split("-"))
 
 
 def _store(item: pytest.Item) -> object:
