@@ -59,7 +59,7 @@ class Systems:
 
     def stop(self) -> None:
         for system in self.made:
-            system.berth.stop()
+            system.berth.end()
 
     def logs(self) -> Iterator[tuple[str, str]]:
         for system in self.made:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -162,6 +162,18 @@ class Berth:
             process.kill()
             process.wait()
             raise
+
+    def end(self) -> None:
+        """Stop it where no test looks on: its functions are killed first, since their orderly end takes half
+        as much of a core as their start."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGSTOP)  # it would start them again
+            for pid in set(self.replica_pids.values()):
+                with suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
+            self.process.send_signal(signal.SIGTERM)
+            self.process.send_signal(signal.SIGCONT)
+        self.stop()
 
     def kill(self, function: str, replica: int = 1) -> int:
         """kill -9 of one of the function's processes and its workers; the pid it had."""

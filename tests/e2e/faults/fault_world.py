@@ -209,7 +209,7 @@ def world_of(
             berth.start()
             yield World(plane, cluster, berth, accounts, proxy=proxy, faults=faults)
         finally:
-            berth.stop()
+            berth.end()
             cluster.close()
 
 
