@@ -115,7 +115,7 @@ def aged(system: System) -> bool:
 
 
 @pytest.mark.alone  # it takes the machine whole: each process that starts again is a second of a core
-@pytest.mark.every_store
+@pytest.mark.long  # a killed replica that costs no pod is in test_up
 @pytest.mark.parametrize("place", ["redis"], indirect=True)  # stores under load: test_burst, tests/chaos
 def test_with_a_process_killed_each_second_pods_that_come_and_go_lose_nothing(
     system_of: Systems, place: Place

@@ -13,7 +13,7 @@ from tests.support.builders.places import Place
 from tests.support.builders.stage import Stage, staged
 
 # What is tried here is the verb's order, not the store's; on every store: tests/properties.
-pytestmark = pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)]
 
 BEFORE_BINDING = 11  # steps of a bind until it is about to POST: each call it makes is two, before and after
 UNTIL_IT_TRIES_AGAIN = 13  # from a POST that met 409 to the next one, with a renewed reservation
