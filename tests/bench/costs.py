@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from berth.ledger.keys import domain_key
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import domain_key
 from berth.stores import open_store
 from berth.stores.base import Cursor, Store
 from tests.bench import callers, report

@@ -18,8 +18,9 @@ from typing import Any
 
 import msgspec
 
+from berth.ledger.keys import domain_key
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import Claim, domain_key
+from berth.ledger.model import Claim
 from berth.stores import open_store
 from berth.stores.base import Store
 from tests.bench import report

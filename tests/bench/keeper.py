@@ -13,8 +13,9 @@ from berth.api import pool
 from berth.api.names import API_VERSION
 from berth.errors import RetryableError
 from berth.ledger import model
+from berth.ledger.keys import domain_key, poolclaim_quota
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import Claim, Domain, Holding, domain_key, encode
+from berth.ledger.model import Claim, Domain, Holding, encode
 from berth.stores import open_store
 from berth.stores.base import Store
 from tests.bench.contents import CAPACITY, POOL, POOL_CLAIM, node_names, number_of, units_held
@@ -95,7 +96,7 @@ def holder(name: str, number: int) -> Claim:
 def add_pool_claim(store: Store) -> None:
     """One that nobody has; of a version without PoolClaims, none."""
     if hasattr(model, "PoolClaimSpec"):
-        key = domain_key(POOL, f"{model.POOL_CLAIM}default/{POOL_CLAIM}")
+        key = domain_key(POOL, poolclaim_quota(f"default/{POOL_CLAIM}"))
         body = encode(Domain(1, wants=model.PoolClaimSpec(1)))
         patiently(lambda: store.commit({key: body}, {}))
 

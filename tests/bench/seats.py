@@ -15,8 +15,9 @@ from pathlib import Path
 import msgspec
 
 from berth.api.pool import EVERYWHERE
+from berth.ledger.keys import domain_key, stripe_keys
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import Claim, Holding, domain_key, stripe_keys
+from berth.ledger.model import Claim, Holding
 from berth.stores import open_store
 from berth.stores.base import Store
 from tests.bench import report

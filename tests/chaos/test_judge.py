@@ -6,7 +6,8 @@ from typing import Any, Self
 
 import pytest
 
-from berth.ledger.model import NAMESPACE, Claim, Holding
+from berth.ledger.keys import namespace_quota
+from berth.ledger.model import Claim, Holding
 from tests.chaos import evictions, kills
 from tests.chaos.evictions import NODES, URGENT, Evictions
 from tests.chaos.judge import check_binds
@@ -56,7 +57,7 @@ def test_each_pod_seen_bound_is_there_or_was_replaced(
 @pytest.mark.parametrize(("asked", "differs"), [(2, False), (1, True), (3, True)])
 def test_a_claims_units_of_one_pool_are_summed_over_their_domains(asked: int, differs: bool) -> None:
     """A unit that moves to another list stays with its pod; a limit counts the same units once more."""
-    holdings = (Holding("nic", "n1", 1), Holding("nic", "n2", 1), Holding("nic", f"{NAMESPACE}d", 2))
+    holdings = (Holding("nic", "n1", 1), Holding("nic", "n2", 1), Holding("nic", namespace_quota("d"), 2))
     claim = Claim(uid="u", namespace="d", name="a", node="n1", state="bound", since=0.0, holdings=holdings)
     nic = SimpleNamespace(name="nic")
     view: Any = SimpleNamespace(claims=lambda: [claim], pools={"nic"}, resources={"berth.dev/nic": nic})

@@ -13,8 +13,8 @@ from unittest import mock
 import pytest
 
 from berth.cli import main
+from berth.ledger.keys import REBUILD
 from berth.ledger.migrate import Copy
-from berth.ledger.model import REBUILD
 from berth.local.ports import free_port
 from berth.stores import open_store
 from tests.support.builders.copies import claims_in, gives, pause

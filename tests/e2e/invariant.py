@@ -19,7 +19,7 @@ def difference(view: View, listed: Iterable[Object]) -> Object:
         claim.uid: (claim.node, claim.state, _summed((each.pool, each.count) for each in held))
         for claim in view.claims()
         if claim.namespace  # use outside the cluster has no pod
-        and (held := [each for each in claim.holdings if each.pool in view.pools and not each.bound])
+        and (held := [each for each in claim.holdings if each.pool in view.pools and not each.is_quota])
     }
     pods = {
         pod["metadata"]["uid"]: (pod["spec"]["nodeName"], "bound", units)

@@ -253,7 +253,7 @@ def test_two_of_one_pool_a_pool_claim_of_another_and_a_licence_come_together_or_
         system.cluster.delete_pod("holder")
         assert system.cluster.wait_bound("all", seconds=SOON) == {"all": "b-1"}
         (claim,) = system.berth.ledger().claims()
-        held = {each.pool: each.count for each in claim.holdings if not each.bound}
+        held = {each.pool: each.count for each in claim.holdings if not each.is_quota}
         assert held == {"even": 2, "device": 1, "licence": 1}
         assert units(system, "all") == ["k80-0"]
     finally:

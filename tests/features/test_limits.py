@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from berth.http.extender_v1 import BindingCall
-from berth.ledger.model import DOMAIN
+from berth.ledger.keys import DOMAIN
 from tests.support.builders.ledgers import ledger_on
 from tests.support.builders.places import Place
 from tests.support.builders.pools_stage import PoolsStage, mended, pools_staged

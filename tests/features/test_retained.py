@@ -9,7 +9,8 @@ import pytest
 
 from berth.http.extender_v1 import BindingCall
 from berth.ledger import allocation, capacity
-from berth.ledger.model import DOMAIN, decode_domain
+from berth.ledger.keys import DOMAIN
+from berth.ledger.model import decode_domain
 from berth.stores.base import Version
 from tests.support.builders.places import Place
 from tests.support.builders.pools_stage import PoolsStage, pools_staged

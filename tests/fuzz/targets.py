@@ -26,7 +26,8 @@ from berth.errors import BerthError
 from berth.handlers import bind, filter, inventory, preempt, prioritize, reconcile, release  # noqa: A004
 from berth.http.endpoint import Endpoint, Router, respond
 from berth.kube.types import Meta, Pod
-from berth.ledger.model import Claim, Holding, domain_key, node_key, pool_key
+from berth.ledger.keys import domain_key, node_key, pool_key
+from berth.ledger.model import Claim, Holding
 from berth.ledger.view import View
 from berth.settings import Access, Settings
 from berth.stores.base import EPOCH

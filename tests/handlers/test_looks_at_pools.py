@@ -14,8 +14,8 @@ import pytest
 
 from berth.api.units import Units
 from berth.handlers import inventory
+from berth.ledger.keys import LOOK
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import LOOK
 from tests.properties.calls import KilledError
 from tests.properties.pools import small_stripes
 from tests.support.builders.places import Place

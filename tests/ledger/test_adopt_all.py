@@ -7,8 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from berth.errors import RefusedError, StoreUnavailableError
+from berth.ledger.keys import domain_key
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import Claim, Holding, domain_key
+from berth.ledger.model import Claim, Holding
 from berth.stores.base import LIMIT, Changes, Cursor, Store, Version
 from tests.properties.pools import small_stripes
 from tests.support.builders.ledgers import FaultyStore, claim, held, ledger_on, opened
@@ -112,12 +113,12 @@ def test_pods_of_a_limit_in_many_stripes_take_few_commits_too(place: Place) -> N
         assert {each.uid: each.logical() for each in view.claims()} == {
             each.uid: each.holdings for each in claims
         }
-        assert view.bounds["ip"]["@d"] == (10, 160)
+        assert view.quotas["ip"]["@d"] == (10, 160)
         assert not any(units for units, _ in view.free["ip"].values())
         assert ledger.adopt_all(claims) == set()
         ledger.release("u0")
         ledger.reserve(_limited("last", "n0"))
-        assert ledger.view().bounds["ip"]["@d"] == (10, 160)
+        assert ledger.view().quotas["ip"]["@d"] == (10, 160)
 
 
 def test_a_limit_in_stripes_that_more_is_used_of_than_there_is_gives_nothing_until_it_is_not(
@@ -129,13 +130,13 @@ def test_a_limit_in_stripes_that_more_is_used_of_than_there_is_gives_nothing_unt
         ledger.set_capacities({LIMITED: 100}, {}, {LIMITED})
         ledger.adopt_all([_limited(f"u{number}", node) for number, node in enumerate(nodes)])
         for number in range(10):
-            assert ledger.view().bounds["ip"]["@d"] == (0, 100)
+            assert ledger.view().quotas["ip"]["@d"] == (0, 100)
             with pytest.raises(RefusedError):
                 ledger.reserve(_limited("more", "n0"))
             ledger.release(f"u{number}")
         ledger.release("u10")
         ledger.reserve(_limited("more", "n0"))
-        assert ledger.view().bounds["ip"]["@d"] == (0, 100)
+        assert ledger.view().quotas["ip"]["@d"] == (0, 100)
 
 
 def test_a_domain_in_stripes_gives_what_it_has_right_after_an_adoption(place: Place) -> None:
@@ -165,7 +166,7 @@ def test_where_others_are_always_first_pods_are_adopted_one_by_one(place: Place)
         ledger.set_capacities({LIMITED: 6}, {}, {LIMITED})
         claims = [_limited(f"u-{node}", node) for node in nodes]
         assert ledger.adopt_all(claims) == {each.uid for each in claims}
-        assert ledger.view().bounds["ip"]["@d"] == (3, 6)
+        assert ledger.view().quotas["ip"]["@d"] == (3, 6)
 
 
 def test_after_an_outage_in_the_middle_the_same_call_does_the_rest(

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from berth.handlers.reconcile import Report
 from berth.http.extender_v1 import BindingCall
+from berth.ledger.keys import domain_key
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import Claim, Holding, domain_key
+from berth.ledger.model import Claim, Holding
 from berth.stores.base import Changes, Cursor, Store
 from tests.properties.bugs import a_pod_with_two_claims_that_are_bound_is_taken_for_well
 from tests.support.builders.ledgers import claim as a_claim

@@ -17,8 +17,9 @@ from hypothesis.stateful import (
 )
 
 from berth.errors import BerthError, RebuildingError, RefusedError, StoreUnavailableError
+from berth.ledger.keys import domain_key
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import Claim, Domain, decode_domain, domain_key
+from berth.ledger.model import Claim, Domain, decode_domain
 from berth.ledger.transitions import ElsewhereError, MissingClaimError, SupersededError
 from berth.ledger.view import View
 from berth.stores import open_store

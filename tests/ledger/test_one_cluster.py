@@ -16,8 +16,9 @@ from berth.cli import main, up
 from berth.errors import OtherClusterError, RebuildingError
 from berth.handlers import bind, inventory, reconcile, release, wiring
 from berth.http.endpoint import Endpoint
+from berth.ledger.keys import CLUSTER
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import CLUSTER, Claim
+from berth.ledger.model import Claim
 from berth.settings import Settings
 from berth.stores import open_store
 from berth.stores.base import Store

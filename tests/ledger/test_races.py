@@ -11,8 +11,9 @@ from multiprocessing.synchronize import Barrier
 import pytest
 from msgspec.structs import replace
 
+from berth.ledger.keys import domain_key, namespace_quota
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import NAMESPACE, Domain, Holding, decode_domain, domain_key, encode, in_order
+from berth.ledger.model import Domain, Holding, decode_domain, encode, in_order
 from berth.ledger.transitions import SupersededError
 from berth.ledger.view import View
 from berth.stores import open_store
@@ -55,7 +56,7 @@ def one_pod(ledger: Ledger, name: str) -> str:
 def of_one_namespace(ledger: Ledger, name: str) -> str:
     """On two nodes, and all from one limit, which nobody has made a document of yet."""
     node = f"n{1 + int(name.partition('-')[2]) % 2}"
-    holdings = (Holding("ip", f"{NAMESPACE}default", 1), Holding("ip", node, 1))
+    holdings = (Holding("ip", namespace_quota("default"), 1), Holding("ip", node, 1))
     return reserve(ledger, replace(claim(name, node), holdings=in_order(holdings)))
 
 

@@ -23,9 +23,10 @@ from berth.kube.writes import PodWrites
 from berth.ledger import allocation, capacity, transitions
 from berth.ledger import refusals as fit
 from berth.ledger.deadlines import Due
+from berth.ledger.keys import Kind as DomainKind
+from berth.ledger.keys import parse_domain
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import NAMESPACE as NAMESPACE_LIMIT
-from berth.ledger.model import POOL_CLAIM, UNRESERVED, Claim, Domain, Holding, RetainedUnits
+from berth.ledger.model import Claim, Domain, Holding, RetainedUnits
 from berth.ledger.transitions import Domains
 from berth.ledger.view import View
 from berth.scheduling.fit import Fit
@@ -160,22 +161,22 @@ def a_full_stripe_is_taken_for_a_full_pool() -> Any:
     return mock.patch.object(allocation, "_parts", first)
 
 
-def _never_short(begins: str) -> Any:
-    """Bounds that begin so are read by filter, in its View, and not looked at by bind."""
+def _never_short(kind: DomainKind) -> Any:
+    """Quotas of this kind are read by filter, in its View, and not looked at by bind."""
     there = allocation._room
 
     def enough(holding: Holding, *rest: Any) -> int:
-        return holding.count if holding.domain.startswith(begins) else there(holding, *rest)
+        return holding.count if holding.name.kind == kind else there(holding, *rest)
 
     return mock.patch.object(allocation, "_room", enough)
 
 
 def a_poolclaim_has_as_many_holders_as_come_at_once() -> Any:
-    return _never_short(POOL_CLAIM)
+    return _never_short("poolclaim")
 
 
 def a_limit_is_looked_at_in_the_view_alone() -> Any:
-    return _never_short(NAMESPACE_LIMIT)
+    return _never_short("namespace")
 
 
 def a_unit_that_rests_is_given_all_the_same() -> Any:
@@ -247,7 +248,7 @@ def waiters_are_woken_for_what_a_cordoned_node_has() -> Any:
 
 def a_rack_is_taken_for_the_node_of_the_same_name() -> Any:
     def is_of_node(which: tuple[str, str], node: str, _: object) -> bool:
-        return which[1] in (node, f"{node}{UNRESERVED}")
+        return parse_domain(which[1]).place == node
 
     return mock.patch.object(capacity_sync, "_is_of_node", is_of_node)
 

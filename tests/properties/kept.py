@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from berth.api.pool import Pool
+from berth.ledger.keys import POOL, domain_of, node_key
 from berth.ledger.model import (
-    POOL,
     Claim,
     Domain,
     Holding,
@@ -15,8 +15,6 @@ from berth.ledger.model import (
     decode_epoch,
     decode_places,
     decode_pool,
-    domain_of,
-    node_key,
 )
 from berth.stores.base import EPOCH
 from tests.properties.pools import EVERYWHERE, NOWHERE, Spec, spec_of
@@ -123,7 +121,7 @@ class Kept:
         """Whether somebody holds units of a named pool whose names are not known: they may be any."""
         named = {domain_of(key)[0] for key, domain in self.domains.items() if domain.units is not None}
         held = (each for found in self.holdings.values() for every in found.values() for each in every)
-        return any(each.pool in named and not each.bound and len(each.units) < each.count for each in held)
+        return any(each.pool in named and not each.is_quota and len(each.units) < each.count for each in held)
 
     def named(self, where: Where) -> bool:
         return any(part.units is not None for part in self.wholes.get(where, {}).values())

@@ -159,7 +159,7 @@ class Promises:
         """What it has of Pools that are gone, beside what it is to have, does not count."""
         found: dict[Domain, int] = {}
         for each in claim.holdings:
-            kind = kinds((each.pool, each.place), each.count)
+            kind = kinds((each.pool, each.whole), each.count)
             found[kind[0]] = found.get(kind[0], 0) + kind[1]
         asked = self._model.units(uid, lambda _: "")
         steady = {name for name in self._model.pools if self._model.steady(resource_of(name))}
@@ -343,7 +343,7 @@ class Promises:
     def _moved(self, uid: str, ledger: Kept) -> bool:
         """Whether it is to hold other units now than when it was reserved."""
         seen, claim = self.seen(ledger, uid), ledger.claims[uid][0]
-        found = summed(((each.pool, each.place), each.count) for each in claim.holdings)
+        found = summed(((each.pool, each.whole), each.count) for each in claim.holdings)
         return found != self._model.units(uid, lambda pool: seen.place(pool, claim.node), seen.pools)
 
     def _waiting(self, ledger: Kept) -> set[str]:

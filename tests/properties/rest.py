@@ -82,7 +82,7 @@ class Rest:
                 continue
             if pools.resource_of(each.pool) in of or pools.resource_of(each.pool) not in lost:
                 where = (
-                    (each.pool, each.place) if each.pool in fixed else kinds((each.pool, each.place), 0)[0]
+                    (each.pool, each.whole) if each.pool in fixed else kinds((each.pool, each.whole), 0)[0]
                 )
                 found[where] = found.get(where, 0) + each.count
         if not self._model.claimed:

@@ -9,7 +9,8 @@ import pytest
 
 from berth.ledger import refusals
 from berth.ledger.allocation import Requester, plan, taken
-from berth.ledger.model import Claim, Domain, Holding, PoolClaimSpec, domain_key
+from berth.ledger.keys import domain_key
+from berth.ledger.model import Claim, Domain, Holding, PoolClaimSpec
 from tests.properties.api import api_client
 from tests.properties.bugs import (
     a_capacity_that_falls_closes_nothing,

@@ -24,8 +24,8 @@ from berth.errors import BadInputError, BerthError, RefusedError
 from berth.handlers.wiring import ledger_of
 from berth.kube.cluster import Cluster, connect
 from berth.ledger.holders import holder, wholes
+from berth.ledger.keys import parse_domain
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import UNRESERVED
 from berth.ledger.report import natural
 from berth.ledger.view import View
 from berth.settings import Settings
@@ -120,7 +120,7 @@ def _suspended(pool: Pool, domains: list[str], resume: bool) -> bool | list[str]
 def _require_domains(pool: Pool, domains: Iterable[str], cluster: Cluster, view: View | None) -> None:
     """Raise BadInputError for a domain that neither nodes, nor the Pool, nor the ledger know."""
     stock = stock_of({pool.name: pool}, cluster.nodes())
-    known = {domain for _, domain in stock.capacities if not domain.endswith(UNRESERVED)}
+    known = {domain for _, domain in stock.capacities if not parse_domain(domain).is_quota}
     known |= set() if view is None else set(view.names(pool.name))
     known |= set() if isinstance(pool.spec.suspended, bool) else set(pool.spec.suspended)
     for domain in domains:
@@ -154,7 +154,7 @@ def _resumed_text(pool: Pool, domains: list[str]) -> str:
 def _holders(view: View, pool: str, places: set[str]) -> int:
     """Return how many pods hold units there, without those that are gone."""
     return sum(
-        any(holding.pool == pool and holding.place in places for holding in claim.holdings)
+        any(holding.pool == pool and holding.whole in places for holding in claim.holdings)
         for claim in view.claims()
         if claim.state != "lost" and not claim.is_external
     )
@@ -183,7 +183,7 @@ def _over(pool: Pool, view: View) -> int:
         holding.count
         for claim in view.claims()
         for holding in claim.holdings
-        if (holding.pool, holding.place) == (pool.name, EVERYWHERE) and not claim.is_external
+        if (holding.pool, holding.whole) == (pool.name, EVERYWHERE) and not claim.is_external
     )
     return held + pool.spec.external - (pool.capacity_of(EVERYWHERE) or 0)
 

@@ -14,8 +14,9 @@ from berth.controller.settle import claim_of, moved
 from berth.kube.cluster import Cluster
 from berth.kube.types import Pod
 from berth.ledger.allocation import STRIPE
+from berth.ledger.keys import NOWHERE, parse_domain
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import NAMESPACE, NOWHERE, POOL_CLAIM, Claim, Holding, in_order
+from berth.ledger.model import Claim, Holding, in_order
 from berth.ledger.view import View
 from berth.scheduling.demand import Demand, Terms, might_ask
 
@@ -97,12 +98,12 @@ def agreed(pod: Pod, standing: Sequence[Claim], terms: Terms, *, told: bool = Tr
     placed = with_own(_placed(asked, had, terms), had, terms)
     now = with_notes(placed, pod, terms.pools) if told else placed
     pools = {each.pool for each in now.holdings}
-    bounds = {each.key for each in now.holdings if each.bound}
+    quotas = {each.key for each in now.holdings if each.is_quota}
     gone = [
         each
         for each in had.holdings
         if not terms.handed_on(each.pool)
-        and (each.pool not in pools or (each.domain.startswith(POOL_CLAIM) and each.key not in bounds))
+        and (each.pool not in pools or (each.name.kind == "poolclaim" and each.key not in quotas))
     ]
     return replace(now, state="bound", holdings=in_order((*now.holdings, *gone)))
 
@@ -142,12 +143,12 @@ def _handed_on(claim: Claim, terms: Terms) -> Claim:
 
 def _inherited(holding: Holding, claim: Claim, pool: Pool, terms: Terms) -> Iterator[Holding]:
     """What a claim holds of a Pool that is gone, or of another shape, by the Pool that counts it now."""
-    if holding.domain.startswith(NAMESPACE):
+    if holding.name.kind == "namespace":
         if pool.limit(claim.namespace) is not None:
-            yield Holding(pool.name, holding.place, holding.count)
-    elif holding.domain.startswith(POOL_CLAIM):
+            yield Holding(pool.name, holding.whole, holding.count)
+    elif holding.name.kind == "poolclaim":
         yield replace(holding, pool=pool.name)
-    elif not holding.bound:
+    elif not holding.is_quota:
         yield from _by_place(holding, claim.node, pool, terms)
     elif pool.spec.reserved is not None:
         yield replace(holding, pool=pool.name)
@@ -165,7 +166,7 @@ def _place_of(holding: Holding, node: str, pool: Pool, terms: Terms) -> str:
     """Where this Pool counts units that it does not list."""
     before = terms.before.get(holding.pool)
     if before is not None and before.counts[1:] == pool.counts[1:]:
-        return holding.place
+        return holding.whole
     place = terms.place(pool.name, node)
     return EVERYWHERE if place == NOWHERE and pool.spec.scope == "Cluster" else place
 
@@ -188,8 +189,8 @@ def _everywhere(claim: Claim, terms: Terms) -> Claim:
     """
     cluster = {name for name, pool in terms.pools.items() if pool.spec.scope == "Cluster"}
     holdings = (
-        replace(each, domain=each.domain.replace(NOWHERE, EVERYWHERE, 1))
-        if each.pool in cluster and each.domain.startswith(NOWHERE)
+        replace(each, domain=each.name.at(EVERYWHERE))
+        if each.pool in cluster and each.name.place == NOWHERE
         else each
         for each in claim.holdings
     )
@@ -257,13 +258,13 @@ def _had_names(standing: Sequence[Claim], terms: Terms) -> bool:
 
 def _placed(asked: Claim, had: Claim, terms: Terms) -> Claim:
     """Where the pod's node is away, or has lost its label, what it holds stays where it was."""
-    places = [each for each in had.holdings if not each.bound and terms.same(each.pool)]
+    places = [each for each in had.holdings if not each.is_quota and terms.same(each.pool)]
     # Of several places the last: units with names are where they are listed, what has none is where it ran.
     places.sort(key=lambda each: len(each.units) < each.count)
-    stays = {each.pool: each.place for each in places}
+    stays = {each.pool: each.whole for each in places}
     holdings = (
-        replace(each, domain=each.domain.replace(NOWHERE, stays[each.pool], 1))
-        if each.domain.startswith(NOWHERE) and each.pool in stays
+        replace(each, domain=each.name.at(stays[each.pool]))
+        if each.name.place == NOWHERE and each.pool in stays
         else each
         for each in asked.holdings
     )
@@ -272,9 +273,12 @@ def _placed(asked: Claim, had: Claim, terms: Terms) -> Claim:
 
 def _large_limits(claims: Collection[Claim], terms: Terms) -> dict[tuple[str, str], int]:
     """The limits of these claims' namespaces that are too large for one document."""
-    bounds = {each for claim in claims for each in claim.holdings if each.domain.startswith(NAMESPACE)}
-    here = {(each.pool, each.place) for each in bounds if each.pool in terms.pools}
-    limits = {(pool, domain): terms.pools[pool].limit(domain[1:]) or 0 for pool, domain in here}
+    held = {(each.pool, each.whole, each.name.namespace) for claim in claims for each in claim.holdings}
+    limits = {
+        (pool, domain): terms.pools[pool].limit(namespace) or 0
+        for pool, domain, namespace in held
+        if pool in terms.pools and parse_domain(domain).kind == "namespace"
+    }
     return {which: limit for which, limit in limits.items() if limit > STRIPE}
 
 

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from berth.api.pool import Pool
 from berth.api.units import Units, normal
 from berth.kube.types import Pod
-from berth.ledger.model import UNRESERVED, Claim, Holding, in_order
+from berth.ledger.keys import unreserved_quota
+from berth.ledger.model import Claim, Holding, in_order
 from berth.scheduling.demand import Terms
 
 ALLOCATED = "berth.dev/allocated"
@@ -59,7 +60,7 @@ def with_own(claim: Claim, had: Claim, terms: Terms) -> Claim:
         before = {each for each in others if terms.resource_of(each, asked) in (None, pool.resource)}
         same = [each for each in mine if each.pool == pool.name and not terms.recounted(pool.name)]
         if not terms.reshaped(pool.name):
-            yield from ((each.place if pool.named else domain, unit) for each in same for unit in each.units)
+            yield from ((each.whole if pool.named else domain, unit) for each in same for unit in each.units)
         moved = (each for each in mine if each in same or each.pool in before)
         yield from listed(pool, [unit for each in moved for unit in each.units], domain)
         yield from ((domain, unit) for each in same for unit in each.units)
@@ -80,7 +81,7 @@ def _with(
     holdings: list[Holding] = []
     for each in claim.holdings:
         pool, lacking = pools.get(each.pool), each.count - len(each.units)
-        if pool is None or each.bound or not lacking:
+        if pool is None or each.is_quota or not lacking:
             holdings.append(each)
             continue
         holdings += parts_of(each, islice(_fresh(units_of(pool, each), pool.name, known), lacking))
@@ -118,20 +119,20 @@ def merged(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
     shares: dict[str, Holding] = {}
     places: dict[str, Counter[str]] = defaultdict(Counter)
     for each in holdings:
-        if each.bound and each.place.endswith(UNRESERVED):
+        if each.name.kind == "unreserved":
             shares[each.pool] = _joined(shares.get(each.pool), each)
             continue
         where = (each.pool, each.domain, each.claim)
         found[where] = _joined(found.get(where), each)
-        if not each.bound:
+        if not each.is_quota:
             places[each.pool][each.domain] += each.count
-    ordinary = []
+    unreserved = []
     for pool, share in shares.items():
         left = share.count
         for domain, count in sorted(places[pool].items()):
-            ordinary.append(replace(share, domain=f"{domain}{UNRESERVED}", count=min(count, left)))
-            left -= ordinary[-1].count
-    return in_order((*found.values(), *(each for each in ordinary if each.count)))
+            unreserved.append(replace(share, domain=unreserved_quota(domain), count=min(count, left)))
+            left -= unreserved[-1].count
+    return in_order((*found.values(), *(each for each in unreserved if each.count)))
 
 
 def _joined(one: Holding | None, other: Holding) -> Holding:

@@ -12,8 +12,9 @@ from berth.controller.annotation import with_own
 from berth.kube.types import Node
 from berth.ledger import capacity
 from berth.ledger.capacity import Capacity, CapacityChange
+from berth.ledger.keys import PoolDomain, parse_domain, unreserved_quota
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import NAMESPACE, POOL_CLAIM, UNRESERVED, Claim, Places, PoolDomain, in_order
+from berth.ledger.model import Claim, Places, in_order
 from berth.ledger.transaction import OutdatedError
 from berth.ledger.view import View
 from berth.retry import retry
@@ -65,7 +66,7 @@ def withdraw(ledger: Ledger, pools: Mapping[str, Pool]) -> list[CapacityChange]:
     view = ledger.view()
     known, gone = view.capacities(), _gone(view.pools, pools)
     wanted: dict[PoolDomain, Capacity] = {
-        which: None for which in known if which[0] in gone and _gives(which[1])
+        which: None for which in known if which[0] in gone and parse_domain(which[1]).place
     }
     changes = ledger.set_capacities(wanted, known)
     if gone:
@@ -87,9 +88,14 @@ def take_stock(
     found = stock_of(pools, nodes())
     moved = ledger.set_places({**{node: {} for node in before}, **found.places}, before)
     wanted: dict[PoolDomain, Capacity] = {
-        which: None for which in known if not which[1].startswith(POOL_CLAIM)
+        which: None for which in known if parse_domain(which[1]).kind != "poolclaim"
     }
-    wanted |= {which: pools[which[0]].limit(which[1][1:]) for which in known if _is_limit(which, pools)}
+    names = ((pool, parse_domain(domain)) for pool, domain in known if pool in pools)
+    wanted |= {
+        (pool, name.text): pools[pool].limit(name.namespace)
+        for pool, name in names
+        if name.kind == "namespace"
+    }
     changes = ledger.set_capacities({**wanted, **found.capacities}, known, found.stripes)
     _follow(ledger, {node: found.places.get(node, {}) for node in moved})
     for which in closed(ledger.view()):
@@ -128,10 +134,10 @@ def closed(view: View) -> list[PoolDomain]:
     """Domains that give less than they have: nothing, because more of them was used than there is, or not all
     of it, because a stripe has room without units."""
     found = {
-        (pool, name.partition("#")[0])
+        (pool, parse_domain(name).whole)
         for pool, domains in view.domains.items()
         for name, domain in domains.items()
-        if domain.closed or ("#" in name and capacity.uneven(pool, name, domain))
+        if domain.closed or (parse_domain(name).stripe and capacity.uneven(pool, name, domain))
     }
     return sorted(found)
 
@@ -154,18 +160,12 @@ def _moved(claim: Claim, places: Places, terms: Terms) -> Claim:
     stays where that is listed, whatever else it holds of these Pools comes along."""
     pools = {pool for pool, place in places.items() if place and pool in terms.pools}
     mine = replace(claim, holdings=tuple(each for each in claim.holdings if each.pool in pools))
-    here = (replace(each, domain=_at(each.domain, places[each.pool])) for each in mine.holdings)
+    here = (replace(each, domain=each.name.at(places[each.pool])) for each in mine.holdings)
     moved = replace(mine, holdings=replace(mine, holdings=tuple(here)).logical())
     if moved.holdings == mine.logical():
         return claim
     others = (each for each in claim.holdings if each.pool not in pools)
     return replace(claim, holdings=in_order((*with_own(moved, mine, terms).holdings, *others)))
-
-
-def _at(domain: str, place: str) -> str:
-    if not _gives(domain):
-        return domain
-    return f"{place}{UNRESERVED}" if domain.partition("#")[0].endswith(UNRESERVED) else place
 
 
 def _add_node(found: Stock, pool: Pool, node: Node) -> None:
@@ -183,26 +183,17 @@ def _add(found: Stock, pool: Pool, domain: str, units: int | None) -> None:
         return
     which = (pool.name, domain)
     found.capacities[which] = Units.parse(pool.spec.units.get(domain, ())).entries() if pool.named else units
-    ordinary = (pool.name, f"{domain}{UNRESERVED}")
+    unreserved = (pool.name, unreserved_quota(domain))
     if pool.spec.reserved is not None:
-        found.capacities[ordinary] = max(0, units - pool.spec.reserved.units)
+        found.capacities[unreserved] = max(0, units - pool.spec.reserved.units)
     if pool.spec.scope != "Node":
-        found.stripes.update({which, ordinary} & found.capacities.keys())
+        found.stripes.update({which, unreserved} & found.capacities.keys())
 
 
 def _is_of_node(which: PoolDomain, node: str, pools: Mapping[str, Pool]) -> bool:
     """Whether it is the node's own share of a pool: a rack may bear the same name."""
     pool = pools.get(which[0])
-    return pool is not None and pool.spec.scope == "Node" and which[1] in (node, f"{node}{UNRESERVED}")
-
-
-def _gives(domain: str) -> bool:
-    """Whether it is a place, or a share of one."""
-    return not domain.startswith((NAMESPACE, POOL_CLAIM))
-
-
-def _is_limit(which: PoolDomain, pools: Mapping[str, Pool]) -> bool:
-    return which[1].startswith(NAMESPACE) and which[0] in pools
+    return pool is not None and pool.spec.scope == "Node" and parse_domain(which[1]).place == node
 
 
 def problems(pools: Iterable[Pool], nodes: Iterable[Node]) -> list[str]:

@@ -11,8 +11,8 @@ from berth.kube.cluster import Cluster
 from berth.kube.types import Node, Quantity
 from berth.kube.writes import StatusWrites
 from berth.ledger.capacity import amount
+from berth.ledger.keys import domain_key
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import domain_key
 from berth.ledger.view import View
 
 _AT_ONCE = 8

@@ -16,8 +16,9 @@ from berth.errors import BadInputError, BerthError, ClusterRefusedError
 from berth.kube.cluster import Cluster
 from berth.kube.writes import StatusWrites
 from berth.ledger import refusals as fit
+from berth.ledger.keys import parse_domain, poolclaim_quota
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import POOL_CLAIM, Claim, Domain, Holding, PoolClaimSpec, Refusal
+from berth.ledger.model import Claim, Domain, Holding, PoolClaimSpec, Refusal
 from berth.ledger.transaction import OutdatedError
 from berth.ledger.view import View
 from berth.scheduling.demand import PoolClaims
@@ -70,12 +71,14 @@ def take_claims(
     taken = within(claims, bounds.most)
     wanted: dict[tuple[str, str], PoolClaimSpec | None] = dict.fromkeys(_known(ledger.view()))
     for each, wants in _wants(taken, bounds.pools).items():
-        wanted[(each.pool, f"{POOL_CLAIM}{each.label}")] = wants
+        wanted[(each.pool, poolclaim_quota(each.label))] = wants
     failed: list[str] = []
 
     def note(which: tuple[str, str], error: BerthError) -> None:
-        label = which[1].removeprefix(POOL_CLAIM)
-        failed.append(f"PoolClaim {label}: the ledger did not take it over: {error}")
+        name = parse_domain(which[1])
+        failed.append(
+            f"PoolClaim {name.namespace}/{name.poolclaim}: the ledger did not take it over: {error}"
+        )
 
     try:
         changed = ledger.set_wants(wanted, note)
@@ -113,7 +116,7 @@ def publish_claims(
     for document in sorted(documents, key=lambda each: _label(each) in beyond):
         meta, label = document["metadata"], _label(document)
         pool = (document.get("spec") or {}).get("pool", "")
-        domain = view.domains.get(pool, {}).get(f"{POOL_CLAIM}{label}", _NOTHING)
+        domain = view.domains.get(pool, {}).get(poolclaim_quota(label), _NOTHING)
         status = _status_now(domain, meta["name"], beyond.get(label, ""))
         what = f"the status of PoolClaim {label} was not written"
         if document.get("status") != status:
@@ -193,21 +196,21 @@ def _known(view: View) -> list[tuple[str, str]]:
         (pool, name)
         for pool, domains in view.domains.items()
         for name, domain in domains.items()
-        if name.startswith(POOL_CLAIM) and domain.wants is not None
+        if domain.wants is not None
     ]
 
 
 def _held(holdings: Iterable[Holding]) -> list[tuple[str, str]]:
     """PoolClaims by namespace and name."""
-    bounds = (each.domain.removeprefix(POOL_CLAIM) for each in holdings if each.domain.startswith(POOL_CLAIM))
-    return [(namespace, name) for namespace, _, name in (each.partition("/") for each in bounds)]
+    names = (holding.name for holding in holdings)
+    return [(name.namespace, name.poolclaim) for name in names if name.kind == "poolclaim"]
 
 
 def _status(claim: Claim, name: str) -> Mapping[str, Any]:
     held = [each for each in claim.holdings if each.claim == name]
     units = [unit for each in held for unit in each.units]
     phase: Phase = "Reserved" if claim.state == "reserved" else "Bound"
-    place = held[0].place if held else ""
+    place = held[0].whole if held else ""
     return PoolClaimStatus(phase, claim.node, place, units, claim.name, claim.uid).document()
 
 

@@ -14,8 +14,9 @@ from berth.deadline import Deadline
 from berth.errors import BerthError
 from berth.kube.cluster import Cluster
 from berth.kube.types import Node, Pod
+from berth.ledger.keys import parse_domain
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import UNRESERVED, Claim, Holding, in_order
+from berth.ledger.model import Claim, Holding, in_order
 from berth.scheduling.demand import Demand, Terms, owner_of, terms_of
 
 log = logging.getLogger("berth.claims")
@@ -52,7 +53,7 @@ def claim_of(
 
 def allocated(claim: Claim) -> dict[str, str]:
     """Return the annotation by which a pod sees what it got, and a lost ledger is rebuilt (promise 8)."""
-    found = merged(replace(each, domain=each.place) for each in claim.holdings if not each.bound)
+    found = merged(replace(each, domain=each.whole) for each in claim.holdings if not each.is_quota)
     return {ALLOCATED: msgspec.json.encode(found).decode()}
 
 
@@ -96,7 +97,5 @@ def moved(claim: Claim, node: str, terms: Terms) -> Claim:
 
 
 def _moved(domain: str, pool: str, claim: Claim, node: str, terms: Terms) -> str:
-    before, after = terms.place(pool, claim.node), terms.place(pool, node)
-    if domain == before:
-        return after
-    return f"{after}{UNRESERVED}" if domain == f"{before}{UNRESERVED}" else domain
+    name = parse_domain(domain)
+    return name.at(terms.place(pool, node)) if name.place == terms.place(pool, claim.node) else domain

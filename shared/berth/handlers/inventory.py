@@ -28,8 +28,9 @@ from berth.http.cloudevents import Event
 from berth.http.endpoint import Endpoint, Router
 from berth.kube.cluster import Cluster
 from berth.kube.types import Node, Pod
+from berth.ledger.keys import CLAIMS_LOOK
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import CLAIMS_LOOK, Claim, Holding
+from berth.ledger.model import Claim, Holding
 from berth.ledger.transaction import OutdatedError
 from berth.scheduling.demand import Terms
 from berth.settings import Settings

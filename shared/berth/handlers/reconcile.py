@@ -38,8 +38,9 @@ from berth.kube.cluster import Cluster
 from berth.kube.types import Node, Pod
 from berth.kube.writes import PodWrites
 from berth.ledger.capacity import CapacityChange
+from berth.ledger.keys import CLAIMS_LOOK
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import CLAIMS_LOOK, NOTHING_HELD_BACK, Claim, HeldBack
+from berth.ledger.model import NOTHING_HELD_BACK, Claim, HeldBack
 from berth.ledger.transaction import LostAgainError, OutdatedError
 from berth.scheduling.demand import Terms, might_ask, unnamed
 from berth.settings import Settings

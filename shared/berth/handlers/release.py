@@ -70,7 +70,7 @@ class Release:
         # A repeated event frees nothing, but the first may have failed before it woke anyone.
         woken = self._wake(room, [left]) if freed else self._wake_shared(room, left)
         return {
-            "released": sum(holding.count for holding in freed if not holding.bound),
+            "released": sum(holding.count for holding in freed if not holding.is_quota),
             "woken": woken,
             **({"held": sorted(held.pools)} if held.pools else {}),
         }

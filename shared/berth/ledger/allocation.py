@@ -11,20 +11,8 @@ from msgspec.structs import replace
 from berth.api.units import Units
 from berth.errors import BerthError
 from berth.ledger import refusals
-from berth.ledger.model import (
-    NAMESPACE,
-    POOL_CLAIM,
-    UNRESERVED,
-    Claim,
-    Domain,
-    Holding,
-    PoolClaimSpec,
-    domain_key,
-    in_order,
-    kept_at,
-    stripe,
-    stripe_keys,
-)
+from berth.ledger.keys import domain_key, kept_at, poolclaim_quota, stripe, stripe_keys
+from berth.ledger.model import Claim, Domain, Holding, PoolClaimSpec, in_order
 
 STRIPE = 128
 """Units of a stripe: so many claims a document has at most, unless there are more than MOST_STRIPES."""
@@ -56,17 +44,17 @@ class Short(NamedTuple):
 
     def text(self) -> str:
         """As a refusal says it."""
-        pool, place = self.holding.pool, self.holding.place
+        pool, name, asked = self.holding.pool, self.holding.name, self.holding.count
         share = None if self.capacity is None else (self.free, self.capacity)
-        if place.startswith(NAMESPACE):
-            return refusals.limited(pool, place[1:], share, self.holding.count, self.retained)
-        if place.startswith(POOL_CLAIM):
-            return refusals.claimed(pool, place.rpartition("/")[2], share, self.refused)
-        if place.endswith(UNRESERVED):
-            return refusals.ordinary(pool, share, self.holding.count)
+        if name.kind == "namespace":
+            return refusals.limited(pool, name.namespace, share, asked, self.retained)
+        if name.kind == "poolclaim":
+            return refusals.claimed(pool, name.poolclaim, share, self.refused)
+        if name.kind == "unreserved":
+            return refusals.unreserved(pool, share, asked)
         if self.these and share is not None:
             return refusals.elsewhere(pool, self.holding.claim)
-        return refusals.told(pool, share, self.holding.count)
+        return refusals.told(pool, share, asked)
 
 
 class Requester(NamedTuple):
@@ -84,7 +72,7 @@ class Requester(NamedTuple):
 
     def owners_at(self, holding: Holding) -> tuple[str, ...]:
         """Return the owners as the holding's document names them."""
-        if not holding.bound:
+        if not holding.is_quota:
             return self.owners
         place = self.places.get(holding.pool, "")
         return tuple(kept_at(owner, holding.pool, place) for owner in self.owners)
@@ -92,7 +80,7 @@ class Requester(NamedTuple):
 
 def places_of(claim: Claim) -> dict[str, str]:
     """Return the domains that a claim's units are in, by pool."""
-    return {each.pool: each.place for each in claim.holdings if not each.bound}
+    return {each.pool: each.whole for each in claim.holdings if not each.is_quota}
 
 
 def plan(claim: Claim, at: At, requester: Requester) -> tuple[tuple[Holding, ...], list[Short]]:
@@ -143,10 +131,10 @@ def gathered(holdings: Iterable[Holding], uid: str, at: At) -> tuple[Holding, ..
     """These holdings, with all units of a domain that have no names in one of its stripes, room or not."""
     named, counts = [], dict[tuple[str, str, str], int]()
     for each in holdings:
-        if each.units or each.place == each.domain:
+        if each.units or each.whole == each.domain:
             named.append(each)
         else:
-            where = (each.pool, each.place, each.claim)
+            where = (each.pool, each.whole, each.claim)
             counts[where] = counts.get(where, 0) + each.count
     for (pool, place, claim), count in counts.items():
         whole = Holding(pool, place, count, (), claim)
@@ -158,7 +146,7 @@ def whole(holdings: Iterable[Holding], at: At) -> bool:
     """Whether none of these means a domain that has stripes now, since claims stand in those, or a stripe of
     one that has none any more."""
     return all(
-        bool(at(domain_key(each.pool, each.place)).stripes) == (each.place != each.domain)
+        bool(at(domain_key(each.pool, each.whole)).stripes) == (each.whole != each.domain)
         for each in holdings
     )
 
@@ -171,7 +159,7 @@ def require_whole(holdings: Iterable[Holding], at: At) -> None:
 
 def keys(holdings: Iterable[Holding]) -> set[str]:
     """The documents to be read for these holdings: theirs, and the heads of those in stripes."""
-    return {key for each in holdings for key in (each.key, domain_key(each.pool, each.place))}
+    return {key for each in holdings for key in (each.key, domain_key(each.pool, each.whole))}
 
 
 def parted(holdings: Iterable[Holding], most: int) -> Iterator[set[str]]:
@@ -203,7 +191,7 @@ def taken(
     at = _besides(at, found)
     for each in _picky_first(holdings, at, requester):
         domain = at(each.key)
-        closed = at(domain_key(each.pool, each.place)).closed
+        closed = at(domain_key(each.pool, each.whole)).closed
         room = 0 if closed or domain.capacity is None else _room(each, at, requester)
         units = names(each, domain, at, requester) if room >= each.count else None
         if units is None:
@@ -223,7 +211,7 @@ def names(holding: Holding, domain: Domain, at: At, requester: Requester) -> tup
 
     A PoolClaim gets those it wants, or first those that it had; an owner's pod first those kept for it.
     """
-    if holding.bound:
+    if holding.is_quota:
         return ()
     wants = wants_of(holding, at, requester)
     if domain.units is None:
@@ -243,7 +231,7 @@ def wants_of(holding: Holding, at: At, requester: Requester) -> PoolClaimSpec | 
     """What the PoolClaim that the holding is for wants; None where it is for none, or there is none."""
     if not holding.claim:
         return None
-    return at(domain_key(holding.pool, f"{POOL_CLAIM}{requester.namespace}/{holding.claim}")).wants
+    return at(domain_key(holding.pool, poolclaim_quota(f"{requester.namespace}/{holding.claim}"))).wants
 
 
 def _picky_first(holdings: Iterable[Holding], at: At, requester: Requester) -> list[Holding]:
@@ -277,7 +265,7 @@ def _fits(holding: Holding, at: At, requester: Requester) -> int:
     """The same, but no more than are asked, and than there are names for."""
     room = min(holding.count, _room(holding, at, requester))
     domain = at(holding.key)
-    if not room or domain.units is None or holding.bound:
+    if not room or domain.units is None or holding.is_quota:
         return room
     held = _held(holding, domain, requester)
     return len(Units.of(domain.units).free(room, held))

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from berth.api.units import MOST, Units
 from berth.ledger import retained
 from berth.ledger.allocation import MOST_STRIPES, STRIPE
-from berth.ledger.model import Domain, Holding, PoolDomain, RetainedUnits, domain_key, stripe
+from berth.ledger.keys import PoolDomain, domain_key, parse_domain, stripe
+from berth.ledger.model import Domain, Holding, RetainedUnits
 from berth.ledger.transitions import Domains
 
 Moving = Mapping[str, RetainedUnits]
@@ -125,7 +126,7 @@ def not_elsewhere(
             Units.of(unit for each in domains.values() for unit in each.units or ())
         )
         held[pool] = {
-            unit: name.partition("#")[0] for name, each in domains.items() for unit in each.held(pool, name)
+            unit: parse_domain(name).whole for name, each in domains.items() for unit in each.held(pool, name)
         }
     return [_without(each, listed.get(each.pool, Units()), held.get(each.pool, {})) for each in changes]
 

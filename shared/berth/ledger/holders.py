@@ -60,12 +60,12 @@ def held_rows(view: View, pool: str, domain: str) -> list[UnitRow]:
 
 
 def wholes(claim: Claim) -> list[Holding]:
-    """The claim's holdings by whole domains, without bounds, with the names of their units."""
+    """The claim's holdings by whole domains, without quotas, with the names of their units."""
     found: dict[tuple[str, str, str], Holding] = {}
     for each in claim.holdings:
-        if not each.bound:
-            where = (each.pool, each.place, each.claim)
-            before = found.get(where, Holding(each.pool, each.place, 0, (), each.claim))
+        if not each.is_quota:
+            where = (each.pool, each.whole, each.claim)
+            before = found.get(where, Holding(each.pool, each.whole, 0, (), each.claim))
             found[where] = replace(before, count=before.count + each.count, units=before.units + each.units)
     return [found[where] for where in sorted(found)]
 

@@ -3,7 +3,8 @@ One thread changes it while others read: sets are replaced, never changed."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from berth.ledger.model import Claim, Domain, domain_key
+from berth.ledger.keys import domain_key
+from berth.ledger.model import Claim, Domain
 
 Domains = Mapping[str, Mapping[str, Domain]]
 """Documents by pool and name."""

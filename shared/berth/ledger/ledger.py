@@ -25,15 +25,23 @@ from berth.ledger import allocation, capacity, refusals, retained, transitions
 from berth.ledger.allocation import STRIPE, At, Requester, Short, StripeFullError
 from berth.ledger.capacity import NOTHING_MOVES, Capacity, CapacityChange, Moving
 from berth.ledger.follow import Follower
-from berth.ledger.model import (
+from berth.ledger.keys import (
     CLUSTER,
-    HELD_BACK_KEYS,
     LOOK,
-    NAMESPACE,
-    NOTHING_HELD_BACK,
     POOL,
     REBUILD,
     UNFENCED,
+    PoolDomain,
+    domain_key,
+    node_key,
+    parse_domain,
+    pool_key,
+    stripe_keys,
+    turn_key,
+)
+from berth.ledger.model import (
+    HELD_BACK_KEYS,
+    NOTHING_HELD_BACK,
     Claim,
     Domain,
     Epoch,
@@ -41,19 +49,13 @@ from berth.ledger.model import (
     Holding,
     Places,
     PoolClaimSpec,
-    PoolDomain,
     RetainedUnits,
     decode_domain,
     decode_epoch,
     decode_pool,
-    domain_key,
     encode,
     held_back_of,
     in_order,
-    node_key,
-    pool_key,
-    stripe_keys,
-    turn_key,
 )
 from berth.ledger.transaction import (
     MOST_KEYS,
@@ -475,21 +477,21 @@ class Ledger:
     def _reopen_closed(self, changed: Collection[Holding]) -> set[Holding]:
         """What `_reopen` does, after a commit that may itself have closed a domain in stripes: the View does
         not know of that yet."""
-        if any(each.place != each.domain for each in changed):
+        if any(each.whole != each.domain for each in changed):
             self.view()
         return self._reopen(changed)
 
     def _reopen(self, freed: Iterable[Holding]) -> set[Holding]:
         """Open the closed domains of these again where there is room; those that are of one."""
-        view, parts = self._follower.last, [each for each in freed if each.place != each.domain]
-        heads = {each: view.at(domain_key(each.pool, each.place)) for each in parts}
+        view, parts = self._follower.last, [each for each in freed if each.whole != each.domain]
+        heads = {each: view.at(domain_key(each.pool, each.whole)) for each in parts}
         # A head that is closed, or that has no share any more and goes with its last claim.
         over = {
             each for each, head in heads.items() if head.closed or (head.stripes and head.capacity is None)
         }
         # Room that no unit is for: the pod held one that is listed no more. It is another stripe's now.
         more = {each for each in parts if capacity.beside(view.at(each.key), each)}
-        for which in sorted({(each.pool, each.place) for each in over | more}):
+        for which in sorted({(each.pool, each.whole) for each in over | more}):
             self.reopen(which)
         return {each for each in over if heads[each].closed}
 
@@ -703,24 +705,21 @@ class Ledger:
         gone: set[PoolDomain] = set()
         for batch in self._store.batches(wrong):
             gone |= self._commits.run(batch, partial(retained.all_capped, view.pools, now))
-        for pool, domain in sorted({(pool, name.partition("#")[0]) for pool, name in gone if "#" in name}):
-            self.reopen((pool, domain))
+        names = ((pool, parse_domain(name)) for pool, name in gone)
+        for which in sorted({(pool, name.whole) for pool, name in names if name.stripe}):
+            self.reopen(which)
 
     def drop_limits(self, namespaces: Collection[str]) -> None:
         """Remove the limits of all namespaces but these, where nobody holds anything and nothing is counted
         that pods left; reserve makes one anew when the namespace's next pod comes."""
         view, now = self.view(), self._clock()
-        limits = [
-            (pool, name)
-            for pool, domains in view.domains.items()
-            for name in domains
-            if name.startswith(NAMESPACE) and "#" not in name
-        ]
+        names = ((pool, parse_domain(name)) for pool, domains in view.domains.items() for name in domains)
+        limits = [(pool, name) for pool, name in names if name.kind == "namespace" and not name.stripe]
         unused = [
-            (pool, name)
+            (pool, name.text)
             for pool, name in limits
-            if name.removeprefix(NAMESPACE) not in namespaces
-            and not any(capacity.counts(part, now) for part in view.parts(pool, name).values())
+            if name.namespace not in namespaces
+            and not any(capacity.counts(part, now) for part in view.parts(pool, name.text).values())
         ]
         plain = [domain_key(*each) for each in unused if not view.at(domain_key(*each)).stripes]
         for batch in self._store.batches(plain):
@@ -841,15 +840,15 @@ def _drawn(claim: Claim, view: View) -> Drawn:
 
 def _suspended(holding: Holding, view: View) -> bool:
     pool = view.pools.get(holding.pool)
-    return pool is not None and not holding.bound and pool.suspends(holding.place)
+    return pool is not None and not holding.is_quota and pool.suspends(holding.whole)
 
 
 def _limit(holding: Holding, view: View) -> int | None:
     """The namespace's limit that the holding is of; None if it is of none."""
     pool = view.pools.get(holding.pool)
-    if pool is None or not holding.domain.startswith(NAMESPACE):
+    if pool is None or holding.name.kind != "namespace":
         return None
-    return pool.limit(holding.domain.removeprefix(NAMESPACE))
+    return pool.limit(holding.name.namespace)
 
 
 def _require_limits(short: Iterable[Short], view: View) -> None:
@@ -886,7 +885,7 @@ def _packed(
 
 def _whole(claim: Claim) -> Claim:
     """By whole domains, with the names of units that are known."""
-    return replace(claim, holdings=tuple(replace(each, domain=each.place) for each in claim.holdings))
+    return replace(claim, holdings=tuple(replace(each, domain=each.whole) for each in claim.holdings))
 
 
 def _places(claim: Claim, view: View) -> set[str]:

@@ -20,7 +20,8 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from berth.errors import BerthError, MovedError
-from berth.ledger.model import COPY, REBUILD, Epoch, decode_epoch, encode
+from berth.ledger.keys import REBUILD
+from berth.ledger.model import COPY, Epoch, decode_epoch, encode
 from berth.ledger.view import View
 from berth.stores.base import EPOCH, Document, Store, Version
 from berth.stores.retrying import RetryingStore

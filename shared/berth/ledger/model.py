@@ -10,25 +10,11 @@ from msgspec.structs import replace
 from berth.api.pool import Pool
 from berth.api.units import Units
 from berth.errors import MovedError, PausedError, StoreFailedError
+from berth.ledger.keys import UNFENCED, DomainName, domain_key, owner_of_kept, parse_domain
 from berth.stores.base import EPOCH, Document
 
-REBUILD = "rebuild"  # who is rebuilding the ledger; a loss changes its version, which stops a late opening
-COPY = "copy "  # begins the mark where it is a copy that fills the ledger
-UNFENCED = "unfenced"  # pods that may still be bound by a Binding from before the ledger was lost
-CLUSTER = "cluster"  # the identity of the cluster whose pods hold the claims
-POOL, DOMAIN, NODE, TURN = "pool/", "domain/", "node/", "turn/"  # how keys begin
-
-LOOK = f"{TURN}*"  # whose look at the Pools counts; no pool is called so
-CLAIMS_LOOK = f"{TURN}!"  # the same for PoolClaims
-
-# Domains of a pool that are no place but a bound on who may hold how much. No node's name, label value or
-# `*` looks like them.
-NAMESPACE = "@"  # @team-a: what the pods of a namespace may hold
-POOL_CLAIM = "!"  # !team-a/k80-erc: a PoolClaim, which one pod may hold
-UNRESERVED = "<"  # node-7<: what pods that are not important may hold of node-7
+COPY = "copy "  # begins the body of REBUILD where a copy fills the ledger
 EXTERNAL = "external:"  # begins the holder's name where it is no pod: no pod's UID looks so
-
-NOWHERE = "?"  # where a pod runs that runs in no domain of the pool
 
 # Without gc: there are tens of thousands, they hold no cycles, and Python's collector would go through all of
 # them every few calls (26 ms for 25,000 claims, ten times what a filter call costs).
@@ -51,14 +37,18 @@ class Holding(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return domain_key(self.pool, self.domain)
 
     @property
-    def place(self) -> str:
-        """The domain, of which `domain` may be a stripe."""
-        return self.domain.partition("#")[0]
+    def name(self) -> DomainName:
+        return parse_domain(self.domain)
 
     @property
-    def bound(self) -> bool:
-        """Whether it is no place but a bound: a namespace's limit, a PoolClaim and the like."""
-        return is_bound(self.domain)
+    def whole(self) -> str:
+        """The domain, of which `domain` may be a stripe."""
+        return parse_domain(self.domain).whole
+
+    @property
+    def is_quota(self) -> bool:
+        """Whether it is of no place but of a quota: a namespace's limit, a PoolClaim and the like."""
+        return parse_domain(self.domain).is_quota
 
 
 class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
@@ -95,14 +85,14 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
         return frozenset((each.pool, unit) for each in self.holdings for unit in each.units)
 
     def at_places(self, pool: str) -> list[Holding]:
-        """Return what it holds of the pool, without bounds."""
-        return [each for each in self.holdings if each.pool == pool and not each.bound]
+        """Return what it holds of the pool, without quotas."""
+        return [each for each in self.holdings if each.pool == pool and not each.is_quota]
 
     def logical(self) -> tuple[Holding, ...]:
         """Its holdings by whole domains, without units' names: what was asked for it."""
         found: dict[tuple[str, str, str], int] = {}
         for each in self.holdings:
-            where = (each.pool, each.place, each.claim)
+            where = (each.pool, each.whole, each.claim)
             found[where] = found.get(where, 0) + each.count
         return tuple(Holding(*where[:2], count, (), where[2]) for where, count in sorted(found.items()))
 
@@ -110,7 +100,7 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
 class RetainedUnits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Units that a pod has left: until `rest` they are nobody's, and until `kept` only `owner`'s.
 
-    What bounds their holder, such as its namespace's limit, counts them as long, for others could have had
+    The quotas of their holder, such as its namespace's limit, count them as long, for others could have had
     them: there `owner` is `kept_at`.
     """
 
@@ -145,9 +135,9 @@ class RetainedUnits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             return False
         if self.owner in (claim.label, claim.owner):
             return True
-        owner, _, where = self.owner.rpartition("@")
+        owner, where = owner_of_kept(self.owner)
         mine = bool(owner) and owner in (claim.label, claim.owner)
-        return mine and any(where == f"{each.pool}/{each.place}" for each in claim.holdings)
+        return mine and any(where == (each.pool, each.whole) for each in claim.holdings)
 
 
 Refusal = Literal["", "unlisted", "forbidden"]
@@ -298,9 +288,6 @@ class HeldBack(NamedTuple):
 NOTHING_HELD_BACK = HeldBack()
 HELD_BACK_KEYS = (EPOCH, UNFENCED)
 
-PoolDomain = tuple[str, str]
-"""A pool and one of its domains."""
-
 Places = Mapping[str, str]
 """A node's domain in each pool whose domains are not nodes; "" where its label is missing."""
 
@@ -313,52 +300,9 @@ _encoder = msgspec.json.Encoder()
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def domain_key(pool: str, domain: str) -> str:
-    return f"{DOMAIN}{pool}/{domain}"  # a pool's name holds no slash, so this can be taken apart again
-
-
-def domain_of(key: str) -> tuple[str, str]:
-    """The pool and the domain (or stripe) of a domain's key."""
-    pool, _, name = key.removeprefix(DOMAIN).partition("/")
-    return pool, name
-
-
 def in_order(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
     """Return a claim's holdings in the order that all claims have them in, so that they can be compared."""
     return tuple(sorted(holdings, key=lambda each: (each.pool, each.domain, each.claim)))
-
-
-def kept_at(owner: str, pool: str, place: str) -> str:
-    """Return the owner as a bound's document names it: for whom units are kept, and where they are.
-
-    Who takes those it had takes no more of the bound than before; who takes others does.
-    """
-    return f"{owner}@{pool}/{place}" if owner else ""
-
-
-def stripe(domain: str, number: int) -> str:
-    return f"{domain}#{number}"
-
-
-def stripe_keys(pool: str, domain: str, count: int) -> list[str]:
-    return [domain_key(pool, stripe(domain, number)) for number in range(count)]
-
-
-def is_bound(domain: str) -> bool:
-    return domain[:1] in (NAMESPACE, POOL_CLAIM) or domain.partition("#")[0].endswith(UNRESERVED)
-
-
-def pool_key(pool: str) -> str:
-    return f"{POOL}{pool}"
-
-
-def turn_key(pool: str) -> str:
-    """Of the document that says whose turn it is to list the names of the pool's units."""
-    return f"{TURN}{pool}"
-
-
-def node_key(node: str) -> str:
-    return f"{NODE}{node}"
 
 
 def encode(document: Domain | Pool | Epoch | Places) -> bytes:

@@ -114,7 +114,7 @@ def limited(pool: str, namespace: str, share: Share | None, asked: int, retained
     return f"{pool}: {free} of the {limit} that namespace {namespace} may hold are free, {asked} asked{left}"
 
 
-def ordinary(pool: str, share: Share | None, asked: int) -> str:
+def unreserved(pool: str, share: Share | None, asked: int) -> str:
     """What is short of the units that are not kept for important pods."""
     if share is None:
         return absent(pool)

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from berth.api.pool import LONGEST_RETAINED, Pool
 from berth.api.units import Units
-from berth.ledger.model import Domain, PoolDomain, RetainedUnits, domain_of
+from berth.ledger.keys import PoolDomain, domain_of
+from berth.ledger.model import Domain, RetainedUnits
 
 _NOTHING: Mapping[str, RetainedUnits] = MappingProxyType({})
 

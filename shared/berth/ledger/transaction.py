@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from berth.errors import ContentionError, RebuildingError, RefusedError
 from berth.ledger import refusals
-from berth.ledger.model import CLUSTER, Domain, Places, decode_domain, decode_epoch, decode_places, encode
+from berth.ledger.keys import CLUSTER
+from berth.ledger.model import Domain, Places, decode_domain, decode_epoch, decode_places, encode
 from berth.ledger.transitions import Domains, require_ours
 from berth.retry import retry
 from berth.stores.base import EPOCH, LIMIT, Document, Store, Version

@@ -13,21 +13,15 @@ from berth.api.units import Units
 from berth.errors import BerthError, OtherClusterError, RefusedError
 from berth.ledger import retained
 from berth.ledger.allocation import Short, StripeFullError, require_whole
+from berth.ledger.keys import PoolDomain, domain_key, domain_of, kept_at, parse_domain
 from berth.ledger.model import (
-    POOL_CLAIM,
-    UNRESERVED,
     Claim,
     Domain,
     Holding,
     Places,
     PoolClaimSpec,
-    PoolDomain,
     RetainedUnits,
-    domain_key,
-    domain_of,
     encode,
-    is_bound,
-    kept_at,
 )
 from berth.ledger.unlisted import Unit
 
@@ -80,7 +74,7 @@ def standing(wanted: Claim, holdings: Collection[Holding], domains: Domains) -> 
 
 def refuse(short: Iterable[Short]) -> None:
     """Raise StripeFullError where only stripes are short, else a RefusedError that says what is short."""
-    final = [each.text() for each in short if "#" not in each.holding.domain]
+    final = [each.text() for each in short if not each.holding.name.stripe]
     if final:
         raise RefusedError("; ".join(final))
     if any(short):
@@ -108,7 +102,7 @@ def _back(key: str, claim: Claim, domain: Domain, before: Domain) -> Domain:
     names = {unit for each in held for unit in each.units}
     count = sum(each.count for each in held) - len(names)
     pool, name = domain_of(key)
-    if is_bound(name):  # a PoolClaim's units are none that were kept
+    if parse_domain(name).is_quota:  # a PoolClaim's units are none that were kept
         count = min(count, sum(each.count for each in claim.at_places(pool) if not each.claim))
     left: list[RetainedUnits] = []
     for each in domain.left:
@@ -172,9 +166,9 @@ def released(
 
 def _after(claim: Claim, holding: Holding, domain: Domain, how: ReleasePolicy) -> Domain:
     standing = tuple(left for left in domain.left if left.stands(how.now))
-    if holding.domain.startswith(POOL_CLAIM):
+    if holding.name.kind == "poolclaim":
         return _remembering(claim, holding, domain)
-    if holding.bound:
+    if holding.is_quota:
         counted = () if how.leave is None else _counted(claim, holding, how.leave)
         return replace(domain, left=(*standing, *counted))
     left = None if how.leave is None else how.leave(claim, holding)
@@ -185,9 +179,9 @@ def _after(claim: Claim, holding: Holding, domain: Domain, how: ReleasePolicy) -
 
 
 def _counted(claim: Claim, holding: Holding, leave: Leave) -> Iterator[RetainedUnits]:
-    """What the claim's units leave of a bound, in one of its stripes if it has some: as many as nobody else
-    may have. The claim's holdings at places, and the bound's, are as many units, in one order."""
-    mine = [each for each in claim.holdings if (each.pool, each.place) == (holding.pool, holding.place)]
+    """What the claim's units leave of a quota, in one of its stripes if it has some: as many as nobody else
+    may have. The claim's holdings at places, and the quota's, are as many units, in one order."""
+    mine = [each for each in claim.holdings if (each.pool, each.whole) == (holding.pool, holding.whole)]
     skip = sum(each.count for each in mine if each.domain < holding.domain)
     first, last = skip, skip + holding.count
     start = 0
@@ -195,18 +189,18 @@ def _counted(claim: Claim, holding: Holding, leave: Leave) -> Iterator[RetainedU
         count = min(last, start + each.count) - max(first, start)
         start += each.count
         if count > 0 and (left := leave(claim, each)) is not None:
-            yield replace(left, count=count, units=(), owner=kept_at(left.owner, each.pool, each.place))
+            yield replace(left, count=count, units=(), owner=kept_at(left.owner, each.pool, each.whole))
 
 
 def _remembering(claim: Claim, holding: Holding, domain: Domain) -> Domain:
     """A PoolClaim prefers what it had last. No more of it is remembered than one may name: a namespace has
     many PoolClaims, and pods could leave thousands of names in each of them, one after the other."""
-    name = holding.domain.rpartition("/")[2]
+    name = holding.name.poolclaim
     had = [each for each in claim.holdings if each.claim == name and each.pool == holding.pool]
     if domain.wants is None or not had:
         return domain
     units = tuple(unit for each in had for unit in each.units)[:MOST_UNITS]
-    return replace(domain, wants=replace(domain.wants, domain=had[0].place, had=units))
+    return replace(domain, wants=replace(domain.wants, domain=had[0].whole, had=units))
 
 
 def adopted(
@@ -279,7 +273,7 @@ def known_of(
         for pool in {each.pool for each in claim.holdings} - {*reshaped}:
             held, asked = _of(mine, pool), _of(claim, pool)
             by_name = pools[pool].named if pool in pools else any(each.units for each in asked)
-            known = not by_name or all(len(each.units) == each.count for each in held if not each.bound)
+            known = not by_name or all(len(each.units) == each.count for each in held if not each.is_quota)
             if known and _amounts(held, by_name) == _amounts(asked, by_name):
                 found[pool] = held
     return found
@@ -293,10 +287,8 @@ def _amounts(holdings: Iterable[Holding], by_name: bool) -> Counter[tuple[str, s
     """Units by domain and PoolClaim; where they have names, wherever they are."""
     found: Counter[tuple[str, str]] = Counter()
     for each in holdings:
-        place = each.place
-        if by_name:
-            place = place if each.bound and not place.endswith(UNRESERVED) else UNRESERVED * each.bound
-        found[(place, each.claim)] += each.count
+        anywhere = by_name and each.name.kind in ("place", "unreserved")
+        found[(each.name.kind if anywhere else each.whole, each.claim)] += each.count
     return found
 
 
@@ -315,7 +307,7 @@ def _known(uid: str, holding: Holding, domains: Domains, unlisted: Collection[Un
     A domain that has no units yet, while a ledger is rebuilt, takes what it is told: stock is taken later.
     Who tells of none may have looked before the pod got its own: the pod keeps those.
     """
-    domain, head = domains[holding.key], domains[domain_key(holding.pool, holding.place)]
+    domain, head = domains[holding.key], domains[domain_key(holding.pool, holding.whole)]
     mine = domain.claims.get(uid)
     if not holding.units:
         return replace(holding, units=() if mine is None else _own(mine, holding))
@@ -343,7 +335,7 @@ def _closed(claim: Claim, domains: Domains) -> Domains:
     """The heads of the claim's stripes in which more is used now than there is."""
     heads = {}
     for each in claim.holdings:
-        domain, head = domains[each.key], domain_key(each.pool, each.place)
+        domain, head = domains[each.key], domain_key(each.pool, each.whole)
         over = domain.capacity is not None and domain.used(each.pool, each.domain) > domain.capacity
         if over and head != each.key and not domains[head].closed:
             heads[head] = replace(domains[head], closed=True)

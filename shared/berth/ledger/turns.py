@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from berth.errors import ContentionError
-from berth.ledger.model import Domain, decode_domain, domain_key, domain_of, turn_key
+from berth.ledger.keys import domain_key, domain_of, turn_key
+from berth.ledger.model import Domain, decode_domain
 from berth.ledger.transaction import PATIENCE_SECONDS, Commits, Fence, OvertakenError
 from berth.retry import retry
 from berth.stores.base import Store

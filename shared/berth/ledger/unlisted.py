@@ -73,9 +73,9 @@ def _unlisted(
     found: dict[str, dict[str, str]] = {}
     for each in (each for claim in claims for each in claim.holdings):
         for unit in each.units if each.pool in pools else ():
-            now, known = lists(each.pool, each.place)
+            now, known = lists(each.pool, each.whole)
             if unit in now and unit not in known:
-                found.setdefault(each.pool, {})[unit] = each.place
+                found.setdefault(each.pool, {})[unit] = each.whole
     return found
 
 

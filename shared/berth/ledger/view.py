@@ -7,13 +7,20 @@ from berth.api.pool import Pool, by_resource
 from berth.ledger.deadlines import Due
 from berth.ledger.free import Free, Share
 from berth.ledger.index import ClaimIndex, Index
-from berth.ledger.model import (
-    COPY,
+from berth.ledger.keys import (
     DOMAIN,
     NODE,
     POOL,
     REBUILD,
-    UNRESERVED,
+    domain_key,
+    domain_of,
+    owner_of_kept,
+    parse_domain,
+    stripe,
+    unreserved_quota,
+)
+from berth.ledger.model import (
+    COPY,
     Claim,
     Domain,
     Epoch,
@@ -22,10 +29,6 @@ from berth.ledger.model import (
     decode_epoch,
     decode_places,
     decode_pool,
-    domain_key,
-    domain_of,
-    is_bound,
-    stripe,
 )
 from berth.stores.base import EPOCH
 
@@ -36,8 +39,8 @@ _NO_SHARES = Free()
 class View:
     """What is in the documents, kept up by `update` and, as time passes, by `refresh`.
 
-    Of each pool: `domains` are its documents, `free` its domains' shares, `ordinary` those of pods that are
-    not important (by domain), `bounds` all others that are no place. `places` say where nodes are, in pools
+    Of each pool: `domains` are its documents, `free` its domains' shares, `unreserved` those of pods that are
+    not important (by domain), `quotas` those of the other quotas. `places` say where nodes are, in pools
     whose domains are not nodes.
     """
 
@@ -48,8 +51,8 @@ class View:
         self.resources: dict[str, Pool] = {}
         self.domains: dict[str, dict[str, Domain]] = {}
         self.free: dict[str, Free] = {}
-        self.ordinary: dict[str, Free] = {}
-        self.bounds: dict[str, Free] = {}
+        self.unreserved: dict[str, Free] = {}
+        self.quotas: dict[str, Free] = {}
         self.places: dict[str, dict[str, str]] = {}
         self.nodes: dict[str, Places] = {}
         self._claims = ClaimIndex()
@@ -143,9 +146,10 @@ class View:
         return {each: documents.get(each, _EMPTY) for each in names}
 
     def names(self, pool: str) -> list[str]:
-        """The pool's domains, those too that only have claims; no bounds and no stripes."""
-        found = (name for name in self.domains.get(pool, {}) if "#" not in name and not is_bound(name))
-        return [name for name in found if self._matters(pool, name)]
+        """The pool's domains, those too that only have claims; no quotas and no stripes."""
+        names = map(parse_domain, self.domains.get(pool, ()))
+        places = (name.text for name in names if not (name.stripe or name.is_quota))
+        return [place for place in places if self._matters(pool, place)]
 
     def _matters(self, pool: str, name: str) -> bool:
         return self.capacity(pool, name) is not None or any(
@@ -157,9 +161,13 @@ class View:
         return self.domains.get(pool, {}).get(name, _EMPTY).size
 
     def capacities(self) -> dict[tuple[str, str], int | tuple[str, ...] | None]:
-        """By pool and domain; bounds, and those that only have claims (None), too."""
-        names = ((pool, name) for pool, found in self.domains.items() for name in found if "#" not in name)
-        return {(pool, name): self.capacity(pool, name) for pool, name in names}
+        """By pool and domain; quotas, and those that only have claims (None), too."""
+        return {
+            (pool, name): domain.size
+            for pool, domains in self.domains.items()
+            for name, domain in domains.items()
+            if not parse_domain(name).stripe
+        }
 
     def free_for(
         self, uid: str, pools: Iterable[str], owners: Collection[str] = (), now: float = 0.0
@@ -172,10 +180,12 @@ class View:
         places = set()
         for key in self._keys_kept(owners):
             self._more(more, key, 0, owners, now)
-            places.add((domain_of(key)[0], domain_of(key)[1].partition("#")[0]))
+            pool, name = domain_of(key)
+            places.add((pool, parse_domain(name).whole))
         for pool, place in places:
-            if pool in more and (seen := self.kept_of_bound(pool, f"{place}{UNRESERVED}", owners, now)):
-                more[pool][f"{place}{UNRESERVED}"] = more[pool].get(f"{place}{UNRESERVED}", 0) + seen[place]
+            quota = unreserved_quota(place)
+            if pool in more and (seen := self.kept_of_quota(pool, quota, owners, now)):
+                more[pool][quota] = more[pool].get(quota, 0) + seen[place]
         return Shares(self, more)
 
     def _more(
@@ -184,9 +194,9 @@ class View:
         """Add what a document has more for one pod: its `own` units, or what is kept for its owner."""
         pool, name = domain_of(key)
         if pool in more:
-            domain, place = self.at(key), name.partition("#")[0]
+            domain, whole = self.at(key), parse_domain(name).whole
             seen = domain.room(pool, name, owners, now, own) - domain.room(pool, name, (), now)
-            more[pool][place] = more[pool].get(place, 0) + seen
+            more[pool][whole] = more[pool].get(whole, 0) + seen
 
     def kept_for(self, owners: Collection[str], now: float) -> list[tuple[str, str]]:
         """Where units are kept for these owners that they may have now, as (pool, domain)."""
@@ -196,29 +206,29 @@ class View:
             there = domain.waiting if domain.capacity is not None else ()
             if any(each.owner in owners and each.rest <= now < each.kept for each in there):
                 pool, name = domain_of(key)
-                found.append((pool, name.partition("#")[0]))
+                found.append((pool, parse_domain(name).whole))
         return found
 
-    def kept_of_bound(self, pool: str, bound: str, owners: Collection[str], now: float) -> dict[str, int]:
-        """Units that a bound counts because they are kept for these owners, by where they are: there the
+    def kept_of_quota(self, pool: str, quota: str, owners: Collection[str], now: float) -> dict[str, int]:
+        """Units that a quota counts because they are kept for these owners, by where they are: there the
         owners take no more of it when they take them."""
         found: dict[str, int] = {}
-        if self._closed(pool, bound):
+        if self._closed(pool, quota):
             return found
-        for name, part in self.parts(pool, bound).items():
+        for name, part in self.parts(pool, quota).items():
             units = part.nameless(pool, name, (), now) if part.left else ()
             for left, count in zip(part.left, units, strict=True):
-                owner, _, where = left.owner.rpartition("@")
+                owner, (_, place) = owner_of_kept(left.owner)
                 if owner in owners and left.rest <= now:
-                    place = where.partition("/")[2]
                     found[place] = found.get(place, 0) + count
         return found
 
     def kept(self, pool: str, now: float) -> int:
         """Units of the pool that some owners' pods may have now, and nobody else."""
         found = 0
-        places = {name: each for name, each in self.domains.get(pool, {}).items() if not is_bound(name)}
-        for name, domain in places.items():
+        for name, domain in self.domains.get(pool, {}).items():
+            if parse_domain(name).is_quota:
+                continue
             owners = {left.owner for left in domain.left if left.rest <= now < left.kept}
             if owners and not self._closed(pool, name):
                 free = domain.room(pool, name, (), now)
@@ -232,7 +242,7 @@ class View:
 
     def _closed(self, pool: str, name: str) -> bool:
         """Whether more is used of the domain than there is: then nothing of it is given, kept or not."""
-        return self.domains.get(pool, {}).get(name.partition("#")[0], _EMPTY).closed
+        return self.domains.get(pool, {}).get(parse_domain(name).whole, _EMPTY).closed
 
     # Keeping up
 
@@ -274,15 +284,14 @@ class View:
             domain = documents.get(name, _EMPTY)
             self._rooms[(pool, name)] = domain.room(pool, name, (), now)
             self._due.set((pool, name), domain.next_change(now))
-        shares = {place: self._share(pool, place) for place in {name.partition("#")[0] for name in names}}
-        ordinary = {name: share for name, share in shares.items() if name.endswith(UNRESERVED)}
-        bounds = {name: share for name, share in shares.items() if is_bound(name) and name not in ordinary}
-        free = {name: share for name, share in shares.items() if not is_bound(name)}
-        self.free = _changed(self.free, pool, free)
-        self.bounds = _changed(self.bounds, pool, bounds)
-        self.ordinary = _changed(
-            self.ordinary, pool, {name.removesuffix(UNRESERVED): share for name, share in ordinary.items()}
-        )
+        shares: dict[str, dict[str, Share | None]] = {"place": {}, "unreserved": {}, "quota": {}}
+        wholes = {parsed.whole: parsed for parsed in map(parse_domain, names)}
+        for whole, parsed in wholes.items():
+            of_kind = shares[parsed.kind if parsed.place else "quota"]
+            of_kind[parsed.place or whole] = self._share(pool, whole)
+        self.free = _changed(self.free, pool, shares["place"])
+        self.quotas = _changed(self.quotas, pool, shares["quota"])
+        self.unreserved = _changed(self.unreserved, pool, shares["unreserved"])
 
     def _share(self, pool: str, name: str) -> Share | None:
         head = self.domains[pool].get(name, _EMPTY)
@@ -299,11 +308,15 @@ class Shares:
 
     def __init__(self, view: View, more: Mapping[str, Mapping[str, int]]) -> None:
         self.free = {pool: _with(view.free.get(pool, _NO_SHARES), found) for pool, found in more.items()}
-        self.bounds = {pool: _with(view.bounds.get(pool, _NO_SHARES), found) for pool, found in more.items()}
-        self.ordinary = {
+        self.quotas = {pool: _with(view.quotas.get(pool, _NO_SHARES), found) for pool, found in more.items()}
+        self.unreserved = {
             pool: _with(
-                view.ordinary.get(pool, _NO_SHARES),
-                {name[:-1]: units for name, units in found.items() if name.endswith(UNRESERVED)},
+                view.unreserved.get(pool, _NO_SHARES),
+                {
+                    name.place: units
+                    for name, units in ((parse_domain(name), units) for name, units in found.items())
+                    if name.kind == "unreserved"
+                },
             )
             for pool, found in more.items()
         }
@@ -328,7 +341,7 @@ def _left(domains: Mapping[str, Domain], pool: str) -> set[tuple[str, str]]:
         (left.owner, domain_key(pool, name))
         for name, domain in domains.items()
         for left in domain.left
-        if left.owner and not is_bound(name)
+        if left.owner and not parse_domain(name).is_quota
     }
 
 

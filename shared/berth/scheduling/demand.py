@@ -14,16 +14,8 @@ from berth.api.poolclaim import CLAIMS, named
 from berth.api.quantity import units
 from berth.kube.types import Container, Pod, Quantity
 from berth.ledger import refusals
-from berth.ledger.model import (
-    NAMESPACE,
-    NOWHERE,
-    POOL_CLAIM,
-    UNRESERVED,
-    Claim,
-    Holding,
-    PoolClaimSpec,
-    in_order,
-)
+from berth.ledger.keys import NOWHERE, namespace_quota, poolclaim_quota, unreserved_quota
+from berth.ledger.model import Claim, Holding, PoolClaimSpec, in_order
 from berth.ledger.view import View
 
 PoolClaims = Mapping[tuple[str, str], tuple[str, PoolClaimSpec]]
@@ -93,7 +85,7 @@ class Terms(NamedTuple):
             domain = self.place(pool, node)
             given = [(name, spec.count) for name, of, spec in demand.claims if of == pool]
             holdings += [Holding(pool, domain, units, (), name) for name, units in given]
-            holdings += [Holding(pool, f"{POOL_CLAIM}{namespace}/{name}", 1) for name, _ in given]
+            holdings += [Holding(pool, poolclaim_quota(f"{namespace}/{name}"), 1) for name, _ in given]
             rest = count - sum(units for _, units in given)
             holdings += [Holding(pool, domain, rest)] if rest > 0 else []
             holdings += [Holding(pool, quota, count) for quota in self._quotas(pool, domain, pod)]
@@ -143,13 +135,13 @@ class Terms(NamedTuple):
         """Return the domains that limit how much of the pool the pod may have: its namespace's, and that of
         the units that are not reserved for more important pods."""
         spec, namespace = self.pools[pool], pod.metadata.namespace or "default"
-        quotas = [] if spec.limit(namespace) is None else [f"{NAMESPACE}{namespace}"]
-        return [*quotas, f"{domain}{UNRESERVED}"] if is_unreserved(spec, pod) else quotas
+        quotas = [] if spec.limit(namespace) is None else [namespace_quota(namespace)]
+        return [*quotas, unreserved_quota(domain)] if is_unreserved(spec, pod) else quotas
 
     def _poolclaim(self, namespace: str, name: str) -> tuple[str, PoolClaimSpec] | None:
         if not isinstance(self.poolclaims, View):
             return self.poolclaims.get((namespace, name))
-        key = f"{POOL_CLAIM}{namespace}/{name}"
+        key = poolclaim_quota(f"{namespace}/{name}")
         for pool in self.pools:
             domain = self.poolclaims.domains.get(pool, {}).get(key)
             if domain is not None and domain.wants is not None:
@@ -230,9 +222,9 @@ def unnamed(claims: Iterable[Claim], pools: Mapping[str, Pool]) -> list[str]:
     for claim in claims:
         held: dict[tuple[str, str], tuple[int, int]] = {}
         for holding in claim.holdings:
-            if holding.pool in pools and pools[holding.pool].named and not holding.bound:
-                count, by_name = held.get((holding.pool, holding.place), (0, 0))
-                held[(holding.pool, holding.place)] = count + holding.count, by_name + len(holding.units)
+            if holding.pool in pools and pools[holding.pool].named and not holding.is_quota:
+                count, by_name = held.get((holding.pool, holding.whole), (0, 0))
+                held[(holding.pool, holding.whole)] = count + holding.count, by_name + len(holding.units)
         lines += [
             f"pod {claim.label} holds {count} of {pool} in {place}, {by_name} of them by name: what it uses "
             "besides is another pod's, or not of the pool"

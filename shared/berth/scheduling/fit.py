@@ -9,7 +9,8 @@ from berth.api.pool import Pool
 from berth.api.units import Units
 from berth.kube.types import Pod
 from berth.ledger import refusals
-from berth.ledger.model import NAMESPACE, POOL_CLAIM, Domain
+from berth.ledger.keys import namespace_quota, parse_domain, poolclaim_quota
+from berth.ledger.model import Domain
 from berth.ledger.refusals import KEPT, Want
 from berth.ledger.view import Shares, View
 from berth.scheduling.demand import Demand, is_unreserved, owners_of, terms_of
@@ -80,7 +81,7 @@ class Fit:
                 texts.append(limited.text)
             texts += [refusals.leaving(name)] if self._leaving(pool) else []
         for claim, name, spec in self._demand.claims:
-            share = self._shares.bounds[name].get(f"{POOL_CLAIM}{self._namespace}/{claim}", (0, 0))
+            share = self._shares.quotas[name].get(poolclaim_quota(f"{self._namespace}/{claim}"), (0, 0))
             texts += [] if share[0] else [refusals.claimed(name, claim, share, spec.refused)]
         return texts
 
@@ -100,7 +101,8 @@ class Fit:
             free, not_here = self._shares.free[name], self._not_here(pool)
             wants.append(Want(name, count, free, places, refusals.told, label, not_here))
             if is_unreserved(pool, self._pod):
-                wants.append(Want(name, count, self._shares.ordinary[name], places, refusals.ordinary, label))
+                free = self._shares.unreserved[name]
+                wants.append(Want(name, count, free, places, refusals.unreserved, label))
         return wants
 
     def scored(self) -> list[ScoredPool]:
@@ -142,13 +144,13 @@ class Fit:
 
     def _limited(self, pool: Pool, count: int) -> _Limited | None:
         """Return how the namespace's limit stands in the way of so many units; None if it does not."""
-        limit, domain = pool.limit(self._namespace), f"{NAMESPACE}{self._namespace}"
+        limit, domain = pool.limit(self._namespace), namespace_quota(self._namespace)
         if limit is None:
             return None
-        share = self._shares.bounds[pool.name].get(domain, (limit, limit))
+        share = self._shares.quotas[pool.name].get(domain, (limit, limit))
         if share[0] >= count:
             return None
-        kept = self._view.kept_of_bound(pool.name, domain, self._owners, self._now)
+        kept = self._view.kept_of_quota(pool.name, domain, self._owners, self._now)
         there = frozenset(place for place, units in kept.items() if share[0] + units >= count)
         return _Limited(refusals.limited(pool.name, self._namespace, share, count, pool.retains), there)
 
@@ -171,7 +173,7 @@ class Fit:
         """Return the domains that list any of these units; there may be thousands that do not."""
         named = Units.parse(units)
         return {
-            name.partition("#")[0]
+            parse_domain(name).whole
             for name, document in self._view.domains.get(pool, {}).items()
             if document.units and named.meets(Units.of(document.units))
         }

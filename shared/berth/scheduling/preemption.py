@@ -8,7 +8,8 @@ from berth.api.pool import Pool
 from berth.kube.types import Pod
 from berth.ledger import allocation, transitions
 from berth.ledger.allocation import Requester, Short
-from berth.ledger.model import NAMESPACE, POOL_CLAIM, Claim, Domain, domain_of
+from berth.ledger.keys import domain_of, parse_domain
+from berth.ledger.model import Claim, Domain
 from berth.ledger.refusals import Want
 from berth.ledger.view import View
 from berth.scheduling.demand import Demand, owners_of, terms_of
@@ -66,16 +67,16 @@ class Evictions:
 
     def _without(self, victims: frozenset[str], key: str) -> Domain:
         """Return a document without the claims of these pods."""
-        domain, (name, where) = self._view.at(key), domain_of(key)
-        pool = self._view.pools.get(name)
+        domain, (pool_name, where) = self._view.at(key), domain_of(key)
+        pool, name = self._view.pools.get(pool_name), parse_domain(where)
         if pool is None:
             return domain
-        if where.startswith(NAMESPACE) and domain.capacity is None:
+        if name.kind == "namespace" and domain.capacity is None:
             # Its document is made when the namespace's first pod is bound.
-            return Domain(capacity=pool.limit(where[1:]))
+            return Domain(capacity=pool.limit(name.namespace))
         for uid in victims & domain.claims.keys():
             # A PoolClaim counts what is held, all else what is kept as well.
-            if where.startswith(POOL_CLAIM) or not self._gets_them_back(domain.claims[uid], pool):
+            if name.kind == "poolclaim" or not self._gets_them_back(domain.claims[uid], pool):
                 domain = transitions.without(uid, {key: domain})[key]
         return domain
 

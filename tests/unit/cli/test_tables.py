@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from berth.cli import tables
-from berth.ledger.model import Claim, Domain, Epoch, Holding, domain_key, encode, pool_key
+from berth.ledger.keys import domain_key, pool_key
+from berth.ledger.model import Claim, Domain, Epoch, Holding, encode
 from berth.ledger.report import pool_rows
 from berth.ledger.view import View
 from berth.stores.base import EPOCH

@@ -11,7 +11,8 @@ from berth.api.units import Units
 from berth.ledger import allocation as room
 from berth.ledger import capacity as sizes
 from berth.ledger.allocation import Requester, StripeFullError
-from berth.ledger.model import Claim, Domain, Holding, RetainedUnits, domain_key, stripe
+from berth.ledger.keys import domain_key, stripe
+from berth.ledger.model import Claim, Domain, Holding, RetainedUnits
 
 SIZE = 4
 KEY = domain_key("p", "d")

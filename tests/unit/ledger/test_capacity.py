@@ -13,7 +13,8 @@ from berth.api.units import MOST, Units
 from berth.ledger import capacity as sizes
 from berth.ledger import retained
 from berth.ledger.capacity import Capacity, CapacityChange, amount
-from berth.ledger.model import Claim, Domain, Holding, RetainedUnits, stripe
+from berth.ledger.keys import stripe
+from berth.ledger.model import Claim, Domain, Holding, RetainedUnits
 
 NAMES = [f"u{number}" for number in range(12)]
 SIZE = 4  # units of a stripe, so that a handful is in several

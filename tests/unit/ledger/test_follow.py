@@ -7,7 +7,8 @@ import pytest
 
 from berth.errors import StoreUnavailableError
 from berth.ledger.follow import Follower
-from berth.ledger.model import Epoch, domain_key, encode
+from berth.ledger.keys import domain_key
+from berth.ledger.model import Epoch, encode
 from berth.ledger.view import View
 from berth.stores.base import EPOCH, Changes, Cursor
 

@@ -12,7 +12,8 @@ from berth.api.units import Units
 from berth.cli import tables
 from berth.controller.pool_status import status_of
 from berth.ledger.holders import unit_rows
-from berth.ledger.model import Claim, Domain, Epoch, Holding, RetainedUnits, domain_key, encode
+from berth.ledger.keys import domain_key
+from berth.ledger.model import Claim, Domain, Epoch, Holding, RetainedUnits, encode
 from berth.ledger.report import pool_rows
 from berth.ledger.view import View
 from berth.stores.base import EPOCH

@@ -2,7 +2,8 @@
 
 from msgspec.structs import replace
 
-from berth.ledger.model import Claim, Domain, Holding, RetainedUnits, domain_key
+from berth.ledger.keys import domain_key
+from berth.ledger.model import Claim, Domain, Holding, RetainedUnits
 from berth.ledger.transitions import adopted, standing, with_claim
 
 

@@ -1,6 +1,7 @@
 """What the ledger's View costs and says as documents change and time passes."""
 
-from berth.ledger.model import Domain, RetainedUnits, domain_key, encode
+from berth.ledger.keys import domain_key
+from berth.ledger.model import Domain, RetainedUnits, encode
 from berth.ledger.view import View
 from tests.properties.bugs import each_update_of_a_document_makes_one_time_more
 

@@ -1,7 +1,8 @@
 """Where a pod fits: it keeps to what was kept for it."""
 
 from berth.kube.types import Meta, Pod
-from berth.ledger.model import Domain, RetainedUnits, domain_key, encode, pool_key
+from berth.ledger.keys import domain_key, pool_key
+from berth.ledger.model import Domain, RetainedUnits, encode
 from berth.ledger.view import View
 from berth.scheduling.demand import Demand
 from berth.scheduling.fit import Fit
