@@ -22,7 +22,7 @@ from berth.kube.types import Pod
 from berth.kube.writes import PodWrites
 from berth.ledger import allocation, capacity, transitions
 from berth.ledger import refusals as fit
-from berth.ledger.deadlines import Due
+from berth.ledger.due import Due
 from berth.ledger.keys import Kind as DomainKind
 from berth.ledger.keys import parse_domain
 from berth.ledger.ledger import Ledger

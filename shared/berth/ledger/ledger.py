@@ -24,7 +24,6 @@ from berth.errors import (
 from berth.ledger import allocation, capacity, refusals, retained, transitions
 from berth.ledger.allocation import STRIPE, At, Requester, Short, StripeFullError
 from berth.ledger.capacity import NOTHING_MOVES, Capacity, CapacityChange, Moving
-from berth.ledger.follow import Follower
 from berth.ledger.keys import (
     CLUSTER,
     LOOK,
@@ -78,7 +77,7 @@ from berth.ledger.transitions import (
 )
 from berth.ledger.turns import Turns
 from berth.ledger.unlisted import Told, Unit, told
-from berth.ledger.view import View
+from berth.ledger.view import Follower, View
 from berth.stores.base import EPOCH, Document, Store, Version
 
 

@@ -1,12 +1,13 @@
 """All that the ledger holds, as far as its store's `changes` have told, and what is free by that.
 It may lag behind the store, so it advises (filter, scores, where a pod's claims are); reserve decides."""
 
-from collections.abc import Collection, Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from berth.api.pool import Pool, by_resource
-from berth.ledger.deadlines import Due
+from berth.coalesce import Coalesced
+from berth.ledger.due import Due
 from berth.ledger.free import Free, Share
-from berth.ledger.index import ClaimIndex, Index
 from berth.ledger.keys import (
     DOMAIN,
     NODE,
@@ -30,18 +31,75 @@ from berth.ledger.model import (
     decode_places,
     decode_pool,
 )
-from berth.stores.base import EPOCH
+from berth.stores.base import EPOCH, Changes, Cursor
+
+Documents = Mapping[str, Mapping[str, Domain]]
+"""Domains' documents by pool and name."""
+
+_Standing = list[tuple[Claim, str]]
 
 _EMPTY = Domain()
 _NO_SHARES = Free()
+_NO_KEYS: frozenset[str] = frozenset()
+
+
+class Index:
+    """Sets of keys by whom they belong to: a pod or an owner. Who has none is not in it.
+
+    One thread changes it while others read: sets are replaced, never changed.
+    """
+
+    def __init__(self) -> None:
+        self._keys: dict[str, frozenset[str]] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._keys))
+
+    def of(self, who: str) -> frozenset[str]:
+        """Return the keys of one; the same object as long as nothing changes."""
+        return self._keys.get(who, _NO_KEYS)
+
+    def add(self, pairs: Iterable[tuple[str, str]]) -> None:
+        for who, key in pairs:
+            known = self._keys.get(who)
+            self._keys[who] = frozenset((key,)) if known is None else known | {key}
+
+    def remove(self, pairs: Iterable[tuple[str, str]]) -> None:
+        for who, key in pairs:
+            if rest := self.of(who) - {key}:
+                self._keys[who] = rest
+            else:
+                self._keys.pop(who, None)
+
+
+IndexChange = tuple[Index, set[tuple[str, str]], set[tuple[str, str]]]
+"""What is new in an index, and what is gone from it."""
+
+
+class ClaimIndex:
+    """The keys where claims stand: by their pods' UIDs, by their pods' names (`namespace/name`), and those of
+    lost claims by UID. What is new is added before documents are replaced, and what is gone removed after."""
+
+    def __init__(self) -> None:
+        self.uids, self.names, self.lost = Index(), Index(), Index()
+
+    def changes(self, before: Documents, after: Documents) -> list[IndexChange]:
+        """Return what changes in the indexes where documents change like this."""
+        old, new = _standing(before), _standing(after)
+        pairs = [
+            (self.uids, _by_uid(old), _by_uid(new)),
+            (self.names, _by_name(old), _by_name(new)),
+            (self.lost, _by_uid(_lost(old)), _by_uid(_lost(new))),
+        ]
+        return [(index, now - then, then - now) for index, then, now in pairs]
 
 
 class View:
     """What is in the documents, kept up by `update` and, as time passes, by `refresh`.
 
-    Of each pool: `domains` are its documents, `free` its domains' shares, `unreserved` those of pods that are
-    not important (by domain), `quotas` those of the other quotas. `places` say where nodes are, in pools
-    whose domains are not nodes.
+    Of each pool: `domains` are its documents, `free` the shares of its places, `unreserved` those of the
+    places' units that are not reserved, `quotas` those of the other quotas. `places` say where nodes are, in
+    pools whose domains are not nodes.
     """
 
     def __init__(self) -> None:
@@ -66,13 +124,16 @@ class View:
 
     @property
     def held(self) -> tuple[str, ...]:
-        """Resources of which nothing is given now."""
+        """Return the resources of which nothing is given now."""
         epoch = self.epoch
         return () if epoch is None else epoch.held
 
     def update(self, documents: Mapping[str, bytes | None], now: float = 0.0) -> None:
-        """Only one thread may, but others read meanwhile: dicts that they go through are replaced, never
-        changed, a claim that moves has a key all the time, and what opens the ledger comes last."""
+        """Take over documents that changed.
+
+        Only one thread may call this, but others read meanwhile: dicts that they go through are replaced,
+        never changed; a claim that moves has a key all the time; and what opens the ledger comes last.
+        """
         changed: dict[str, dict[str, Domain]] = {}
         for key, body in documents.items():
             if key.startswith(DOMAIN):
@@ -81,13 +142,13 @@ class View:
             elif key.startswith(POOL):
                 self._update_pool(key.removeprefix(POOL), body)
         self._update_places({key: body for key, body in documents.items() if key.startswith(NODE)})
-        old = {pool: self._now(pool, names) for pool, names in changed.items()}
-        moves = self._claims.moves(old, changed)
-        for index, new, _ in moves:
+        old = {pool: self._documents(pool, names) for pool, names in changed.items()}
+        index_changes = self._claims.changes(old, changed)
+        for index, new, _ in index_changes:
             index.add(new)
         for pool, domains in changed.items():
             self._update_domains(pool, domains, now)
-        for index, _, gone in moves:
+        for index, _, gone in index_changes:
             index.remove(gone)
         if REBUILD in documents:
             self.being_copied = (documents[REBUILD] or b"").startswith(COPY.encode())
@@ -95,7 +156,7 @@ class View:
             self.epoch = decode_epoch(documents[EPOCH])
 
     def refresh(self, now: float) -> None:
-        """Units that were left and have rested, or been kept, long enough are free; one thread, as above."""
+        """Free the units that have rested, or been kept, long enough; one thread, as for `update`."""
         over: dict[str, set[str]] = {}
         for pool, name in self._due.take(now):
             over.setdefault(pool, set()).add(name)
@@ -105,48 +166,48 @@ class View:
     # Claims
 
     def claims_of(self, uid: str) -> list[Claim]:
-        """The pod's claims; more than one only while two bind calls for it overlap."""
+        """Return the pod's claims; more than one only while two bind calls for it overlap."""
         while True:
             keys = self.keys_of(uid)
-            found = [self.at(key).claims.get(uid) for key in sorted(keys)]
+            claims = [self.at(key).claims.get(uid) for key in sorted(keys)]
             if self.keys_of(uid) is keys:  # else a claim may have moved to where we did not look
-                return _unique(claim for claim in found if claim is not None)
+                return _unique(claim for claim in claims if claim is not None)
 
     def keys_of(self, uid: str) -> frozenset[str]:
-        """Keys of the domains in which the pod has a claim."""
+        """Return the keys of the domains in which the pod has a claim."""
         return self._claims.uids.of(uid)
 
     def claims(self) -> list[Claim]:
-        domains = [domain for found in self.domains.values() for domain in found.values()]
+        domains = [domain for documents in self.domains.values() for domain in documents.values()]
         return _unique(claim for domain in domains for claim in domain.claims.values())
 
     def lost(self, node: str | None = None) -> list[Claim]:
-        """Claims of pods that are gone, whose units the node (None: any) may still use."""
+        """Return claims of pods that are gone, whose units the node (None: any) may still use."""
         claims = (claim for uid in self._claims.lost for claim in self.claims_of(uid))
         return [claim for claim in claims if node in (None, claim.node)]
 
     def named(self, label: str, pool: str) -> list[Claim]:
-        """Claims on the pool of pods of this namespace and name; there are several while one leaves."""
+        """Return the claims on the pool of the pods with this label; several while one of them leaves."""
         domains = [self.at(key) for key in self._claims.names.of(label) if domain_of(key)[0] == pool]
-        found = (claim for domain in domains for claim in domain.claims.values())
-        return _unique(claim for claim in found if claim.label == label)
+        claims = (claim for domain in domains for claim in domain.claims.values())
+        return _unique(claim for claim in claims if claim.label == label)
 
     # Domains
 
     def at(self, key: str) -> Domain:
-        """The document of a domain or stripe; an empty one where there is none."""
+        """Return the document of a domain or stripe; an empty one where there is none."""
         pool, name = domain_of(key)
         return self.domains.get(pool, {}).get(name, _EMPTY)
 
     def parts(self, pool: str, name: str) -> dict[str, Domain]:
-        """The documents that a domain's claims stand in, by their names: itself, or its stripes."""
+        """Return the documents that a domain's claims stand in, by their names: itself, or its stripes."""
         documents = self.domains.get(pool, {})
         count = documents.get(name, _EMPTY).stripes
         names = [stripe(name, number) for number in range(count)] if count else [name]
-        return {each: documents.get(each, _EMPTY) for each in names}
+        return {part: documents.get(part, _EMPTY) for part in names}
 
     def names(self, pool: str) -> list[str]:
-        """The pool's domains, those too that only have claims; no quotas and no stripes."""
+        """Return the pool's places, those too that only have claims; no quotas and no stripes."""
         names = map(parse_domain, self.domains.get(pool, ()))
         places = (name.text for name in names if not (name.stripe or name.is_quota))
         return [place for place in places if self._matters(pool, place)]
@@ -157,11 +218,11 @@ class View:
         )
 
     def capacity(self, pool: str, name: str) -> int | tuple[str, ...] | None:
-        """A domain's capacity: its units' names in a named pool, None where it has no share of the pool."""
+        """Return a domain's capacity: in a named pool its units' names; None where it has no share."""
         return self.domains.get(pool, {}).get(name, _EMPTY).size
 
     def capacities(self) -> dict[tuple[str, str], int | tuple[str, ...] | None]:
-        """By pool and domain; quotas, and those that only have claims (None), too."""
+        """Return capacities by pool and domain, with quotas, and with domains that only have claims."""
         return {
             (pool, name): domain.size
             for pool, domains in self.domains.items()
@@ -172,11 +233,11 @@ class View:
     def free_for(
         self, uid: str, pools: Iterable[str], owners: Collection[str] = (), now: float = 0.0
     ) -> "Shares":
-        """Free units of these pools as the pod sees them: neither what it holds itself nor what is kept for
-        its owners stands in its way."""
+        """Return the free units of these pools as the pod sees them: neither what it holds itself nor what is
+        kept for its owners stands in its way."""
         more: dict[str, dict[str, int]] = {pool: {} for pool in pools}
-        for each in (each for claim in self.claims_of(uid) for each in claim.holdings):
-            self._more(more, each.key, each.count, (), now)
+        for holding in (holding for claim in self.claims_of(uid) for holding in claim.holdings):
+            self._more(more, holding.key, holding.count, (), now)
         places = set()
         for key in self._keys_kept(owners):
             self._more(more, key, 0, owners, now)
@@ -184,8 +245,8 @@ class View:
             places.add((pool, parse_domain(name).whole))
         for pool, place in places:
             quota = unreserved_quota(place)
-            if pool in more and (seen := self.kept_of_quota(pool, quota, owners, now)):
-                more[pool][quota] = more[pool].get(quota, 0) + seen[place]
+            if pool in more and (kept := self.kept_of_quota(pool, quota, owners, now)):
+                more[pool][quota] = more[pool].get(quota, 0) + kept[place]
         return Shares(self, more)
 
     def _more(
@@ -195,48 +256,48 @@ class View:
         pool, name = domain_of(key)
         if pool in more:
             domain, whole = self.at(key), parse_domain(name).whole
-            seen = domain.room(pool, name, owners, now, own) - domain.room(pool, name, (), now)
-            more[pool][whole] = more[pool].get(whole, 0) + seen
+            gained = domain.room(pool, name, owners, now, own) - domain.room(pool, name, (), now)
+            more[pool][whole] = more[pool].get(whole, 0) + gained
 
     def kept_for(self, owners: Collection[str], now: float) -> list[tuple[str, str]]:
-        """Where units are kept for these owners that they may have now, as (pool, domain)."""
-        found = []
+        """Return where units are kept for these owners that they may have now, as (pool, domain)."""
+        places = []
         for key in sorted(self._keys_kept(owners)):
             domain = self.at(key)
-            there = domain.waiting if domain.capacity is not None else ()
-            if any(each.owner in owners and each.rest <= now < each.kept for each in there):
+            listed = domain.waiting if domain.capacity is not None else ()
+            if any(units.owner in owners and units.rest <= now < units.kept for units in listed):
                 pool, name = domain_of(key)
-                found.append((pool, parse_domain(name).whole))
-        return found
+                places.append((pool, parse_domain(name).whole))
+        return places
 
     def kept_of_quota(self, pool: str, quota: str, owners: Collection[str], now: float) -> dict[str, int]:
-        """Units that a quota counts because they are kept for these owners, by where they are: there the
-        owners take no more of it when they take them."""
-        found: dict[str, int] = {}
+        """Return the units that a quota counts because they are kept for these owners, by place: the owners
+        take no more of the quota when they take them there."""
+        kept: dict[str, int] = {}
         if self._closed(pool, quota):
-            return found
+            return kept
         for name, part in self.parts(pool, quota).items():
             units = part.nameless(pool, name, (), now) if part.left else ()
             for left, count in zip(part.left, units, strict=True):
                 owner, (_, place) = owner_of_kept(left.owner)
                 if owner in owners and left.rest <= now:
-                    found[place] = found.get(place, 0) + count
-        return found
+                    kept[place] = kept.get(place, 0) + count
+        return kept
 
     def kept(self, pool: str, now: float) -> int:
-        """Units of the pool that some owners' pods may have now, and nobody else."""
-        found = 0
+        """Return how many units of the pool only certain owners' pods may have now."""
+        kept = 0
         for name, domain in self.domains.get(pool, {}).items():
             if parse_domain(name).is_quota:
                 continue
             owners = {left.owner for left in domain.left if left.rest <= now < left.kept}
             if owners and not self._closed(pool, name):
                 free = domain.room(pool, name, (), now)
-                found += sum(domain.room(pool, name, (owner,), now) - free for owner in owners)
-        return found
+                kept += sum(domain.room(pool, name, (owner,), now) - free for owner in owners)
+        return kept
 
     def _keys_kept(self, owners: Iterable[str]) -> set[str]:
-        """Where units are kept for these owners, and anything is given."""
+        """Return the keys of domains that are not closed, where units are kept for these owners."""
         keys = {key for owner in owners for key in self._kept.of(owner)}
         return {key for key in keys if not self._closed(*domain_of(key))}
 
@@ -244,9 +305,9 @@ class View:
         """Whether more is used of the domain than there is: then nothing of it is given, kept or not."""
         return self.domains.get(pool, {}).get(parse_domain(name).whole, _EMPTY).closed
 
-    # Keeping up
+    # Following changes
 
-    def _now(self, pool: str, names: Iterable[str]) -> dict[str, Domain]:
+    def _documents(self, pool: str, names: Iterable[str]) -> dict[str, Domain]:
         return {name: self.domains.get(pool, {}).get(name, _EMPTY) for name in names}
 
     def _update_pool(self, name: str, body: bytes | None) -> None:
@@ -262,13 +323,13 @@ class View:
         for key, body in documents.items():
             nodes[key.removeprefix(NODE)] = decode_places(body)
         places: dict[str, dict[str, str]] = {}
-        for node, found in nodes.items():
-            for pool, domain in found.items():
+        for node, domains in nodes.items():
+            for pool, domain in domains.items():
                 places.setdefault(pool, {})[node] = domain
-        self.nodes, self.places = {node: found for node, found in nodes.items() if found}, places
+        self.nodes, self.places = {node: domains for node, domains in nodes.items() if domains}, places
 
     def _update_domains(self, pool: str, changed: Mapping[str, Domain], now: float) -> None:
-        before = _left(self._now(pool, changed), pool)
+        before = _left(self._documents(pool, changed), pool)
         domains = {**self.domains.get(pool, {}), **changed}
         for name, domain in changed.items():
             if domain.empty:
@@ -307,19 +368,62 @@ class Shares:
     """Free units as one pod sees them: the View's, and `more` that are only for it."""
 
     def __init__(self, view: View, more: Mapping[str, Mapping[str, int]]) -> None:
-        self.free = {pool: _with(view.free.get(pool, _NO_SHARES), found) for pool, found in more.items()}
-        self.quotas = {pool: _with(view.quotas.get(pool, _NO_SHARES), found) for pool, found in more.items()}
+        free, quotas, unreserved = view.free, view.quotas, view.unreserved
+        self.free = {pool: _with(free.get(pool, _NO_SHARES), units) for pool, units in more.items()}
+        self.quotas = {pool: _with(quotas.get(pool, _NO_SHARES), units) for pool, units in more.items()}
         self.unreserved = {
-            pool: _with(
-                view.unreserved.get(pool, _NO_SHARES),
-                {
-                    name.place: units
-                    for name, units in ((parse_domain(name), units) for name, units in found.items())
-                    if name.kind == "unreserved"
-                },
-            )
-            for pool, found in more.items()
+            pool: _with(unreserved.get(pool, _NO_SHARES), _unreserved(units)) for pool, units in more.items()
         }
+
+
+class Follower:
+    """The View of one store, which follows its `changes`; threads that ask at the same time share one look.
+
+    Whoever asks sees what the store tells of when they asked, but not that nothing has changed since.
+    """
+
+    def __init__(
+        self, changes: Callable[[Cursor | None], Changes], clock: Callable[[], float] = time.time
+    ) -> None:
+        self._changes, self._clock = changes, clock
+        self.last = View()  # after the last look
+        self._cursor: Cursor | None = None
+        self._shared = Coalesced(self._look)
+
+    def view(self) -> View:
+        """Return the View after a look that began after the call. Raises the store's errors."""
+        return self._shared()
+
+    def _look(self) -> View:
+        changes = self._changes(self._cursor)
+        # Whoever waited for the last look may take the View only now: it must not be one that is half read.
+        view, now = View() if changes.snapshot else self.last, self._clock()
+        view.update(changes.documents, now)
+        view.refresh(now)
+        self.last, self._cursor = view, changes.cursor
+        return view
+
+
+def _standing(documents: Documents) -> _Standing:
+    """Return the claims, each with the key of a document in which it stands."""
+    return [
+        (claim, domain_key(pool, name))
+        for pool, domains in documents.items()
+        for name, domain in domains.items()
+        for claim in domain.claims.values()
+    ]
+
+
+def _by_uid(standing: _Standing) -> set[tuple[str, str]]:
+    return {(claim.uid, key) for claim, key in standing}
+
+
+def _by_name(standing: _Standing) -> set[tuple[str, str]]:
+    return {(claim.label, key) for claim, key in standing}
+
+
+def _lost(standing: _Standing) -> _Standing:
+    return [(claim, key) for claim, key in standing if claim.state == "lost"]
 
 
 def _changed(shares: dict[str, Free], pool: str, changes: Mapping[str, Share | None]) -> dict[str, Free]:
@@ -335,8 +439,14 @@ def _with(free: Free, more: Mapping[str, int]) -> Free:
     return free.with_changes(changes) if changes else free
 
 
+def _unreserved(units: Mapping[str, int]) -> dict[str, int]:
+    """Return those of the units, by domain, that are of places' unreserved units; by place."""
+    names = {parse_domain(name): count for name, count in units.items()}
+    return {name.place: count for name, count in names.items() if name.kind == "unreserved"}
+
+
 def _left(domains: Mapping[str, Domain], pool: str) -> set[tuple[str, str]]:
-    """For whom units are kept where, as (owner, key of the domain)."""
+    """Return for whom units are kept where, as (owner, key of the domain)."""
     return {
         (left.owner, domain_key(pool, name))
         for name, domain in domains.items()
@@ -346,5 +456,5 @@ def _left(domains: Mapping[str, Domain], pool: str) -> set[tuple[str, str]]:
 
 
 def _unique(claims: Iterable[Claim]) -> list[Claim]:
-    """One per pod and attempt: a claim over several domains is found in each."""
+    """Return one claim per pod and attempt: a claim over several domains stands in all of them."""
     return list({(claim.uid, claim.node, claim.attempt): claim for claim in claims}.values())

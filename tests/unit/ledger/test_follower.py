@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 
 from berth.errors import StoreUnavailableError
-from berth.ledger.follow import Follower
 from berth.ledger.keys import domain_key
 from berth.ledger.model import Epoch, encode
-from berth.ledger.view import View
+from berth.ledger.view import Follower, View
 from berth.stores.base import EPOCH, Changes, Cursor
 
 SECONDS = 30

@@ -31,10 +31,10 @@ class Due:
 
     def take(self, now: float) -> list[Key]:
         """Return the keys that are due by now; they have no time any more."""
-        found = []
+        due = []
         while self._queue and self._queue[0][0] <= now:
             time, key = heapq.heappop(self._queue)
             if self._times.get(key) == time:
                 del self._times[key]
-                found.append(key)
-        return found
+                due.append(key)
+        return due

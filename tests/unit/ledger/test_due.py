@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.ledger.deadlines import Due
+from berth.ledger.due import Due
 
 TIMES = st.none() | st.integers(1, 20).map(float)
 STEPS = st.lists(st.tuples(st.sampled_from("abc"), TIMES) | st.integers(0, 20).map(float), max_size=60)
