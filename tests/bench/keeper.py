@@ -97,7 +97,7 @@ def add_pool_claim(store: Store) -> None:
     """One that nobody has; of a version without PoolClaims, none."""
     if hasattr(model, "PoolClaimSpec"):
         key = domain_key(POOL, poolclaim_quota(f"default/{POOL_CLAIM}"))
-        body = encode(Domain(1, wants=model.PoolClaimSpec(1)))
+        body = encode(Domain(1, poolclaim=model.PoolClaimSpec(1)))
         patiently(lambda: store.commit({key: body}, {}))
 
 

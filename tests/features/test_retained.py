@@ -304,5 +304,5 @@ def test_a_unit_that_was_reserved_by_whom_it_was_kept_for_waits_once(stage: Pool
     stage._ledger(stage.store).reserve(stage.claim(stage.get(again.name), "n1"))
     stage.gone(again)
     assert stage.free("ip", "n1") == (1, 2)
-    left = decode_domain(stage.store.changes(None).documents[f"{DOMAIN}ip/n1"]).left
+    left = decode_domain(stage.store.changes(None).documents[f"{DOMAIN}ip/n1"]).retained
     assert [each.units for each in left] == [("a1",)]

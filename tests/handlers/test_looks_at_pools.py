@@ -140,7 +140,7 @@ def test_a_poolclaim_that_came_while_reconcile_looked_is_there(stage: PoolsStage
         stage.stepping(PoolsStage.reconcile, step.doing(lambda: stage.claim_object("erc", "seat")))
         if step.reached:
             claims = stage._ledger(stage.store).view().domains["seat"]
-            assert claims["!default/erc"].wants, f"step {step.number}"
+            assert claims["!default/erc"].poolclaim, f"step {step.number}"
             del stage.objects.documents[("default", "erc")]
             stage.inventory_of_claim("erc")
 

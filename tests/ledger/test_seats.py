@@ -41,7 +41,7 @@ def pool_of(place: Place, capacities: Mapping[str, int | tuple[str, ...]]) -> It
         keeper = ledger_on(store, while_closed=True)
         mark = keeper.begin_rebuild("rebuild-1")
         keeper.set_capacities(wanted, {}, {("seat", "*"), ("seat", "*<")} & wanted.keys())
-        keeper.set_wants({("seat", "!d/erc"): PoolClaimSpec(1)})
+        keeper.set_poolclaims({("seat", "!d/erc"): PoolClaimSpec(1)})
         keeper.open("epoch-1", mark)
         yield ledger_on(store)
 

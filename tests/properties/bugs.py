@@ -208,7 +208,7 @@ def two_holdings_of_a_claim_are_counted_one_by_one() -> Any:
 
 
 def what_rests_takes_room_though_it_is_listed_no_more() -> Any:
-    return mock.patch.object(Domain, "waiting", property(lambda self: self.left))
+    return mock.patch.object(Domain, "retained_here", property(lambda self: self.retained))
 
 
 def what_a_wrong_clock_wrote_is_believed() -> Any:

@@ -109,7 +109,7 @@ class Kept:
     def left(self, pool: str) -> dict[str, tuple[RetainedUnits, ...]]:
         """By the names of the pool's documents."""
         parts = (found for where, found in self.wholes.items() if where[0] == pool)
-        return {name: part.left for found in parts for name, part in found.items() if part.left}
+        return {name: part.retained for found in parts for name, part in found.items() if part.retained}
 
     def units(self, where: Where, but: str = "") -> set[str]:
         """Names of units that are held there, but for those of one pod."""

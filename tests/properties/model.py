@@ -212,7 +212,7 @@ def told(where: Domain, share: Share, asked: int) -> set[str]:
         return {refusals.limited(pool, domain.removeprefix(LIMIT), share, asked)}
     if where == CLAIMED:
         return {refusals.claimed(pool, CLAIM, share)}
-    words = refusals.unreserved if domain.endswith(UNRESERVED) else refusals.told
+    words = refusals.unreserved if domain.endswith(UNRESERVED) else refusals.lacking
     return (
         {words(pool, share, asked)} if share else {refusals.absent(pool), refusals.unlabelled(pool, "zone")}
     )

@@ -103,7 +103,7 @@ class Rest:
     def _the_claim_is_judged(self, ledger: Kept) -> None:
         """The PoolClaim is for the units that it names, or refused where its Pool does not list them all."""
         document, head = self._api.claimed(), ledger.head(CLAIMED)
-        wants = None if head is None else head.wants
+        wants = None if head is None else head.poolclaim
         if document is None or CLAIMED[0] not in self._model.pools or wants is None:
             return
         lists = self._model.pools[CLAIMED[0]].get("units", {})
@@ -117,7 +117,7 @@ class Rest:
         """No document of a Pool that is no more, but for what pods of it that run hold, or what rests."""
         spaces = {pod["metadata"]["namespace"] for pod in self._api.pods().values()}
         for where, parts in ledger.wholes.items():
-            resting = any(left.stands(now) for part in parts.values() for left in part.left)
+            resting = any(left.stands(now) for part in parts.values() for left in part.retained)
             held = any(part.claims for part in parts.values())
             gives = any(part.capacity is not None for part in parts.values())
             if where[1].startswith(LIMIT):

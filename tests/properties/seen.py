@@ -61,16 +61,16 @@ class Seen:
     def refused(self) -> str:
         """Why nobody may have the PoolClaim."""
         head = self.ledger.head(CLAIMED)
-        return "" if head is None or head.wants is None else head.wants.refused
+        return "" if head is None or head.poolclaim is None else head.poolclaim.refused
 
     def gives(self, where: Domain) -> bool:
         """Whether the domain has the units that the PoolClaim is for."""
         head = self.ledger.head(CLAIMED)
-        if head is None or head.wants is None or where[1][0] in "@!" or where[1][-1] == UNRESERVED:
+        if head is None or head.poolclaim is None or where[1][0] in "@!" or where[1][-1] == UNRESERVED:
             return True
         _, barred = self.lefts.barred(where, self.uid, self.now, self.ledger, sure=self.sure)
         others = self.ledger.units(where, self.uid) | barred
-        return set(head.wants.units) <= self.ledger.listed(where) - others
+        return set(head.poolclaim.units) <= self.ledger.listed(where) - others
 
 
 def kinds(where: Domain, count: int) -> tuple[Domain, int]:

@@ -340,7 +340,7 @@ def test_a_poolclaims_own_unit_is_not_given_to_what_else_its_pod_asks_for(stripe
     documents: Mapping[str, Domain] = {
         domain_key("ip", "*"): Domain(2, units=("u1", "u2"), stripes=stripes),
         domain_key("ip", there): Domain(2, units=("u1", "u2")),
-        domain_key("ip", "!d/erc"): Domain(1, wants=PoolClaimSpec(1, ("u1",))),
+        domain_key("ip", "!d/erc"): Domain(1, poolclaim=PoolClaimSpec(1, ("u1",))),
     }
     wanted = tuple(Holding("ip", "*", 1, (), claim) for claim in ("", "erc"))
     claim = Claim(uid="u", namespace="d", name="p", node="n1", holdings=wanted)

@@ -81,7 +81,7 @@ def take_claims(
         )
 
     try:
-        changed = ledger.set_wants(wanted, note)
+        changed = ledger.set_poolclaims(wanted, note)
     except OutdatedError:
         return []
     problems += _first(_beyond(claims, taken, bounds.most)) + _first(failed)
@@ -186,7 +186,7 @@ def _status_now(domain: Domain, name: str, beyond: str) -> Mapping[str, Any]:
     holder = next(iter(domain.claims.values()), None)
     if holder is not None:
         return _status(holder, name)
-    refused = "" if domain.wants is None else domain.wants.refused
+    refused = "" if domain.poolclaim is None else domain.poolclaim.refused
     why = beyond or (fit.REFUSALS[refused] if refused else "")
     return PoolClaimStatus("Refused", message=why).document() if why else _AVAILABLE
 
@@ -196,7 +196,7 @@ def _known(view: View) -> list[tuple[str, str]]:
         (pool, name)
         for pool, domains in view.domains.items()
         for name, domain in domains.items()
-        if domain.wants is not None
+        if domain.poolclaim is not None
     ]
 
 

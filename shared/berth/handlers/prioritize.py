@@ -30,7 +30,7 @@ def _quick(names: Sequence[str], pools: Sequence[ScoredPool]) -> list[bytes] | N
     by_share = rule(pools[0].pool) if len(pools) == 1 and pools[0].places is None else None
     if by_share is None:
         return None
-    known = pools[0].free.each(_packed if by_share is pack else _spread)
+    known = pools[0].free.by_domain(_packed if by_share is pack else _spread)
     return [known.get(name) or extender_v1.priority(name, 0) for name in names]
 
 

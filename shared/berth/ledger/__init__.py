@@ -6,7 +6,7 @@ The state of a pod's claim, and the calls of `Ledger` that change it:
         │                                                            ▼
       (none) ───── reserve ─────► reserved ── confirm, adopt ─────► bound ───── release ─────► (none)
         ▲                         │ ▲  │                             │
-        │                         │ └──┘ reserve                     │ release(keep, "lost")
+        │                         │ └──┘ reserve                     │ release(hold, "lost")
         ├──── cancel, release ────┘                                  ▼
         └───────────────────────── release ──────────────────────── lost
 
@@ -15,7 +15,7 @@ The state of a pod's claim, and the calls of `Ledger` that change it:
     cancel    bind and reconcile, once no Binding can land any more; only the newest attempt's.
     adopt     reconcile, inventory, bind: the pod runs there, room or not. External use is adopted, too.
     release   release, reconcile, inventory, bind and `berth release`: the pod is gone or has finished.
-              `keep` names pools whose units stay held: as "lost" while the node may still use them
+              `hold` names pools whose units stay held: as "lost" while the node may still use them
               (`onLostNode: Hold`), as "bound" until the pod is deleted (`releaseOn: Deleted`).
 
 The states are those of `Claim.state` in ledger/model. The ledger asks no API server: whether a pod runs, can

@@ -43,7 +43,7 @@ class Short(NamedTuple):
     refused: str = ""
 
     def text(self) -> str:
-        """As a refusal says it."""
+        """Return the refusal's words."""
         pool, name, asked = self.holding.pool, self.holding.name, self.holding.count
         share = None if self.capacity is None else (self.free, self.capacity)
         if name.kind == "namespace":
@@ -54,7 +54,7 @@ class Short(NamedTuple):
             return refusals.unreserved(pool, share, asked)
         if self.these and share is not None:
             return refusals.elsewhere(pool, self.holding.claim)
-        return refusals.told(pool, share, asked)
+        return refusals.lacking(pool, share, asked)
 
 
 class Requester(NamedTuple):
@@ -80,18 +80,18 @@ class Requester(NamedTuple):
 
 def places_of(claim: Claim) -> dict[str, str]:
     """Return the domains that a claim's units are in, by pool."""
-    return {each.pool: each.whole for each in claim.holdings if not each.is_quota}
+    return {holding.pool: holding.whole for holding in claim.holdings if not holding.is_quota}
 
 
 def plan(claim: Claim, at: At, requester: Requester) -> tuple[tuple[Holding, ...], list[Short]]:
-    """The claim's holdings by documents, and what is short where they can't all be had."""
-    found: list[Holding] = []
+    """Return the claim's holdings by documents, and what is short where they can't all be had."""
+    planned: list[Holding] = []
     short: list[Short] = []
-    at = _besides(at, found)
+    at = _besides(at, planned)
     for holding in _picky_first(claim.holdings, at, requester):
         head = at(holding.key)
         if not head.stripes:
-            found.append(holding)
+            planned.append(holding)
             continue
         parts = None if head.closed or head.capacity is None else _parts(holding, head.stripes, at, requester)
         if parts is None:
@@ -101,41 +101,42 @@ def plan(claim: Claim, at: At, requester: Requester) -> tuple[tuple[Holding, ...
             )
             these = wants is not None and bool(wants.units)
             short.append(Short(holding, free, head.capacity, these, holding.pool in requester.retaining))
-        found += parts or ()
-    return tuple(found), short
+        planned += parts or ()
+    return tuple(planned), short
 
 
 def anyhow(claim: Claim, at: At, requester: Requester) -> tuple[Holding, ...]:
-    """The same for a pod that runs already, room or not.
+    """Return the holdings, by documents, of a pod that runs already, room or not.
 
     Its holdings share no room while there is enough for all: a stripe in which more is used than there is
     closes the domain until it is shared out anew, and who asks meanwhile is refused, and woken by nobody.
     """
-    found: list[Holding] = []
-    at = _besides(at, found)
+    placed: list[Holding] = []
+    at = _besides(at, placed)
     # Units with names stand where they are listed; the others go where those leave room.
-    for holding in sorted(_picky_first(claim.holdings, at, requester), key=lambda each: not each.units):
+    for holding in sorted(_picky_first(claim.holdings, at, requester), key=lambda holding: not holding.units):
         head = at(holding.key)
         if holding.units and head.stripes:
-            found += _noted(holding, head.stripes, at, requester)
+            placed += _noted(holding, head.stripes, at, requester)
         elif not head.stripes:
-            found.append(holding)
+            placed.append(holding)
         else:
             # A domain without a capacity (yet) has room nowhere: its stripes need no look, and may be many.
             parts = None if head.capacity is None else _parts(holding, head.stripes, at, requester)
-            found += parts or [_in(holding, _first(requester.uid, head.stripes))]
-    return in_order(found)
+            placed += parts or [_in(holding, _first(requester.uid, head.stripes))]
+    return in_order(placed)
 
 
 def gathered(holdings: Iterable[Holding], uid: str, at: At) -> tuple[Holding, ...]:
-    """These holdings, with all units of a domain that have no names in one of its stripes, room or not."""
+    """Return these holdings, with all units of a domain that have no names in one of its stripes, room or
+    not."""
     named, counts = [], dict[tuple[str, str, str], int]()
-    for each in holdings:
-        if each.units or each.whole == each.domain:
-            named.append(each)
+    for holding in holdings:
+        if holding.units or holding.whole == holding.domain:
+            named.append(holding)
         else:
-            where = (each.pool, each.whole, each.claim)
-            counts[where] = counts.get(where, 0) + each.count
+            where = (holding.pool, holding.whole, holding.claim)
+            counts[where] = counts.get(where, 0) + holding.count
     for (pool, place, claim), count in counts.items():
         whole = Holding(pool, place, count, (), claim)
         named.append(_in(whole, _first(uid, at(whole.key).stripes)))
@@ -146,8 +147,8 @@ def whole(holdings: Iterable[Holding], at: At) -> bool:
     """Whether none of these means a domain that has stripes now, since claims stand in those, or a stripe of
     one that has none any more."""
     return all(
-        bool(at(domain_key(each.pool, each.whole)).stripes) == (each.whole != each.domain)
-        for each in holdings
+        bool(at(domain_key(holding.pool, holding.whole)).stripes) == (holding.whole != holding.domain)
+        for holding in holdings
     )
 
 
@@ -158,15 +159,15 @@ def require_whole(holdings: Iterable[Holding], at: At) -> None:
 
 
 def keys(holdings: Iterable[Holding]) -> set[str]:
-    """The documents to be read for these holdings: theirs, and the heads of those in stripes."""
-    return {key for each in holdings for key in (each.key, domain_key(each.pool, each.whole))}
+    """Return the documents to be read for these holdings: theirs, and the heads of those in stripes."""
+    return {key for holding in holdings for key in (holding.key, domain_key(holding.pool, holding.whole))}
 
 
 def parted(holdings: Iterable[Holding], most: int) -> Iterator[set[str]]:
-    """The same in parts of so many documents, in the order of the holdings' own."""
+    """Yield the keys that `keys` returns in parts of so many documents, in the order of the holdings' own."""
     part: set[str] = set()
-    for each in sorted(holdings, key=lambda each: each.key):
-        more = keys([each])
+    for holding in sorted(holdings, key=lambda holding: holding.key):
+        more = keys([holding])
         if len(part | more) > most:
             yield part
             part = set()
@@ -175,39 +176,43 @@ def parted(holdings: Iterable[Holding], most: int) -> Iterator[set[str]]:
 
 
 def all_keys(holdings: Iterable[Holding], at: At) -> list[set[str]]:
-    """For each of these holdings of whole domains that has stripes, its documents."""
-    counts = {each: at(each.key).stripes for each in holdings}
+    """Return the documents of each of these holdings of whole domains that has stripes."""
+    counts = {holding: at(holding.key).stripes for holding in holdings}
     return [
-        {each.key, *stripe_keys(each.pool, each.domain, count)} for each, count in counts.items() if count
+        {holding.key, *stripe_keys(holding.pool, holding.domain, count)}
+        for holding, count in counts.items()
+        if count
     ]
 
 
 def taken(
     holdings: Iterable[Holding], at: At, requester: Requester
 ) -> tuple[tuple[Holding, ...], list[Short]]:
-    """These holdings with the names of their units, in a named pool; and what is short."""
-    found: list[Holding] = []
+    """Return these holdings with the names of their units, in a named pool; and what is short."""
+    given: list[Holding] = []
     short: list[Short] = []
-    at = _besides(at, found)
-    for each in _picky_first(holdings, at, requester):
-        domain = at(each.key)
-        closed = at(domain_key(each.pool, each.whole)).closed
-        room = 0 if closed or domain.capacity is None else _room(each, at, requester)
-        units = names(each, domain, at, requester) if room >= each.count else None
+    at = _besides(at, given)
+    for holding in _picky_first(holdings, at, requester):
+        domain = at(holding.key)
+        closed = at(domain_key(holding.pool, holding.whole)).closed
+        room = 0 if closed or domain.capacity is None else _room(holding, at, requester)
+        units = names(holding, domain, at, requester) if room >= holding.count else None
         if units is None:
-            certain = wants_of(each, at, requester)
+            certain = wants_of(holding, at, requester)
             these = certain is not None and bool(certain.units)
-            free = room if room < each.count else 0
-            refused = "" if domain.wants is None else domain.wants.refused
-            short.append(Short(each, free, domain.capacity, these, each.pool in requester.retaining, refused))
+            free = room if room < holding.count else 0
+            refused = "" if domain.poolclaim is None else domain.poolclaim.refused
+            short.append(
+                Short(holding, free, domain.capacity, these, holding.pool in requester.retaining, refused)
+            )
         else:
-            found.append(replace(each, units=units))
-    return in_order(found), short
+            given.append(replace(holding, units=units))
+    return in_order(given), short
 
 
 def names(holding: Holding, domain: Domain, at: At, requester: Requester) -> tuple[str, ...] | None:
-    """Names for the holding's units, None where there are not as many, or not those that it is to have; ()
-    where units have none.
+    """Return names for the holding's units, None where there are not as many, or not those that it is to
+    have; () where units have none.
 
     A PoolClaim gets those it wants, or first those that it had; an owner's pod first those kept for it.
     """
@@ -221,48 +226,49 @@ def names(holding: Holding, domain: Domain, at: At, requester: Requester) -> tup
     if wants is not None and wants.units:
         mine = tuple(unit for unit in wants.units if unit in there)
         return mine if len(mine) == holding.count and held.isdisjoint(mine) else None
-    kept = (unit for left in domain.left if left.owner in requester.owners for unit in left.units)
+    kept = (unit for left in domain.retained if left.owner in requester.owners for unit in left.units)
     liked = () if wants is None else wants.had
-    found = there.free(holding.count, held, (*liked, *kept))
-    return found if len(found) == holding.count else None
+    chosen = there.free(holding.count, held, (*liked, *kept))
+    return chosen if len(chosen) == holding.count else None
 
 
 def wants_of(holding: Holding, at: At, requester: Requester) -> PoolClaimSpec | None:
-    """What the PoolClaim that the holding is for wants; None where it is for none, or there is none."""
+    """Return the spec of the holding's PoolClaim; None where it is for none, or there is none."""
     if not holding.claim:
         return None
-    return at(domain_key(holding.pool, poolclaim_quota(f"{requester.namespace}/{holding.claim}"))).wants
+    return at(domain_key(holding.pool, poolclaim_quota(f"{requester.namespace}/{holding.claim}"))).poolclaim
 
 
 def _picky_first(holdings: Iterable[Holding], at: At, requester: Requester) -> list[Holding]:
-    """Those first that can't have just any unit, or one of them would be given to the others."""
-    wants = {each: wants_of(each, at, requester) for each in holdings}
-    return sorted(wants, key=lambda each: 2 if (found := wants[each]) is None else 1 - bool(found.units))
+    """Return the holdings, those first that can't have just any unit: one of their units might be given to
+    the others."""
+    wants = {holding: wants_of(holding, at, requester) for holding in holdings}
+    return sorted(wants, key=lambda holding: 2 if (spec := wants[holding]) is None else 1 - bool(spec.units))
 
 
 def _besides(at: At, holdings: Sequence[Holding]) -> At:
-    """The documents with these holdings of the same claim in them: two of its holdings may be of one."""
+    """Return the documents with these holdings of the same claim in them: two may be of one document."""
 
-    def found(key: str) -> Domain:
-        mine = tuple(each for each in holdings if each.key == key)
+    def document(key: str) -> Domain:
+        mine = tuple(holding for holding in holdings if holding.key == key)
         if not mine:
             return at(key)
         beside = Claim(uid="", namespace="", name="", node="", holdings=mine)
         return replace(at(key), claims={**at(key).claims, "": beside})
 
-    return found
+    return document
 
 
 def _room(holding: Holding, at: At, requester: Requester) -> int:
-    """Units that the asker may have there, those with them that it holds already."""
+    """Return how many units the requester may have there, with those that it holds already."""
     domain = at(holding.key)
     mine = domain.claims.get(requester.uid)
-    own = 0 if mine is None else sum(each.count for each in mine.holdings if each.key == holding.key)
+    own = 0 if mine is None else sum(one.count for one in mine.holdings if one.key == holding.key)
     return domain.room(holding.pool, holding.domain, requester.owners_at(holding), requester.now, own)
 
 
 def _fits(holding: Holding, at: At, requester: Requester) -> int:
-    """The same, but no more than are asked, and than there are names for."""
+    """Return how many of the holding's units the requester may have there, and there are names for."""
     room = min(holding.count, _room(holding, at, requester))
     domain = at(holding.key)
     if not room or domain.units is None or holding.is_quota:
@@ -272,15 +278,16 @@ def _fits(holding: Holding, at: At, requester: Requester) -> int:
 
 
 def _held(holding: Holding, domain: Domain, requester: Requester) -> set[str]:
-    """Names of units that the asker can't have."""
+    """Return the names of units that the requester can't have."""
     held = domain.held(holding.pool, holding.domain)
     return held | {
-        unit for left in domain.left if left.bars(requester.owners, requester.now) for unit in left.units
+        unit for left in domain.retained if left.bars(requester.owners, requester.now) for unit in left.units
     }
 
 
 def _parts(holding: Holding, count: int, at: At, requester: Requester) -> list[Holding] | None:
-    """The holding in one stripe with enough room, else over as many as it takes; None if there is too little.
+    """Return the holding in one stripe with enough room, else over as many as it takes; None if there is too
+    little.
 
     Each pod begins at another stripe, so that many at once seldom want the same document.
     """
@@ -293,60 +300,60 @@ def _parts(holding: Holding, count: int, at: At, requester: Requester) -> list[H
     if had and (again := _with_units(had, stripes, at, requester)) is not None:
         return again
     owners = requester.owners_at(holding)
-    kept = [each for each in stripes if any(left.owner in owners for left in at(each.key).left)]
+    kept = [part for part in stripes if any(left.owner in owners for left in at(part.key).retained)]
     rooms: dict[Holding, int] = {}
-    for each in (*kept, *stripes):  # one look as a rule: with thousands of claims each is dear
-        rooms[each] = _fits(each, at, requester)
-        if rooms[each] >= holding.count:
-            return [each]
+    for part in (*kept, *stripes):  # one look as a rule: with thousands of claims each is dear
+        rooms[part] = _fits(part, at, requester)
+        if rooms[part] >= holding.count:
+            return [part]
     return _over(holding, rooms, kept)
 
 
 def _over(holding: Holding, rooms: Mapping[Holding, int], kept: Collection[Holding]) -> list[Holding] | None:
-    """The holding over as few stripes as can be: a commit takes so many documents and no more."""
-    found, left = [], holding.count
-    for each, room in sorted(rooms.items(), key=lambda item: (item[0] not in kept, -item[1])):
+    """Return the holding over as few stripes as can be: a commit takes so many documents and no more."""
+    parts, left = [], holding.count
+    for part, room in sorted(rooms.items(), key=lambda item: (item[0] not in kept, -item[1])):
         if room and left:
-            found.append(replace(each, count=min(room, left)))
-            left -= found[-1].count
-    return None if left else found
+            parts.append(replace(part, count=min(room, left)))
+            left -= parts[-1].count
+    return None if left else parts
 
 
 def _with_units(
     units: Sequence[str], stripes: Sequence[Holding], at: At, requester: Requester
 ) -> list[Holding] | None:
-    """The stripes that have these very units; None where one of them is in none, or there is no room."""
-    found = []
-    for each in stripes:
-        domain = at(each.key)
-        there, held = Units.of(domain.units or ()), _held(each, domain, requester)
+    """Return the stripes that have these very units; None where one is in none, or there is no room."""
+    parts = []
+    for part in stripes:
+        domain = at(part.key)
+        there, held = Units.of(domain.units or ()), _held(part, domain, requester)
         mine = sum(unit in there and unit not in held for unit in units)
         if mine:
-            found.append(replace(each, count=mine))
-    enough = sum(each.count for each in found) == len(units)
-    return found if enough and all(each.count <= _room(each, at, requester) for each in found) else None
+            parts.append(replace(part, count=mine))
+    enough = sum(part.count for part in parts) == len(units)
+    return parts if enough and all(part.count <= _room(part, at, requester) for part in parts) else None
 
 
 def _noted(holding: Holding, count: int, at: At, requester: Requester) -> list[Holding]:
-    """The holding in the stripes that list its units. A unit that is in none stands in one by its own name:
-    so all pods that say they use it meet in one document."""
-    found: dict[int, tuple[str, ...]] = {}
+    """Return the holding in the stripes that list its units. A unit that is in none stands in one by its own
+    name: so all pods that say they use it meet in one document."""
+    by_stripe: dict[int, tuple[str, ...]] = {}
     left = holding.units
     for number in range(count):
         there = Units.of(at(_in(holding, number).key).units or ())
         mine = tuple(unit for unit in left if unit in there)
         if mine:
-            found[number] = mine
+            by_stripe[number] = mine
             left = tuple(unit for unit in left if unit not in there)
     for unit in left:
         number = _first(unit, count)
-        found[number] = (*found.get(number, ()), unit)
-    rest, first = holding.count - sum(map(len, found.values())), _first(requester.uid, count)
+        by_stripe[number] = (*by_stripe.get(number, ()), unit)
+    rest, first = holding.count - sum(map(len, by_stripe.values())), _first(requester.uid, count)
     if rest:
-        found.setdefault(first, ())
+        by_stripe.setdefault(first, ())
     return [
         replace(_in(holding, number), count=len(units) + rest * (number == first), units=units)
-        for number, units in found.items()
+        for number, units in by_stripe.items()
     ]
 
 

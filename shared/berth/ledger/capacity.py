@@ -14,10 +14,10 @@ from berth.ledger.keys import PoolDomain, domain_key, parse_domain, stripe
 from berth.ledger.model import Domain, Holding, RetainedUnits
 from berth.ledger.transitions import Domains
 
-Moving = Mapping[str, RetainedUnits]
+RetainedByUnit = Mapping[str, RetainedUnits]
 """What is retained, by unit, of units that another domain listed before."""
 
-NOTHING_MOVES: Moving = MappingProxyType({})
+NOTHING_RETAINED: RetainedByUnit = MappingProxyType({})
 
 Capacity = int | tuple[str, ...] | None
 """A number of units, or their names (as `Units.entries` has them); None: no share of the pool."""
@@ -68,18 +68,18 @@ class Part(NamedTuple):
 
     @property
     def most(self) -> int | None:
-        """Units that it could give by their names; None where they have none."""
+        """Return units that it could give by their names; None where they have none."""
         return None if self.units is None else self.units.size - self.units.shared(self.held).size
 
 
 def plain(domain: Domain, capacity: Capacity) -> Domain:
-    """A domain that is one document, with this capacity."""
+    """Return a domain that is one document, with this capacity."""
     units = capacity if isinstance(capacity, tuple) else None
     return replace(domain, capacity=None if capacity is None else amount(capacity), units=units)
 
 
 def stripes_for(capacity: Capacity, before: int = 0) -> int:
-    """How many stripes a domain of this capacity has; a stripe once made stays."""
+    """Return how many stripes a domain of this capacity has; a stripe once made stays."""
     return max(before, 1, min(MOST_STRIPES, -(-amount(capacity) // STRIPE)))
 
 
@@ -100,7 +100,7 @@ def uneven(pool: str, name: str, part: Domain) -> bool:
 
 
 def narrowed(change: CapacityChange) -> CapacityChange | None:
-    """The part of a change that takes names away, if there is one."""
+    """Return the part of a change that takes names away, if there is one."""
     if not isinstance(change.before, tuple):
         return None
     if not isinstance(change.after, tuple):
@@ -110,25 +110,27 @@ def narrowed(change: CapacityChange) -> CapacityChange | None:
 
 
 def rest_of(change: CapacityChange, done: Iterable[CapacityChange]) -> CapacityChange:
-    """What is left of a change."""
-    before = next((each.after for each in done if each.which == change.which), change.before)
+    """Return what is left of a change."""
+    before = next((one.after for one in done if one.which == change.which), change.before)
     return change._replace(before=before)
 
 
 def not_elsewhere(
     changes: Iterable[CapacityChange], documents: Mapping[str, Mapping[str, Domain]]
 ) -> list[CapacityChange]:
-    """The changes without names that another domain still lists, or that a pod holds there; `documents` are
-    the domains and stripes of each pool."""
+    """Return the changes without names that another domain still lists, or that a pod holds there;
+    `documents` are the domains and stripes of each pool."""
     listed, held = {}, {}
     for pool, domains in documents.items():
         listed[pool] = Units().joined(
-            Units.of(unit for each in domains.values() for unit in each.units or ())
+            Units.of(unit for domain in domains.values() for unit in domain.units or ())
         )
         held[pool] = {
-            unit: parse_domain(name).whole for name, each in domains.items() for unit in each.held(pool, name)
+            unit: parse_domain(name).whole for name, part in domains.items() for unit in part.held(pool, name)
         }
-    return [_without(each, listed.get(each.pool, Units()), held.get(each.pool, {})) for each in changes]
+    return [
+        _without(change, listed.get(change.pool, Units()), held.get(change.pool, {})) for change in changes
+    ]
 
 
 def _without(change: CapacityChange, listed: Units, held: Mapping[str, str]) -> CapacityChange:
@@ -148,10 +150,10 @@ def cut(
     head: Domain,
     stripes: Sequence[Domain],
     capacity: Capacity,
-    elsewhere: Moving = NOTHING_MOVES,
+    elsewhere: RetainedByUnit = NOTHING_RETAINED,
     now: float = 0.0,
 ) -> dict[str, Domain]:
-    """The head and stripes, by their names, that change when the domain gets this capacity.
+    """Return the head and stripes, by their names, that change when the domain gets this capacity.
 
     What pods use is never cut off: while they use more than there is, the head is closed, and the stripes
     keep what they have. `elsewhere` is what other domains tell of units that they list no more.
@@ -160,26 +162,27 @@ def cut(
         return _withdrawn(name, head, stripes)
     count = stripes_for(capacity, len(stripes))
     before = [*stripes, *[Domain()] * (count - len(stripes))]
-    parts = [_part(pool, stripe(name, number), each) for number, each in enumerate(before)]
+    parts = [_part(pool, stripe(name, number), part) for number, part in enumerate(before)]
     if isinstance(capacity, tuple):
         parts = _listed(parts, Units.of(capacity))
     total, used = amount(capacity), sum(part.used for part in parts)
     closed = used > total
     new = {name: replace(plain(head, capacity), stripes=count, closed=closed)}
     listed = [
-        replace(each.domain, units=None if each.units is None else each.units.entries()) for each in parts
+        replace(part.domain, units=None if part.units is None else part.units.entries()) for part in parts
     ]
-    moving = retained.unlisted([*new.values(), *listed], elsewhere)
+    by_unit = retained.unlisted([*new.values(), *listed], elsewhere)
     pairs = zip(parts, listed, strict=True)
-    parts = [part._replace(domain=retained.carried(each, part.domain, moving)) for part, each in pairs]
+    parts = [part._replace(domain=retained.carried(domain, part.domain, by_unit)) for part, domain in pairs]
     sized = _with_rooms(pool, name, parts, total - used, now)
-    new |= {stripe(name, number): each for number, each in enumerate(sized)}
-    old = {name: head, **{stripe(name, number): each for number, each in enumerate(stripes)}}
-    return {each: domain for each, domain in new.items() if old.get(each) != domain}
+    new |= {stripe(name, number): part for number, part in enumerate(sized)}
+    old = {name: head, **{stripe(name, number): part for number, part in enumerate(stripes)}}
+    return {part: domain for part, domain in new.items() if old.get(part) != domain}
 
 
 def _with_rooms(pool: str, name: str, parts: Sequence[Part], free: int, now: float) -> list[Domain]:
-    """The stripes with their parts of what is free, and with what rests without a name where there is room.
+    """Return the stripes with their parts of what is free, and with what rests without a name where there is
+    room.
 
     Where more rests than is free, those units have room that rest longest: the others' rest is over first.
     """
@@ -189,7 +192,7 @@ def _with_rooms(pool: str, name: str, parts: Sequence[Part], free: int, now: flo
     resting = [sum(lot.units for lot in lots if lot.stripe == number) for number in range(len(parts))]
     sizes = _shared_out(parts, free, resting)
     spare = [sizes[number] - part.used - resting[number] for number, part in enumerate(parts)]
-    lefts = [[*part.domain.left] for part in parts]
+    lefts = [[*part.domain.retained] for part in parts]
     for lot in (lot for lot in lots if lot.place >= 0):
         count = lot.units
         while count and spare[lot.stripe] < 0:
@@ -198,23 +201,23 @@ def _with_rooms(pool: str, name: str, parts: Sequence[Part], free: int, now: flo
             lefts[there].append(_taken(lefts[lot.stripe], lot.place, more, parts[lot.stripe].units is None))
             spare[lot.stripe], spare[there] = spare[lot.stripe] + more, spare[there] - more
             count -= more
-    found = [tuple(left for left in each if left.count) for each in lefts]
-    sized = zip(parts, sizes, found, strict=True)
-    return [replace(part.domain, capacity=size, left=left) for part, size, left in sized]
+    standing = [tuple(left for left in units if left.count) for units in lefts]
+    sized = zip(parts, sizes, standing, strict=True)
+    return [replace(part.domain, capacity=size, retained=left) for part, size, left in sized]
 
 
 def _lots(pool: str, name: str, parts: Sequence[Part], now: float) -> Iterator[Lot]:
-    """What rests, or is kept, in each stripe and is in no pod's use."""
+    """Yield what rests, or is kept, in each stripe and is in no pod's use."""
     for number, part in enumerate(parts):
         for place, count in enumerate(part.domain.nameless(pool, stripe(name, number), (), now)):
-            yield Lot(part.domain.left[place].until, number, place, count)
-        for left in part.domain.waiting if part.units is not None else ():
+            yield Lot(part.domain.retained[place].until, number, place, count)
+        for left in part.domain.retained_here if part.units is not None else ():
             if left.stands(now):
                 yield Lot(left.until, number, -1, sum(unit not in part.held for unit in left.units))
 
 
 def _first(units: int, lots: Iterable[Lot]) -> Iterator[Lot]:
-    """The first so many units of these."""
+    """Yield the first so many units of these."""
     for lot in lots:
         count = min(units, lot.units)
         units -= count
@@ -223,7 +226,7 @@ def _first(units: int, lots: Iterable[Lot]) -> Iterator[Lot]:
 
 
 def _taken(lefts: list[RetainedUnits], place: int, count: int, unlisted: bool) -> RetainedUnits:
-    """So many units of one of these, which it has no more; with `unlisted` their names count for nothing."""
+    """Take so many units of one of these; with `unlisted` their names count for nothing."""
     left = lefts[place]
     units = left.units[:count] if unlisted else ()
     lefts[place] = replace(left, count=left.count - count, units=left.units[len(units) :])
@@ -231,9 +234,10 @@ def _taken(lefts: list[RetainedUnits], place: int, count: int, unlisted: bool) -
 
 
 def _withdrawn(name: str, head: Domain, stripes: Sequence[Domain]) -> dict[str, Domain]:
-    """No share of the pool any more. The head goes with its last claim, and when nothing rests there."""
-    count = len(stripes) if any(each.claims or each.left for each in stripes) else 0
-    changed = {stripe(name, number): plain(each, None) for number, each in enumerate(stripes)}
+    """Return what changes when the domain has no share of the pool any more. The head goes with its last
+    claim, and when nothing rests there."""
+    count = len(stripes) if any(part.claims or part.retained for part in stripes) else 0
+    changed = {stripe(name, number): plain(part, None) for number, part in enumerate(stripes)}
     return {name: replace(plain(head, None), closed=False, stripes=count), **changed}
 
 
@@ -242,8 +246,8 @@ def _part(pool: str, name: str, domain: Domain) -> Part:
 
 
 def _listed(parts: Sequence[Part], whole: Units) -> list[Part]:
-    """A unit stays in its stripe, and above all in that where a pod holds it; one that is new goes where
-    there is room."""
+    """Return the stripes with their units' names. A unit stays in its stripe, and above all in that where a
+    pod holds it; one that is new goes where there is room."""
     kept = []
     for number, part in enumerate(parts):
         units = Units.of(part.domain.units or ()).joined(part.held).shared(whole)
@@ -254,15 +258,15 @@ def _listed(parts: Sequence[Part], whole: Units) -> list[Part]:
     for units in kept:
         fresh = fresh.without(units)
     size = max(STRIPE, -(-whole.size // len(parts)))
-    found = []
+    listed = []
     for part, units in zip(parts, kept, strict=True):
         more, fresh = fresh.take(size - units.size)
-        found.append(part._replace(units=units.joined(more)))
-    return found
+        listed.append(part._replace(units=units.joined(more)))
+    return listed
 
 
 def _shared_out(parts: Sequence[Part], free: int, resting: Sequence[int]) -> list[int]:
-    """Each stripe's capacity: what is used there, and its part of what is free; few of them change."""
+    """Return each stripe's capacity: what is used there, and its part of what is free; few of them change."""
     size = max(STRIPE, -(-(free + sum(part.used for part in parts)) // len(parts)))
     most = [max(0, size - part.used) if part.most is None else part.most for part in parts]
     had = [max(0, (part.domain.capacity or 0) - part.used) for part in parts]
@@ -291,12 +295,12 @@ def _shared_out(parts: Sequence[Part], free: int, resting: Sequence[int]) -> lis
 
 
 def resized(
-    changes: Mapping[str, CapacityChange], moving: Moving, domains: Domains
+    changes: Mapping[str, CapacityChange], elsewhere: RetainedByUnit, domains: Domains
 ) -> tuple[list[CapacityChange], Domains]:
     """Return those of the changes (by key) whose domain still has the capacity that they start from."""
     current = {key: change for key, change in changes.items() if domains[key].size == change.before}
     sized = {key: plain(domains[key], change.after) for key, change in current.items()}
-    carried = {key: retained.carried(domain, domains[key], moving) for key, domain in sized.items()}
+    carried = {key: retained.carried(domain, domains[key], elsewhere) for key, domain in sized.items()}
     return list(current.values()), carried
 
 
@@ -308,7 +312,7 @@ def prepared(key: str, count: int, domains: Domains) -> tuple[None, Domains]:
 
 def counts(limit: Domain, now: float) -> bool:
     """Whether a namespace's limit, or a stripe of it, counts anything."""
-    return bool(limit.claims) or any(left.stands(now) for left in limit.left)
+    return bool(limit.claims) or any(left.stands(now) for left in limit.retained)
 
 
 def without_unused(now: float, domains: Domains) -> tuple[None, Domains]:

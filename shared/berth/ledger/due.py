@@ -13,7 +13,7 @@ class Due:
         self._queue: list[tuple[float, Key]] = []  # those too that were set anew since, which are passed over
 
     def __len__(self) -> int:
-        """Entries in memory: at most two for each key that has a time, and a few."""
+        """Return entries in memory: at most two for each key that has a time, and a few."""
         return len(self._queue)
 
     def set(self, key: Key, time: float | None) -> None:

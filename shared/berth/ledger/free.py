@@ -22,10 +22,10 @@ class Free(dict[str, Share]):
     """
 
     _enough: Mapping[int, frozenset[str]] = {}
-    _each: Mapping[Callable[[str, Share], Any], Mapping[str, Any]] = {}
+    _by_domain: Mapping[Callable[[str, Share], Any], Mapping[str, Any]] = {}
 
     def with_changes(self, changes: Mapping[str, Share | None]) -> Self:
-        """These domains as they are now; None: there is no such domain any more."""
+        """Return these domains as they are now; None: there is no such domain any more."""
         there = {name: share for name, share in changes.items() if share is not None}
         gone = changes.keys() - there.keys()
         changed = type(self)(self)
@@ -36,28 +36,28 @@ class Free(dict[str, Share]):
             asked: _enough(names, {name for name, (units, _) in there.items() if units >= asked}, changes)
             for asked, names in self._enough.items()
         }
-        changed._each = {
+        changed._by_domain = {
             make: _merged(values, {name: make(name, share) for name, share in there.items()}, gone)
-            for make, values in self._each.items()
+            for make, values in self._by_domain.items()
         }
         return changed
 
     def enough(self, asked: int) -> frozenset[str]:
-        """The domains with at least so many units free."""
-        found = self._enough.get(asked)
-        if found is None:
-            found = frozenset(_side_by_side(name for name, (units, _) in self.items() if units >= asked))
-            self._enough = {asked: found, **dict(list(self._enough.items())[: _ANSWERS - 1])}
-        return found
+        """Return the domains with at least so many units free."""
+        domains = self._enough.get(asked)
+        if domains is None:
+            domains = frozenset(_side_by_side(name for name, (units, _) in self.items() if units >= asked))
+            self._enough = {asked: domains, **dict(list(self._enough.items())[: _ANSWERS - 1])}
+        return domains
 
-    def each(self, make: Callable[[str, Share], T]) -> Mapping[str, T]:
-        """What `make` says of each domain and its share; for a few functions, as each is kept in mind."""
-        found = self._each.get(make)
-        if found is None:
+    def by_domain(self, make: Callable[[str, Share], T]) -> Mapping[str, T]:
+        """Return what `make` says of each domain and its share; the values of each `make` are kept."""
+        values = self._by_domain.get(make)
+        if values is None:
             names = _side_by_side(self)
-            found = dict(zip(names, map(make, names, self.values()), strict=True))
-            self._each = {**self._each, make: found}
-        return found
+            values = dict(zip(names, map(make, names, self.values()), strict=True))
+            self._by_domain = {**self._by_domain, make: values}
+        return values
 
 
 def _enough(before: frozenset[str], now: set[str], changes: Mapping[str, object]) -> frozenset[str]:
@@ -66,7 +66,8 @@ def _enough(before: frozenset[str], now: set[str], changes: Mapping[str, object]
 
 
 def _side_by_side(names: Iterable[str]) -> list[str]:
-    """Copies that lie next to each other in memory; to look thousands of them up takes half the time then."""
+    """Return copies that lie next to each other in memory; to look thousands of them up takes half the time
+    then."""
     return msgspec.json.decode(msgspec.json.encode(list(names)), type=list[str])
 
 

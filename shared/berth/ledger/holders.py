@@ -36,42 +36,44 @@ class UnitRow(msgspec.Struct, frozen=True):
 
 
 def unit_rows(view: View, now: float, only: str | None = None) -> list[UnitRow]:
-    """All units of the named pools, or of one of them, at this time (Unix seconds)."""
-    found: list[UnitRow] = []
+    """Return all units of the named pools, or of one of them, at this time (Unix seconds)."""
+    all_rows: list[UnitRow] = []
     for pool in names(view):
         for domain in sorted(view.names(pool), key=natural) if only in (None, pool) else ():
             rows = held_rows(view, pool, domain)
             taken = {row.unit for row in rows}
             rows += _left_rows(view, pool, domain, taken, now)
             rows += _free_rows(view, pool, domain, {row.unit for row in rows})
-            found += sorted(rows, key=_order)
-    return found
+            all_rows += sorted(rows, key=_order)
+    return all_rows
 
 
 def held_rows(view: View, pool: str, domain: str) -> list[UnitRow]:
-    """The units of a domain that pods hold, in order; none where units have no names."""
+    """Return the units of a domain that pods hold, in order; none where units have no names."""
     listed = _listed(view, pool, domain)
-    found = []
+    rows = []
     for claim in _claims(view.parts(pool, domain).values()):
-        for each in wholes(claim):
-            if (each.pool, each.domain) == (pool, domain):
-                found += _of_holding(claim, each, listed)
-    return sorted(found, key=_order)
+        for holding in wholes(claim):
+            if (holding.pool, holding.domain) == (pool, domain):
+                rows += _of_holding(claim, holding, listed)
+    return sorted(rows, key=_order)
 
 
 def wholes(claim: Claim) -> list[Holding]:
-    """The claim's holdings by whole domains, without quotas, with the names of their units."""
-    found: dict[tuple[str, str, str], Holding] = {}
-    for each in claim.holdings:
-        if not each.is_quota:
-            where = (each.pool, each.whole, each.claim)
-            before = found.get(where, Holding(each.pool, each.whole, 0, (), each.claim))
-            found[where] = replace(before, count=before.count + each.count, units=before.units + each.units)
-    return [found[where] for where in sorted(found)]
+    """Return the claim's holdings by whole domains, without quotas, with the names of their units."""
+    by_domain: dict[tuple[str, str, str], Holding] = {}
+    for holding in claim.holdings:
+        if not holding.is_quota:
+            where = (holding.pool, holding.whole, holding.claim)
+            before = by_domain.get(where, Holding(holding.pool, holding.whole, 0, (), holding.claim))
+            by_domain[where] = replace(
+                before, count=before.count + holding.count, units=before.units + holding.units
+            )
+    return [by_domain[where] for where in sorted(by_domain)]
 
 
 def holder(claim: Claim) -> str:
-    """As a person reads it: namespace/pod."""
+    """Return the holder as a person reads it: namespace/pod."""
     return claim.name if claim.is_external else claim.label
 
 
@@ -99,17 +101,19 @@ def _state(claim: Claim, listed: bool) -> State:
 
 
 def _left_rows(view: View, pool: str, domain: str, held: set[str], now: float) -> list[UnitRow]:
-    """Those that a pod has left, and that wait for somebody."""
+    """Return the retained units, which wait for somebody."""
     listed = _listed(view, pool, domain) or Units()
-    found: dict[str, UnitRow] = {}
-    standing = (left for part in view.parts(pool, domain).values() for left in part.left if left.stands(now))
-    for left in sorted(standing, key=lambda left: left.rest):
-        state: State = "resting" if now < left.rest else "kept"
+    rows: dict[str, UnitRow] = {}
+    standing = (
+        left for part in view.parts(pool, domain).values() for left in part.retained if left.stands(now)
+    )
+    for left in sorted(standing, key=lambda left: left.rest_until):
+        state: State = "resting" if now < left.rest_until else "kept"
         for unit in left.units:
             if unit in listed and unit not in held:
                 whom = left.owner if state == "kept" else ""
-                found[unit] = UnitRow(pool, domain, unit, 1, state, whom)
-    return list(found.values())
+                rows[unit] = UnitRow(pool, domain, unit, 1, state, whom)
+    return list(rows.values())
 
 
 def _free_rows(view: View, pool: str, domain: str, taken: set[str]) -> list[UnitRow]:
@@ -121,18 +125,18 @@ def _free_rows(view: View, pool: str, domain: str, taken: set[str]) -> list[Unit
 
 
 def _listed(view: View, pool: str, domain: str) -> Units | None:
-    """What the pool lists there; None where its units have no names."""
+    """Return what the pool lists there; None where its units have no names."""
     size = view.capacity(pool, domain)
     return Units.of(size) if isinstance(size, tuple) else None
 
 
 def _claims(documents: Iterable[Domain]) -> Iterable[Claim]:
-    """Each once: a claim over several stripes is found in each."""
-    found = (claim for domain in documents for claim in domain.claims.values())
-    return {(claim.uid, claim.node): claim for claim in found}.values()
+    """Return each claim once: one over several stripes stands in all of them."""
+    claims = (claim for domain in documents for claim in domain.claims.values())
+    return {(claim.uid, claim.node): claim for claim in claims}.values()
 
 
 def _order(row: UnitRow) -> tuple[bool, int, object, str]:
-    """By name, then by address, and what has no name last."""
+    """Sort by name, then by address; what has no name comes last."""
     span = addresses.span_of(row.unit)
     return not row.unit, -1 if span is None else span[0], natural(row.unit), row.uid

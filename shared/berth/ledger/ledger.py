@@ -23,7 +23,7 @@ from berth.errors import (
 )
 from berth.ledger import allocation, capacity, refusals, retained, transitions
 from berth.ledger.allocation import STRIPE, At, Requester, Short, StripeFullError
-from berth.ledger.capacity import NOTHING_MOVES, Capacity, CapacityChange, Moving
+from berth.ledger.capacity import NOTHING_RETAINED, Capacity, CapacityChange, RetainedByUnit
 from berth.ledger.keys import (
     CLUSTER,
     LOOK,
@@ -76,7 +76,7 @@ from berth.ledger.transitions import (
     SupersededError,
 )
 from berth.ledger.turns import Turns
-from berth.ledger.unlisted import Told, Unit, told
+from berth.ledger.unlisted import Believed, Unit, believed
 from berth.ledger.view import Follower, View
 from berth.stores.base import EPOCH, Document, Store, Version
 
@@ -151,8 +151,8 @@ class Ledger:
                     return self._commits.run(keys, decide, drawn=_drawn(wanted, view))
                 _require_limits(short, view)
                 if look:
-                    texts = [each.text() for each in short] or [
-                        refusals.scattered(each.pool for each in holdings)
+                    texts = [lack.text() for lack in short] or [
+                        refusals.scattered(holding.pool for holding in holdings)
                     ]
                     raise RefusedError("; ".join(texts))
             except StripeFullError as error:
@@ -171,24 +171,24 @@ class Ledger:
         requester: Requester,
         domains: Domains,
     ) -> tuple[Claim, Writes]:
-        found = transitions.standing(wanted, holdings, domains)
-        if after is not None and (found is None or found.attempt != after):
+        standing = transitions.standing(wanted, holdings, domains)
+        if after is not None and (standing is None or standing.attempt != after):
             raise SupersededError(wanted)
-        if found is not None and (found.node, found.logical()) != (wanted.node, wanted.logical()):
-            raise ElsewhereError(found)
-        if found is not None and found.state == "bound":
-            return found, {}
-        if found is None:
+        if standing is not None and (standing.node, standing.logical()) != (wanted.node, wanted.logical()):
+            raise ElsewhereError(standing)
+        if standing is not None and standing.state == "bound":
+            return standing, {}
+        if standing is None:
             allocation.require_whole(holdings, domains.__getitem__)
         # A repeated call takes the reservation over: only the newest attempt may cancel it.
-        held = found.holdings if found is not None else self._taken(holdings, view, requester, domains)
+        held = standing.holdings if standing is not None else self._taken(holdings, view, requester, domains)
         claim = replace(wanted, holdings=held)
         return claim, transitions.with_claim(claim, domains)
 
     def _taken(
         self, holdings: tuple[Holding, ...], view: View, requester: Requester, domains: Domains
     ) -> tuple[Holding, ...]:
-        suspended = sorted({each.pool for each in holdings if _suspended(each, view)})
+        suspended = sorted({holding.pool for holding in holdings if _suspended(holding, view)})
         if suspended:
             raise RefusedError("; ".join(map(refusals.suspended, suspended)))
         taken, short = allocation.taken(holdings, domains.__getitem__, requester)
@@ -200,12 +200,12 @@ class Ledger:
         """Mark the claim bound: its Binding was made. Raises MissingClaimError, and changes nothing then."""
 
         def decide(domains: Domains) -> tuple[None, Writes]:
-            found = [domain.claims.get(claim.uid) for domain in domains.values()]
-            if any(each is None or each.holdings != claim.holdings for each in found):
+            standing = [domain.claims.get(claim.uid) for domain in domains.values()]
+            if any(there is None or there.holdings != claim.holdings for there in standing):
                 raise MissingClaimError(
                     f"pod {claim.label}: no claim to confirm; reconcile will adopt it from the pod"
                 )
-            if all(each is not None and each.state == "bound" for each in found):
+            if all(there is not None and there.state == "bound" for there in standing):
                 return None, {}
             return None, transitions.with_claim(replace(claim, state="bound"), domains)
 
@@ -221,10 +221,10 @@ class Ledger:
             mine = {
                 key: domain
                 for key, domain in domains.items()
-                if (found := domain.claims.get(claim.uid)) is not None
-                and (found.attempt, found.state) == (claim.attempt, claim.state)
+                if (standing := domain.claims.get(claim.uid)) is not None
+                and (standing.attempt, standing.state) == (claim.attempt, claim.state)
             }
-            freed = tuple(each for each in claim.holdings if each.key in mine)
+            freed = tuple(holding for holding in claim.holdings if holding.key in mine)
             return freed, transitions.without(claim.uid, mine)
 
         freed: list[Holding] = []
@@ -238,11 +238,11 @@ class Ledger:
         uid: str,
         label: str | None = None,
         also: Iterable[Holding] = (),
-        keep: Collection[str] = (),
-        keep_as: Literal["bound", "lost"] = "lost",
+        hold: Collection[str] = (),
+        hold_as: Literal["bound", "lost"] = "lost",
     ) -> tuple[Holding, ...]:
         """Drop every claim of a pod that the caller knows to be gone or finished; what was freed. Units of
-        the pools in `keep` stay held, by a claim in state `keep_as`.
+        the pools in `hold` stay held, by a claim in state `hold_as`.
 
         With `label` (namespace/name) only claims that bear it: a forged event may pair a name that is gone
         with the UID of a pod that lives. `also` are holdings that the caller knows of: the view, by which
@@ -252,10 +252,10 @@ class Ledger:
         view = self.view()
 
         def decide(domains: Domains) -> tuple[tuple[Holding, ...], Writes]:
-            found = [claim for domain in domains.values() if (claim := domain.claims.get(uid)) is not None]
-            if label is not None and any(claim.label != label for claim in found):
+            standing = [claim for domain in domains.values() if (claim := domain.claims.get(uid)) is not None]
+            if label is not None and any(claim.label != label for claim in standing):
                 return (), {}
-            how = ReleasePolicy(partial(self._leave, view), self._clock(), keep, keep_as)
+            how = ReleasePolicy(partial(self._leave, view), self._clock(), hold, hold_as)
             return transitions.released(uid, domains, how)
 
         freed: list[Holding] = []
@@ -297,12 +297,13 @@ class Ledger:
             if freed is None:
                 return None
             opened = self._reopen_closed([*freed, *bound.holdings])
-            return (*freed, *(each for each in bound.holdings if each in opened))
+            return (*freed, *(holding for holding in bound.holdings if holding in opened))
 
     def _adopted(
         self, bound: Claim, anew: bool, places: Collection[str], unlisted: Collection[Unit]
     ) -> tuple[Holding, ...] | None:
-        """In one commit if that can take all these documents; else what the pod has elsewhere goes after."""
+        """Adopt in one commit if that can take all these documents; else what the pod has elsewhere goes
+        after."""
         if len(places) <= self._commits.most_keys:
             return self._commits.run(places, partial(transitions.adopted, bound, anew, unlisted=unlisted))
         mine = allocation.keys(bound.holdings)
@@ -320,7 +321,7 @@ class Ledger:
     def _adopted_in_parts(
         self, bound: Claim, anew: bool, keys: Collection[str], unlisted: Collection[Unit]
     ) -> tuple[()] | None:
-        """In as many commits as it takes, each of which counts more of it; None for no change.
+        """Adopt in as many commits as it takes, each of which counts more of it; None for no change.
 
         A death between two leaves a claim that is not whole, or not the same everywhere. The last document by
         its key is written last, and by that one the View goes: so the next reconcile adopts the pod again.
@@ -336,8 +337,9 @@ class Ledger:
         return () if any(changed) else None
 
     def _parts(self, uid: str, keys: Collection[str]) -> list[list[str]]:
-        """These documents, in parts that one commit can take; if they are too many, only those where the pod
-        has a claim. What it has in one of them can go before the rest does: reconcile would find that."""
+        """Return these documents, in parts that one commit can take; if they are too many, only those where
+        the pod has a claim. What it has in one of them can go before the rest does: reconcile would find
+        that."""
         if len(keys) > self._commits.most_keys:
             keys = [key for key, domain in self._read(keys).items() if uid in domain.claims]
         ordered = sorted(keys)
@@ -360,7 +362,7 @@ class Ledger:
         is held of those that have another shape is placed anew; units that they list are believed to be the
         pods' before any document lists them.
         """
-        claims, unlisted = self._told(claims, pools)
+        claims, unlisted = self._believed(claims, pools)
         view = self.view()
         claims = [self._bound(claim, view, view.at, pools) for claim in claims]
         places = {claim.uid: _places(claim, view) for claim in claims}
@@ -368,15 +370,15 @@ class Ledger:
         for group in self._groups(claims, places):
             go_on()
             freed |= self._all_adopted(group, places, pools, unlisted)
-        bound = (each for claim in claims if claim.uid in freed for each in claim.holdings)
+        bound = (holding for claim in claims if claim.uid in freed for holding in claim.holdings)
         self._reopen_closed([*bound, *chain.from_iterable(freed.values())])
         return {*freed}
 
     def _groups(
         self, claims: Iterable[Claim], places: Mapping[str, Collection[str]]
     ) -> Iterator[Sequence[Claim]]:
-        """These claims in groups that are adopted together: those first whose documents lie together in the
-        store."""
+        """Yield these claims in groups that are adopted together: those first whose documents lie together in
+        the store."""
         batches = self._store.batches({key for keys in places.values() for key in keys})
         batch_of = {key: number for number, batch in enumerate(batches) for key in batch}
         near: dict[int, list[Claim]] = {}
@@ -403,21 +405,22 @@ class Ledger:
                 return self._commits.run(keys, partial(transitions.all_adopted, group, unlisted=unlisted))
         except (StripeFullError, BusyError):
             pass  # a document of theirs is in stripes now, or in many hands
-        freed = {each.uid: self.adopt(each, pools=pools, unlisted=unlisted) for each in group}
-        return {uid: found for uid, found in freed.items() if found is not None}
+        freed = {claim.uid: self.adopt(claim, pools=pools, unlisted=unlisted) for claim in group}
+        return {uid: holdings for uid, holdings in freed.items() if holdings is not None}
 
-    def _told(self, claims: Collection[Claim], pools: Mapping[str, Pool] | None) -> Told:
-        """See Told. Who holds such a unit must not be missed because the View lags behind."""
+    def _believed(self, claims: Collection[Claim], pools: Mapping[str, Pool] | None) -> Believed:
+        """Return these claims as they are believed. A View that lags must not hide who holds a unit."""
         view = self.view()
-        found = told(claims, view.pools if pools is None else pools, view.pools, view.domains)
-        if found.unlisted and view.open:
+        result = believed(claims, view.pools if pools is None else pools, view.pools, view.domains)
+        if result.unlisted and view.open:
             self.snapshot()
             view = self.view()
-            found = told(claims, view.pools if pools is None else pools, view.pools, view.domains)
-        return found
+            result = believed(claims, view.pools if pools is None else pools, view.pools, view.domains)
+        return result
 
     def _bound(self, claim: Claim, view: View, at: At, pools: Mapping[str, Pool] | None) -> Claim:
-        """The claim of a pod that runs, by documents: of each pool as it stands, or where there is room."""
+        """Return the claim of a pod that runs, by documents: of each pool as it stands, or where there is
+        room."""
         state = "bound" if claim.state == "reserved" else claim.state
         now = view.pools if pools is None else pools
         reshaped = {
@@ -426,14 +429,16 @@ class Ledger:
         known = transitions.known_of(view.claims_of(claim.uid), claim, now, reshaped)
         # The View may lag behind what `at` has read.
         known = {pool: held for pool, held in known.items() if allocation.whole(held, at)}
-        rest = replace(claim, holdings=tuple(each for each in claim.holdings if each.pool not in known))
-        found = [
+        rest = replace(
+            claim, holdings=tuple(holding for holding in claim.holdings if holding.pool not in known)
+        )
+        holdings = [
             *allocation.anyhow(rest, at, self._requester(claim, now)),
-            *(each for held in known.values() for each in held),
+            *(holding for held in known.values() for holding in held),
         ]
-        if len(allocation.keys(found)) > self._commits.most_keys:
-            found = [*allocation.gathered(found, claim.uid, at)]
-        return replace(claim, state=state, holdings=in_order(found))
+        if len(allocation.keys(holdings)) > self._commits.most_keys:
+            holdings = [*allocation.gathered(holdings, claim.uid, at)]
+        return replace(claim, state=state, holdings=in_order(holdings))
 
     def _requester(self, claim: Claim, pools: Mapping[str, Pool]) -> Requester:
         owners = tuple(filter(None, (claim.label, claim.owner)))
@@ -442,22 +447,22 @@ class Ledger:
         return Requester(claim.uid, claim.namespace, owners, self._clock(), places, retaining)
 
     def _look(self, wanted: Claim, view: View) -> At:
-        """The domains that the claim is to draw from, with their stripes, as the store has them now."""
-        found = self._read(each.key for each in wanted.holdings)
-        for keys in allocation.all_keys(wanted.holdings, found.__getitem__):
-            found |= self._read(keys)
-        return lambda key: found[key] if key in found else view.at(key)
+        """Return the domains that the claim is to draw from, with their stripes, as they are in the store."""
+        domains = self._read(holding.key for holding in wanted.holdings)
+        for keys in allocation.all_keys(wanted.holdings, domains.__getitem__):
+            domains |= self._read(keys)
+        return lambda key: domains[key] if key in domains else view.at(key)
 
     def _patience(self) -> float:
         return self._monotonic() + PATIENCE_SECONDS
 
     def _make_limits(self, wanted: Claim, view: View, at: At) -> None:
-        """A namespace's limit becomes a document when its first pod comes."""
-        for each in wanted.holdings:
-            limit = _limit(each, view)
-            if limit is None or at(each.key).capacity is not None:
+        """Make the document of a namespace's limit, when its first pod comes."""
+        for holding in wanted.holdings:
+            limit = _limit(holding, view)
+            if limit is None or at(holding.key).capacity is not None:
                 continue
-            which = (each.pool, each.domain)
+            which = (holding.pool, holding.domain)
             self.set_capacities({which: limit}, {which: None}, {which} if (limit or 0) > STRIPE else ())
 
     def _leave(self, view: View, claim: Claim, holding: Holding) -> RetainedUnits | None:
@@ -468,38 +473,39 @@ class Ledger:
         sticky = None if holding.claim else pool.spec.sticky
         rest = now + pool.spec.reuse_after_seconds
         if sticky is None:
-            return None if rest == now else RetainedUnits(holding.count, holding.units, rest=rest)
+            return None if rest == now else RetainedUnits(holding.count, holding.units, rest_until=rest)
         owner = claim.label if sticky.by == "Pod" else claim.owner
         kept = now + sticky.for_seconds if owner else 0.0
         return RetainedUnits(holding.count, holding.units, owner, rest if rest > now else 0.0, kept)
 
     def _reopen_closed(self, changed: Collection[Holding]) -> set[Holding]:
-        """What `_reopen` does, after a commit that may itself have closed a domain in stripes: the View does
-        not know of that yet."""
-        if any(each.whole != each.domain for each in changed):
+        """Reopen as `_reopen` does, after a commit that may itself have closed a domain in stripes: the View
+        does not know of that yet."""
+        if any(holding.whole != holding.domain for holding in changed):
             self.view()
         return self._reopen(changed)
 
     def _reopen(self, freed: Iterable[Holding]) -> set[Holding]:
-        """Open the closed domains of these again where there is room; those that are of one."""
-        view, parts = self._follower.last, [each for each in freed if each.whole != each.domain]
-        heads = {each: view.at(domain_key(each.pool, each.whole)) for each in parts}
+        """Open the closed domains of these holdings again where there is room. Return the holdings of such
+        domains."""
+        view, parts = self._follower.last, [holding for holding in freed if holding.whole != holding.domain]
+        heads = {part: view.at(domain_key(part.pool, part.whole)) for part in parts}
         # A head that is closed, or that has no share any more and goes with its last claim.
         over = {
-            each for each, head in heads.items() if head.closed or (head.stripes and head.capacity is None)
+            part for part, head in heads.items() if head.closed or (head.stripes and head.capacity is None)
         }
         # Room that no unit is for: the pod held one that is listed no more. It is another stripe's now.
-        more = {each for each in parts if capacity.beside(view.at(each.key), each)}
-        for which in sorted({(each.pool, each.whole) for each in over | more}):
+        more = {part for part in parts if capacity.beside(view.at(part.key), part)}
+        for which in sorted({(part.pool, part.whole) for part in over | more}):
             self.reopen(which)
-        return {each for each in over if heads[each].closed}
+        return {part for part in over if heads[part].closed}
 
     # What is there
 
     def check(self) -> None:
         """Raise a store error if the store does not answer, MovedError if the ledger is elsewhere now."""
-        found = self._store.read([EPOCH]).get(EPOCH)
-        epoch = None if found is None else decode_epoch(found.body)
+        document = self._store.read([EPOCH]).get(EPOCH)
+        epoch = None if document is None else decode_epoch(document.body)
         if epoch is not None and epoch.moved:
             raise MovedError(epoch.to)
 
@@ -508,13 +514,13 @@ class Ledger:
         self._commits.write({})
 
     def make_ours(self) -> None:
-        """The same, and write into a ledger that names no cluster yet that it is this one's."""
+        """Write into a ledger that names no cluster yet that it is this one's. Raises as `require_ours`."""
         named = CLUSTER in self._store.read([CLUSTER])
         self._commits.write({} if named else self._commits.owner())
 
     def view(self) -> View:
-        """All the ledger holds, as `changes` tells it; see View for what it does not promise. Who works
-        `while_closed` may look at one that is paused or was moved."""
+        """Return all that the ledger holds, as `changes` tells it; see View for what it does not promise. Who
+        works `while_closed` may look at one that is paused or was moved."""
         view = self._follower.view()
         if not self._while_closed:
             epoch = view.epoch  # once: another thread may be updating the view
@@ -527,7 +533,8 @@ class Ledger:
     # Looks at what users wrote
 
     def look(self, at: str = LOOK) -> Self:
-        """This ledger for one look at the Pools (or at PoolClaims: `at` is whose turn it is) that begins now.
+        """Return this ledger for one look at the Pools (or at PoolClaims: `at` is whose turn it is) that
+        begins now.
 
         Read them after this call. Whatever is changed by it expects that no look began later: who began later
         has read later, and is not undone. The other then gets OutdatedError, and changes nothing any more.
@@ -540,23 +547,23 @@ class Ledger:
         return looking
 
     def beside_looks(self) -> Self:
-        """This ledger for a look at something else by the Pools as they are in it: OutdatedError as soon as a
-        look at the Pools begins, or changes them. It stops nobody's look."""
-        found = self._store.read([LOOK]).get(LOOK)
+        """Return this ledger for a look at something else by the Pools as they are in it: OutdatedError as
+        soon as a look at the Pools begins, or changes them. It stops nobody's look."""
+        document = self._store.read([LOOK]).get(LOOK)
         beside = copy.copy(self)
-        beside._expect({LOOK: None if found is None else found.version})
+        beside._expect({LOOK: None if document is None else document.version})
         return beside
 
     def snapshot(self) -> None:
-        """Within a look: the next View is read anew, and lags behind nothing that was committed before."""
+        """Read the next View anew, within a look: it lags behind nothing that was committed before."""
         self._follower = Follower(self._store.changes, self._clock)
 
     def _begin(self, mine: bytes) -> None:
         """Expect from now on that the turn is still this one."""
-        found = self._store.read([self._turn]).get(self._turn)
-        if found is None or found.body != mine:
+        document = self._store.read([self._turn]).get(self._turn)
+        if document is None or document.body != mine:
             raise OutdatedError
-        self._expect({self._turn: found.version})
+        self._expect({self._turn: document.version})
 
     def _expect(self, fence: Fence) -> None:
         self._commits = self._commits.within(fence)
@@ -565,13 +572,13 @@ class Ledger:
     # Pools and nodes
 
     def pools(self) -> dict[str, Pool]:
-        """The Pools as the store has them now, where the View knows of them."""
-        found: dict[str, Pool] = {}
+        """Return the Pools as the store has them now, where the View knows of them."""
+        pools: dict[str, Pool] = {}
         for batch in self._store.batches([pool_key(name) for name in self.view().pools]):
             for key, document in self._store.read(batch).items():
                 name = key.removeprefix(POOL)
-                found[name] = decode_pool(name, document.body)
-        return found
+                pools[name] = decode_pool(name, document.body)
+        return pools
 
     def apply_pools(self, pools: Mapping[str, Pool]) -> list[str]:
         """Make the ledger's Pools these; the names of those added, changed or removed.
@@ -608,7 +615,7 @@ class Ledger:
             changed += self._commits.run_places(some, partial(transitions.placed, some))
         return sorted(changed)
 
-    def set_wants(
+    def set_poolclaims(
         self,
         wanted: Mapping[PoolDomain, PoolClaimSpec | None],
         failed: Callable[[PoolDomain, BerthError], object] = lambda *_: None,
@@ -622,15 +629,15 @@ class Ledger:
         gone = {key for key, (_, wants) in by_key.items() if wants is None}
         for keys in (gone, by_key.keys() - gone):  # what makes room comes first
             for batch in self._store.batches(keys):
-                changed += self._want({key: by_key[key] for key in batch}, failed)
+                changed += self._set_poolclaims({key: by_key[key] for key in batch}, failed)
         return changed
 
-    def _want(
+    def _set_poolclaims(
         self,
         some: Mapping[str, tuple[PoolDomain, PoolClaimSpec | None]],
         failed: Callable[[PoolDomain, BerthError], object],
     ) -> list[PoolDomain]:
-        """These in one commit; if that can't be, in halves, down to those that fail by themselves."""
+        """Set these in one commit; if that can't be, in halves, down to those that fail by themselves."""
         try:
             return self._commits.run(some, partial(transitions.with_specs, some))
         except (StoreFailedError, BusyError) as error:
@@ -639,7 +646,11 @@ class Ledger:
                 return []
         ordered = sorted(some)
         parts = ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]
-        return [which for part in parts for which in self._want({key: some[key] for key in part}, failed)]
+        return [
+            which
+            for part in parts
+            for which in self._set_poolclaims({key: some[key] for key in part}, failed)
+        ]
 
     # Capacities
 
@@ -662,13 +673,13 @@ class Ledger:
             for which, capacity in wanted.items()
             if known.get(which) != capacity
         ]
-        narrowed = [narrow for each in different if (narrow := capacity.narrowed(each)) is not None]
+        narrowed = [narrow for change in different if (narrow := capacity.narrowed(change)) is not None]
         done = list(self._resize(narrowed, stripes))
-        left = [capacity.rest_of(each, narrowed) for each in different]
-        left = [each for each in left if each.before != each.after]
-        done += self._resize([each for each in left if not isinstance(each.after, tuple)], stripes)
-        names = sorted(each for each in left if isinstance(each.after, tuple))
-        for pool, some in groupby(names, lambda each: each.pool):
+        left = [capacity.rest_of(change, narrowed) for change in different]
+        left = [change for change in left if change.before != change.after]
+        done += self._resize([change for change in left if not isinstance(change.after, tuple)], stripes)
+        names = sorted(change for change in left if isinstance(change.after, tuple))
+        for pool, some in groupby(names, lambda change: change.pool):
             self._turns.run(pool, partial(self._listed, list(some), stripes, done))
         return done
 
@@ -680,11 +691,13 @@ class Ledger:
         documents: Mapping[str, Domain],
         fence: Fence,
     ) -> None:
-        """The changes made, without names that another domain lists or that a pod holds there."""
-        free = capacity.not_elsewhere(changes, {each.pool: documents for each in changes})
-        moving = retained.unlisted(documents.values())
+        """Make the changes, without names that another domain lists or that a pod holds there."""
+        free = capacity.not_elsewhere(changes, {change.pool: documents for change in changes})
+        elsewhere = retained.unlisted(documents.values())
         done.extend(
-            self._resize([each for each in free if each.before != each.after], stripes, fence, moving)
+            self._resize(
+                [change for change in free if change.before != change.after], stripes, fence, elsewhere
+            )
         )
 
     def cap_retention(self) -> None:
@@ -699,7 +712,7 @@ class Ledger:
             domain_key(pool, name)
             for pool, domains in view.domains.items()
             for name, domain in domains.items()
-            if domain.left and retained.capped(domain, view.pools.get(pool), now) is not domain
+            if domain.retained and retained.capped(domain, view.pools.get(pool), now) is not domain
         ]
         gone: set[PoolDomain] = set()
         for batch in self._store.batches(wrong):
@@ -720,7 +733,7 @@ class Ledger:
             if name.namespace not in namespaces
             and not any(capacity.counts(part, now) for part in view.parts(pool, name.text).values())
         ]
-        plain = [domain_key(*each) for each in unused if not view.at(domain_key(*each)).stripes]
+        plain = [domain_key(*which) for which in unused if not view.at(domain_key(*which)).stripes]
         for batch in self._store.batches(plain):
             self._commits.run(batch, partial(capacity.without_unused, now))
         for which in unused:
@@ -749,21 +762,26 @@ class Ledger:
         changes: Collection[CapacityChange],
         stripes: Collection[PoolDomain],
         fence: Fence = NO_FENCE,
-        moving: Moving = NOTHING_MOVES,
+        elsewhere: RetainedByUnit = NOTHING_RETAINED,
     ) -> Iterator[CapacityChange]:
-        """Each change that is made, once it is. `moving` are units that rest and that another domain had."""
+        """Yield each change once it is made. `elsewhere` are retained units that another domain had."""
         if not changes:
             return
         view = self.view()
-        whole = {each.which for each in changes if each.which in stripes or view.at(each.key).stripes}
-        yield from (each for each in changes if each.which in whole and self._cut(each, fence, moving))
-        plain = {each.key: each for each in changes if each.which not in whole}
+        whole = {change.which for change in changes if change.which in stripes or view.at(change.key).stripes}
+        yield from (
+            change for change in changes if change.which in whole and self._cut(change, fence, elsewhere)
+        )
+        plain = {change.key: change for change in changes if change.which not in whole}
         for batch in self._store.batches(plain):
             some = {key: plain[key] for key in batch}
-            yield from self._commits.run(some, partial(capacity.resized, some, moving), fence)
+            yield from self._commits.run(some, partial(capacity.resized, some, elsewhere), fence)
 
-    def _cut(self, change: CapacityChange, fence: Fence = NO_FENCE, moving: Moving = NOTHING_MOVES) -> bool:
-        """Resize one domain that is in stripes; whether it still had the capacity that the change is from."""
+    def _cut(
+        self, change: CapacityChange, fence: Fence = NO_FENCE, elsewhere: RetainedByUnit = NOTHING_RETAINED
+    ) -> bool:
+        """Resize one domain that is in stripes. Return whether it still had the capacity that the change is
+        from."""
         key = change.key
         head = self._read([key])[key]
         count = capacity.stripes_for(change.after, head.stripes)
@@ -774,10 +792,10 @@ class Ledger:
             if head.size != change.before or head.stripes > count:
                 return False, {}
             if head.claims:  # from when it was small, or of another scope: it stays whole until they are gone
-                return True, {key: retained.carried(capacity.plain(head, change.after), head, moving)}
-            stripes = [domains[each] for each in keys[: head.stripes]]
+                return True, {key: retained.carried(capacity.plain(head, change.after), head, elsewhere)}
+            stripes = [domains[part] for part in keys[: head.stripes]]
             now = self._clock()
-            changed = capacity.cut(change.pool, change.domain, head, stripes, change.after, moving, now)
+            changed = capacity.cut(change.pool, change.domain, head, stripes, change.after, elsewhere, now)
             return True, {domain_key(change.pool, name): domain for name, domain in changed.items()}
 
         return self._commits.run([key, *keys], decide, fence)
@@ -787,16 +805,16 @@ class Ledger:
     def begin_rebuild(self, rebuild_id: str) -> Version:
         """Say that this caller rebuilds the ledger; the mark that `open` wants. Raises ContentionError."""
         self._commits.write({REBUILD: rebuild_id.encode(), **self._commits.owner()})
-        found = self._store.read([REBUILD]).get(REBUILD)
-        if found is None or found.body != rebuild_id.encode():
+        document = self._store.read([REBUILD]).get(REBUILD)
+        if document is None or document.body != rebuild_id.encode():
             raise ContentionError("another reconcile is rebuilding berth's ledger; leaving it to that one")
-        return found.version
+        return document.version
 
     def is_rebuilding(self, mark: Version) -> bool:
         """Whether the rebuild that has this mark goes on: since then nobody has opened the ledger or begun
         another rebuild, and it was not lost again."""
-        found = self._store.read([REBUILD, EPOCH])
-        return EPOCH not in found and REBUILD in found and found[REBUILD].version == mark
+        documents = self._store.read([REBUILD, EPOCH])
+        return EPOCH not in documents and REBUILD in documents and documents[REBUILD].version == mark
 
     def open(self, epoch_id: str, mark: Version, back: HeldBack = NOTHING_HELD_BACK) -> None:
         """Let verbs use the ledger: what bound pods hold is in it, and what others may take is held `back`.
@@ -809,31 +827,31 @@ class Ledger:
             raise LostAgainError
 
     def held_back(self) -> HeldBack:
-        """What is held back now."""
+        """Return what is held back now."""
         return held_back_of(self._store.read(HELD_BACK_KEYS))
 
     def hold_back(self, back: HeldBack, before: HeldBack) -> bool:
         """Hold back this in place of `before`; False, and nothing is changed, if that is no longer so."""
-        found = self._store.read(HELD_BACK_KEYS)
-        epoch = decode_epoch(found[EPOCH].body) if EPOCH in found else None
-        if epoch is None or held_back_of(found) != before:
+        documents = self._store.read(HELD_BACK_KEYS)
+        epoch = decode_epoch(documents[EPOCH].body) if EPOCH in documents else None
+        if epoch is None or held_back_of(documents) != before:
             return False
         writes = {EPOCH: encode(replace(epoch, held=back.resources)), UNFENCED: back.body}
         return self._store.commit(
-            writes, {key: found[key].version if key in found else None for key in HELD_BACK_KEYS}
+            writes, {key: documents[key].version if key in documents else None for key in HELD_BACK_KEYS}
         )
 
     def _read(self, keys: Iterable[str]) -> dict[str, Domain]:
-        """Domains as the store has them now."""
+        """Return domains as the store has them now."""
         keys = set(keys)
-        found: dict[str, Document] = {}
+        documents: dict[str, Document] = {}
         for batch in self._store.batches(keys):
-            found |= self._store.read(batch)
-        return {key: decode_domain(found[key].body if key in found else None) for key in keys}
+            documents |= self._store.read(batch)
+        return {key: decode_domain(documents[key].body if key in documents else None) for key in keys}
 
 
 def _drawn(claim: Claim, view: View) -> Drawn:
-    pools = {each.pool for each in claim.holdings} & view.pools.keys()
+    pools = {holding.pool for holding in claim.holdings} & view.pools.keys()
     return {view.pools[pool].resource: pool for pool in pools}
 
 
@@ -843,7 +861,7 @@ def _suspended(holding: Holding, view: View) -> bool:
 
 
 def _limit(holding: Holding, view: View) -> int | None:
-    """The namespace's limit that the holding is of; None if it is of none."""
+    """Return the namespace's limit that the holding is of; None if it is of none."""
     pool = view.pools.get(holding.pool)
     if pool is None or holding.name.kind != "namespace":
         return None
@@ -852,15 +870,15 @@ def _limit(holding: Holding, view: View) -> int | None:
 
 def _require_limits(short: Iterable[Short], view: View) -> None:
     """Raise StripeFullError where a limit's document is missing: it goes while nobody holds any."""
-    if any(each.capacity is None and _limit(each.holding, view) is not None for each in short):
+    if any(lack.capacity is None and _limit(lack.holding, view) is not None for lack in short):
         raise StripeFullError("a namespace's limit is to be made first")
 
 
 def _packed(
     claims: Collection[Claim], places: Mapping[str, Collection[str]], most: int
 ) -> Iterator[list[Claim]]:
-    """These claims in groups that one commit takes: each of no more documents than that, but for a claim that
-    is of more by itself.
+    """Return these claims in groups that one commit takes: each of no more documents than that, but for a
+    claim that is of more by itself.
 
     Those of a document that many want, such as a stripe of a limit, lie side by side: it is written a few
     times then, and not once for each pod.
@@ -883,18 +901,20 @@ def _packed(
 
 
 def _whole(claim: Claim) -> Claim:
-    """By whole domains, with the names of units that are known."""
-    return replace(claim, holdings=tuple(replace(each, domain=each.whole) for each in claim.holdings))
+    """Return the claim by whole domains, with the names of units that are known."""
+    return replace(
+        claim, holdings=tuple(replace(holding, domain=holding.whole) for holding in claim.holdings)
+    )
 
 
 def _places(claim: Claim, view: View) -> set[str]:
-    """Keys of the domains where the claim is to stand, and of those where the pod has one."""
+    """Return keys of the domains where the claim is to stand, and of those where the pod has one."""
     return allocation.keys(claim.holdings) | view.keys_of(claim.uid)
 
 
 def _stripes_too(holdings: Iterable[Holding], view: View) -> set[str]:
-    """Keys of these holdings' documents; of all stripes where a whole domain is named that has some."""
-    found = set()
-    for each in holdings:
-        found |= {each.key, *stripe_keys(each.pool, each.domain, view.at(each.key).stripes)}
-    return found
+    """Return keys of these holdings' documents; of all stripes where a whole domain has some."""
+    keys = set()
+    for holding in holdings:
+        keys |= {holding.key, *stripe_keys(holding.pool, holding.domain, view.at(holding.key).stripes)}
+    return keys

@@ -55,15 +55,15 @@ def resume(store: Store, name: str, new_id: Callable[[], str] = lambda: uuid.uui
 
     A copy that is still at work stops then. Raises MovedError, and CopyError.
     """
-    found = store.read([EPOCH]).get(EPOCH)
-    if found is None or (epoch := decode_epoch(found.body)) is None:
+    document = store.read([EPOCH]).get(EPOCH)
+    if document is None or (epoch := decode_epoch(document.body)) is None:
         raise CopyError(f"{name} is not open, so nothing is paused: berth reconcile opens it")
     if epoch.moved:
         raise MovedError(epoch.to)
     if not epoch.paused:
         return False
     resumed = Epoch(new_id(), epoch.since, held=epoch.held)
-    if not store.commit({EPOCH: encode(resumed)}, {EPOCH: found.version}):
+    if not store.commit({EPOCH: encode(resumed)}, {EPOCH: document.version}):
         raise CopyError(f"{name} was changed by another at this moment: try again")
     return True
 
@@ -108,7 +108,7 @@ class Copy:
         return self._open(Epoch(self._id, self._clock(), held=source.epoch.held), mark, bodies)
 
     def _move(self, source: _Source, mark: Version) -> Mapping[str, bytes]:
-        """The documents, once they are in the target and the source is marked as moved."""
+        """Return the documents, once they are in the target and the source is marked as moved."""
         pause = msgspec.structs.replace(source.epoch, id=self._id, to=self._target.name)
         paused = _put(self._source, EPOCH, encode(pause), {EPOCH: source.version})
         self._tell(f"claims in {self._source.name} are paused")
@@ -120,25 +120,25 @@ class Copy:
         return bodies
 
     def _look_at_source(self) -> _Source:
-        found = self._source.read([EPOCH]).get(EPOCH)
-        if found is None or (epoch := decode_epoch(found.body)) is None:
+        document = self._source.read([EPOCH]).get(EPOCH)
+        if document is None or (epoch := decode_epoch(document.body)) is None:
             raise CopyError(f"{self._source.name} is not open: let berth reconcile open it, then copy it")
-        return _Source(found.version, epoch)
+        return _Source(document.version, epoch)
 
     # The target's mark: where a rebuild would leave its own, so that whichever comes later stops the other
 
     def _take_target(self) -> Version:
         """Make sure that the target may be used, put our mark there, and empty it; the mark's version."""
-        found = self._target.read(_MARKS)
-        epoch = decode_epoch(found[EPOCH].body) if EPOCH in found else None
+        documents = self._target.read(_MARKS)
+        epoch = decode_epoch(documents[EPOCH].body) if EPOCH in documents else None
         if epoch is not None and not epoch.moved:
             raise CopyError(f"{self._target.name} is a ledger in use: name an empty store to copy to")
-        left = REBUILD in found and found[REBUILD].body.startswith(_mark(""))
-        if epoch is None and not left and (REBUILD in found or _keys(self._target)):
+        left = REBUILD in documents and documents[REBUILD].body.startswith(_mark(""))
+        if epoch is None and not left and (REBUILD in documents or _keys(self._target)):
             raise CopyError(
                 f"{self._target.name} holds documents that no copy left there: name an empty store to copy to"
             )
-        expected = {key: found[key].version if key in found else None for key in _MARKS}
+        expected = {key: documents[key].version if key in documents else None for key in _MARKS}
         mark = _put(self._target, REBUILD, _mark(self._id), expected, {EPOCH: None})
         self._empty(mark)
         return mark
@@ -147,8 +147,8 @@ class Copy:
         """Let verbs use the target; its epoch bears the copy's id, by which the copy made again knows it."""
         try:
             self._target.commit({EPOCH: encode(epoch), REBUILD: None}, {EPOCH: None, REBUILD: mark})
-            found = self._target.read([EPOCH]).get(EPOCH)
-            there = None if found is None else decode_epoch(found.body)
+            document = self._target.read([EPOCH]).get(EPOCH)
+            there = None if document is None else decode_epoch(document.body)
             if there is None or there.id != epoch.id:
                 raise _changed(self._target)
         except BerthError as error:
@@ -162,14 +162,14 @@ class Copy:
     def _finish(self, source: _Source) -> Copied:
         """The source was moved; open the target if that is what is left to do. It may have lost documents
         meanwhile, by a fail-over, and still have the mark: then it is filled again."""
-        epoch, found = source.epoch, self._target.read(_MARKS)
-        there = decode_epoch(found[EPOCH].body) if EPOCH in found else None
+        epoch, documents = source.epoch, self._target.read(_MARKS)
+        there = decode_epoch(documents[EPOCH].body) if EPOCH in documents else None
         if there is not None and there.id == epoch.id and not there.moved:
             self._tell(f"{self._source.name} was moved to {self._target.name} before: nothing is left to do")
-            return copied(_all(self._target, {EPOCH: found[EPOCH].version}))
-        if REBUILD not in found or found[REBUILD].body != _mark(epoch.id):
+            return copied(_all(self._target, {EPOCH: documents[EPOCH].version}))
+        if REBUILD not in documents or documents[REBUILD].body != _mark(epoch.id):
             raise MovedError(epoch.to)
-        mark = found[REBUILD].version
+        mark = documents[REBUILD].version
         bodies = _all(self._source, {EPOCH: source.version})
         if bodies != _all(self._target, {REBUILD: mark}):
             self._tell(f"{self._target.name} has lost some of what was copied")
@@ -196,17 +196,17 @@ class Copy:
 
     def _resume(self, source: _Source) -> str | None:
         for _ in range(_TRIES):
-            found = self._source.read([EPOCH]).get(EPOCH)
-            if found is None or (epoch := decode_epoch(found.body)) is None:
+            document = self._source.read([EPOCH]).get(EPOCH)
+            if document is None or (epoch := decode_epoch(document.body)) is None:
                 return f"{self._source.name} was lost, and berth reconcile rebuilds it"
             if epoch.id == self._id and epoch.moved:
                 return None
-            if epoch.id != self._id and found.version != source.version:
+            if epoch.id != self._id and document.version != source.version:
                 # Nor can anything of ours land any more: it expects a version that is gone.
                 other = f"Another copy has paused or moved {self._source.name}, to {epoch.to}"
                 return other if epoch.to else f"Claims go on in {self._source.name}"
             body = encode(msgspec.structs.replace(source.epoch, to=""))
-            self._source.commit({EPOCH: body}, {EPOCH: found.version})
+            self._source.commit({EPOCH: body}, {EPOCH: document.version})
         raise CopyError("it changes all the time")
 
     # Documents
@@ -215,10 +215,10 @@ class Copy:
         """Write them to the target, and see that it holds the same."""
         for batch in self._target.batches(bodies):
             self._write({key: bodies[key] for key in batch}, mark)
-        found = copied(bodies)
+        total = copied(bodies)
         self._tell(
-            f"copied {found.documents} documents ({found.bytes} bytes): {found.claims} claims that hold "
-            f"{found.units} units"
+            f"copied {total.documents} documents ({total.bytes} bytes): {total.claims} claims that hold "
+            f"{total.units} units"
         )
         _require_same(bodies, _all(self._target, {REBUILD: mark}), self._target.name)
 
@@ -232,7 +232,7 @@ class Copy:
 
 
 def copied(bodies: Mapping[str, bytes]) -> Copied:
-    """Counted from the documents themselves."""
+    """Count what was copied, from the documents themselves."""
     view = View()
     view.update(bodies)
     claims = view.claims()
@@ -253,10 +253,10 @@ def _put(
 ) -> Version:
     """Write a mark; its version. An answer may get lost: what is there then is what counts."""
     store.commit({key: body, **(also or {})}, expected)
-    found = store.read([key]).get(key)
-    if found is None or found.body != body:
+    document = store.read([key]).get(key)
+    if document is None or document.body != body:
         raise _changed(store)
-    return found.version
+    return document.version
 
 
 def _keys(store: RetryingStore) -> list[str]:
@@ -264,21 +264,21 @@ def _keys(store: RetryingStore) -> list[str]:
 
 
 def _all(store: RetryingStore, mark: Mapping[str, Version]) -> dict[str, bytes]:
-    """All documents but the marks, each read while the mark was as it is."""
+    """Return all documents but the marks, each read while the mark was as it is."""
     bodies: dict[str, bytes] = {}
     for batch in [(), *store.batches(_keys(store))]:
-        found: Mapping[str, Document] = store.read([*mark, *batch])
-        if any(key not in found or found[key].version != version for key, version in mark.items()):
+        documents: Mapping[str, Document] = store.read([*mark, *batch])
+        if any(key not in documents or documents[key].version != version for key, version in mark.items()):
             raise _changed(store)
-        bodies |= {key: found[key].body for key in batch if key in found}
+        bodies |= {key: documents[key].body for key in batch if key in documents}
     return bodies
 
 
-def _require_same(bodies: Mapping[str, bytes], found: Mapping[str, bytes], name: str) -> None:
-    if bodies != found:
-        differ = sum(bodies.get(key) != found.get(key) for key in {*bodies, *found})
+def _require_same(bodies: Mapping[str, bytes], others: Mapping[str, bytes], name: str) -> None:
+    if bodies != others:
+        differ = sum(bodies.get(key) != others.get(key) for key in {*bodies, *others})
         raise CopyError(
-            f"{name} does not hold what was copied: {len(found)} documents in place of {len(bodies)}, "
+            f"{name} does not hold what was copied: {len(others)} documents in place of {len(bodies)}, "
             f"{differ} are not the same"
         )
 

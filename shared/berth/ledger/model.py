@@ -42,7 +42,7 @@ class Holding(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def whole(self) -> str:
-        """The domain, of which `domain` may be a stripe."""
+        """Return the domain, of which `domain` may be a stripe."""
         return parse_domain(self.domain).whole
 
     @property
@@ -81,24 +81,24 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
 
     @property
     def units(self) -> frozenset[tuple[str, str]]:
-        """The names of units that it holds, each with its pool: units of two pools may have one name."""
-        return frozenset((each.pool, unit) for each in self.holdings for unit in each.units)
+        """Return the names of its units, each with its pool: units of two pools may have one name."""
+        return frozenset((holding.pool, unit) for holding in self.holdings for unit in holding.units)
 
     def at_places(self, pool: str) -> list[Holding]:
         """Return what it holds of the pool, without quotas."""
-        return [each for each in self.holdings if each.pool == pool and not each.is_quota]
+        return [holding for holding in self.holdings if holding.pool == pool and not holding.is_quota]
 
     def logical(self) -> tuple[Holding, ...]:
-        """Its holdings by whole domains, without units' names: what was asked for it."""
-        found: dict[tuple[str, str, str], int] = {}
-        for each in self.holdings:
-            where = (each.pool, each.whole, each.claim)
-            found[where] = found.get(where, 0) + each.count
-        return tuple(Holding(*where[:2], count, (), where[2]) for where, count in sorted(found.items()))
+        """Return its holdings by whole domains, without units' names: what was asked for it."""
+        counts: dict[tuple[str, str, str], int] = {}
+        for holding in self.holdings:
+            where = (holding.pool, holding.whole, holding.claim)
+            counts[where] = counts.get(where, 0) + holding.count
+        return tuple(Holding(*where[:2], count, (), where[2]) for where, count in sorted(counts.items()))
 
 
 class RetainedUnits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Units that a pod has left: until `rest` they are nobody's, and until `kept` only `owner`'s.
+    """Units that a pod has left: nobody's until `rest_until`, and only `owner`'s until `kept_until`.
 
     The quotas of their holder, such as its namespace's limit, count them as long, for others could have had
     them: there `owner` is `kept_at`.
@@ -107,12 +107,12 @@ class RetainedUnits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     count: int
     units: tuple[str, ...] = ()
     owner: str = ""
-    rest: float = 0.0
-    kept: float = 0.0
+    rest_until: float = msgspec.field(default=0.0, name="rest")
+    kept_until: float = msgspec.field(default=0.0, name="kept")
 
     @property
     def until(self) -> float:
-        return max(self.rest, self.kept)
+        return max(self.rest_until, self.kept_until)
 
     def stands(self, now: float) -> bool:
         return now < self.until
@@ -126,18 +126,18 @@ class RetainedUnits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return replace(self, count=count, units=units) if count else None
 
     def bars(self, owners: Collection[str], now: float) -> bool:
-        return now < self.rest or (now < self.kept and self.owner not in owners)
+        return now < self.rest_until or (now < self.kept_until and self.owner not in owners)
 
     def may_be_of(self, claim: Claim) -> bool:
         """Whether the claim may have units of these: they are kept for its pod, and their rest was over when
         it was reserved."""
-        if not self.owner or self.rest > claim.since:
+        if not self.owner or self.rest_until > claim.since:
             return False
         if self.owner in (claim.label, claim.owner):
             return True
         owner, where = owner_of_kept(self.owner)
         mine = bool(owner) and owner in (claim.label, claim.owner)
-        return mine and any(where == (each.pool, each.whole) for each in claim.holdings)
+        return mine and any(where == (holding.pool, holding.whole) for holding in claim.holdings)
 
 
 Refusal = Literal["", "unlisted", "forbidden"]
@@ -160,82 +160,86 @@ class PoolClaimSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A domain's capacity (None: the pool has no share here any more) and its claims by pod UID.
 
-    `units` are the names of its units in a named pool (policy.units), `left` those that wait for somebody.
-    With `stripes` the claims stand in so many documents `DOMAIN#0` and on, each with a part of the capacity;
-    while it is `closed`, more is used than there is, and nothing new is given.
+    `units` are the names of its units in a named pool (as `Units.entries` has them), `retained` those that
+    rest, or are kept for somebody. With `stripes` the claims stand in so many documents `DOMAIN#0` and on,
+    each with a part of the capacity; while it is `closed`, more is used than there is, and nothing new is
+    given. `poolclaim` is there where it is a PoolClaim's document.
     """
 
     capacity: int | None = None
     claims: dict[str, Claim] = {}
     units: tuple[str, ...] | None = None
-    left: tuple[RetainedUnits, ...] = ()
+    retained: tuple[RetainedUnits, ...] = msgspec.field(default=(), name="left")
     stripes: int = 0
     closed: bool = False
-    wants: PoolClaimSpec | None = None
+    poolclaim: PoolClaimSpec | None = msgspec.field(default=None, name="wants")
 
     def used(self, pool: str, domain: str) -> int:
-        return sum(each.count for _, each in self._holdings(pool, domain))
+        return sum(holding.count for _, holding in self._holdings(pool, domain))
 
     def held(self, pool: str, domain: str) -> set[str]:
-        """The names of units that pods hold."""
-        return {unit for _, each in self._holdings(pool, domain) for unit in each.units}
+        """Return the names of units that pods hold."""
+        return {unit for _, holding in self._holdings(pool, domain) for unit in holding.units}
 
     def room(
         self, pool: str, domain: str, owners: Collection[str] = (), now: float = 0.0, own: int = 0
     ) -> int:
-        """Units that may be given to a pod of these owners that holds `own` units here as well."""
+        """Return how many units a pod of these owners may have, with the `own` that it holds here already."""
         used = self.used(pool, domain) - own
         return max(0, (self.capacity or 0) - used - self._barred(pool, domain, owners, now))
 
     @property
     def size(self) -> int | tuple[str, ...] | None:
-        """Its capacity; its units' names in a named pool."""
+        """Return its capacity; in a named pool its units' names."""
         return self.capacity if self.units is None else self.units
 
     @property
     def empty(self) -> bool:
-        """Whether the document says nothing. What was left is remembered while its node is away."""
-        return self.capacity is None and not (self.claims or self.stripes or self.left)
+        """Whether the document says nothing. Retained units are remembered while their node is away."""
+        return self.capacity is None and not (self.claims or self.stripes or self.retained)
 
     @property
-    def waiting(self) -> tuple[RetainedUnits, ...]:
-        """What was left, without units that are listed here no more: nobody gets those here."""
-        if self.units is None or not self.left:
-            return self.left
+    def retained_here(self) -> tuple[RetainedUnits, ...]:
+        """Return the retained units without those that are listed here no more: nobody gets those here."""
+        if self.units is None or not self.retained:
+            return self.retained
         there = Units.of(self.units)
-        return tuple(left for each in self.left if (left := each.only(there.__contains__)) is not None)
+        listed = (units.only(there.__contains__) for units in self.retained)
+        return tuple(units for units in listed if units is not None)
 
     def next_change(self, now: float) -> float | None:
-        """When more of what was left may be given, at the earliest; None: never by time alone."""
-        if not self.left:
+        """Return when more of the retained units may be given, at the earliest; None: never by time alone."""
+        if not self.retained:
             return None
-        times = (time for left in self.left for time in (left.rest, left.kept) if time > now)
+        times = (time for left in self.retained for time in (left.rest_until, left.kept_until) if time > now)
         return min(times, default=None)
 
     def _barred(self, pool: str, domain: str, owners: Collection[str], now: float) -> int:
-        """Units that wait for others than these owners, and that no pod holds."""
-        if not self.left:
+        """Return how many retained units these owners may not have, and no pod holds."""
+        if not self.retained:
             return 0
         nameless = sum(self.nameless(pool, domain, owners, now))
-        barring = [left for left in self.waiting if left.bars(owners, now)] if self.units is not None else []
+        barring = (
+            [left for left in self.retained_here if left.bars(owners, now)] if self.units is not None else []
+        )
         names = {unit for left in barring for unit in left.units}
         return nameless + (len(names - self.held(pool, domain)) if names else 0)
 
     def nameless(self, pool: str, domain: str, owners: Collection[str], now: float) -> list[int]:
-        """Units without names that wait for others than these owners, of each in `left`.
+        """Return, for each of `retained`, how many units without names these owners may not have.
 
         Those that whom they are kept for has reserved are counted as used; once it is bound, they are kept
         no more. What was reserved while they rested is none of them.
         """
         named = self.units is not None
-        counts = [left.count - len(left.units) if named else left.count for left in self.left]
-        counts = [n if left.bars(owners, now) else 0 for n, left in zip(counts, self.left, strict=True)]
-        kept = [number for number, left in enumerate(self.left) if left.owner and left.rest <= now]
-        for claim, each in self._holdings(pool, domain) if any(counts[number] for number in kept) else ():
+        counts = [left.count - len(left.units) if named else left.count for left in self.retained]
+        counts = [n if left.bars(owners, now) else 0 for n, left in zip(counts, self.retained, strict=True)]
+        kept = [number for number, left in enumerate(self.retained) if left.owner and left.rest_until <= now]
+        for claim, holding in self._holdings(pool, domain) if any(counts[number] for number in kept) else ():
             if claim.state != "reserved":
                 continue
-            mine = each.count - len(each.units) if named else each.count
-            for number in (number for number in kept if self.left[number].may_be_of(claim)):
+            mine = holding.count - len(holding.units) if named else holding.count
+            for number in (number for number in kept if self.retained[number].may_be_of(claim)):
                 had = min(mine, counts[number])
                 counts[number], mine = counts[number] - had, mine - had
         return counts
@@ -266,7 +270,7 @@ class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
         return bool(self.to) and not self.moved
 
     def trouble(self) -> PausedError | MovedError | None:
-        """Why nothing may be claimed or freed here."""
+        """Return why nothing may be claimed or freed here."""
         if self.moved:
             return MovedError(self.to)
         return PausedError(self.to) if self.paused else None
@@ -302,7 +306,7 @@ _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 def in_order(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
     """Return a claim's holdings in the order that all claims have them in, so that they can be compared."""
-    return tuple(sorted(holdings, key=lambda each: (each.pool, each.domain, each.claim)))
+    return tuple(sorted(holdings, key=lambda one: (one.pool, one.domain, one.claim)))
 
 
 def encode(document: Domain | Pool | Epoch | Places) -> bytes:

@@ -40,19 +40,19 @@ class Want(NamedTuple):
     not_here: Mapping[str, str] = {}
 
     def enough(self) -> frozenset[str]:
-        """The domains that can give them."""
+        """Return the domains that can give them."""
         enough = self.free.enough(self.asked)
         return enough.difference(self.not_here) if self.not_here else enough
 
     def nodes(self) -> frozenset[str]:
-        """The nodes that are known to be in a domain that can give them."""
+        """Return the nodes that are known to be in a domain that can give them."""
         enough = self.enough()
         if self.places is None or not enough:
             return enough
         return frozenset(node for node, domain in self.places.items() if domain in enough)
 
     def short(self, names: Collection[str]) -> Iterable[str]:
-        """Those of these nodes that can't give them."""
+        """Return those of these nodes that can't give them."""
         enough = self.enough()
         if self.places is None:
             return filterfalse(enough.__contains__, names)
@@ -60,7 +60,7 @@ class Want(NamedTuple):
         return (name for name, domain in zip(names, domains, strict=True) if domain not in enough)
 
     def has(self, names: Iterable[str]) -> list[_Has]:
-        """What each of these nodes has."""
+        """Return what each of these nodes has."""
         if self.places is None and not self.not_here:
             return list(map(self.free.get, names))
         return list(map(self._has, names))
@@ -78,7 +78,7 @@ _Cause = tuple[str, _Words, _Has, int]
 
 
 def refusals(names: Collection[str], wants: Collection[Want]) -> dict[str, str]:
-    """Why each node that can't give all that is wanted can't; nodes that can are left out.
+    """Return why each node that can't give all that is wanted can't; nodes that can are left out.
 
     kube-scheduler groups equal texts and tries again when they change, so a text holds no node, pod or time,
     and there are at most a few of them.
@@ -88,41 +88,37 @@ def refusals(names: Collection[str], wants: Collection[Want]) -> dict[str, str]:
     has = list(zip(*(want.has(refused) for want in wants), strict=True))
     causes = {kind: _cause(kind, wants) for kind in set(has)}
     texts = _texts(set(causes.values()))
-    told = {kind: texts[cause] for kind, cause in causes.items()}
-    return dict(zip(refused, map(told.__getitem__, has), strict=True))
-
-
-def exhausted(pool: str, free: int, capacity: int, asked: int) -> str:
-    """The words of promise 7."""
-    return f"{pool}: {free} of {capacity} free, {asked} asked"
+    reasons = {kind: texts[cause] for kind, cause in causes.items()}
+    return dict(zip(refused, map(reasons.__getitem__, has), strict=True))
 
 
 def absent(pool: str) -> str:
-    """Said of a node that has no domain in the pool."""
+    """Return the words for a node that has no domain in the pool."""
     return f"{pool}: none on this node"
 
 
-def told(pool: str, share: Share | None, asked: int) -> str:
-    """What is short of a domain."""
-    return absent(pool) if share is None else exhausted(pool, *share, asked)
+def lacking(pool: str, share: Share | None, asked: int) -> str:
+    """Return what a domain lacks, in the words of promise 7."""
+    return absent(pool) if share is None else f"{pool}: {share[0]} of {share[1]} free, {asked} asked"
 
 
 def limited(pool: str, namespace: str, share: Share | None, asked: int, retained: bool = False) -> str:
-    """What is short of a namespace's limit; `retained`: of a pool where units rest, or are kept for pods."""
+    """Return what is short of a namespace's limit; `retained`: of a pool where units rest, or are kept for
+    pods."""
     free, limit = share or (0, 0)
     left = " (what its pods left counts while it rests or is kept)" if retained else ""
     return f"{pool}: {free} of the {limit} that namespace {namespace} may hold are free, {asked} asked{left}"
 
 
 def unreserved(pool: str, share: Share | None, asked: int) -> str:
-    """What is short of the units that are not kept for important pods."""
+    """Return what is short of the units that are not kept for important pods."""
     if share is None:
         return absent(pool)
     return f"{pool}: {share[0]} of {share[1]} free that are not reserved for a higher priority, {asked} asked"
 
 
 def claimed(pool: str, claim: str, share: Share | None, refused: str = "") -> str:
-    """Why a PoolClaim can't be had; `refused` says why nobody can have it."""
+    """Return why a PoolClaim can't be had; `refused` says why nobody can have it."""
     if refused:
         return f"{pool}: PoolClaim {claim} is refused: {REFUSALS[refused]}"
     return no_claim(claim) if share is None else f"{pool}: another pod holds PoolClaim {claim}"
@@ -133,18 +129,18 @@ def no_claim(claim: str) -> str:
 
 
 def elsewhere(pool: str, claim: str) -> str:
-    """Said of a domain that lacks the units that a PoolClaim is for."""
+    """Return the words for a domain that lacks the units that a PoolClaim is for."""
     return f"{pool}: the units of PoolClaim {claim} are not here, or not free"
 
 
 def scattered(pools: Iterable[str]) -> str:
-    """Said where there is enough, but not in so few documents that one commit takes them."""
+    """Return the words for units that lie in more documents than one commit takes."""
     names = ", ".join(sorted(set(pools)))
     return f"{names}: what is free lies in too many parts of berth's ledger for one pod; ask for fewer units"
 
 
 def leaving(pool: str) -> str:
-    """Said while the units that a pod had before, under its name, are being freed."""
+    """Return the words for the time in which the units of the last pod of this name are being freed."""
     return f"{pool}: what the last pod of this name had is not free yet"
 
 
@@ -153,7 +149,7 @@ def suspended(pool: str) -> str:
 
 
 def held_back(pool: str) -> str:
-    """Said while a Binding from before the ledger was lost may still take units of the pool."""
+    """Return the words for a pool of which a Binding from before the ledger was lost may still take units."""
     return (
         f"{pool}: held back since berth's ledger was lost: a pod that waits for it could not be written to "
         "(berth reconcile says which and why)"
@@ -161,7 +157,7 @@ def held_back(pool: str) -> str:
 
 
 def unlabelled(pool: str, label: str) -> str:
-    """Said of a node without the label that would name its domain."""
+    """Return the words for a node without the label that would name its domain."""
     return f"{pool}: the node has no label {label}"
 
 
@@ -183,8 +179,8 @@ def _texts(causes: set[tuple[_Cause, ...]]) -> dict[tuple[_Cause, ...], str]:
 
 
 def _exact(cause: _Cause) -> str:
-    pool, words, found, asked = cause
-    return found if isinstance(found, str) else words(pool, found, asked)
+    pool, words, share, asked = cause
+    return share if isinstance(share, str) else words(pool, share, asked)
 
 
 def _general(cause: _Cause) -> str:

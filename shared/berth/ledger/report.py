@@ -29,7 +29,7 @@ class DomainRow(_Row, frozen=True):
 
     @property
     def over(self) -> int:
-        """Units used beyond the capacity."""
+        """Return units used beyond the capacity."""
         return max(0, self.used - (self.capacity or 0))
 
 
@@ -47,13 +47,14 @@ class PoolRow(_Row, frozen=True):
 
 
 def names(view: View) -> list[str]:
-    """The pools that the ledger knows, and those taken away of which pods still hold units."""
+    """Return the pools that the ledger knows, and those taken away of which pods still hold units."""
     held = {pool for pool in view.domains if view.names(pool)}
     return sorted({*view.pools, *held}, key=natural)
 
 
 def pool_rows(view: View, waiting: Mapping[str, int] | None = None, only: str | None = None) -> list[PoolRow]:
-    """Pools by name with their domains; `waiting` is the number of pods by pool, None if it is not known."""
+    """Return pools by name with their domains; `waiting` is the number of pods by pool, None if it is not
+    known."""
     return [
         _pool_row(name, view, None if waiting is None else waiting.get(name, 0))
         for name in names(view)
@@ -93,6 +94,6 @@ def _reserved(pool: str, name: str, domain: Domain) -> int:
 
 
 def natural(name: str) -> tuple[list[tuple[int, str]], str]:
-    """Sorts node-2 before node-10."""
+    """Return a key that sorts node-2 before node-10."""
     parts = _NUMBER.split(name)
     return [(int(part), "") if index % 2 else (0, part) for index, part in enumerate(parts)], name

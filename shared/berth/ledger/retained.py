@@ -25,55 +25,59 @@ def capped(domain: Domain, pool: Pool | None, now: float) -> Domain:
     rest = LONGEST_RETAINED if pool is None else pool.spec.reuse_after_seconds
     kept = LONGEST_RETAINED if pool is None else 0 if sticky is None else sticky.for_seconds
     left = tuple(
-        replace(each, rest=min(each.rest, now + rest), kept=min(each.kept, now + kept))
-        for each in domain.left
+        replace(
+            retained_units,
+            rest_until=min(retained_units.rest_until, now + rest),
+            kept_until=min(retained_units.kept_until, now + kept),
+        )
+        for retained_units in domain.retained
     )
-    standing = tuple(each for each in left if each.stands(now))
-    if left == domain.left and (domain.capacity is not None or standing == left):
+    standing = tuple(units for units in left if units.stands(now))
+    if left == domain.retained and (domain.capacity is not None or standing == left):
         return domain
-    return replace(domain, left=standing)
+    return replace(domain, retained=standing)
 
 
 def without(left: Iterable[RetainedUnits], units: Collection[str]) -> tuple[RetainedUnits, ...]:
     """Return what was left, but for the units of these names."""
-    return tuple(found for each in left if (found := each.only(lambda unit: unit not in units)) is not None)
+    return tuple(kept for change in left if (kept := change.only(lambda unit: unit not in units)) is not None)
 
 
 def unlisted(
     domains: Iterable[Domain], also: Mapping[str, RetainedUnits] = _NOTHING
 ) -> dict[str, RetainedUnits]:
     """Return, by unit, what is left of units that their domain lists no more, together with `also`."""
-    found = dict(also)
+    by_unit = dict(also)
     for domain in domains:
         there = Units.of(domain.units or ())
-        for left in domain.left:
-            _newest(found, left, (unit for unit in left.units if unit not in there))
-    return found
+        for left in domain.retained:
+            _newest(by_unit, left, (unit for unit in left.units if unit not in there))
+    return by_unit
 
 
 def carried(domain: Domain, before: Domain, elsewhere: Mapping[str, RetainedUnits]) -> Domain:
     """Return the domain with what is left `elsewhere` of the units that are new on its list: a unit rests
     wherever its name goes."""
-    if domain.units is None or domain.units == before.units or not (elsewhere or domain.left):
+    if domain.units is None or domain.units == before.units or not (elsewhere or domain.retained):
         return domain
     fresh = Units.of(domain.units).without(Units.of(before.units or ()))
-    found = {unit: left for unit, left in elsewhere.items() if unit in fresh}
-    for left in domain.left:
-        _newest(found, left, (unit for unit in left.units if unit in found))
-    if not found:
+    by_unit = {unit: left for unit, left in elsewhere.items() if unit in fresh}
+    for left in domain.retained:
+        _newest(by_unit, left, (unit for unit in left.units if unit in by_unit))
+    if not by_unit:
         return domain
     by_left: dict[RetainedUnits, list[str]] = {}
-    for unit, left in found.items():
+    for unit, left in by_unit.items():
         by_left.setdefault(left, []).append(unit)
     come = (replace(left, count=len(units), units=tuple(units)) for left, units in by_left.items())
-    return replace(domain, left=(*without(domain.left, found), *come))
+    return replace(domain, retained=(*without(domain.retained, by_unit), *come))
 
 
-def _newest(found: dict[str, RetainedUnits], left: RetainedUnits, units: Iterable[str]) -> None:
+def _newest(by_unit: dict[str, RetainedUnits], left: RetainedUnits, units: Iterable[str]) -> None:
     """Note `left` for these units, where nothing that lasts longer is noted of them."""
     for unit in units:
-        if unit not in found or found[unit].until < left.until:
-            found[unit] = left
+        if unit not in by_unit or by_unit[unit].until < left.until:
+            by_unit[unit] = left
 
 
 def all_capped(

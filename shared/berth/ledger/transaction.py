@@ -83,19 +83,18 @@ class Commits:
         self._fence = NO_FENCE
 
     def within(self, fence: Fence) -> "Commits":
-        """The same, but each commit expects these documents too, and raises OutdatedError where one of them
-        has changed."""
+        """Return commits that expect these documents too, and raise OutdatedError where one has changed."""
         fenced = copy.copy(self)
         fenced._fence = fence
         return fenced
 
     @property
     def most_keys(self) -> int:
-        """Documents that one decision can be about, beside what each expects."""
+        """Return documents that one decision can be about, beside what each expects."""
         return MOST_KEYS - len(self._fence)
 
     def owner(self) -> Writes:
-        """What says that the ledger is this cluster's."""
+        """Return the document that says that the ledger is this cluster's."""
         return {} if self._cluster is None else {CLUSTER: self._cluster().encode()}
 
     def run(
@@ -105,7 +104,7 @@ class Commits:
         fence: Fence = NO_FENCE,
         drawn: Drawn = NOTHING,
     ) -> T:
-        """What was decided of these domains, once it is committed. Of the pools in `drawn` it gives units.
+        """Return what was decided of these domains, once it is committed; it gives units of `drawn`.
 
         Raises RefusedError where one of these is held back, ContentionError when PATIENCE_SECONDS are over,
         OvertakenError, what `decide` raises, the store's errors, OtherClusterError, PausedError and
@@ -116,11 +115,11 @@ class Commits:
     def run_places(
         self, keys: Collection[str], decide: Callable[[Mapping[str, Places]], tuple[T, Writes]]
     ) -> T:
-        """The same, of nodes' places."""
+        """Return what was decided of nodes' places, once it is committed; errors as for `run`."""
         return self._run(keys, decide, decode_places, NO_FENCE, NOTHING)
 
     def write(self, writes: Writes) -> None:
-        """These documents, whatever was in them; with none, only see that the ledger may be written."""
+        """Write these documents, whatever was in them; with none, only see that the ledger may be written."""
         self.run((), lambda _: (None, writes))
 
     def _run(
@@ -152,37 +151,45 @@ class Commits:
         drawn: Drawn,
     ) -> T:
         ours = None if self._cluster is None else self._cluster()
-        found = self._store.read({EPOCH, CLUSTER, *self._fence, *fence, *keys})
-        if ours is not None and CLUSTER in found:
-            require_ours(found[CLUSTER].body, ours, self._name)
-        epoch = decode_epoch(found[EPOCH].body) if EPOCH in found else None
+        documents = self._store.read({EPOCH, CLUSTER, *self._fence, *fence, *keys})
+        if ours is not None and CLUSTER in documents:
+            require_ours(documents[CLUSTER].body, ours, self._name)
+        epoch = decode_epoch(documents[EPOCH].body) if EPOCH in documents else None
         if epoch is None and not self._while_closed:
             raise RebuildingError
         if epoch is not None and (trouble := epoch.trouble()) is not None:
             raise trouble
-        if _changed(self._fence, found):
+        if _changed(self._fence, documents):
             raise OutdatedError
-        if epoch is not None and (held := [drawn[each] for each in epoch.held if each in drawn]):
+        if epoch is not None and (held := [drawn[resource] for resource in epoch.held if resource in drawn]):
             raise RefusedError("; ".join(map(refusals.held_back, sorted(held))))
-        versions = {key: found[key].version if key in found else None for key in {EPOCH, CLUSTER, *keys}}
-        result, writes = decide({key: decode(found[key].body if key in found else None) for key in keys})
-        if _changed(fence, found):
+        versions = {
+            key: documents[key].version if key in documents else None for key in {EPOCH, CLUSTER, *keys}
+        }
+        result, writes = decide(
+            {key: decode(documents[key].body if key in documents else None) for key in keys}
+        )
+        if _changed(fence, documents):
             raise OvertakenError(
                 "another caller has changed this part of berth's ledger meanwhile; try again"
             )
         # Every document read is expected as it was, the epoch too: a lost ledger takes no commit.
         expected = {**versions, **self._fence, **fence}
-        if writes and not self._store.commit({key: _body(each) for key, each in writes.items()}, expected):
+        if writes and not self._store.commit(
+            {key: _body(document) for key, document in writes.items()}, expected
+        ):
             raise _ConflictError
         return result
 
 
-def _changed(fence: Fence, found: Mapping[str, Document]) -> bool:
-    return any((found[key].version if key in found else None) != version for key, version in fence.items())
+def _changed(fence: Fence, documents: Mapping[str, Document]) -> bool:
+    return any(
+        (documents[key].version if key in documents else None) != version for key, version in fence.items()
+    )
 
 
 def _body(written: Domain | bytes | None) -> bytes | None:
-    """A domain that says nothing is gone."""
+    """Return what is stored: a domain that says nothing is gone."""
     if isinstance(written, Domain):
         return None if written.empty else encode(written)
     return written

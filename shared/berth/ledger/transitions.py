@@ -52,7 +52,8 @@ class MissingClaimError(BerthError):
 
 
 def require_ours(owner: bytes | None, ours: str, ledger: str) -> None:
-    """A ledger that names no owner is anybody's: it was made by a berth that wrote none, or is new."""
+    """Raise OtherClusterError in another cluster's ledger. One that names no owner is anybody's: it was made
+    by a berth that wrote none, or is new."""
     if owner is not None and owner.decode() != ours:
         raise OtherClusterError(
             f"berth's ledger {ledger} belongs to another cluster (its kube-system namespace has UID "
@@ -62,19 +63,22 @@ def require_ours(owner: bytes | None, ours: str, ledger: str) -> None:
 
 
 def standing(wanted: Claim, holdings: Collection[Holding], domains: Domains) -> Claim | None:
-    """The pod's claim in these domains; one that does not stand in all of them is none to go on with.
+    """Return the pod's claim in these domains; one that does not stand in all of them is none to go on with.
 
-    It may stand in stripes that were not read as well, where the View lags behind."""
-    found = [claim for each in holdings if (claim := domains[each.key].claims.get(wanted.uid)) is not None]
-    if not found:
+    It may stand in stripes that were not read as well, where the View lags behind.
+    """
+    claims = [
+        claim for holding in holdings if (claim := domains[holding.key].claims.get(wanted.uid)) is not None
+    ]
+    if not claims:
         return None
-    whole = len(found) == len(holdings) and all(each.key in domains for each in found[0].holdings)
-    return found[0] if whole or found[0].logical() != wanted.logical() else None
+    whole = len(claims) == len(holdings) and all(holding.key in domains for holding in claims[0].holdings)
+    return claims[0] if whole or claims[0].logical() != wanted.logical() else None
 
 
 def refuse(short: Iterable[Short]) -> None:
     """Raise StripeFullError where only stripes are short, else a RefusedError that says what is short."""
-    final = [each.text() for each in short if not each.holding.name.stripe]
+    final = [lack.text() for lack in short if not lack.holding.name.stripe]
     if final:
         raise RefusedError("; ".join(final))
     if any(short):
@@ -82,7 +86,7 @@ def refuse(short: Iterable[Short]) -> None:
 
 
 def with_claim(claim: Claim, domains: Domains) -> Domains:
-    """Those of these domains that the claim draws from, with the claim in each."""
+    """Return those of these domains that the claim draws from, with the claim in each."""
     return _in_each({holding.key for holding in claim.holdings}, claim, domains)
 
 
@@ -91,33 +95,33 @@ def _in_each(keys: Iterable[str], claim: Claim, domains: Domains) -> Domains:
 
 
 def _back(key: str, claim: Claim, domain: Domain, before: Domain) -> Domain:
-    """The domain, where units that were left wait no more once a pod that may have them is bound.
+    """Return the domain, where units that were left wait no more once a pod that may have them is bound.
 
     Which units without names it has, nobody can tell; none of those that rested when it was reserved.
     """
     known = before.claims.get(claim.uid)
-    if not domain.left or claim.state != "bound" or (known is not None and known.state == "bound"):
+    if not domain.retained or claim.state != "bound" or (known is not None and known.state == "bound"):
         return domain
-    held = [each for each in claim.holdings if each.key == key]
-    names = {unit for each in held for unit in each.units}
-    count = sum(each.count for each in held) - len(names)
+    held = [holding for holding in claim.holdings if holding.key == key]
+    names = {unit for one in held for unit in one.units}
+    count = sum(one.count for one in held) - len(names)
     pool, name = domain_of(key)
     if parse_domain(name).is_quota:  # a PoolClaim's units are none that were kept
-        count = min(count, sum(each.count for each in claim.at_places(pool) if not each.claim))
+        count = min(count, sum(one.count for one in claim.at_places(pool) if not one.claim))
     left: list[RetainedUnits] = []
-    for each in domain.left:
-        units = tuple(unit for unit in each.units if unit not in names)
-        had = len(each.units) - len(units)
-        if (domain.units is None or not each.units) and each.may_be_of(claim):
-            more = min(count, each.count - had)
+    for retained_units in domain.retained:
+        units = tuple(unit for unit in retained_units.units if unit not in names)
+        had = len(retained_units.units) - len(units)
+        if (domain.units is None or not retained_units.units) and retained_units.may_be_of(claim):
+            more = min(count, retained_units.count - had)
             had, count, units = had + more, count - more, units[more:]
-        if had < each.count:
-            left.append(replace(each, count=each.count - had, units=units))
-    return replace(domain, left=tuple(left))
+        if had < retained_units.count:
+            left.append(replace(retained_units, count=retained_units.count - had, units=units))
+    return replace(domain, retained=tuple(left))
 
 
 def without(uid: str, domains: Domains) -> Domains:
-    """Those of these domains in which the pod has a claim, without it."""
+    """Return those of these domains in which the pod has a claim, without it."""
     return {
         key: replace(domain, claims={other: claim for other, claim in domain.claims.items() if other != uid})
         for key, domain in domains.items()
@@ -126,18 +130,18 @@ def without(uid: str, domains: Domains) -> Domains:
 
 
 class ReleasePolicy(NamedTuple):
-    """How a pod's units are freed: `leave` says what is left for a next pod, `keep` which pools' units stay
-    held, by a claim in state `keep_as`."""
+    """How a pod's units are freed: `leave` says what is left for a next pod, `hold` which pools' units stay
+    held, by a claim in state `hold_as`."""
 
     leave: Leave | None = None
     now: float = 0.0
-    keep: Collection[str] = ()
-    keep_as: Literal["bound", "lost"] = "lost"
+    hold: Collection[str] = ()
+    hold_as: Literal["bound", "lost"] = "lost"
 
-    def kept(self, claim: Claim) -> Claim:
-        """What stays of the claim."""
-        holdings = tuple(each for each in claim.holdings if each.pool in self.keep)
-        return replace(claim, holdings=holdings, state=self.keep_as)
+    def held(self, claim: Claim) -> Claim:
+        """Return what stays of the claim."""
+        holdings = tuple(holding for holding in claim.holdings if holding.pool in self.hold)
+        return replace(claim, holdings=holdings, state=self.hold_as)
 
 
 def released(
@@ -145,68 +149,70 @@ def released(
     domains: Domains,
     how: ReleasePolicy = ReleasePolicy(),  # noqa: B008 - it can't be changed
 ) -> tuple[tuple[Holding, ...], Domains]:
-    """The pod's claims dropped, but for what is kept: what was freed, and the domains that change."""
+    """Drop the pod's claims, but for what stays held. Return what was freed, and the domains that change."""
     changed: dict[str, Domain] = {}
     freed: list[Holding] = []
     for key, domain in domains.items():
         claim = domain.claims.get(uid)
         if claim is None:
             continue
-        kept = how.kept(claim)
-        if any(each.key == key for each in kept.holdings):
-            if kept != claim:
-                changed[key] = _with(domain, kept)
+        held = how.held(claim)
+        if any(holding.key == key for holding in held.holdings):
+            if held != claim:
+                changed[key] = _with(domain, held)
             continue
         changed |= without(uid, {key: domain})
-        for holding in (each for each in claim.holdings if each.key == key):
+        for holding in (holding for holding in claim.holdings if holding.key == key):
             changed[key] = _after(claim, holding, changed[key], how)
             freed.append(holding)
     return tuple(freed), changed
 
 
 def _after(claim: Claim, holding: Holding, domain: Domain, how: ReleasePolicy) -> Domain:
-    standing = tuple(left for left in domain.left if left.stands(how.now))
+    standing = tuple(left for left in domain.retained if left.stands(how.now))
     if holding.name.kind == "poolclaim":
         return _remembering(claim, holding, domain)
     if holding.is_quota:
         counted = () if how.leave is None else _counted(claim, holding, how.leave)
-        return replace(domain, left=(*standing, *counted))
+        return replace(domain, retained=(*standing, *counted))
     left = None if how.leave is None else how.leave(claim, holding)
     if left is not None:
         # What an earlier pod left of the same unit is over: this one had it since.
         standing = (*retained.without(standing, left.units), left)
-    return replace(domain, left=standing)
+    return replace(domain, retained=standing)
 
 
 def _counted(claim: Claim, holding: Holding, leave: Leave) -> Iterator[RetainedUnits]:
-    """What the claim's units leave of a quota, in one of its stripes if it has some: as many as nobody else
-    may have. The claim's holdings at places, and the quota's, are as many units, in one order."""
-    mine = [each for each in claim.holdings if (each.pool, each.whole) == (holding.pool, holding.whole)]
-    skip = sum(each.count for each in mine if each.domain < holding.domain)
+    """Return what the claim's units leave of a quota, in one of its stripes if it has some: as many as nobody
+    else may have. The claim's holdings at places, and the quota's, are as many units, in one order."""
+    mine = [one for one in claim.holdings if (one.pool, one.whole) == (holding.pool, holding.whole)]
+    skip = sum(one.count for one in mine if one.domain < holding.domain)
     first, last = skip, skip + holding.count
     start = 0
-    for each in claim.at_places(holding.pool):
-        count = min(last, start + each.count) - max(first, start)
-        start += each.count
-        if count > 0 and (left := leave(claim, each)) is not None:
-            yield replace(left, count=count, units=(), owner=kept_at(left.owner, each.pool, each.whole))
+    for one in claim.at_places(holding.pool):
+        count = min(last, start + one.count) - max(first, start)
+        start += one.count
+        if count > 0 and (left := leave(claim, one)) is not None:
+            yield replace(left, count=count, units=(), owner=kept_at(left.owner, one.pool, one.whole))
 
 
 def _remembering(claim: Claim, holding: Holding, domain: Domain) -> Domain:
-    """A PoolClaim prefers what it had last. No more of it is remembered than one may name: a namespace has
-    many PoolClaims, and pods could leave thousands of names in each of them, one after the other."""
+    """Let a PoolClaim remember what it had last, which it prefers. No more is remembered than one may name: a
+    namespace has many PoolClaims, and pods could leave thousands of names in each of them, one after the
+    other."""
     name = holding.name.poolclaim
-    had = [each for each in claim.holdings if each.claim == name and each.pool == holding.pool]
-    if domain.wants is None or not had:
+    had = [one for one in claim.holdings if one.claim == name and one.pool == holding.pool]
+    if domain.poolclaim is None or not had:
         return domain
-    units = tuple(unit for each in had for unit in each.units)[:MOST_UNITS]
-    return replace(domain, wants=replace(domain.wants, domain=had[0].whole, had=units))
+    units = tuple(unit for one in had for unit in one.units)[:MOST_UNITS]
+    return replace(domain, poolclaim=replace(domain.poolclaim, domain=had[0].whole, had=units))
 
 
 def adopted(
     claim: Claim, anew: bool, domains: Domains, unlisted: Collection[Unit] = ()
 ) -> tuple[tuple[Holding, ...] | None, Domains]:
-    """The claim bound, room or not, and the pod's only one; what was freed elsewhere, None for no change.
+    """Make the claim bound, room or not, and the pod's only one. Return what was freed elsewhere, None for no
+    change.
 
     With `anew` False only in place of a claim that stands. Units that another pod holds, or that are not of
     the domain, are left out of it: the pod then holds as many without a name. Those in `unlisted` are of the
@@ -227,74 +233,76 @@ def adopted(
 
 
 def known_to(claim: Claim, domains: Domains, unlisted: Collection[Unit] = ()) -> Claim:
-    """The claim with those of its units that `adopted` leaves to it in these domains."""
-    known = tuple(_known(claim.uid, each, domains, unlisted) for each in claim.holdings)
+    """Return the claim with those of its units that `adopted` leaves to it in these domains."""
+    known = tuple(_known(claim.uid, holding, domains, unlisted) for holding in claim.holdings)
     return replace(claim, holdings=known)
 
 
 def adopted_in(claim: Claim, domains: Domains, unlisted: Collection[Unit] = ()) -> tuple[bool, Domains]:
-    """A claim as `known_to` says, bound in those of its documents that are among these, for all are too many
-    for one commit; whether something changed. Raises StripeFullError where a unit was taken meanwhile."""
-    here = replace(claim, holdings=tuple(each for each in claim.holdings if each.key in domains))
+    """Make a claim, as `known_to` says, bound in those of its documents that are among these: all are too
+    many for one commit. Return whether something changed. Raises StripeFullError where a unit was taken
+    meanwhile."""
+    here = replace(claim, holdings=tuple(holding for holding in claim.holdings if holding.key in domains))
     require_whole(here.holdings, domains.__getitem__)
     if known_to(here, domains, unlisted) != here:
         raise StripeFullError("a unit is another pod's now")
-    if all(agrees(domains[each.key].claims.get(claim.uid), claim) for each in here.holdings):
+    if all(agrees(domains[holding.key].claims.get(claim.uid), claim) for holding in here.holdings):
         return False, {}
-    held = _in_each({each.key for each in here.holdings}, claim, domains)
+    held = _in_each({holding.key for holding in here.holdings}, claim, domains)
     return True, {**held, **_closed(here, {**domains, **held})}
 
 
 def all_adopted(
     claims: Collection[Claim], domains: Domains, unlisted: Collection[Unit] = ()
 ) -> tuple[dict[str, tuple[Holding, ...]], Domains]:
-    """Each of these claims adopted; by UID, what was freed elsewhere of those for which something changed."""
-    found: dict[str, tuple[Holding, ...]] = {}
+    """Adopt each of these claims. Return by UID what was freed elsewhere of those for which something
+    changed."""
+    freed_by_uid: dict[str, tuple[Holding, ...]] = {}
     changed: dict[str, Domain] = {}
     for claim in claims:
         freed, new = adopted(claim, True, {**domains, **changed}, unlisted)
         changed |= new
         if freed is not None:
-            found[claim.uid] = freed
-    return found, changed
+            freed_by_uid[claim.uid] = freed
+    return freed_by_uid, changed
 
 
 def known_of(
     standing: Iterable[Claim], claim: Claim, pools: Mapping[str, Pool], reshaped: Collection[str]
 ) -> dict[str, tuple[Holding, ...]]:
-    """What the pod holds already, by pool, where it is what `claim` says that it holds there, and its Pool
-    has no other shape now.
+    """Return what the pod holds already, by pool, where it is what `claim` says that it holds there, and its
+    Pool has no other shape now.
 
     Of units with names all are to be known, and then it does not matter which ones the claim names: they are
     those that the pod got, wherever they are listed now, and users can write its annotation.
     """
-    found: dict[str, tuple[Holding, ...]] = {}
-    for mine in (each for each in standing if each.node == claim.node):
-        for pool in {each.pool for each in claim.holdings} - {*reshaped}:
+    held_by_pool: dict[str, tuple[Holding, ...]] = {}
+    for mine in (one for one in standing if one.node == claim.node):
+        for pool in {holding.pool for holding in claim.holdings} - {*reshaped}:
             held, asked = _of(mine, pool), _of(claim, pool)
-            by_name = pools[pool].named if pool in pools else any(each.units for each in asked)
-            known = not by_name or all(len(each.units) == each.count for each in held if not each.is_quota)
+            by_name = pools[pool].named if pool in pools else any(one.units for one in asked)
+            known = not by_name or all(len(one.units) == one.count for one in held if not one.is_quota)
             if known and _amounts(held, by_name) == _amounts(asked, by_name):
-                found[pool] = held
-    return found
+                held_by_pool[pool] = held
+    return held_by_pool
 
 
 def _of(claim: Claim, pool: str) -> tuple[Holding, ...]:
-    return tuple(each for each in claim.holdings if each.pool == pool)
+    return tuple(holding for holding in claim.holdings if holding.pool == pool)
 
 
 def _amounts(holdings: Iterable[Holding], by_name: bool) -> Counter[tuple[str, str]]:
-    """Units by domain and PoolClaim; where they have names, wherever they are."""
-    found: Counter[tuple[str, str]] = Counter()
-    for each in holdings:
-        anywhere = by_name and each.name.kind in ("place", "unreserved")
-        found[(each.name.kind if anywhere else each.whole, each.claim)] += each.count
-    return found
+    """Return units by domain and PoolClaim; where they have names, wherever they are."""
+    amounts: Counter[tuple[str, str]] = Counter()
+    for holding in holdings:
+        anywhere = by_name and holding.name.kind in ("place", "unreserved")
+        amounts[(holding.name.kind if anywhere else holding.whole, holding.claim)] += holding.count
+    return amounts
 
 
-def agrees(found: Claim | None, claim: Claim) -> bool:
+def agrees(standing: Claim | None, claim: Claim) -> bool:
     """Whether the pod's claim already says what the pod shows."""
-    return found is not None and (found.node, found.state, found.holdings) == (
+    return standing is not None and (standing.node, standing.state, standing.holdings) == (
         claim.node,
         claim.state,
         claim.holdings,
@@ -302,7 +310,7 @@ def agrees(found: Claim | None, claim: Claim) -> bool:
 
 
 def _known(uid: str, holding: Holding, domains: Domains, unlisted: Collection[Unit]) -> Holding:
-    """The holding with those of its units that are the domain's and no other pod's.
+    """Return the holding with those of its units that are the domain's and no other pod's.
 
     A domain that has no units yet, while a ledger is rebuilt, takes what it is told: stock is taken later.
     Who tells of none may have looked before the pod got its own: the pod keeps those.
@@ -312,7 +320,7 @@ def _known(uid: str, holding: Holding, domains: Domains, unlisted: Collection[Un
     if not holding.units:
         return replace(holding, units=() if mine is None else _own(mine, holding))
     there = None if domain.units is None else Units.of(domain.units)
-    others = replace(domain, claims={other: each for other, each in domain.claims.items() if other != uid})
+    others = replace(domain, claims={other: one for other, one in domain.claims.items() if other != uid})
     own = frozenset[Unit]() if mine is None else mine.units
     held = others.held(holding.pool, holding.domain)
     listed = Units.of(head.units or ())  # in another stripe, if not in this one
@@ -326,18 +334,18 @@ def _known(uid: str, holding: Holding, domains: Domains, unlisted: Collection[Un
 
 
 def _own(claim: Claim, holding: Holding) -> tuple[str, ...]:
-    """The units that the claim has where the holding is, as many as that is of."""
-    of_it = [each for each in claim.holdings if (each.key, each.claim) == (holding.key, holding.claim)]
-    return tuple(unit for each in of_it for unit in each.units)[: holding.count]
+    """Return the units that the claim has where the holding is, as many as that is of."""
+    of_it = [one for one in claim.holdings if (one.key, one.claim) == (holding.key, holding.claim)]
+    return tuple(unit for one in of_it for unit in one.units)[: holding.count]
 
 
 def _closed(claim: Claim, domains: Domains) -> Domains:
-    """The heads of the claim's stripes in which more is used now than there is."""
+    """Return the heads of the claim's stripes in which more is used now than there is."""
     heads = {}
-    for each in claim.holdings:
-        domain, head = domains[each.key], domain_key(each.pool, each.whole)
-        over = domain.capacity is not None and domain.used(each.pool, each.domain) > domain.capacity
-        if over and head != each.key and not domains[head].closed:
+    for holding in claim.holdings:
+        domain, head = domains[holding.key], domain_key(holding.pool, holding.whole)
+        over = domain.capacity is not None and domain.used(holding.pool, holding.domain) > domain.capacity
+        if over and head != holding.key and not domains[head].closed:
             heads[head] = replace(domains[head], closed=True)
     return heads
 
@@ -361,9 +369,9 @@ def with_specs(
     """Give PoolClaims (by key) these specs; what a PoolClaim had last stays. Those that changed."""
     changed: dict[str, Domain] = {}
     for key, (_, spec) in specs.items():
-        now = domains[key].wants or PoolClaimSpec(0)
+        now = domains[key].poolclaim or PoolClaimSpec(0)
         new = None if spec is None else replace(spec, domain=now.domain, had=now.had[:MOST_UNITS])
-        if new != domains[key].wants:
+        if new != domains[key].poolclaim:
             capacity = None if new is None else 0 if new.refused else 1
-            changed[key] = replace(domains[key], wants=new, capacity=capacity)
+            changed[key] = replace(domains[key], poolclaim=new, capacity=capacity)
     return [specs[key][0] for key in changed], changed

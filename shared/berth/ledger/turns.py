@@ -33,14 +33,14 @@ class Turns:
         self._monotonic, self._sleep = monotonic, sleep
 
     def within(self, commits: Commits) -> "Turns":
-        """The same, by these commits."""
+        """Return turns that are taken by these commits."""
         other = copy.copy(self)
         other._commits = commits
         return other
 
     def run(self, pool: str, work: Callable[[Mapping[str, Domain], Fence], T]) -> T:
-        """What `work` does with the pool's documents, by their names, as they are once it is our turn; each
-        commit that lists a name must expect the fence.
+        """Return what `work` does with the pool's documents, by their names, as they are once it is our turn;
+        each commit that lists a name must expect the fence.
 
         So whoever had the turn before lists nothing any more, and what they listed is in the documents. When
         the turn is taken from us, `work` is called again, on new documents; in the end ContentionError.
@@ -62,12 +62,10 @@ class Turns:
     def _take(self, pool: str) -> tuple[Mapping[str, Domain], Fence]:
         key, mine = turn_key(pool), self._new_id().encode()
         self._commits.write({key: mine})
-        found = self._store.read([key]).get(key)
-        if found is None or found.body != mine:
+        document = self._store.read([key]).get(key)
+        if document is None or document.body != mine:
             raise OvertakenError(f"another caller lists the units of pool {pool} now")
         # A snapshot: later changes may lag, and would not tell what was listed a moment before.
         start, bodies = domain_key(pool, ""), self._store.changes(None).documents
-        domains = {
-            domain_of(each)[1]: decode_domain(bodies[each]) for each in bodies if each.startswith(start)
-        }
-        return domains, {key: found.version}
+        domains = {domain_of(key)[1]: decode_domain(bodies[key]) for key in bodies if key.startswith(start)}
+        return domains, {key: document.version}

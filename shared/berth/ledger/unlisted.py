@@ -19,7 +19,7 @@ Documents = Mapping[str, Mapping[str, Domain]]
 """By pool and name."""
 
 
-class Told(NamedTuple):
+class Believed(NamedTuple):
     """`claims` name no unit any more that is another's; `unlisted` are those of their units that no document
     lists."""
 
@@ -27,73 +27,80 @@ class Told(NamedTuple):
     unlisted: frozenset[Unit] = frozenset()
 
 
-def told(
+def believed(
     claims: Collection[Claim], pools: Mapping[str, Pool], before: Mapping[str, Pool], documents: Documents
-) -> Told:
+) -> Believed:
     """Return these claims with those of their units that are no other pod's, by the Pools as they are.
 
     A unit that another domain lists, or may list at any time by the Pools of `before`, may be given there: it
     is not believed. What the pod's own claim says already always is.
     """
-    found = _unlisted(claims, pools, documents)
-    if not found:
-        return Told([*claims])
+    places_by_pool = _unlisted(claims, pools, documents)
+    if not places_by_pool:
+        return Believed([*claims])
     holders = {
-        (pool, unit): uids for pool in found for unit, uids in _holders(documents.get(pool, {}), pool).items()
+        (pool, unit): uids
+        for pool in places_by_pool
+        for unit, uids in _holders(documents.get(pool, {}), pool).items()
     }
     barred = {
         (pool, unit)
-        for pool, places in found.items()
+        for pool, places in places_by_pool.items()
         for unit in _elsewhere(places, pools[pool], before.get(pool), documents.get(pool, {}))
     }
 
     def others(claim: Claim) -> Claim:
         kept = tuple(
-            _without(claim.uid, each, found.get(each.pool, {}), barred, holders) for each in claim.holdings
+            _without(claim.uid, holding, places_by_pool.get(holding.pool, {}), barred, holders)
+            for holding in claim.holdings
         )
         return claim if kept == claim.holdings else replace(claim, holdings=kept)
 
-    return Told(
+    return Believed(
         [others(claim) for claim in claims],
-        frozenset((pool, unit) for pool, places in found.items() for unit in places),
+        frozenset((pool, unit) for pool, places in places_by_pool.items() for unit in places),
     )
 
 
 def _unlisted(
     claims: Iterable[Claim], pools: Mapping[str, Pool], documents: Documents
 ) -> dict[str, dict[str, str]]:
-    """By pool, the units of these claims that their Pool lists and the document of that domain does not; and
-    the domain."""
+    """Return by pool, the units of these claims that their Pool lists and the document of that domain does
+    not; and the domain."""
 
     @cache
     def lists(pool: str, place: str) -> tuple[Units, Units]:
         head = documents.get(pool, {}).get(place, Domain())
         return Units.parse(pools[pool].spec.units.get(place, ())), Units.of(head.units or ())
 
-    found: dict[str, dict[str, str]] = {}
-    for each in (each for claim in claims for each in claim.holdings):
-        for unit in each.units if each.pool in pools else ():
-            now, known = lists(each.pool, each.whole)
+    unlisted: dict[str, dict[str, str]] = {}
+    for holding in (holding for claim in claims for holding in claim.holdings):
+        for unit in holding.units if holding.pool in pools else ():
+            now, known = lists(holding.pool, holding.whole)
             if unit in now and unit not in known:
-                found.setdefault(each.pool, {})[unit] = each.whole
-    return found
+                unlisted.setdefault(holding.pool, {})[unit] = holding.whole
+    return unlisted
 
 
 def _holders(documents: Mapping[str, Domain], pool: str) -> dict[str, set[str]]:
-    """UIDs by the units that pods hold."""
-    found: dict[str, set[str]] = {}
+    """Return UIDs by the units that pods hold."""
+    holders: dict[str, set[str]] = {}
     for domain in documents.values():
         for claim in domain.claims.values():
-            for unit in (unit for each in claim.holdings if each.pool == pool for unit in each.units):
-                found.setdefault(unit, set()).add(claim.uid)
-    return found
+            for unit in (
+                unit for holding in claim.holdings if holding.pool == pool for unit in holding.units
+            ):
+                holders.setdefault(unit, set()).add(claim.uid)
+    return holders
 
 
 def _elsewhere(
     places: Mapping[str, str], pool: Pool, before: Pool | None, documents: Mapping[str, Domain]
 ) -> set[str]:
-    """Those of these units that another domain than theirs lists, or may list."""
-    listed = Units().joined(Units.of(chain.from_iterable(each.units or () for each in documents.values())))
+    """Return those of these units that another domain than theirs lists, or may list."""
+    listed = Units().joined(
+        Units.of(chain.from_iterable(domain.units or () for domain in documents.values()))
+    )
     same = before is not None and before.counts == pool.counts
     lists = (
         {place: Units.parse(units) for place, units in before.spec.units.items()} if before and same else {}

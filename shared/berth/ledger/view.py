@@ -264,8 +264,8 @@ class View:
         places = []
         for key in sorted(self._keys_kept(owners)):
             domain = self.at(key)
-            listed = domain.waiting if domain.capacity is not None else ()
-            if any(units.owner in owners and units.rest <= now < units.kept for units in listed):
+            listed = domain.retained_here if domain.capacity is not None else ()
+            if any(units.owner in owners and units.rest_until <= now < units.kept_until for units in listed):
                 pool, name = domain_of(key)
                 places.append((pool, parse_domain(name).whole))
         return places
@@ -277,10 +277,10 @@ class View:
         if self._closed(pool, quota):
             return kept
         for name, part in self.parts(pool, quota).items():
-            units = part.nameless(pool, name, (), now) if part.left else ()
-            for left, count in zip(part.left, units, strict=True):
+            units = part.nameless(pool, name, (), now) if part.retained else ()
+            for left, count in zip(part.retained, units, strict=True):
                 owner, (_, place) = owner_of_kept(left.owner)
-                if owner in owners and left.rest <= now:
+                if owner in owners and left.rest_until <= now:
                     kept[place] = kept.get(place, 0) + count
         return kept
 
@@ -290,7 +290,7 @@ class View:
         for name, domain in self.domains.get(pool, {}).items():
             if parse_domain(name).is_quota:
                 continue
-            owners = {left.owner for left in domain.left if left.rest <= now < left.kept}
+            owners = {left.owner for left in domain.retained if left.rest_until <= now < left.kept_until}
             if owners and not self._closed(pool, name):
                 free = domain.room(pool, name, (), now)
                 kept += sum(domain.room(pool, name, (owner,), now) - free for owner in owners)
@@ -450,7 +450,7 @@ def _left(domains: Mapping[str, Domain], pool: str) -> set[tuple[str, str]]:
     return {
         (left.owner, domain_key(pool, name))
         for name, domain in domains.items()
-        for left in domain.left
+        for left in domain.retained
         if left.owner and not parse_domain(name).is_quota
     }
 

@@ -144,8 +144,8 @@ class Terms(NamedTuple):
         key = poolclaim_quota(f"{namespace}/{name}")
         for pool in self.pools:
             domain = self.poolclaims.domains.get(pool, {}).get(key)
-            if domain is not None and domain.wants is not None:
-                return pool, domain.wants
+            if domain is not None and domain.poolclaim is not None:
+                return pool, domain.poolclaim
         return None
 
 

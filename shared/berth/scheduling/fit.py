@@ -99,7 +99,7 @@ class Fit:
             pool, places = self._view.pools[name], self._places(name)
             label = refusals.unlabelled(name, pool.spec.topology_key or "")
             free, not_here = self._shares.free[name], self._not_here(pool)
-            wants.append(Want(name, count, free, places, refusals.told, label, not_here))
+            wants.append(Want(name, count, free, places, refusals.lacking, label, not_here))
             if is_unreserved(pool, self._pod):
                 free = self._shares.unreserved[name]
                 wants.append(Want(name, count, free, places, refusals.unreserved, label))
@@ -192,7 +192,7 @@ class Fit:
         mine = part.claims.get(self._pod.metadata.uid)
         own = frozenset[tuple[str, str]]() if mine is None else mine.units
         return {unit for unit in part.held(pool, name) if (pool, unit) not in own} | {
-            unit for left in part.left if left.bars(self._owners, self._now) for unit in left.units
+            unit for left in part.retained if left.bars(self._owners, self._now) for unit in left.units
         }
 
     @cached_property

@@ -52,7 +52,7 @@ def _scores(names: Sequence[str], scored: ScoredPool) -> list[int]:
     by_share = rule(scored.pool)
     if by_share is None:
         return list(map(_by_name(tuple(scored.pool.spec.node_names.items())), names))
-    known = scored.free.each(by_share)
+    known = scored.free.by_domain(by_share)
     domains = names if scored.places is None else map(scored.places.get, names, [""] * len(names))
     return [known.get(domain, 0) for domain in domains]
 

@@ -133,7 +133,7 @@ def test_a_capacity_that_is_lowered_below_use_is_published_as_what_the_pods_hold
 
 def test_a_reservation_that_may_be_bound_counts_and_a_lost_claim_does_not(ledger: Ledger) -> None:
     held_on(ledger, "n1", "a", "b")
-    ledger.release("b", keep=["k80"], keep_as="lost")
+    ledger.release("b", hold=["k80"], hold_as="lost")
     resize(ledger, {("k80", "n1"): 3})
     reserving = ledger_on(ledger._store, while_closed=True)
     reserving.reserve(claim("c", "n1", k80=1))

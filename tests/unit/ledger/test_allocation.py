@@ -50,7 +50,7 @@ def take(documents: dict[str, Domain], claim: Claim) -> bool:
     for key in {each.key for each in given}:
         domain = documents[key]
         claims = {**domain.claims, claim.uid: found}
-        documents[key] = Domain(domain.capacity, claims, domain.units, domain.left, domain.stripes)
+        documents[key] = Domain(domain.capacity, claims, domain.units, domain.retained, domain.stripes)
     return True
 
 
@@ -143,7 +143,7 @@ def test_a_domain_that_has_stripes_is_no_place_for_a_claim() -> None:
 def test_what_is_kept_for_one_owner_is_kept_from_all_others(kept: int, used: int, resting: int) -> None:
     left = (RetainedUnits(kept, (), "n/web", 0.0, 50.0), RetainedUnits(resting, (), "", 50.0))
     holder = asking("u", Holding("p", "d", used))
-    documents = {KEY: Domain(9, {"u": holder}, left=left)}
+    documents = {KEY: Domain(9, {"u": holder}, retained=left)}
 
     def most(owner: str, now: float) -> int:
         requester = Requester("x", "n", (owner,), now)

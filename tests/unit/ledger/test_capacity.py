@@ -73,12 +73,15 @@ def filled(documents: Documents, wishes: list[int]) -> dict[str, Domain]:
         domain = found[name]
         if not domain.room("p", name, ["me"]) or found["d"].closed:
             continue
-        resting = {unit for left in domain.left if left.bars(["me"], 0) for unit in left.units}
+        resting = {unit for left in domain.retained if left.bars(["me"], 0) for unit in left.units}
         free = Units.of(domain.units or ()).free(1, domain.held("p", name) | resting)
         assert domain.units is None or free
         uid = next(uid for uid in map(str, count()) if uid not in domain.claims)
         found[name] = Domain(
-            domain.capacity, {**domain.claims, uid: a_claim(uid, which, 1, free)}, domain.units, domain.left
+            domain.capacity,
+            {**domain.claims, uid: a_claim(uid, which, 1, free)},
+            domain.units,
+            domain.retained,
         )
     return found
 
@@ -90,7 +93,7 @@ def emptied(documents: Documents, gone: int) -> dict[str, Domain]:
         left = {
             uid: claim for number, (uid, claim) in enumerate(domain.claims.items()) if (number + 1) % gone
         }
-        found[name] = Domain(domain.capacity, left, domain.units, domain.left)
+        found[name] = Domain(domain.capacity, left, domain.units, domain.retained)
     return found
 
 
@@ -145,7 +148,9 @@ def at_rest(documents: Documents, left: list[tuple[int, int]]) -> tuple[Document
         name = stripe("d", which % found["d"].stripes)
         units = min(units, found[name].room("p", name, now=1.0))
         if units:
-            found[name] = replace(found[name], left=(*found[name].left, RetainedUnits(units, rest=9.0)))
+            found[name] = replace(
+                found[name], retained=(*found[name].retained, RetainedUnits(units, rest_until=9.0))
+            )
             resting += units
     return found, resting
 
@@ -174,10 +179,10 @@ def test_it_does_not_matter_how_many_units_rest() -> None:
     """What is done is done with their counts: as many as can be are no more than a few."""
     documents = cut({"d": Domain()}, MOST)
     first = stripe("d", 0)
-    documents[first] = replace(documents[first], left=(RetainedUnits(MOST, rest=9.0),))
+    documents[first] = replace(documents[first], retained=(RetainedUnits(MOST, rest_until=9.0),))
     documents = cut(documents, MOST - 1)
     assert (room(documents, [], 8), room(documents, [], 9)) == (0, MOST - 1)
-    assert sum(left.count for each in of(documents).values() for left in each.left) == MOST
+    assert sum(left.count for each in of(documents).values() for left in each.retained) == MOST
 
 
 def room(documents: Documents, owners: list[str], now: int) -> int:
@@ -197,7 +202,7 @@ def rested(documents: Documents, gone: int, until: Iterator[tuple[int, int]]) ->
         if ended := documents[name].claims.keys() - domain.claims:
             units = tuple(sorted(documents[name].held("p", name) - domain.held("p", name)))
             left = RetainedUnits(len(ended), units, "me", *next(until))
-            domain = replace(domain, left=(*retained.without(domain.left, units), left))
+            domain = replace(domain, retained=(*retained.without(domain.retained, units), left))
         found[name] = domain
     return found
 

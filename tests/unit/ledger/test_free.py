@@ -22,14 +22,14 @@ def test_answers_follow_every_change(start: dict[str, Share], steps: list[dict[s
         earlier, before = free, dict(free)
         for asked in range(7):
             free.enough(asked)
-        free.each(told)
+        free.by_domain(told)
         free = free.with_changes(step)
         plain = {name: share for name, share in {**plain, **step}.items() if share is not None}
         assert earlier == before
         assert free == plain
         for asked in range(7):
             assert free.enough(asked) == Free(plain).enough(asked)
-        assert free.each(told) == Free(plain).each(told)
+        assert free.by_domain(told) == Free(plain).by_domain(told)
 
 
 def test_only_so_many_numbers_asked_are_kept_in_mind_and_all_are_answered() -> None:

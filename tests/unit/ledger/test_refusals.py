@@ -19,7 +19,9 @@ demands = st.dictionaries(st.sampled_from(POOLS), st.integers(1, 12), max_size=l
 
 def refusals(names: Collection[str], demand: Mapping[str, int], free: Mapping[str, Free]) -> dict[str, str]:
     """Of pools whose domains are nodes."""
-    wants = [fit.Want(pool, asked, free.get(pool, Free()), None, fit.told) for pool, asked in demand.items()]
+    wants = [
+        fit.Want(pool, asked, free.get(pool, Free()), None, fit.lacking) for pool, asked in demand.items()
+    ]
     return fit.refusals(names, wants)
 
 

@@ -31,11 +31,11 @@ def test_who_adopts_a_pod_without_knowing_its_units_leaves_it_those_that_it_has(
 def test_units_that_had_names_once_are_kept_no_more_when_the_pod_they_are_for_is_bound() -> None:
     """Their Pool lists names no more: which of them the pod has, nobody can tell."""
     key = domain_key("ip", "n1")
-    left = RetainedUnits(2, ("u1", "u2"), owner="d/p", kept=60.0)
+    left = RetainedUnits(2, ("u1", "u2"), owner="d/p", kept_until=60.0)
     for units in (), ("u1",):
         bound = claim(Holding("ip", "n1", 1, units))
         reserved = replace(bound, state="reserved")
-        before = Domain(3, {"u": reserved}, left=(left,))
+        before = Domain(3, {"u": reserved}, retained=(left,))
         after = with_claim(bound, {key: before})[key]
         assert before.room("ip", "n1", now=1.0) == after.room("ip", "n1", now=1.0) == 1
-        assert [(each.count, len(each.units)) for each in after.left] == [(1, 1)]
+        assert [(each.count, len(each.units)) for each in after.retained] == [(1, 1)]

@@ -9,7 +9,7 @@ KEY = domain_key("ip", "n1")
 
 
 def resting(count: int, first: float) -> tuple[RetainedUnits, ...]:
-    return tuple(RetainedUnits(1, (f"u{number}",), rest=first + number) for number in range(count))
+    return tuple(RetainedUnits(1, (f"u{number}",), rest_until=first + number) for number in range(count))
 
 
 def changed_often() -> View:
@@ -17,7 +17,7 @@ def changed_often() -> View:
     view, units = View(), tuple(f"u{number}" for number in range(100))
     for number in range(3000):
         left = resting(50, 1000.0 + number / 100)
-        view.update({KEY: encode(Domain(100, units=units, left=left))}, number / 100)
+        view.update({KEY: encode(Domain(100, units=units, retained=left))}, number / 100)
     return view
 
 
@@ -38,7 +38,13 @@ def test_units_that_rest_are_free_one_after_the_other_when_they_have_rested() ->
     view.update(
         {
             KEY: encode(
-                Domain(4, left=(*resting(3, 10.0), RetainedUnits(1, owner="d/w", rest=9.0, kept=20.0)))
+                Domain(
+                    4,
+                    retained=(
+                        *resting(3, 10.0),
+                        RetainedUnits(1, owner="d/w", rest_until=9.0, kept_until=20.0),
+                    ),
+                )
             )
         },
         1.0,
@@ -53,19 +59,19 @@ def test_units_that_rest_are_free_one_after_the_other_when_they_have_rested() ->
 def test_nothing_is_due_of_a_domain_that_is_gone() -> None:
     view = View()
     for number in range(100):
-        view.update({domain_key("ip", f"n{number}"): encode(Domain(1, left=resting(1, 10.0)))}, 1.0)
+        view.update({domain_key("ip", f"n{number}"): encode(Domain(1, retained=resting(1, 10.0)))}, 1.0)
     view.update({domain_key("ip", f"n{number}"): None for number in range(100)}, 1.0)
     assert len(view._due) <= 10
     assert view.free["ip"] == {}
 
 
 def test_units_that_are_kept_where_nobody_can_have_them_draw_nobody_there() -> None:
-    view, kept = View(), (RetainedUnits(1, ("u1",), "d/web-0", kept=60.0),)
+    view, kept = View(), (RetainedUnits(1, ("u1",), "d/web-0", kept_until=60.0),)
     view.update(
         {
-            KEY: encode(Domain(1, units=("u2",), left=kept)),
-            domain_key("ip", "n2"): encode(Domain(None, left=kept)),
-            domain_key("ip", "n3"): encode(Domain(1, units=("u1",), left=kept)),
+            KEY: encode(Domain(1, units=("u2",), retained=kept)),
+            domain_key("ip", "n2"): encode(Domain(None, retained=kept)),
+            domain_key("ip", "n3"): encode(Domain(1, units=("u1",), retained=kept)),
         },
         1.0,
     )

@@ -18,8 +18,8 @@ def view_of(**kept_on: str) -> View:
     documents = {pool_key(name): encode(pool(name=name)) for name in kept_on}
     for name, kept in kept_on.items():
         for node in ("n1", "n2", "n3"):
-            left = (RetainedUnits(1, owner="d/web-0", kept=60.0),) if node == kept else ()
-            documents[domain_key(name, node)] = encode(Domain(2, left=left))
+            left = (RetainedUnits(1, owner="d/web-0", kept_until=60.0),) if node == kept else ()
+            documents[domain_key(name, node)] = encode(Domain(2, retained=left))
     view.update(documents, 0.0)
     return view
 
