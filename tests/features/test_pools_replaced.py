@@ -295,6 +295,7 @@ def test_a_ledger_that_is_lost_when_a_pool_is_renamed_believes_names_that_are_li
     stage.check_well()
 
 
+@pytest.mark.slow
 @ONE_STORE
 @VERBS
 @pytest.mark.parametrize(

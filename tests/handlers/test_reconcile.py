@@ -154,6 +154,7 @@ def test_a_ledger_that_is_lost_again_while_it_is_rebuilt_stays_closed(stage: Sta
     assert stage.reconcile().rebuilt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)  # the steps are reconcile's own
 @pytest.mark.parametrize(
     "reserved", [True, False], ids=["bind died before confirm", "bound by somebody else"]
