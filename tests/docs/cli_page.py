@@ -13,8 +13,8 @@ _HEAD = """\
 
 `berth --help` lists the commands; each shows what stands here when it gets `--help`.
 Variables such as `BERTH_STORE` are explained in [settings](settings.md).
-A command ends with 0 when it is done, 1 when it could not do it or found problems, 2 for wrong usage, and 130 after
-Ctrl-C.
+A command ends with 0 when it is done, 1 when it could not do it or found problems, 2 for wrong usage,
+130 after Ctrl-C.
 """
 
 

@@ -20,7 +20,7 @@ _NO_COMMENTS = {".db", ".json", ".lock", ".sum"}
 _COMMENT = {".lua": "--", ".go": "//", ".mod": "//"}  # all others: #
 _FOLDERS = r"docs|tests|infra|shared|functions|\.ci|events/\w+"
 _FILE = re.compile(
-    rf"(?<![\w/.<{{-])(?P<path>(?:{_FOLDERS})/[\w./*-]*[\w*]|(?:README|CHANGELOG)\.md)"
+    rf"(?<![\w/.<{{-])(?P<path>(?:{_FOLDERS})/[\w./*-]*[\w*]|(?:README|CHANGELOG|CONTRIBUTING|SECURITY)\.md)"
     r"(?:::(?P<test>\w+))?(?:#(?P<anchor>[\w-]+))?"
 )
 _BARE = re.compile(r"(?<![\w/.*<{-])\w+\.py\b")
