@@ -55,18 +55,18 @@ def told(about: Mapping[str, str]) -> str:
     return "; ".join(f"{name} {value}" for name, value in about.items())
 
 
-def _row(each: Measured, floor: Measured | None) -> dict[str, object]:
+def _row(measured: Measured, floor: Measured | None) -> dict[str, object]:
     return {
-        "case": each.case.title,
-        "verb": each.verb,
-        "contender": each.contender,
-        "rounds": len(each.rounds),
-        "calls": sum(map(len, each.rounds)),
-        "passed": each.passed,
-        "p50": each.p50,
-        "p99": each.p99,
-        "cpu": each.cpu_per_call,
-        "ratio": None if floor is None else each.ratio(floor),
+        "case": measured.case.title,
+        "verb": measured.verb,
+        "contender": measured.contender,
+        "rounds": len(measured.rounds),
+        "calls": sum(map(len, measured.rounds)),
+        "passed": measured.passed,
+        "p50": measured.p50,
+        "p99": measured.p99,
+        "cpu": measured.cpu_per_call,
+        "ratio": None if floor is None else measured.ratio(floor),
     }
 
 

@@ -33,7 +33,7 @@ class Case:
         return max(1, wanted // _FULL_SHARE) if self.full else wanted
 
     def refused(self) -> "Case":
-        """The same for a pod that every node is refused for."""
+        """Return the case with a pod that every node is refused for."""
         title = f"{self.title}; a PoolClaim that is not there"
         return replace(self, name=f"{self.name}-refused", title=title, pod=REFUSED)
 

@@ -20,7 +20,7 @@ from tests.support.neighbours import MEASURED
 
 
 def the_seed() -> int:
-    """The same in all processes of one run: each store must know which steps are its own."""
+    """One seed for all processes of a run: each store must know which steps are its own."""
     given = os.environ.get("CHAOS_SEED")
     run = os.environ.setdefault("PYTEST_XDIST_TESTRUNUID", secrets.token_hex(8))
     return int(given) if given else random.Random(run).getrandbits(32)

@@ -126,7 +126,7 @@ def test_a_nomination_that_was_lost_may_cost_one_more() -> None:
 
 
 class EvictingLate(Evicting):
-    """The same, but each urgent pod is bound only when the next one comes, and evicts nobody of its rank."""
+    """Urgent pods, each of which is bound only when the next one comes, and evicts nobody of its rank."""
 
     def __init__(self) -> None:
         super().__init__(victims=1)

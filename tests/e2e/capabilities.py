@@ -50,7 +50,7 @@ def ask(system: System, pod: str, node: str = "", /, **pools: int) -> None:
 
 
 def bound(system: System, pod: str, node: str = "", /, **pools: int) -> str:
-    """The same, and where it came to run."""
+    """Make a pod as `ask` does, and return the node where it came to run."""
     ask(system, pod, node, **pools)
     return system.cluster.wait_bound(pod)[pod]
 

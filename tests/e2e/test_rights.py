@@ -288,7 +288,7 @@ def writes_status(system: System, log: Audited, name: str) -> bool:
 
 
 def mends_a_node(system: System, log: Audited, name: str) -> bool:
-    """The same of what kube-scheduler is to count for preemption."""
+    """Whether a node's status is set right with the function's rights, where preemption is counted."""
     wrong = {"allocatable": {"native.berth.dev/k80": "99"}}
     system.cluster.patch("/api/v1/nodes/node-1/status", {"status": wrong})
     mend(system)

@@ -122,7 +122,7 @@ def local(text: str, urls: Mapping[str, str], authority: Path | None) -> str:
     function = r"(?P<function>\w+)\.berth\.svc\.cluster\.local"
     pattern = rf"server (?P<verb>\w+) {function}:\d+ resolvers cluster init-addr none ?(?P<tls>.*)"
     changed = re.sub(pattern, server, text)
-    changed = re.sub(r"(https?)://(\w+)\.berth\.svc\.cluster\.local", lambda each: urls[each[2]], changed)
+    changed = re.sub(r"(https?)://(\w+)\.berth\.svc\.cluster\.local", lambda url: urls[url[2]], changed)
     changed = re.sub(r"(verifyhost |sni str\()[\w.]+", r"\1localhost", changed)
     return changed.replace("/etc/berth-ca/ca.crt", str(authority))
 

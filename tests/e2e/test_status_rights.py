@@ -73,7 +73,7 @@ def stage(planes: Planes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="module")
 def licence(stage: Stage) -> Stage:
-    """The same, with a Pool whose use outside the cluster is told to inventory."""
+    """The stage with a Pool whose use outside the cluster is told to inventory."""
     serve_pools(stage.cluster)
     stage.cluster.call("POST", POOLS, pool("licence", {"domains": {"*": 4}}, scope="Cluster"))
     attack = {"metadata": {"labels": {"a": "b"}}}

@@ -47,7 +47,7 @@ def lists(request: pytest.FixtureRequest) -> Pool:
 
 
 def only(spec: Pool, *units: str) -> Pool:
-    """The same Pool with these units."""
+    """Return the spec with these units in place of its own."""
     (domain,) = spec["units"]
     return {**spec, "units": {domain: list(units)}}
 

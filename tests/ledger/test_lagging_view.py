@@ -58,7 +58,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 @pytest.fixture
 def seats(stage: Stage) -> Stage:
-    """The same with 300 units for the whole cluster, in stripes."""
+    """A stage with 300 units for the whole cluster, in stripes."""
     assert stage.settings.pools is not None
     pool = pool_document("ip", scope="Cluster", capacity={"domains": {"*": 300}})
     stage.settings.pools.write_text(json.dumps(pool))
@@ -84,7 +84,7 @@ def steps_of(call: Callable[[Callable[[], object]], object]) -> range:
 
 def test_a_pod_that_goes_while_it_is_bound_leaves_no_claim(stage: Stage) -> None:
     refused = 0
-    for step in steps_of(lambda each: stage.bind(stage.add_pod(), step=each)):
+    for step in steps_of(lambda step: stage.bind(stage.add_pod(), step=step)):
         stage.reconcile()
         call = stage.add_pod()
         gone = at(step, lambda call=call: stage.delete(call))  # type: ignore[misc]  # bound now
@@ -97,7 +97,7 @@ def test_a_pod_that_goes_while_it_is_bound_leaves_no_claim(stage: Stage) -> None
 
 
 def test_a_pod_that_is_bound_elsewhere_meanwhile_has_one_claim_on_its_node(stage: Stage) -> None:
-    for step in steps_of(lambda each: stage.bind(stage.add_pod(), step=each)):
+    for step in steps_of(lambda step: stage.bind(stage.add_pod(), step=step)):
         call = stage.add_pod()
 
         def binds_elsewhere(call: BindingCall = call) -> None:
@@ -118,7 +118,7 @@ def test_a_reservation_that_nobody_saw_goes_when_another_bind_has_bound_its_pod_
     """Not even the bind that made it: its View has the other bind's claim, and not yet its own."""
     store, refused = stage.store, 0
     assert isinstance(store, Lagging)
-    for step in steps_of(lambda each: stage.bind(stage.add_pod(), step=each)):
+    for step in steps_of(lambda step: stage.bind(stage.add_pod(), step=step)):
         stage.clear()
         call, other = stage.add_pod(), ledger_on(store, time=stage.time)
         other.view()

@@ -59,7 +59,7 @@ class Kept:
 
     @cached_property
     def pools(self) -> dict[str, Spec]:
-        """The same as an operator would write them."""
+        """The Pools that were applied, as an operator would write them."""
         return {name: spec_of(pool) for name, pool in self.applied.items()}
 
     def external(self, pool: str) -> int:

@@ -103,7 +103,7 @@ class Model:
         return found
 
     def most_of(self, where: Domain) -> int:
-        """The same for a resource in place of a Pool's name."""
+        """Return the most units there, by a resource in place of a Pool's name."""
         resource, domain = where
         found = (
             units for (name, at), units in self.most.items() if resource_of(name) == resource and at == domain

@@ -150,7 +150,7 @@ class Promises:
             self.keep(1, not twice, f"{twice} of {pool} have two holders")
 
     def _whole(self, uid: str, claims: list[Claim]) -> bool:
-        """The same claim, or those for two nodes, in each document that it names, for all the pod asks."""
+        """One claim, or those for two nodes, in each document that it names, for all the pod asks."""
         different = set(claims)
         keys = {holding.key for claim in different for holding in claim.holdings}
         return len(claims) == len(keys) and all(self._is_whole(uid, claim) for claim in different)

@@ -182,7 +182,7 @@ class PodWatch:
         for uid in self._versions.keys() - pods.keys():
             self._move(uid, self._names[uid], None)
             self._remember(uid, None)
-        for pod in sorted(pods.values(), key=lambda each: self._holds(each) is not None):
+        for pod in sorted(pods.values(), key=lambda pod: self._holds(pod) is not None):
             self._take("ADDED", pod)
         self._cursor = listed["metadata"]["resourceVersion"]
 

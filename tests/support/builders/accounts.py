@@ -51,4 +51,4 @@ def _rights() -> list[Object]:
         for part in there
         for each in part
     }
-    return sorted(found.values(), key=lambda each: each["kind"] != "Namespace")
+    return sorted(found.values(), key=lambda manifest: manifest["kind"] != "Namespace")

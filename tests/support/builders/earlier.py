@@ -105,6 +105,6 @@ def _collect(cluster: Cluster, trigger: Object, subscriptions: list[Object]) -> 
         cluster.patch(f"{TRIGGERS}/{trigger['name']}", {"metadata": {"finalizers": left}})
 
 
-def _is_replaced(each: Object) -> bool:
-    named = (each["kind"], each["metadata"]["name"])
-    return each["kind"] == "Trigger" or named == ("ConfigMap", "berth-settings")
+def _is_replaced(manifest: Object) -> bool:
+    named = (manifest["kind"], manifest["metadata"]["name"])
+    return manifest["kind"] == "Trigger" or named == ("ConfigMap", "berth-settings")

@@ -102,7 +102,7 @@ class PoolsStage(Stage):
         fresh.rename(self.settings.pools)
 
     def pools(self, **specs: Any) -> dict[str, object]:
-        """The same, and inventory has the event."""
+        """Write the file of Pools anew, and give inventory the event."""
         self.write_pools(**specs)
         return self.inventory_of_pool()
 

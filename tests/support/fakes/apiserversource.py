@@ -97,7 +97,7 @@ def event_of(source: str, change: str, item: Object, kind: str = RESOURCE) -> Ev
 
 
 def anew(event: Event) -> Event:
-    """The same once more, under another id."""
+    """Return the event as if sent once more, under another id."""
     return event._replace(attributes={**event.attributes, "id": str(uuid.uuid4())})
 
 

@@ -183,7 +183,7 @@ class RedisServer:
         return found if isinstance(found, bytes) else b""
 
     def parts(self, *words: str | bytes) -> list[Any]:
-        """The same where the answer is a list, which may hold others."""
+        """Ask what is answered with a list, which may hold others."""
         found = self._ask(*words)
         return found if isinstance(found, list) else []
 
