@@ -21,7 +21,7 @@ import yaml
 
 from berth.api import pool as pools
 from berth.api import poolclaim, quantity
-from berth.controller.annotation import ALLOCATED, with_notes
+from berth.controller.annotation import ALLOCATED, with_annotated_units
 from berth.errors import BerthError
 from berth.handlers import bind, filter, inventory, preempt, prioritize, reconcile, release  # noqa: A004
 from berth.http.endpoint import Endpoint, Router, respond
@@ -134,7 +134,7 @@ def _annotations(body: bytes) -> None:
     pod = Pod(Meta(name="a", uid="u", annotations={ALLOCATED: text, "example.com/unit": text}))
     holdings = (Holding("k80", "n1", 2), Holding("underlay-ip", "n1", 1))
     claim = Claim(uid="u", namespace="default", name="a", node="n1", holdings=holdings)
-    noted = with_notes(claim, pod, found)
+    noted = with_annotated_units(claim, pod, found)
     assert sum(each.count for each in noted.at_places("k80")) == 2
 
 

@@ -199,7 +199,7 @@ def a_lost_node_is_taken_for_one_that_is_gone() -> Any:
 
 
 def a_lost_ledger_forgets_which_units_pods_have() -> Any:
-    return mock.patch("berth.controller.adopt.with_notes", lambda claim, *_: claim)
+    return mock.patch("berth.controller.adopt.with_annotated_units", lambda claim, *_: claim)
 
 
 def two_holdings_of_a_claim_are_counted_one_by_one() -> Any:

@@ -14,11 +14,11 @@ from berth.api.units import MOST
 from berth.cli.output import note
 from berth.cli.shared_options import add_kubeconfig, add_store, existing_ledger, whole_number
 from berth.controller import manual_release
-from berth.controller.capacity_sync import stock_of
+from berth.controller.capacity_sync import supply_of
 from berth.controller.external_use import only_cluster
 from berth.controller.manual_release import Release
 from berth.controller.pool_source import amend
-from berth.controller.poolclaims import told_free
+from berth.controller.poolclaims import publish_free
 from berth.controller.requeue import room_in, wake
 from berth.errors import BadInputError, BerthError, RefusedError
 from berth.handlers.wiring import ledger_of
@@ -119,8 +119,8 @@ def _suspended(pool: Pool, domains: list[str], resume: bool) -> bool | list[str]
 
 def _require_domains(pool: Pool, domains: Iterable[str], cluster: Cluster, view: View | None) -> None:
     """Raise BadInputError for a domain that neither nodes, nor the Pool, nor the ledger know."""
-    stock = stock_of({pool.name: pool}, cluster.nodes())
-    known = {domain for _, domain in stock.capacities if not parse_domain(domain).is_quota}
+    supply = supply_of({pool.name: pool}, cluster.nodes())
+    known = {domain for _, domain in supply.capacities if not parse_domain(domain).is_quota}
     known |= set() if view is None else set(view.names(pool.name))
     known |= set() if isinstance(pool.spec.suspended, bool) else set(pool.spec.suspended)
     for domain in domains:
@@ -218,7 +218,7 @@ def release(options: argparse.Namespace) -> int:
             _list(releases, "would free")
             return 0
         freed = manual_release.free(ledger, releases)
-        told_free(cluster, freed)
+        publish_free(cluster, freed)
         _list(releases, "freed")
         woken = wake(ledger, cluster, config.scheduler_names, room_in(freed), time.time())
         print(f"pods woken: {woken}")

@@ -1,6 +1,6 @@
-"""Bring the claims of running pods to what they ask for by the Pools as they are, also where there is none
-yet (first install, lost ledger, new Pool, bound by others).
-It makes no room and asks for none: a pod that runs holds what it requests, whatever the capacity."""
+"""Set running pods' claims to what the pods request by the Pools as they are, also where there is none yet
+(first install, lost ledger, new Pool, bound by another scheduler).
+It frees no units and refuses none: a pod that runs holds what it requests, whatever the capacity."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from berth.api.pool import EVERYWHERE, Pool
-from berth.controller.annotation import listed, merged, parts_of, with_notes, with_own
+from berth.controller.annotation import listed, merged, parts_of, with_annotated_units, with_own
 from berth.controller.retention import release_ended
 from berth.controller.settle import claim_of, moved
 from berth.kube.cluster import Cluster
@@ -22,7 +22,7 @@ from berth.scheduling.demand import Demand, Terms, might_ask
 
 
 class Adopted(NamedTuple):
-    """How many pods had a claim that was changed, and how many had none."""
+    """How many pods had a claim that was changed, and how many had none before."""
 
     settled: int
     adopted: int
@@ -36,7 +36,7 @@ def adopt(
     now: float,
     go_on: Callable[[], object] = lambda: None,
 ) -> Adopted:
-    """Bring these pods' claims to what they are to be by these terms. `go_on` as in Ledger.adopt_all.
+    """Set these pods' claims to what they should be by these terms. `go_on` as in Ledger.adopt_all.
 
     Call it before new Pools are applied: once the ledger has a Pool, any node event gives out its capacity.
     """
@@ -49,13 +49,13 @@ def adopt(
     running = [*(pod for pod in asking if pod.spec.node_name), *_about_to_run(asking, standing, terms)]
     # Units that a pod's own claim names are its own, whatever others have written into their annotations.
     mine = [
-        agreed(pod, standing[pod.metadata.uid], terms, told=False)
+        updated(pod, standing[pod.metadata.uid], terms, annotations=False)
         for pod in running
         if _had_names(standing.get(pod.metadata.uid, ()), terms)
     ]
     changed = _adopt_all(ledger, mine, view, terms, go_on)
-    wanted = (wanted_by(pod, standing.get(pod.metadata.uid, ()), terms, now) for pod in running)
-    claims = list(_one_holder_each((claim for claim in wanted if claim is not None), standing))
+    due = (claim_due(pod, standing.get(pod.metadata.uid, ()), terms, now) for pod in running)
+    claims = list(_one_holder_a_unit((claim for claim in due if claim is not None), standing))
     changed |= _adopt_all(ledger, claims, ledger.view() if changed else view, terms, go_on)
     if terms.before != terms.pools:
         view = ledger.view()
@@ -65,29 +65,29 @@ def adopt(
     return Adopted(len(changed & standing.keys()), len(changed - standing.keys()))
 
 
-def _one_holder_each(claims: Iterable[Claim], standing: Mapping[str, Sequence[Claim]]) -> Iterator[Claim]:
-    """The claims, where those of pods that have none yet name only units that no claim before them names.
+def _one_holder_a_unit(claims: Iterable[Claim], standing: Mapping[str, Sequence[Claim]]) -> Iterator[Claim]:
+    """Yield the claims; one of a pod that had none before keeps only names that no claim before it has.
 
-    The order in which they are adopted is the ledger's, by what lies together in the store."""
+    The ledger can't do this: it adopts claims in another order, by what lies together in the store."""
     holders: dict[tuple[str, str], str] = {}
     for claim in claims:
         if claim.uid in standing:
             yield claim
             continue
         holdings = []
-        for each in claim.holdings:
-            named = ((unit, holders.setdefault((each.pool, unit), claim.uid)) for unit in each.units)
-            mine = [unit for unit, holder in named if holder == claim.uid]
-            holdings.append(each if len(mine) == len(each.units) else replace(each, units=tuple(mine)))
+        for holding in claim.holdings:
+            first = ((unit, holders.setdefault((holding.pool, unit), claim.uid)) for unit in holding.units)
+            mine = [unit for unit, holder in first if holder == claim.uid]
+            holdings.append(replace(holding, units=tuple(mine)))
         yield replace(claim, holdings=tuple(holdings))
 
 
-def agreed(pod: Pod, standing: Sequence[Claim], terms: Terms, *, told: bool = True) -> Claim:
-    """What a running pod is to hold that has a claim: what it asks for by the Pools as they are, and, beside
-    that, what it has of Pools and PoolClaims that are gone. A Pool that comes back finds it counted.
+def updated(pod: Pod, standing: Sequence[Claim], terms: Terms, *, annotations: bool = True) -> Claim:
+    """Return the claim for a running pod that has one already: what it requests by the Pools as they are, and
+    what it holds of Pools and PoolClaims that are gone, so that this counts if they come back.
 
-    What it has of a Pool that counts something else now stays as well, unless another Pool counts it instead.
-    Names of units are those of its claim; with `told` also those that its annotations say.
+    What it holds of a Pool that counts something else now stays, unless another Pool counts it instead.
+    Names of units are those of its claim; with `annotations` also those that its annotations have.
     """
     node = pod.spec.node_name or ""
     had = moved(_first(standing, node), node, terms)
@@ -96,20 +96,20 @@ def agreed(pod: Pod, standing: Sequence[Claim], terms: Terms, *, told: bool = Tr
     if asked is None:
         return replace(had, state="bound")
     placed = with_own(_placed(asked, had, terms), had, terms)
-    now = with_notes(placed, pod, terms.pools) if told else placed
-    pools = {each.pool for each in now.holdings}
-    quotas = {each.key for each in now.holdings if each.is_quota}
+    now = with_annotated_units(placed, pod, terms.pools) if annotations else placed
+    pools = {holding.pool for holding in now.holdings}
+    quotas = {holding.key for holding in now.holdings if holding.is_quota}
     gone = [
-        each
-        for each in had.holdings
-        if not terms.handed_on(each.pool)
-        and (each.pool not in pools or (each.name.kind == "poolclaim" and each.key not in quotas))
+        holding
+        for holding in had.holdings
+        if not terms.handed_on(holding.pool)
+        and (holding.pool not in pools or (holding.name.kind == "poolclaim" and holding.key not in quotas))
     ]
     return replace(now, state="bound", holdings=in_order((*now.holdings, *gone)))
 
 
-def wanted_by(pod: Pod, standing: Sequence[Claim], terms: Terms, now: float) -> Claim | None:
-    """What a bound pod is to hold, whoever bound it; None if nothing.
+def claim_due(pod: Pod, standing: Sequence[Claim], terms: Terms, now: float) -> Claim | None:
+    """Return the claim that a bound pod should have, whoever bound it; None if it needs none, or no other.
 
     A pod that has finished and still has a claim has what `releaseOn` and `onLostNode` left it.
     """
@@ -119,30 +119,30 @@ def wanted_by(pod: Pod, standing: Sequence[Claim], terms: Terms, now: float) -> 
         had = _first(standing, pod.spec.node_name or "")
         there = _handed_on(had, terms)
         return None if there == had else there
-    return agreed(pod, standing, terms)
+    return updated(pod, standing, terms)
 
 
 def held_by(pod: Pod, terms: Terms, now: float, attempt: str = "") -> Claim | None:
-    """What a pod holds that runs, or whose units stay held until it is deleted; None if nothing."""
+    """Return what a pod holds that runs, or whose units stay held until it is deleted; None if nothing."""
     claim = _asked(pod, terms, now, attempt)
-    return None if claim is None else with_notes(claim, pod, terms.pools)
+    return None if claim is None else with_annotated_units(claim, pod, terms.pools)
 
 
 def _handed_on(claim: Claim, terms: Terms) -> Claim:
-    """The claim of a pod that has ended, whose units stay held, by the Pools that count them now."""
-    found: list[Holding] = []
+    """Return the claim of an ended pod, whose units stay held, by the Pools that count them now."""
+    inherited: list[Holding] = []
     stays: list[Holding] = []
-    for each in claim.holdings:
-        pool = terms.heir(each.pool)
-        if pool is None or (pool.name == each.pool and not terms.reshaped(each.pool)):
-            stays.append(each)
+    for holding in claim.holdings:
+        pool = terms.heir(holding.pool)
+        if pool is None or (pool.name == holding.pool and not terms.reshaped(holding.pool)):
+            stays.append(holding)
         else:
-            found += _inherited(each, claim, pool, terms)
-    return replace(claim, holdings=in_order((*stays, *merged(found)))) if found else claim
+            inherited += _inherited(holding, claim, pool, terms)
+    return replace(claim, holdings=in_order((*stays, *merged(inherited)))) if inherited else claim
 
 
 def _inherited(holding: Holding, claim: Claim, pool: Pool, terms: Terms) -> Iterator[Holding]:
-    """What a claim holds of a Pool that is gone, or of another shape, by the Pool that counts it now."""
+    """Yield what a claim holds of a Pool that is gone or reshaped, by the Pool that counts it now."""
     if holding.name.kind == "namespace":
         if pool.limit(claim.namespace) is not None:
             yield Holding(pool.name, holding.whole, holding.count)
@@ -155,7 +155,7 @@ def _inherited(holding: Holding, claim: Claim, pool: Pool, terms: Terms) -> Iter
 
 
 def _by_place(holding: Holding, node: str, pool: Pool, terms: Terms) -> list[Holding]:
-    """The holding by the domains in which this Pool counts its units."""
+    """Return the holding, divided into the domains in which this Pool counts its units."""
     places = {unit: domain for domain, unit in listed(pool, holding.units)}
     others = next(iter(places.values()), None) or _place_of(holding, node, pool, terms)
     there = replace(holding, pool=pool.name, domain=others, units=())
@@ -163,7 +163,7 @@ def _by_place(holding: Holding, node: str, pool: Pool, terms: Terms) -> list[Hol
 
 
 def _place_of(holding: Holding, node: str, pool: Pool, terms: Terms) -> str:
-    """Where this Pool counts units that it does not list."""
+    """Return the domain in which this Pool counts units that it does not list."""
     before = terms.before.get(holding.pool)
     if before is not None and before.counts[1:] == pool.counts[1:]:
         return holding.whole
@@ -172,7 +172,7 @@ def _place_of(holding: Holding, node: str, pool: Pool, terms: Terms) -> str:
 
 
 def _asked(pod: Pod, terms: Terms, now: float, attempt: str) -> Claim | None:
-    """The same without the names of units."""
+    """Return what a pod holds that runs, or is held until it is deleted, without the names of units."""
     node = pod.spec.node_name
     if not node or not might_ask(pod):
         return None
@@ -183,16 +183,16 @@ def _asked(pod: Pod, terms: Terms, now: float, attempt: str) -> Claim | None:
 
 
 def _everywhere(claim: Claim, terms: Terms) -> Claim:
-    """The claim of a pod that runs, with its units of Pools of scope Cluster counted for the whole cluster.
+    """Return a running pod's claim with its units of Pools of scope Cluster in the one domain of the cluster.
 
     What became of its node does not matter: a licence in use is in use.
     """
     cluster = {name for name, pool in terms.pools.items() if pool.spec.scope == "Cluster"}
     holdings = (
-        replace(each, domain=each.name.at(EVERYWHERE))
-        if each.pool in cluster and each.name.place == NOWHERE
-        else each
-        for each in claim.holdings
+        replace(holding, domain=holding.name.at(EVERYWHERE))
+        if holding.pool in cluster and holding.name.place == NOWHERE
+        else holding
+        for holding in claim.holdings
     )
     return replace(claim, holdings=in_order(holdings))
 
@@ -200,7 +200,7 @@ def _everywhere(claim: Claim, terms: Terms) -> Claim:
 def _adopt_all(
     ledger: Ledger, claims: Iterable[Claim], view: View, terms: Terms, go_on: Callable[[], object]
 ) -> set[str]:
-    """The UIDs of those for which something changed."""
+    """Adopt the claims that the ledger has not got so. Return the UIDs for which something changed."""
     different = [claim for claim in claims if not stands(claim, view)]
     ledger.prepare(_large_limits(different, terms))
     return ledger.adopt_all(different, terms.pools, go_on) if different else set()
@@ -209,19 +209,19 @@ def _adopt_all(
 def stands(claim: Claim, view: View) -> bool:
     """Whether it is the pod's one claim, in all its documents and no other.
 
-    A pod may have two where the store's changes lag: two callers that did not see each other's.
+    A pod may have two where the store's changes lag: two callers that did not see each other's claim.
     """
-    found = view.claims_of(claim.uid)
-    if len(found) != 1 or view.keys_of(claim.uid) != {each.key for each in found[0].holdings}:
+    claims = view.claims_of(claim.uid)
+    if len(claims) != 1 or view.keys_of(claim.uid) != {holding.key for holding in claims[0].holdings}:
         return False
-    (there,) = found
+    (there,) = claims
     state = "lost" if claim.state == "lost" else "bound"
     same = (there.node, there.state, there.logical()) == (claim.node, state, claim.logical())
     return same and claim.units <= there.units
 
 
 def _look_again(ledger: Ledger, cluster: Cluster, claims: Iterable[Claim], terms: Terms, now: float) -> None:
-    """A pod may have gone between the list and its adoption, with its event."""
+    """Release what was adopted for pods that ended between the list and their adoption, with their events."""
     there = {pod.metadata.uid: pod for pod in cluster.pods()}
     for claim in claims:
         pod = there.get(claim.uid)
@@ -233,47 +233,48 @@ def _look_again(ledger: Ledger, cluster: Cluster, claims: Iterable[Claim], terms
 def _about_to_run(
     pods: Iterable[Pod], standing: Mapping[str, Sequence[Claim]], terms: Terms
 ) -> Iterator[Pod]:
-    """Waiting pods that binds under way hold units for by Pools that are others now, as if they ran: their
-    Bindings may land, and must find them counted. What comes to nothing, reconcile settles."""
+    """Yield, as if they ran, the waiting pods for which a bind holds units by Pools that have changed: its
+    Binding may succeed, and the units must count then. If it does not, reconcile settles the claim."""
     changed = terms.before != terms.pools
     for pod in pods if changed else ():
         held = standing.get(pod.metadata.uid)
         if pod.waiting and held:
             mine = _first(held, "")
             there = replace(pod, spec=replace(pod.spec, node_name=mine.node))
-            if agreed(there, held, terms, told=False).logical() != mine.logical():
+            if updated(there, held, terms, annotations=False).logical() != mine.logical():
                 yield there
 
 
 def _first(standing: Sequence[Claim], node: str) -> Claim:
-    """The claim by which the pod holds what it has: that on its node, and rather a confirmed one."""
+    """Return the claim that counts for the pod: preferably the one on its node, then a confirmed one."""
     return min(standing, key=lambda claim: (claim.node != node, claim.state != "bound"))
 
 
 def _had_names(standing: Sequence[Claim], terms: Terms) -> bool:
-    """Whether a claim names units of a Pool that is gone, or is counted anew: they may stand elsewhere."""
-    held = {each.pool for claim in standing for each in claim.holdings if each.units}
+    """Whether a claim names units of a Pool that is gone, or counted anew: other domains may list them."""
+    held = {holding.pool for claim in standing for holding in claim.holdings if holding.units}
     return any(pool not in terms.pools or terms.reshaped(pool) for pool in held)
 
 
 def _placed(asked: Claim, had: Claim, terms: Terms) -> Claim:
-    """Where the pod's node is away, or has lost its label, what it holds stays where it was."""
-    places = [each for each in had.holdings if not each.is_quota and terms.same(each.pool)]
-    # Of several places the last: units with names are where they are listed, what has none is where it ran.
-    places.sort(key=lambda each: len(each.units) < each.count)
-    stays = {each.pool: each.whole for each in places}
+    """Return the claim, but leave its units where they were if the pod's node is gone, or has no label."""
+    places = [holding for holding in had.holdings if not holding.is_quota and terms.same(holding.pool)]
+    # Of several places the last counts: units with names are where they are listed, others where the pod ran.
+    places.sort(key=lambda holding: len(holding.units) < holding.count)
+    stays = {holding.pool: holding.whole for holding in places}
     holdings = (
-        replace(each, domain=each.name.at(stays[each.pool]))
-        if each.name.place == NOWHERE and each.pool in stays
-        else each
-        for each in asked.holdings
+        replace(holding, domain=holding.name.at(stays[holding.pool]))
+        if holding.name.place == NOWHERE and holding.pool in stays
+        else holding
+        for holding in asked.holdings
     )
     return replace(asked, holdings=in_order(holdings))
 
 
 def _large_limits(claims: Collection[Claim], terms: Terms) -> dict[tuple[str, str], int]:
-    """The limits of these claims' namespaces that are too large for one document."""
-    held = {(each.pool, each.whole, each.name.namespace) for claim in claims for each in claim.holdings}
+    """Return the limits of these claims' namespaces that are too large for one document."""
+    holdings = (holding for claim in claims for holding in claim.holdings)
+    held = {(holding.pool, holding.whole, holding.name.namespace) for holding in holdings}
     limits = {
         (pool, domain): terms.pools[pool].limit(namespace) or 0
         for pool, domain, namespace in held
@@ -286,4 +287,4 @@ def _until_deleted(asked: Demand, terms: Terms) -> Demand:
     units = {
         pool: count for pool, count in asked.units.items() if terms.pools[pool].spec.release_on == "Deleted"
     }
-    return replace(asked, units=units, claims=tuple(each for each in asked.claims if each[1] in units))
+    return replace(asked, units=units, claims=tuple(claim for claim in asked.claims if claim[1] in units))

@@ -1,5 +1,5 @@
-"""Which units a running pod says that it uses: by our annotation, or by that of a Pool's `adoptFrom`.
-Users can write both: what is noted here is believed only where the unit is of the pool, and free."""
+"""Which units a running pod says that it uses: by Berth's annotation, or by the one that `adoptFrom` names.
+Users can write both, so an annotation counts only where the unit is one of the pool's, and free."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -17,81 +17,84 @@ from berth.scheduling.demand import Terms
 
 ALLOCATED = "berth.dev/allocated"
 
-_MOST = 1024  # units of a pod that are looked at
+_MOST = 1024  # units of a pod that are read
 
 
-class _Noted(msgspec.Struct):
+class _Part(msgspec.Struct):
+    """What the annotation says of one pool, domain and PoolClaim."""
+
     pool: str
     units: list[str] = []
     claim: str = ""
 
 
-_noted = msgspec.json.Decoder(list[_Noted])
+_parts = msgspec.json.Decoder(list[_Part])
 
 
-def with_notes(claim: Claim, pod: Pod, pools: Mapping[str, Pool]) -> Claim:
-    """The claim with the names of units that the pod says it uses, each in the domain that lists it; what has
-    no name stays where it is."""
-    known = {each.claim for each in claim.holdings}
-    asked = {each.pool for each in claim.holdings}
+def with_annotated_units(claim: Claim, pod: Pod, pools: Mapping[str, Pool]) -> Claim:
+    """Return the claim with the names of units that the pod says it uses, in the domains that list them.
+    Units without a name stay where they are."""
+    known = {holding.claim for holding in claim.holdings}
+    asked = {holding.pool for holding in claim.holdings}
 
-    def noted(pool: Pool, holding: Holding) -> Iterable[tuple[str, str]]:
+    def annotated(pool: Pool, holding: Holding) -> Iterable[tuple[str, str]]:
         units = _units(pod, pool, asked, holding.claim, known) if pool.named else []
         return listed(pool, units, holding.domain)
 
-    return _with(claim, pools, noted)
+    return _with(claim, pools, annotated)
 
 
 def with_own(claim: Claim, had: Claim, terms: Terms) -> Claim:
-    """The claim with the names of units that the pod's claim until now holds: of the same Pool, where it
-    holds them, or of one that is gone, or counts something else, and whose resource this one counts now,
-    where this one lists them.
+    """Return the claim with the names of units that the pod's claim until now holds.
 
-    Of a Pool whose units have no names now they are kept in mind: it may list them again. A PoolClaim's units
-    are those that it gave, as far as it is of so many still: the pod uses all that it has, whoever gave it.
+    Units of the same Pool stay where the claim holds them. Units of a Pool that is gone, or counts something
+    else now, go to the Pool that counts its resource now, into the domains that list them. Where a Pool's
+    units have no names any more, the claim still keeps their names: the Pool may list them again.
+    A PoolClaim's units are those that it gave, up to its count now; what is beyond that the pod still uses.
     """
     if had.node != claim.node:
         return claim
-    known, asked = {each.claim for each in claim.holdings}, {each.pool for each in claim.holdings}
-    others = {each.pool for each in had.holdings if each.pool not in asked or terms.recounted(each.pool)}
+    known, asked = {holding.claim for holding in claim.holdings}, {holding.pool for holding in claim.holdings}
+    had_pools = {holding.pool for holding in had.holdings}
+    others = {name for name in had_pools if name not in asked or terms.recounted(name)}
 
     def own(pool: Pool, mine: Collection[Holding], domain: str) -> Iterator[tuple[str, str]]:
-        """The units of these holdings, for one in that domain."""
-        before = {each for each in others if terms.resource_of(each, asked) in (None, pool.resource)}
-        same = [each for each in mine if each.pool == pool.name and not terms.recounted(pool.name)]
+        """Yield the units of these holdings, with domains, for a holding in that domain."""
+        before = {name for name in others if terms.resource_of(name, asked) in (None, pool.resource)}
+        same = [holding for holding in mine if holding.pool == pool.name and not terms.recounted(pool.name)]
         if not terms.reshaped(pool.name):
-            yield from ((each.whole if pool.named else domain, unit) for each in same for unit in each.units)
-        moved = (each for each in mine if each in same or each.pool in before)
-        yield from listed(pool, [unit for each in moved for unit in each.units], domain)
-        yield from ((domain, unit) for each in same for unit in each.units)
+            yield from ((part.whole if pool.named else domain, unit) for part in same for unit in part.units)
+        moved = (holding for holding in mine if holding in same or holding.pool in before)
+        yield from listed(pool, [unit for holding in moved for unit in holding.units], domain)
+        yield from ((domain, unit) for holding in same for unit in holding.units)
 
     def given(pool: Pool, holding: Holding) -> Iterator[tuple[str, str]]:
-        mine = [each for each in had.holdings if _given_by(each.claim, known) == holding.claim]
+        mine = [own for own in had.holdings if _giver(own.claim, known) == holding.claim]
         return own(pool, mine, holding.domain)
 
     placed = _with(claim, terms.pools, given)
-    return _with(placed, terms.pools, lambda pool, each: own(pool, had.holdings, each.domain))
+    return _with(placed, terms.pools, lambda pool, holding: own(pool, had.holdings, holding.domain))
 
 
 def _with(
     claim: Claim, pools: Mapping[str, Pool], units_of: Callable[[Pool, Holding], Iterable[tuple[str, str]]]
 ) -> Claim:
-    """The claim with more units' names, given with the domains in which they are to be held."""
-    known = {(each.pool, unit) for each in claim.holdings for unit in each.units}
+    """Return the claim with more units' names, which come with the domains in which they are to be held."""
+    known = {(holding.pool, unit) for holding in claim.holdings for unit in holding.units}
     holdings: list[Holding] = []
-    for each in claim.holdings:
-        pool, lacking = pools.get(each.pool), each.count - len(each.units)
-        if pool is None or each.is_quota or not lacking:
-            holdings.append(each)
+    for holding in claim.holdings:
+        pool, lacking = pools.get(holding.pool), holding.count - len(holding.units)
+        if pool is None or holding.is_quota or not lacking:
+            holdings.append(holding)
             continue
-        holdings += parts_of(each, islice(_fresh(units_of(pool, each), pool.name, known), lacking))
+        holdings += parts_of(holding, islice(_fresh(units_of(pool, holding), pool.name, known), lacking))
     return claim if tuple(holdings) == claim.holdings else replace(claim, holdings=merged(holdings))
 
 
 def _fresh(
     units: Iterable[tuple[str, str]], pool: str, known: set[tuple[str, str]]
 ) -> Iterator[tuple[str, str]]:
-    """Those of these units of the pool that are not known; they are then."""
+    """Yield those of these units of the pool that are not in `known`, and add them to it."""
     for domain, unit in units:
         if (pool, unit) not in known:
             known.add((pool, unit))
@@ -99,40 +102,40 @@ def _fresh(
 
 
 def parts_of(holding: Holding, units: Iterable[tuple[str, str]]) -> list[Holding]:
-    """The holding with more units, given with their domains: a part for each of these, and what has no name
-    where it was."""
-    found = {holding.domain: holding.units}
+    """Return the holding with more units, which come with their domains: a part for each domain. Units
+    without a name stay where they were."""
+    by_domain = {holding.domain: holding.units}
     for domain, unit in units:
-        found[domain] = (*found.get(domain, ()), unit)
-    rest = holding.count - sum(map(len, found.values()))
+        by_domain[domain] = (*by_domain.get(domain, ()), unit)
+    rest = holding.count - sum(map(len, by_domain.values()))
     parts = [
         replace(holding, domain=domain, count=len(units) + rest * (domain == holding.domain), units=units)
-        for domain, units in found.items()
+        for domain, units in by_domain.items()
     ]
-    return [each for each in parts if each.count]
+    return [part for part in parts if part.count]
 
 
 def merged(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
-    """These holdings, one for each domain and PoolClaim. What is not reserved for important pods is a share
-    of the domains where the units are."""
-    found: dict[tuple[str, str, str], Holding] = {}
+    """Return these holdings, joined to one for each domain and PoolClaim. What they take of unreserved quotas
+    is divided among the domains where the units are."""
+    joined: dict[tuple[str, str, str], Holding] = {}
     shares: dict[str, Holding] = {}
     places: dict[str, Counter[str]] = defaultdict(Counter)
-    for each in holdings:
-        if each.name.kind == "unreserved":
-            shares[each.pool] = _joined(shares.get(each.pool), each)
+    for holding in holdings:
+        if holding.name.kind == "unreserved":
+            shares[holding.pool] = _joined(shares.get(holding.pool), holding)
             continue
-        where = (each.pool, each.domain, each.claim)
-        found[where] = _joined(found.get(where), each)
-        if not each.is_quota:
-            places[each.pool][each.domain] += each.count
+        where = (holding.pool, holding.domain, holding.claim)
+        joined[where] = _joined(joined.get(where), holding)
+        if not holding.is_quota:
+            places[holding.pool][holding.domain] += holding.count
     unreserved = []
     for pool, share in shares.items():
         left = share.count
         for domain, count in sorted(places[pool].items()):
             unreserved.append(replace(share, domain=unreserved_quota(domain), count=min(count, left)))
             left -= unreserved[-1].count
-    return in_order((*found.values(), *(each for each in unreserved if each.count)))
+    return in_order((*joined.values(), *(part for part in unreserved if part.count)))
 
 
 def _joined(one: Holding | None, other: Holding) -> Holding:
@@ -142,35 +145,37 @@ def _joined(one: Holding | None, other: Holding) -> Holding:
 
 
 def _units(pod: Pod, pool: Pool, asked: Collection[str], claim: str, known: Collection[str]) -> list[str]:
-    """What a PoolClaim gave that is no more the pod uses still, and what a Pool gave of which it asks for
-    none now: that Pool is gone, or counts something else."""
+    """Return the units that the pod's annotations name for this pool and PoolClaim.
+
+    Units of a PoolClaim that is gone count as given by none. If none are of this pool, those of Pools count
+    of which the pod now requests nothing: such a Pool is gone, or counts something else."""
     annotations = pod.metadata.annotations or {}
-    noted = [each for each in _read(annotations.get(ALLOCATED)) if _given_by(each.claim, known) == claim]
-    found = [unit for each in noted if each.pool == pool.name for unit in each.units]
-    found = found or [unit for each in noted if each.pool not in asked for unit in each.units]
-    if not found and pool.spec.adopt_from and not claim:
-        found = annotations.get(pool.spec.adopt_from, "").replace(",", " ").split()
-    return list(dict.fromkeys(map(normal, found[:_MOST])))
+    parts = [part for part in _read(annotations.get(ALLOCATED)) if _giver(part.claim, known) == claim]
+    units = [unit for part in parts if part.pool == pool.name for unit in part.units]
+    units = units or [unit for part in parts if part.pool not in asked for unit in part.units]
+    if not units and pool.spec.adopt_from and not claim:
+        units = annotations.get(pool.spec.adopt_from, "").replace(",", " ").split()
+    return list(dict.fromkeys(map(normal, units[:_MOST])))
 
 
-def _given_by(claim: str, known: Collection[str]) -> str:
-    """The PoolClaim that gave units; none if it is gone."""
+def _giver(claim: str, known: Collection[str]) -> str:
+    """Return the PoolClaim that gave units; none if it is gone."""
     return claim if claim in known else ""
 
 
-def _read(text: str | None) -> list[_Noted]:
+def _read(text: str | None) -> list[_Part]:
     try:
-        return [] if text is None else _noted.decode(text)
+        return [] if text is None else _parts.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return []
 
 
 def listed(pool: Pool, units: Collection[str], own: str = "") -> Iterator[tuple[str, str]]:
-    """Those of these units that the Pool lists, with the domains that list them: this one's own first."""
-    left = [*units]
-    for domain in sorted(pool.spec.units, key=lambda name: name != own) if left else ():
+    """Yield those of these units that the Pool lists, with the domains that list them: domain `own` first."""
+    rest = [*units]
+    for domain in sorted(pool.spec.units, key=lambda name: name != own) if rest else ():
         there = Units.parse(pool.spec.units[domain])
-        yield from ((domain, unit) for unit in left if unit in there)
-        left = [unit for unit in left if unit not in there]
-        if not left:
+        yield from ((domain, unit) for unit in rest if unit in there)
+        rest = [unit for unit in rest if unit not in there]
+        if not rest:
             return

@@ -23,52 +23,52 @@ from berth.scheduling.demand import Terms, terms_of
 _TRIES = 5
 
 
-class Stock(NamedTuple):
-    """What nodes give to Pools: capacities by pool and domain, nodes' places by node and pool, and which
-    domains are in stripes."""
+class Supply(NamedTuple):
+    """What Pools have by the nodes as they are: capacities by pool and domain, the nodes' domains by node and
+    pool (of Pools whose domains are not nodes), and which domains are in stripes."""
 
     capacities: dict[PoolDomain, Capacity]
     places: dict[str, dict[str, str]]
     stripes: set[PoolDomain]
 
     def by_pool(self) -> dict[str, dict[str, str]]:
-        """Nodes' places by pool and node."""
-        found: dict[str, dict[str, str]] = {}
+        """Return the nodes' domains by pool and node."""
+        by_pool: dict[str, dict[str, str]] = {}
         for node, places in self.places.items():
             for pool, domain in places.items():
-                found.setdefault(pool, {})[node] = domain
-        return found
+                by_pool.setdefault(pool, {})[node] = domain
+        return by_pool
 
 
-def stock_of(pools: Mapping[str, Pool], nodes: Iterable[Node]) -> Stock:
-    """What there is, by these nodes as they are."""
-    found = Stock({}, {}, set())
+def supply_of(pools: Mapping[str, Pool], nodes: Iterable[Node]) -> Supply:
+    """Return what these Pools have by these nodes."""
+    supply = Supply({}, {}, set())
     for pool in pools.values():
         for domain in pool.domains_without_nodes():
-            _add(found, pool, domain, pool.capacity_of(domain))
+            _add(supply, pool, domain, pool.capacity_of(domain))
     for node in nodes:
-        found.places[node.metadata.name] = {}
+        supply.places[node.metadata.name] = {}
         for pool in pools.values():
-            _add_node(found, pool, node)
-    return found
+            _add_node(supply, pool, node)
+    return supply
 
 
 def withdraw(ledger: Ledger, pools: Mapping[str, Pool]) -> list[CapacityChange]:
-    """Take away the capacity of Pools that are gone, and of those whose domains, or resource, are others now,
-    or whose units have names now, or none any more.
+    """Take away the capacity of Pools that are gone, and of those that count by other domains or another
+    resource now, or whose units have names now, or none any more.
 
-    It is the first thing to do in a look: what their pods hold is counted elsewhere then, and must not be
-    given to whom is bound by the Pools of before meanwhile.
+    This comes first when Pools were read: what their pods hold will be counted elsewhere, and binds that know
+    the Pools of before must not get those units meanwhile.
     """
     if _gone(ledger.view().pools, pools):
-        # By a View that lags behind, what a look before this one gave would be taken away.
+        # By a View that lags behind, capacity would be taken away that was set after it.
         ledger.snapshot()
     view = ledger.view()
     known, gone = view.capacities(), _gone(view.pools, pools)
-    wanted: dict[PoolDomain, Capacity] = {
+    none: dict[PoolDomain, Capacity] = {
         which: None for which in known if which[0] in gone and parse_domain(which[1]).place
     }
-    changes = ledger.set_capacities(wanted, known)
+    changes = ledger.set_capacities(none, known)
     if gone:
         ledger.snapshot()  # with all claims that were made by the Pools of before
     return changes
@@ -78,72 +78,73 @@ def _gone(before: Mapping[str, Pool], pools: Mapping[str, Pool]) -> set[str]:
     return {name for name in before if name not in pools or pools[name].shape != before[name].shape}
 
 
-def take_stock(
+def sync_all(
     ledger: Ledger, pools: Mapping[str, Pool], nodes: Callable[[], Iterable[Node]]
 ) -> list[CapacityChange]:
-    """Set every domain's capacity by all nodes, which are asked for only once it is known what the ledger
-    has: so a later look of somebody else's is not undone. A domain whose node is gone loses its capacity."""
+    """Set all domains' capacities by all nodes. These are listed after the ledger was read, so that what
+    others set by a later list is not undone. A domain whose node is gone loses its capacity."""
     view = ledger.view()
     known, before = view.capacities(), view.nodes
-    found = stock_of(pools, nodes())
-    moved = ledger.set_places({**{node: {} for node in before}, **found.places}, before)
-    wanted: dict[PoolDomain, Capacity] = {
+    supply = supply_of(pools, nodes())
+    moved = ledger.set_places({**{node: {} for node in before}, **supply.places}, before)
+    capacities: dict[PoolDomain, Capacity] = {
         which: None for which in known if parse_domain(which[1]).kind != "poolclaim"
     }
     names = ((pool, parse_domain(domain)) for pool, domain in known if pool in pools)
-    wanted |= {
+    capacities |= {
         (pool, name.text): pools[pool].limit(name.namespace)
         for pool, name in names
         if name.kind == "namespace"
     }
-    changes = ledger.set_capacities({**wanted, **found.capacities}, known, found.stripes)
-    _follow(ledger, {node: found.places.get(node, {}) for node in moved})
+    changes = ledger.set_capacities({**capacities, **supply.capacities}, known, supply.stripes)
+    _follow(ledger, {node: supply.places.get(node, {}) for node in moved})
     for which in closed(ledger.view()):
         ledger.reopen(which)
     return changes
 
 
-def take_stock_of(ledger: Ledger, name: str, node: Callable[[], Node | None]) -> list[CapacityChange]:
-    """The same for one node, by the ledger's Pools; None: it is gone. Domains of several nodes may gain by
-    it; that one has lost its last node, a look at all nodes finds.
+def sync_node(ledger: Ledger, name: str, node: Callable[[], Node | None]) -> list[CapacityChange]:
+    """Set the capacities of one node's domains by the ledger's Pools; `node` returns None if it is gone.
+    Domains of several nodes may gain by it; that one has lost its last node, `sync_all` detects.
 
-    Where the Pools change meanwhile, it begins again: what it found was by those of before.
+    It starts again where the Pools change meanwhile.
     """
     was = ledger.view().nodes.get(name, {})
-    return retry(lambda: _stock_of_node(ledger.beside_looks(), name, was, node), OutdatedError, tries=_TRIES)
+    return retry(lambda: _sync_node(ledger.beside_looks(), name, was, node), OutdatedError, tries=_TRIES)
 
 
-def _stock_of_node(
+def _sync_node(
     ledger: Ledger, name: str, was: Mapping[str, str], node: Callable[[], Node | None]
 ) -> list[CapacityChange]:
-    """`was`: where the node's pods are counted until now. A try before may have moved the node alone."""
+    """Do one try of `sync_node`. `was`: where the node's pods count until now; a try before may have moved
+    the node, but not what its pods hold."""
     pools, view = ledger.pools(), ledger.view()
-    known, places = view.capacities(), view.nodes.get(name, {})  # before the look at the node
-    found = node()
-    stock = stock_of(pools, [] if found is None else [found])
+    known, places = view.capacities(), view.nodes.get(name, {})  # before the node is read
+    there = node()
+    supply = supply_of(pools, [] if there is None else [there])
     own = [which for which in known if _is_of_node(which, name, pools)]
-    now = stock.places.get(name, {})
+    now = supply.places.get(name, {})
     moved = ledger.set_places({name: now}, {name: places})
-    changes = ledger.set_capacities({**dict.fromkeys(own), **stock.capacities}, known, stock.stripes)
+    changes = ledger.set_capacities({**dict.fromkeys(own), **supply.capacities}, known, supply.stripes)
     if now != was and (moved or now == places):
         _follow(ledger, {name: now})
     return changes
 
 
 def closed(view: View) -> list[PoolDomain]:
-    """Domains that give less than they have: nothing, because more of them was used than there is, or not all
-    of it, because a stripe has room without units."""
-    found = {
+    """Return the domains that give less than they have: nothing, because more was used than there is, or not
+    all, because a stripe has room without units."""
+    closed = {
         (pool, parse_domain(name).whole)
         for pool, domains in view.domains.items()
         for name, domain in domains.items()
         if domain.closed or (parse_domain(name).stripe and capacity.uneven(pool, name, domain))
     }
-    return sorted(found)
+    return sorted(closed)
 
 
 def _follow(ledger: Ledger, moves: Mapping[str, Places]) -> None:
-    """Let what pods use move with these nodes, which are given with their places now."""
+    """Move what pods use with these nodes, which come with their domains now."""
     if not moves:
         return
     view = ledger.view()
@@ -156,48 +157,48 @@ def _follow(ledger: Ledger, moves: Mapping[str, Places]) -> None:
 
 
 def _moved(claim: Claim, places: Places, terms: Terms) -> Claim:
-    """The claim as adoption would have it now that its node is in these places: a unit whose name is known
-    stays where that is listed, whatever else it holds of these Pools comes along."""
+    """Return the claim as adoption would set it now that its node is in these domains: units with names stay
+    where they are listed, whatever else it holds of these Pools moves."""
     pools = {pool for pool, place in places.items() if place and pool in terms.pools}
-    mine = replace(claim, holdings=tuple(each for each in claim.holdings if each.pool in pools))
-    here = (replace(each, domain=each.name.at(places[each.pool])) for each in mine.holdings)
+    mine = replace(claim, holdings=tuple(holding for holding in claim.holdings if holding.pool in pools))
+    here = (replace(part, domain=part.name.at(places[part.pool])) for part in mine.holdings)
     moved = replace(mine, holdings=replace(mine, holdings=tuple(here)).logical())
     if moved.holdings == mine.logical():
         return claim
-    others = (each for each in claim.holdings if each.pool not in pools)
+    others = (holding for holding in claim.holdings if holding.pool not in pools)
     return replace(claim, holdings=in_order((*with_own(moved, mine, terms).holdings, *others)))
 
 
-def _add_node(found: Stock, pool: Pool, node: Node) -> None:
+def _add_node(supply: Supply, pool: Pool, node: Node) -> None:
     place = pool.domain_of(node)
     if place is None:
         return
     if pool.spec.scope != "Node":
-        found.places[node.metadata.name][pool.name] = place
+        supply.places[node.metadata.name][pool.name] = place
     if place:
-        _add(found, pool, place, pool.capacity_of(place, node))
+        _add(supply, pool, place, pool.capacity_of(place, node))
 
 
-def _add(found: Stock, pool: Pool, domain: str, units: int | None) -> None:
+def _add(supply: Supply, pool: Pool, domain: str, units: int | None) -> None:
     if units is None:
         return
     which = (pool.name, domain)
-    found.capacities[which] = Units.parse(pool.spec.units.get(domain, ())).entries() if pool.named else units
+    supply.capacities[which] = Units.parse(pool.spec.units.get(domain, ())).entries() if pool.named else units
     unreserved = (pool.name, unreserved_quota(domain))
     if pool.spec.reserved is not None:
-        found.capacities[unreserved] = max(0, units - pool.spec.reserved.units)
+        supply.capacities[unreserved] = max(0, units - pool.spec.reserved.units)
     if pool.spec.scope != "Node":
-        found.stripes.update({which, unreserved} & found.capacities.keys())
+        supply.stripes.update({which, unreserved} & supply.capacities.keys())
 
 
 def _is_of_node(which: PoolDomain, node: str, pools: Mapping[str, Pool]) -> bool:
-    """Whether it is the node's own share of a pool: a rack may bear the same name."""
+    """Whether it is the node's own domain, or its quota: a rack may have the same name."""
     pool = pools.get(which[0])
     return pool is not None and pool.spec.scope == "Node" and parse_domain(which[1]).place == node
 
 
 def problems(pools: Iterable[Pool], nodes: Iterable[Node]) -> list[str]:
-    """What is wrong with nodes' annotations, a line each."""
+    """Return what is wrong with nodes' annotations, one a line."""
     nodes = list(nodes)
     return [
         problem for pool in pools for node in nodes if (problem := pool.annotation_problem(node)) is not None

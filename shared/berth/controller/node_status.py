@@ -1,5 +1,5 @@
-"""Nodes' status tells kube-scheduler the capacity of Pools with preemption Native, and no less than pods hold
-of it (docs/decisions/0016, 0028). Their group of resources is Berth's: what else stands there is removed."""
+"""Nodes' status shows kube-scheduler the capacity of Pools with preemption Native, and no less than pods hold
+of it (docs/decisions/0016, 0028). That group of resources is Berth's: other entries of it are removed."""
 
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -22,8 +22,8 @@ _Amounts = Mapping[str, int]
 
 
 def publish_native(ledger: Ledger, cluster: Cluster, nodes: Iterable[Node]) -> list[str]:
-    """Write into each node's status what the ledger says of it, where it differs; problems, a line each.
-    Raises store errors."""
+    """Write into each node's status what the ledger has for it, where that differs. Return the problems, a
+    line each. Raises store errors."""
     view = ledger.view()
     native = [pool for pool in view.pools.values() if pool.spec.preemption == "Native"]
     wrong = {node.metadata.name: change for node in nodes if (change := _change(view, native, node))}
@@ -32,7 +32,7 @@ def publish_native(ledger: Ledger, cluster: Cluster, nodes: Iterable[Node]) -> l
     writes = StatusWrites("nodes")
 
     def write(name: str) -> None:
-        # The scheduler reads allocatable, which a kubelet reckons anew from capacity.
+        # The scheduler reads allocatable, which a kubelet computes anew from capacity.
         status = {"capacity": wrong[name], "allocatable": wrong[name]}
         what = f"node {name}: what preemption counts was not written into its status"
         writes.attempt(what, lambda: cluster.set_node_status(name, status))
@@ -43,48 +43,45 @@ def publish_native(ledger: Ledger, cluster: Cluster, nodes: Iterable[Node]) -> l
 
 
 def _change(view: View, pools: Collection[Pool], node: Node) -> dict[str, str | None]:
-    """What the node's status should say of these Pools and does not."""
-    there = [_shown(each) for each in (node.status.capacity, node.status.allocatable)]
-    wanted = {
-        **_gone(view, node.metadata.name, {*there[0], *there[1]}),
-        **_wanted(view, pools, node.metadata.name),
-    }
-    named = {*wanted, *there[0], *there[1]}
+    """Return what has to change in the node's status for these Pools; None takes a resource away."""
+    capacity, allocatable = _shown(node.status.capacity), _shown(node.status.allocatable)
+    there = {*capacity, *allocatable}
+    right = {**_gone(view, node.metadata.name, there), **_right(view, pools, node.metadata.name)}
     return {
-        name: str(wanted[name]) if name in wanted else None
-        for name in sorted(named)
-        if any(each.get(name) != wanted.get(name) for each in there)
+        name: str(right[name]) if name in right else None
+        for name in sorted({*right, *there})
+        if not capacity.get(name) == allocatable.get(name) == right.get(name)
     }
 
 
-def _wanted(view: View, pools: Iterable[Pool], node: str) -> _Amounts:
-    """The capacity of these Pools, and no less than what pods of the node hold.
+def _right(view: View, pools: Iterable[Pool], node: str) -> _Amounts:
+    """Return the capacity of these Pools on the node, and no less than what its pods hold.
 
-    A kubelet that starts again admits its pods anew, and rejects those that its node has no room for."""
-    found = {}
+    A kubelet that starts again admits its pods anew, and rejects those for which its node has no room."""
+    amounts = {}
     for pool in pools:
         size, held = view.capacity(pool.name, node), _held(view, pool.name, node)
         if size is not None or held:
-            found[pool.resource] = max(held, 0 if size is None else amount(size))
-    return found
+            amounts[pool.resource] = max(held, 0 if size is None else amount(size))
+    return amounts
 
 
 def _gone(view: View, node: str, resources: Iterable[str]) -> _Amounts:
-    """What pods of the node hold of Pools that have such a resource no more, where it has the Pool's name."""
+    """Return what the node's pods hold of Pools that no longer have the resource of the Pool's own name."""
     amounts = {name: _held(view, name.removeprefix(f"{NATIVE}/"), node) for name in resources}
     return {name: held for name, held in amounts.items() if held}
 
 
 def _held(view: View, pool: str, node: str) -> int:
-    """Units that pods of the node hold, or are about to. A lost claim's pod is gone: no kubelet admits it."""
+    """Return the units that the node's pods hold, or are about to. A lost claim's pod will not come back."""
     claims = view.at(domain_key(pool, node)).claims.values()
-    holdings = (each for claim in claims if claim.state != "lost" for each in claim.holdings)
-    return sum(each.count for each in holdings if (each.pool, each.domain) == (pool, node))
+    holdings = (holding for claim in claims if claim.state != "lost" for holding in claim.holdings)
+    return sum(holding.count for holding in holdings if (holding.pool, holding.domain) == (pool, node))
 
 
 def _shown(status: Mapping[str, Quantity] | None) -> _Amounts:
-    ours = {name: found for name, found in (status or {}).items() if name.startswith(f"{NATIVE}/")}
-    return {name: _whole(found) for name, found in ours.items()}
+    ours = ((name, amount) for name, amount in (status or {}).items() if name.startswith(f"{NATIVE}/"))
+    return {name: _whole(quantity) for name, quantity in ours}
 
 
 def _whole(quantity: Quantity) -> int:

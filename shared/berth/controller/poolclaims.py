@@ -1,5 +1,5 @@
 """PoolClaims: from their objects to the ledger, and from the ledger to their status.
-The status is for people: nothing is decided by it, and what could not be written reconcile writes."""
+The status is for people: nothing is decided by it. Reconcile writes what could not be written."""
 
 import logging
 import time
@@ -26,7 +26,7 @@ from berth.scheduling.demand import PoolClaims
 log = logging.getLogger("berth.poolclaims")
 
 PUBLISH_SECONDS = 20.0
-"""So long one call may write PoolClaims' status: an event has 60 s, and the next tick is to come."""
+"""How long one call may write PoolClaims' status: an event has 60 s, and the next tick must not wait."""
 
 _LINES = 20
 _NOTHING = Domain()
@@ -42,59 +42,57 @@ class Bounds(NamedTuple):
 
 
 def read_claims(cluster: Cluster, problems: list[str]) -> list[PoolClaim]:
-    """The cluster's PoolClaims; of those that can't be read, lines are added to `problems`."""
-    found, wrong = [], []
+    """Return the cluster's PoolClaims. For those that can't be read, lines are added to `problems`."""
+    claims, wrong = [], []
     for document in cluster.poolclaims() or ():
         try:
-            found.append(parse(document))
+            claims.append(parse(document))
         except BadInputError as error:
             wrong.append(str(error))
     problems += _first(wrong)
-    return found
+    return claims
 
 
 def named(claims: Iterable[PoolClaim], bounds: Bounds) -> PoolClaims:
-    """As a pod's demand is read by them."""
-    found = _wants(within(claims, bounds.most), bounds.pools)
-    return {(each.namespace, each.name): (each.pool, wants) for each, wants in found.items()}
+    """Return the PoolClaims as a pod's demand is read by them."""
+    specs = _specs(within(claims, bounds.most), bounds.pools)
+    return {(claim.namespace, claim.name): (claim.pool, spec) for claim, spec in specs.items()}
 
 
 def take_claims(
     ledger: Ledger, claims: Collection[PoolClaim], bounds: Bounds, problems: list[str]
 ) -> list[tuple[str, str]]:
-    """Make the ledger's PoolClaims these; those that are new or want something else, by pool and domain. None
-    where a look at PoolClaims began later than the ledger's, which then makes them what it found.
+    """Set the ledger's PoolClaims to these. Return those that are new or have changed, by pool and domain.
+    Nothing is set where somebody began later to read PoolClaims, and sets them.
 
-    Those beyond what a namespace may have are left out, and those that the store can't take: to `problems` a
-    line is added for each namespace, or PoolClaim.
+    Those beyond what a namespace may have, and those that the store can't take, are left out: a line is added
+    to `problems` for each such namespace, or PoolClaim.
     """
     taken = within(claims, bounds.most)
-    wanted: dict[tuple[str, str], PoolClaimSpec | None] = dict.fromkeys(_known(ledger.view()))
-    for each, wants in _wants(taken, bounds.pools).items():
-        wanted[(each.pool, poolclaim_quota(each.label))] = wants
+    specs: dict[tuple[str, str], PoolClaimSpec | None] = dict.fromkeys(_known(ledger.view()))
+    for claim, spec in _specs(taken, bounds.pools).items():
+        specs[(claim.pool, poolclaim_quota(claim.label))] = spec
     failed: list[str] = []
 
     def note(which: tuple[str, str], error: BerthError) -> None:
-        name = parse_domain(which[1])
-        failed.append(
-            f"PoolClaim {name.namespace}/{name.poolclaim}: the ledger did not take it over: {error}"
-        )
+        label = parse_domain(which[1]).label
+        failed.append(f"PoolClaim {label}: the ledger did not take it over: {error}")
 
     try:
-        changed = ledger.set_poolclaims(wanted, note)
+        changed = ledger.set_poolclaims(specs, note)
     except OutdatedError:
         return []
     problems += _first(_beyond(claims, taken, bounds.most)) + _first(failed)
-    return [which for which in changed if wanted[which] is not None]
+    return [which for which in changed if specs[which] is not None]
 
 
-def tell(cluster: Cluster, claim: Claim, deadline: Deadline) -> None:
+def publish_held(cluster: Cluster, claim: Claim, deadline: Deadline) -> None:
     """Write the status of the PoolClaims that a claim holds, as far as there is time."""
     for namespace, name in _held(claim.holdings):
         _write(cluster, namespace, name, _status(claim, name), deadline)
 
 
-def told_free(cluster: Cluster, freed: Iterable[Holding], deadline: Deadline = NO_DEADLINE) -> None:
+def publish_free(cluster: Cluster, freed: Iterable[Holding], deadline: Deadline = NO_DEADLINE) -> None:
     """Write into the status of PoolClaims that they are free again, as far as there is time."""
     for namespace, name in _held(freed):
         _write(cluster, namespace, name, _AVAILABLE, deadline)
@@ -103,17 +101,17 @@ def told_free(cluster: Cluster, freed: Iterable[Holding], deadline: Deadline = N
 def publish_claims(
     ledger: Ledger, cluster: Cluster, most: int, monotonic: Callable[[], float] = time.monotonic
 ) -> list[str]:
-    """Write each PoolClaim's status where it differs; problems, a line each. `most` as in Bounds.
+    """Write each PoolClaim's status where it differs. Return the problems, a line each. `most` as in Bounds.
 
-    Users may make them faster than their status is written. So this ends in time, and the next call goes on;
-    those that are in the ledger come first. Raises store errors, and cluster errors where the PoolClaims
-    can't be read.
+    Users may make PoolClaims faster than their status is written. So this stops after PUBLISH_SECONDS, and
+    the next call goes on; those that are in the ledger come first. Raises store errors, and cluster errors
+    where the PoolClaims can't be read.
     """
     documents = cluster.poolclaims() or ()  # first: what is counted then is newer than what stands there
     view = ledger.view()
     writes = StatusWrites("PoolClaims", monotonic, PUBLISH_SECONDS)
     beyond = _refusals(documents, most)
-    for document in sorted(documents, key=lambda each: _label(each) in beyond):
+    for document in sorted(documents, key=lambda document: _label(document) in beyond):
         meta, label = document["metadata"], _label(document)
         pool = (document.get("spec") or {}).get("pool", "")
         domain = view.domains.get(pool, {}).get(poolclaim_quota(label), _NOTHING)
@@ -125,13 +123,13 @@ def publish_claims(
 
 
 def _first(lines: list[str]) -> list[str]:
-    """The first of these lines, and how many there are besides: users could make thousands."""
+    """Return the first of these lines, and how many more there are: users could make thousands."""
     more = len(lines) - _LINES
     return [*lines[:_LINES], f"and {more} more PoolClaims, or namespaces, like these"] if more > 0 else lines
 
 
-def _wants(claims: Iterable[PoolClaim], pools: Mapping[str, Pool]) -> dict[PoolClaim, PoolClaimSpec]:
-    """What each is for. Names that its Pool does not list come into no ledger."""
+def _specs(claims: Iterable[PoolClaim], pools: Mapping[str, Pool]) -> dict[PoolClaim, PoolClaimSpec]:
+    """Return what the ledger gets for each PoolClaim. Unit names that its Pool does not list are left out."""
     listed = cache(lambda pool: pools[pool].all_units if pool in pools else Units())
     allowed = cache(lambda pool, namespace: pools[pool].claimable_by(namespace))
 
@@ -142,16 +140,16 @@ def _wants(claims: Iterable[PoolClaim], pools: Mapping[str, Pool]) -> dict[PoolC
             return ""
         return "" if all(unit in mine for unit in claim.units) else "forbidden"
 
-    refusals = {each: refusal(each) for each in claims}
+    refusals = {claim: refusal(claim) for claim in claims}
     return {
-        each: PoolClaimSpec(each.count, () if why else each.units, refused=why)
-        for each, why in refusals.items()
+        claim: PoolClaimSpec(claim.count, () if why else claim.units, refused=why)
+        for claim, why in refusals.items()
     }
 
 
 def _beyond(claims: Iterable[PoolClaim], taken: Iterable[PoolClaim], most: int) -> list[str]:
-    """A line for each namespace that has more PoolClaims than it may."""
-    counts = Counter(each.namespace for each in {*claims}.difference(taken))
+    """Return a line for each namespace that has more PoolClaims than it may."""
+    counts = Counter(claim.namespace for claim in {*claims}.difference(taken))
     return [
         f"namespace {namespace}: {count} of its PoolClaims are refused: {_too_many(most)}"
         for namespace, count in sorted(counts.items())
@@ -166,15 +164,15 @@ def _too_many(most: int) -> str:
 
 
 def _refusals(documents: Iterable[Mapping[str, Any]], most: int) -> dict[str, str]:
-    """Why PoolClaims are in no ledger, by namespace and name."""
-    found, claims = {}, []
+    """Return why PoolClaims are not in the ledger, by namespace and name."""
+    whys, claims = {}, []
     for document in documents:
         try:
             claims.append(parse(document))
         except BadInputError as error:
-            found[_label(document)] = str(error)
+            whys[_label(document)] = str(error)
     taken = {*within(claims, most)}
-    return found | {each.label: _too_many(most) for each in claims if each not in taken}
+    return whys | {claim.label: _too_many(most) for claim in claims if claim not in taken}
 
 
 def _label(document: Mapping[str, Any]) -> str:
@@ -201,14 +199,14 @@ def _known(view: View) -> list[tuple[str, str]]:
 
 
 def _held(holdings: Iterable[Holding]) -> list[tuple[str, str]]:
-    """PoolClaims by namespace and name."""
+    """Return the PoolClaims from which these are, by namespace and name."""
     names = (holding.name for holding in holdings)
     return [(name.namespace, name.poolclaim) for name in names if name.kind == "poolclaim"]
 
 
 def _status(claim: Claim, name: str) -> Mapping[str, Any]:
-    held = [each for each in claim.holdings if each.claim == name]
-    units = [unit for each in held for unit in each.units]
+    held = [holding for holding in claim.holdings if holding.claim == name]
+    units = [unit for holding in held for unit in holding.units]
     phase: Phase = "Reserved" if claim.state == "reserved" else "Bound"
     place = held[0].whole if held else ""
     return PoolClaimStatus(phase, claim.node, place, units, claim.name, claim.uid).document()
@@ -235,5 +233,5 @@ def _set(
     try:
         cluster.set_pool_claim_status(document, status, seconds)
     except ClusterRefusedError as error:
-        if error.status not in (404, 409):  # gone; or another has written since: the next look mends it
+        if error.status not in (404, 409):  # gone, or written by somebody else meanwhile: reconcile writes it
             raise

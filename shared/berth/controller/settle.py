@@ -53,8 +53,9 @@ def claim_of(
 
 def allocated(claim: Claim) -> dict[str, str]:
     """Return the annotation by which a pod sees what it got, and a lost ledger is rebuilt (promise 8)."""
-    found = merged(replace(each, domain=each.whole) for each in claim.holdings if not each.is_quota)
-    return {ALLOCATED: msgspec.json.encode(found).decode()}
+    units = (holding for holding in claim.holdings if not holding.is_quota)
+    parts = merged(replace(holding, domain=holding.whole) for holding in units)
+    return {ALLOCATED: msgspec.json.encode(parts).decode()}
 
 
 def settle(ledger: Ledger, cluster: Cluster, claim: Claim, now: float, deadline: Deadline) -> Settled:
@@ -91,8 +92,10 @@ def moved(claim: Claim, node: str, terms: Terms) -> Claim:
     """Return the claim with its units on another node. Units with names stay where they are listed."""
     if claim.node == node:
         return claim
-    found = claim.logical()
-    holdings = (replace(each, domain=_moved(each.domain, each.pool, claim, node, terms)) for each in found)
+    holdings = (
+        replace(holding, domain=_moved(holding.domain, holding.pool, claim, node, terms))
+        for holding in claim.logical()
+    )
     return replace(claim, node=node, holdings=in_order(holdings))
 
 

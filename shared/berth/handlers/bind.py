@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from berth.controller.adopt import stands, wanted_by
-from berth.controller.poolclaims import tell, told_free
+from berth.controller.adopt import claim_due, stands
+from berth.controller.poolclaims import publish_free, publish_held
 from berth.controller.requeue import room_in, wake
 from berth.controller.retention import release_ended
 from berth.controller.settle import BIND_SECONDS, allocated, claim_of, settle
@@ -124,7 +124,7 @@ class BindAttempt:
             # The Binding of the one before was refused, or we would not try again.
             self._cancel()
             raise
-        tell(self._cluster, claim, self._deadline.later(-_SETTLE_SECONDS).within(_TELL_SECONDS))
+        publish_held(self._cluster, claim, self._deadline.later(-_SETTLE_SECONDS).within(_TELL_SECONDS))
         return claim
 
     def _demanded(self, pod: Pod) -> Claim | None:
@@ -185,7 +185,7 @@ class BindAttempt:
     def _confirm(self, claim: Claim) -> None:
         try:
             self._ledger.confirm(claim)
-            tell(self._cluster, replace(claim, state="bound"), self._deadline.within(_TELL_SECONDS))
+            publish_held(self._cluster, replace(claim, state="bound"), self._deadline.within(_TELL_SECONDS))
         except MissingClaimError as error:
             log.warning("%s", error)
         except BerthError as error:
@@ -200,7 +200,7 @@ class BindAttempt:
             ledger = self._ledger.beside_looks()
             view = ledger.view()
             standing = view.claims_of(pod.metadata.uid)
-            claim = None if pod.finished else wanted_by(pod, standing, terms_of(view), self._clock())
+            claim = None if pod.finished else claim_due(pod, standing, terms_of(view), self._clock())
             # What stands is left alone: the View may lag behind a look that has brought it to other Pools. It
             # does not stand alone where the View lags behind what this bind has reserved.
             known = view.keys_of(pod.metadata.uid).issuperset(holding.key for holding in held)
@@ -238,7 +238,7 @@ class BindAttempt:
         """Wake who could use what was freed, for a while beyond bind's deadline at most."""
         deadline, room = self._deadline.later(_WAKE_SECONDS), room_in(freed)
         try:
-            told_free(self._cluster, freed, deadline)
+            publish_free(self._cluster, freed, deadline)
             wake(self._ledger, self._cluster, self._schedulers, room, self._clock(), deadline=deadline)
         except BerthError as error:
             log.warning("waiting pods were not woken, reconcile will: %s", error)

@@ -12,12 +12,12 @@ import msgspec
 from berth.api.pool import Pool
 from berth.coalesce import Coalesced
 from berth.controller.adopt import adopt
-from berth.controller.capacity_sync import stock_of, take_stock, take_stock_of, withdraw
+from berth.controller.capacity_sync import supply_of, sync_all, sync_node, withdraw
 from berth.controller.external_use import take_external
 from berth.controller.node_status import publish_native
 from berth.controller.pool_source import read_pools
 from berth.controller.pool_status import publish
-from berth.controller.poolclaims import Bounds, publish_claims, read_claims, take_claims, told_free
+from berth.controller.poolclaims import Bounds, publish_claims, publish_free, read_claims, take_claims
 from berth.controller.requeue import free_in, room_in, wake
 from berth.controller.retention import may_run, release_ended
 from berth.errors import BadInputError
@@ -128,7 +128,7 @@ class Inventory:
             return looks[-1]
 
         before = ledger.view().nodes.get(name, {})
-        changes = take_stock_of(ledger, name, look)
+        changes = sync_node(ledger, name, look)
         after = ledger.view().nodes.get(name, {})
         moved = [pool for pool, place in after.items() if place != before.get(pool)]
         node = looks[-1] if looks else None
@@ -137,7 +137,7 @@ class Inventory:
         for claim in ledger.view().lost(name):
             if not may_run(claim, node, now):
                 freed += ledger.release(claim.uid)
-        told_free(cluster, freed)
+        publish_free(cluster, freed)
         view = ledger.view()
         if len(looks) > 1:  # a look at the Pools began meanwhile; a try before may have given capacity
             return Done(len(changes), free_in(view, view.pools, now), overtaken=True)
@@ -169,9 +169,9 @@ class Inventory:
         cluster, changes = self._cluster, withdraw(ledger, pools)
         before = ledger.view().pools
         nodes = cluster.nodes()
-        stock = stock_of(pools, nodes)
-        ledger.prepare({which: stock.capacities[which] for which in stock.stripes})
-        terms = Terms(pools, stock.by_pool(), ledger.view(), before)
+        supply = supply_of(pools, nodes)
+        ledger.prepare({which: supply.capacities[which] for which in supply.stripes})
+        terms = Terms(pools, supply.by_pool(), ledger.view(), before)
         claims = [claim for claim in ledger.view().claims() if not claim.is_external]
         pods = cluster.pods()
         if before != pools:
@@ -179,7 +179,7 @@ class Inventory:
         adopt(ledger, cluster, pods, terms, now)
         take_external(ledger, pools, now)
         ledger.apply_pools(pools)
-        changes += take_stock(ledger, pools, cluster.nodes)
+        changes += sync_all(ledger, pools, cluster.nodes)
         ledger.cap_retention()
         _warn(publish_native(ledger, cluster, nodes))
         return len({change.which for change in changes})
@@ -196,7 +196,7 @@ class Inventory:
         for claim in claims:
             if claim.uid not in there and claim.state != "lost":
                 freed = release_ended(ledger, node, [claim], claim.uid, None, now, pools=pools)
-                told_free(self._cluster, freed)
+                publish_free(self._cluster, freed)
 
     def _claims(self) -> Done:
         """Take over the PoolClaims."""

@@ -19,7 +19,7 @@ from berth.api.poolclaim import PoolClaim
 from berth.coalesce import Coalesced
 from berth.controller import poolclaims
 from berth.controller.adopt import adopt
-from berth.controller.capacity_sync import problems, stock_of, take_stock, withdraw
+from berth.controller.capacity_sync import problems, supply_of, sync_all, withdraw
 from berth.controller.external_use import take_external
 from berth.controller.fencing import FENCE_SECONDS, fence_waiting, to_hold
 from berth.controller.node_status import publish_native
@@ -177,9 +177,9 @@ class Reconcile:
         places = dict(ledger.view().places)
         elsewhere = {name: pool for name, pool in terms.pools.items() if pool.spec.scope != "Node"}
         if elsewhere and (anew or any(terms.before.get(name) != pool for name, pool in elsewhere.items())):
-            stock = stock_of(elsewhere, self._cluster.nodes())
-            ledger.prepare({which: stock.capacities[which] for which in stock.stripes})
-            places |= stock.by_pool()
+            supply = supply_of(elsewhere, self._cluster.nodes())
+            ledger.prepare({which: supply.capacities[which] for which in supply.stripes})
+            places |= supply.by_pool()
         return terms._replace(places=places)
 
     def _count(self, ledger: Ledger, terms: Terms) -> list[Pod]:
@@ -209,7 +209,7 @@ class Reconcile:
             nodes.extend(self._cluster.nodes())
             return nodes
 
-        changes = [*withdrawn, *take_stock(ledger, pools, read_nodes)]
+        changes = [*withdrawn, *sync_all(ledger, pools, read_nodes)]
         report.capacities += len({change.which for change in changes})
         report.problems += problems(pools.values(), nodes)
         ledger.cap_retention()

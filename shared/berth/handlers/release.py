@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from berth.api.names import is_name
-from berth.controller.poolclaims import told_free
+from berth.controller.poolclaims import publish_free
 from berth.controller.requeue import SharedWake, room_in, wake
 from berth.controller.retention import still_held
 from berth.errors import BadInputError
@@ -59,7 +59,7 @@ class Release:
         uid, view = pod.metadata.uid, self._ledger.view()
         held = still_held(view.claims_of(uid), there, view.pools, self._cluster.node, self._clock())
         freed = self._ledger.release(uid, pod.label, hold=held.pools, hold_as=held.state)
-        told_free(self._cluster, freed)
+        publish_free(self._cluster, freed)
         demand = demand_of(pod, view.resources).units
         room = room_in(freed) or {pool: units for pool, units in demand.items() if pool not in held.pools}
         if held.state == "lost":
