@@ -55,8 +55,7 @@ def {name}(request):
 @dataclass(frozen=True)
 class Form:
     """How much of everything. A fault strikes once `before` units are held and lasts `outage` seconds, where
-    events are lost `silence` (at length more than a tick's 60: what is bound then, reconcile has made room
-    for); pods are replaced every `pace` seconds. `backoff` is kube-scheduler's longest,
+    events are lost `silence`; pods are replaced every `pace` seconds. `backoff` is kube-scheduler's longest,
     None its own.
 
     In the short form (not `whole`) the stores share bind's steps and the faults of events and of the API
@@ -80,7 +79,7 @@ class Form:
 
 
 SHORT = Form(6, 4, 30, 12, outage=3.0, silence=1.0, whole=False, replicas=1, backoff=1, pace=0.2)
-LONG = Form(20, 5, 130, 50, outage=10.0, silence=75.0, whole=True, replicas=2, backoff=None, pace=0.2)
+LONG = Form(20, 5, 130, 50, outage=10.0, silence=60.0, whole=True, replicas=2, backoff=None, pace=0.2)
 
 
 @dataclass
