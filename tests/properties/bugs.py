@@ -258,7 +258,7 @@ def an_older_look_at_pools_undoes_a_newer_one() -> Any:
 
 
 def a_pod_that_nobody_can_write_to_stops_reconcile() -> Any:
-    return mock.patch.object(PodWrites, "attempt", lambda *call: call[-1]())
+    return mock.patch.object(PodWrites, "attempt", lambda _, namespace, name, what, write, *__: write())  # noqa: ARG005
 
 
 def units_kept_on_another_node_keep_nobody_from_the_one_that_is_offered() -> Any:
