@@ -79,13 +79,18 @@ def server(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[S
 
 @contextmanager
 def helper(
-    module: str, store: str, nodes: int, environment: Mapping[str, str], *more: str
+    module: str,
+    store: str,
+    nodes: int,
+    environment: Mapping[str, str],
+    *more: str,
+    folder: Path = ROOT,
 ) -> Iterator[Helper]:
-    """A module of the bench at work on a store, once it is ready."""
+    """A module of the bench in this folder at work on a store, once it is ready."""
     command = [sys.executable, "-m", f"tests.bench.{module}", "--store", store, "--nodes", str(nodes), *more]
     with (
         _log() as log,
-        _running(command, environment, log, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process,
+        _running(command, environment, log, subprocess.PIPE, subprocess.PIPE, folder) as process,
     ):
         found = Helper(process, log)
         found.wait_ready()
@@ -94,13 +99,18 @@ def helper(
 
 @contextmanager
 def _running(
-    command: Sequence[str], environment: Mapping[str, str], log: Path, stdin: int, stdout: int | None = None
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    log: Path,
+    stdin: int,
+    stdout: int | None = None,
+    folder: Path = ROOT,
 ) -> Iterator[subprocess.Popen[str]]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
-            cwd=ROOT,
+            cwd=folder,
             env={**kept, **environment},
             stdin=stdin,
             stdout=output if stdout is None else stdout,

@@ -1,27 +1,25 @@
 """A process that fills a ledger, then changes a claim as each line says; it ends with its input.
-It runs on the berth that PYTHONPATH names: a ledger of another version is filled by that version."""
+It runs on the berth beside it: a ledger of another tree is filled by that tree's own keeper."""
 
 import argparse
 import random
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from berth.api import pool
 from berth.api.names import API_VERSION
 from berth.errors import RetryableError
-from berth.ledger import model
 from berth.ledger.keys import domain_key, poolclaim_quota
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import Claim, Domain, Holding, encode
+from berth.ledger.model import Claim, Domain, Holding, PoolClaimSpec, encode
 from berth.stores import open_store
 from berth.stores.base import Store
 from tests.bench.contents import CAPACITY, POOL, POOL_CLAIM, node_names, number_of, units_held
 
 _PATIENCE_SECONDS = 60.0
-_BATCH = 96  # documents in a commit: every store takes so many
 _POOL = {
     "apiVersion": API_VERSION,
     "kind": "Pool",
@@ -48,7 +46,7 @@ def hold(store: Store, held: Mapping[str, int], capacity: int = CAPACITY) -> Non
     """Make each of these domains one in which so many units are held."""
     bodies = {domain_key(POOL, name): encode(_domain(name, held[name], capacity)) for name in held}
     # Straight into the store: 25,000 claims one by one, each on disk, would take minutes.
-    for some in _batches(store, list(bodies)):
+    for some in store.batches(list(bodies)):
         patiently(partial(store.commit, {key: bodies[key] for key in some}, {}))
 
 
@@ -63,13 +61,6 @@ def patiently(call: Callable[[], object]) -> None:
                 raise
             continue
         return
-
-
-def _batches(store: Store, keys: list[str]) -> Iterable[Sequence[str]]:
-    """As the store likes it best; one of a version that had no word on it likes any."""
-    if hasattr(store, "batches"):
-        return store.batches(keys)
-    return (keys[start : start + _BATCH] for start in range(0, len(keys), _BATCH))
 
 
 def _domain(name: str, held: int, capacity: int) -> Domain:
@@ -94,11 +85,10 @@ def holder(name: str, number: int) -> Claim:
 
 
 def add_pool_claim(store: Store) -> None:
-    """One that nobody has; of a version without PoolClaims, none."""
-    if hasattr(model, "PoolClaimSpec"):
-        key = domain_key(POOL, poolclaim_quota(f"default/{POOL_CLAIM}"))
-        body = encode(Domain(1, poolclaim=model.PoolClaimSpec(1)))
-        patiently(lambda: store.commit({key: body}, {}))
+    """Add one that no pod has."""
+    key = domain_key(POOL, poolclaim_quota(f"default/{POOL_CLAIM}"))
+    body = encode(Domain(1, poolclaim=PoolClaimSpec(1)))
+    patiently(lambda: store.commit({key: body}, {}))
 
 
 def change(ledger: Ledger, node: str, more: int) -> None:
