@@ -199,7 +199,7 @@ def test_an_api_server_that_is_away_or_out_of_sorts_is_said_to_be_so_and_may_com
         store.read([EPOCH])
     assert str(caught.value) == (
         f"berth's ledger is unreachable (configmap://default/{configmaps.ledger}, connection refused); if "
-        f"this lasts, check the API server at https://127.0.0.1:{port}, or KUBECONFIG"
+        f"this lasts, see to the API server at https://127.0.0.1:{port}, or to KUBECONFIG"
     )
     api.host = host
 
@@ -213,7 +213,7 @@ def test_an_api_server_that_is_away_or_out_of_sorts_is_said_to_be_so_and_may_com
         with pytest.raises(StoreUnavailableError) as caught:
             store.read([each])
         texts.add(str(caught.value))
-    assert f"{configmaps.ledger}-…: too many requests); if this lasts, check" in texts.pop()
+    assert f"{configmaps.ledger}-…: too many requests); if this lasts, see to the API server" in texts.pop()
     assert not texts, "a text that differs from shard to shard makes pods be tried again and again"
     api.before = lambda *_: None
     assert store.read([EPOCH])[EPOCH].body == b"e"

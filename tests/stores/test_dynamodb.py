@@ -181,7 +181,7 @@ def test_a_change_that_aws_does_not_take_names_the_document_in_the_log_alone(
     store.read(["a"])
     table.server.fault(table.name, COMMIT, **cancelled("None", why, message="Item size is\ntoo much"))
     text = said(StoreFailedError, store.commit, {"a": b"1", "domain/ip/*": b"1"}, {})
-    assert text.endswith(f") refused the change ({why}); the function's log names the document")
+    assert text.endswith(f") refused the change ({why}); the function's log says of which document")
     (logged,) = caplog.messages
     assert logged.endswith(f" refused the change of document 'domain/ip/*': {why}: Item size is too much")
 

@@ -129,7 +129,7 @@ def holds(path: str, ready: Connection, stop: Connection, what: str) -> None:
 @pytest.mark.parametrize(
     ("what", "why"),
     [
-        ("writes", "another process keeps it locked"),
+        ("writes", "another process has kept it locked"),
         ("makes it", "another process has not finished making it"),
     ],
 )

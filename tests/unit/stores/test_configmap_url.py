@@ -123,7 +123,7 @@ def test_an_api_server_that_is_silent_is_said_to_be_with_how_long_it_was_waited_
         store.close()
     assert str(caught.value) == (
         "berth's ledger is unreachable (configmap://berth/ledger, no answer within 0.1 s); if this lasts, "
-        f"check the API server at {server}, or KUBECONFIG"
+        f"see to the API server at {server}, or to KUBECONFIG"
     )
 
 

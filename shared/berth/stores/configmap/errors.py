@@ -14,8 +14,8 @@ def busy(url: ConfigMapUrl, why: str = "too many writers") -> StoreUnavailableEr
 
 def unreachable(url: ConfigMapUrl, host: str, why: str) -> StoreUnavailableError:
     return StoreUnavailableError(
-        f"berth's ledger is unreachable ({url}, {why}); if this lasts, check the API server at {host}, or "
-        "KUBECONFIG"
+        f"berth's ledger is unreachable ({url}, {why}); if this lasts, see to the API server at {host}, or "
+        "to KUBECONFIG"
     )
 
 

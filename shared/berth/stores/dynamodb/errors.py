@@ -167,7 +167,7 @@ def _cancelled(where: str, reasons: Sequence[Reason], names: Sequence[str]) -> B
     which = f" of document {names[at]!r}" if at < len(names) else ""
     _LOG.warning("%s refused the change%s: %s: %s", where, which, reason.code, _line(reason.message))
     return StoreFailedError(
-        f"{where} refused the change ({reason.code}); the function's log names the document"
+        f"{where} refused the change ({reason.code}); the function's log says of which document"
     )
 
 

@@ -128,7 +128,7 @@ def require_ours(table: Mapping[str, Any], url: DynamoDbUrl) -> None:
     if status in ("CREATING", "DELETING"):
         raise not_ready(url, status)
     if status not in ("ACTIVE", "UPDATING"):
-        raise StoreFailedError(f"{where} can't be used: its status is {status}; check it at AWS")
+        raise StoreFailedError(f"{where} can't be used: its status is {status}; see to it at AWS")
     indexes = {index["IndexName"]: index for index in table.get("GlobalSecondaryIndexes") or ()}
     index = indexes.get(transaction.INDEX, {})
     if table["KeySchema"] != _KEYS or index.get("KeySchema") != _INDEX_KEYS:

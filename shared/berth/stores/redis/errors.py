@@ -145,12 +145,12 @@ _REFUSALS = (
     _Refusal(
         _is(theirs.AskError, theirs.TryAgainError),
         StoreUnavailableError,
-        "{ledger}: its keys are being moved to another node ({said}); if this lasts, finish that move",
+        "{ledger}: its keys are being moved to another node ({said}); if this lasts, finish that",
     ),
     _Refusal(
         lambda error, said: isinstance(error, theirs.ClusterDownError) or said.startswith(_PASSING),
         StoreUnavailableError,
-        "{ledger} can't be used now ({said}); if this lasts, check the server",
+        "{ledger} can't be used now ({said}); if this lasts, see to that",
     ),
     _Refusal(
         _is(theirs.OutOfMemoryError),

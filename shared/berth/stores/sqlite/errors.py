@@ -12,8 +12,8 @@ _NO_ROOM = "can't be written ({url}, its disk is full); free space there"
 _RIGHTS = "check the path, and the rights to read and write the file and its folder"
 
 _RETRYABLE = {
-    sqlite3.SQLITE_BUSY: "another process keeps it locked",
-    sqlite3.SQLITE_LOCKED: "another writer keeps it locked",
+    sqlite3.SQLITE_BUSY: "another process has kept it locked",
+    sqlite3.SQLITE_LOCKED: "another writer has kept it locked",
     sqlite3.SQLITE_PROTOCOL: "too many processes open it at once",
     sqlite3.SQLITE_INTERRUPT: "the call was interrupted",
 }
