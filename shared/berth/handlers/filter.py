@@ -54,6 +54,8 @@ def run(
     if not might_ask(call.pod):
         return Refused()  # pods that ask nothing of us are served even while the ledger is away
     fit, nominations = evaluate(call.pod, call.names, ledger.view(), clock()), nominations or Nominations()
+    if fit.nowhere:
+        return Refused(fit.reasons)  # it says nothing of which nodes are to be had
     if call.names != [call.pod.status.nominated_node_name]:
         nominations.forget(call.pod)
     elif fit.kept_elsewhere and nominations.refuse(call.pod):

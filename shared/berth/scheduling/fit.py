@@ -22,21 +22,23 @@ class Evaluation(NamedTuple):
     """Why nodes can't take a pod (`reasons`, by name), and which of them might if pods there were evicted.
 
     `kept_elsewhere`: all these nodes can take the pod, and units are kept for it on others.
+    `nowhere`: no node can take it, whatever it has.
     """
 
     reasons: Mapping[str, str]
     resolvable: Collection[str] = ()
     kept_elsewhere: bool = False
+    nowhere: bool = False
 
 
 def evaluate(pod: Pod, nodes: Collection[str], view: View, now: float) -> Evaluation:
     """Return which of these nodes can take the pod at this time (Unix seconds)."""
     demand = terms_of(view).demand(pod)
     if demand.refusal is not None:
-        return Evaluation(dict.fromkeys(nodes, demand.refusal))
+        return Evaluation(dict.fromkeys(nodes, demand.refusal), nowhere=True)
     fit = Fit(pod, demand, view, now)
     if nowhere := fit.nowhere():
-        return Evaluation(dict.fromkeys(nodes, "; ".join(nowhere)))
+        return Evaluation(dict.fromkeys(nodes, "; ".join(nowhere)), nowhere=True)
     wants = fit.wants()
     reasons = refusals.refusals(nodes, wants)
     kept = fit.keeps_to(name for name in nodes if name not in reasons)

@@ -168,6 +168,18 @@ def test_a_nominated_node_that_comes_alone_again_is_the_only_one_there_is(
     assert passes(["n2", "n3"]) == ["n2", "n3"]
 
 
+def test_a_call_in_which_no_node_can_take_the_pod_leaves_it_refused_on_its_nominated_node(
+    store: SqliteStore, passes: Callable[..., list[str]]
+) -> None:
+    ledger = Ledger(store)
+    kept = ledger.view().pools["underlay-ip"]
+    assert passes(["n2"]) == []
+    ledger.apply_pools({"underlay-ip": replace(kept, spec=replace(kept.spec, suspended=True))})
+    assert passes(NODES) == []
+    ledger.apply_pools({"underlay-ip": kept})
+    assert passes(["n2"]) == ["n2"]
+
+
 def test_a_node_that_is_not_nominated_comes_alone_when_no_other_is_to_be_had(
     passes: Callable[..., list[str]],
 ) -> None:
