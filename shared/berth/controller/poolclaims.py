@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from berth.api.pool import Pool
 from berth.api.poolclaim import Phase, PoolClaim, PoolClaimStatus, parse, within
 from berth.api.units import Units
-from berth.deadline import NO_DEADLINE, Deadline
+from berth.deadline import Deadline
 from berth.errors import BadInputError, BerthError, ClusterRefusedError
 from berth.kube.cluster import Cluster
 from berth.kube.writes import StatusWrites
@@ -92,7 +92,7 @@ def publish_held(cluster: Cluster, claim: Claim, deadline: Deadline) -> None:
         _write(cluster, namespace, name, _status(claim, name), deadline)
 
 
-def publish_free(cluster: Cluster, freed: Iterable[Holding], deadline: Deadline = NO_DEADLINE) -> None:
+def publish_free(cluster: Cluster, freed: Iterable[Holding], deadline: Deadline | None = None) -> None:
     """Write into the status of PoolClaims that they are free again, as far as there is time."""
     for namespace, name in _held(freed):
         _write(cluster, namespace, name, _AVAILABLE, deadline)
@@ -213,13 +213,18 @@ def _status(claim: Claim, name: str) -> Mapping[str, Any]:
 
 
 def _write(
-    cluster: Cluster, namespace: str, name: str, status: Mapping[str, Any], deadline: Deadline
+    cluster: Cluster, namespace: str, name: str, status: Mapping[str, Any], deadline: Deadline | None
 ) -> None:
-    if (seconds := min(deadline.left(), _SECONDS)) <= 0:
+    """Write one PoolClaim's status. Each request has the time that is left; _SECONDS without a deadline."""
+
+    def left() -> float:
+        return _SECONDS if deadline is None else deadline.left()
+
+    if (seconds := left()) <= 0:
         return
     try:
         document = cluster.pool_claim(namespace, name, seconds)
-        if document is not None and (seconds := min(deadline.left(), _SECONDS)) > 0:
+        if document is not None and (seconds := left()) > 0:
             _set(cluster, document, status, seconds)
     except BerthError as error:
         log.warning("the status of PoolClaim %s/%s waits for reconcile: %s", namespace, name, error)
