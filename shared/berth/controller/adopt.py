@@ -226,8 +226,8 @@ def _look_again(ledger: Ledger, cluster: Cluster, claims: Iterable[Claim], terms
     for claim in claims:
         pod = there.get(claim.uid)
         if pod is None or (pod.finished and held_by(pod, terms, now) is None):
-            ended = ledger, cluster.node, [claim], claim.uid, pod, now
-            release_ended(*ended, also=claim.holdings, pools=terms.judged_by())
+            pools = terms.judged_by()
+            release_ended(ledger, claim, pod, cluster.node, now, also=claim.holdings, pools=pools)
 
 
 def _about_to_run(

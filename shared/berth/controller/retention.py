@@ -65,23 +65,21 @@ def until_deleted(claims: Iterable[Claim], pools: Mapping[str, Pool]) -> frozens
 
 def release_ended(
     ledger: Ledger,
-    node: Callable[[str], Node | None],
-    claims: Iterable[Claim],
-    uid: str,
+    claim: Claim,
     pod: Pod | None,
+    node: Callable[[str], Node | None],
     now: float,
-    label: str | None = None,
+    *,
     also: Iterable[Holding] = (),
     pools: Mapping[str, Pool] | None = None,
 ) -> tuple[Holding, ...]:
-    """Release what the pod holds, except what stays held. Return what was freed. `claims` are known to be the
-    pod's, `node` is as in `still_held`, `pools` decide in place of the ledger's, the rest is as in
-    Ledger.release.
+    """Release what the claim's pod holds, which is finished or gone (None), except what stays held. Return
+    what was freed. `pools` decide in place of the ledger's; `also` is as in Ledger.release.
     """
     view = ledger.view()
     rules = view.pools if pools is None else pools
-    held = still_held([*claims, *view.claims_of(uid)], pod, rules, node, now)
-    return ledger.release(uid, label, also, held.pools, held.state)
+    held = still_held([claim, *view.claims_of(claim.uid)], pod, rules, node, now)
+    return ledger.release(claim.uid, also=also, hold=held.pools, hold_as=held.state)
 
 
 def _pools(claim: Claim, pools: Mapping[str, Pool]) -> frozenset[str]:

@@ -70,8 +70,7 @@ def settle(ledger: Ledger, cluster: Cluster, claim: Claim, now: float, deadline:
 
     pod = fence_claim(cluster, claim, now, deadline)
     if pod is None or pod.finished:
-        ended = ledger, node_now, [claim], claim.uid, pod, now
-        return Settled(pod, release_ended(*ended, also=claim.holdings))
+        return Settled(pod, release_ended(ledger, claim, pod, node_now, now, also=claim.holdings))
     node = pod.spec.node_name
     if not node:
         return Settled(pod, ledger.cancel(claim))

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from berth.controller.adopt import claim_due, stands
 from berth.controller.poolclaims import publish_free, publish_held
 from berth.controller.requeue import room_in, wake
-from berth.controller.retention import release_ended
+from berth.controller.retention import release_ended, still_held
 from berth.controller.settle import BIND_SECONDS, allocated, claim_of, settle
 from berth.deadline import Deadline
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError, RefusedError
@@ -89,11 +89,8 @@ class BindAttempt:
         if it can't be bound to it."""
         call, pod = self._call, self._pod()
         if pod is None or pod.metadata.uid != call.uid:
-            label = f"{call.namespace}/{call.name}"
-            mine = [] if self._claim is None else [self._claim]
-            ended = self._ledger, self._node, mine, call.uid, None, self._clock(), label, self._held()
-            self._free(release_ended(*ended))
-            raise RefusedError(f"pod {label} with UID {call.uid} is gone")
+            self._release_gone()
+            raise RefusedError(f"pod {call.namespace}/{call.name} with UID {call.uid} is gone")
         if pod.spec.node_name:
             self._adopt(pod)
             if pod.spec.node_name == call.node:
@@ -104,6 +101,14 @@ class BindAttempt:
             self._cancel()
             raise RefusedError(f"pod {pod.label} {why}")
         return pod
+
+    def _release_gone(self) -> None:
+        """Release what the pod of this name and UID holds, except what stays held."""
+        call, view = self._call, self._ledger.view()
+        mine = [] if self._claim is None else [self._claim]
+        held = still_held([*mine, *view.claims_of(call.uid)], None, view.pools, self._node, self._clock())
+        label = f"{call.namespace}/{call.name}"
+        self._free(self._ledger.release(call.uid, label, self._held(), held.pools, held.state))
 
     def _not_ours(self, pod: Pod) -> str | None:
         """Return why this pod may not be bound by us; while it is so, no Binding of it can land either."""
@@ -221,11 +226,12 @@ class BindAttempt:
     def _look_again(self, pod: Pod, claim: Claim) -> None:
         """Release what was adopted if the pod, and its event, went between the look and the adoption."""
         meta, timeout = pod.metadata, self._deadline.later(_WAKE_SECONDS).timeout(_WAKE_SECONDS)
-        now = self._cluster.pod(meta.namespace or "default", meta.name, timeout)
-        there = None if now is None or now.metadata.uid != meta.uid else now
+        there = self._cluster.pod(meta.namespace or "default", meta.name, timeout)
+        if there is not None and there.metadata.uid != meta.uid:
+            there = None
         if there is None or there.finished:
-            ended = self._ledger, self._node, [claim], meta.uid, there, self._clock()
-            self._free(release_ended(*ended, also=claim.holdings))
+            now = self._clock()
+            self._free(release_ended(self._ledger, claim, there, self._node, now, also=claim.holdings))
 
     def _held(self) -> tuple[Holding, ...]:
         return () if self._claim is None else self._claim.holdings

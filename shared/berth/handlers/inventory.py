@@ -195,7 +195,7 @@ class Inventory:
         there, node, pools = {pod.metadata.uid for pod in pods}, cache(self._cluster.node), terms.judged_by()
         for claim in claims:
             if claim.uid not in there and claim.state != "lost":
-                freed = release_ended(ledger, node, [claim], claim.uid, None, now, pools=pools)
+                freed = release_ended(ledger, claim, None, node, now, pools=pools)
                 publish_free(self._cluster, freed)
 
     def _claims(self) -> Done:

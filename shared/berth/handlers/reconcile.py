@@ -263,8 +263,8 @@ class Reconcile:
         self, claim: Claim, pod: Pod | None, terms: Terms, node: Callable[[str], Node | None]
     ) -> None:
         if pod is None or pod.finished:
-            ended = self._ledger, node, [claim], claim.uid, pod, self._clock()
-            self._report.released += bool(release_ended(*ended, pools=terms.judged_by()))
+            now, pools = self._clock(), terms.judged_by()
+            self._report.released += bool(release_ended(self._ledger, claim, pod, node, now, pools=pools))
         elif pod.spec.node_name:
             return  # adoption brings its claim to what it is to be
         elif self._in_doubt(claim) and not self._writes.spent():
