@@ -31,14 +31,6 @@ class Supply(NamedTuple):
     places: dict[str, dict[str, str]]
     stripes: set[PoolDomain]
 
-    def by_pool(self) -> dict[str, dict[str, str]]:
-        """Return the nodes' domains by pool and node."""
-        by_pool: dict[str, dict[str, str]] = {}
-        for node, places in self.places.items():
-            for pool, domain in places.items():
-                by_pool.setdefault(pool, {})[node] = domain
-        return by_pool
-
 
 def supply_of(pools: Mapping[str, Pool], nodes: Iterable[Node]) -> Supply:
     """Return what these Pools have by these nodes."""
@@ -51,6 +43,20 @@ def supply_of(pools: Mapping[str, Pool], nodes: Iterable[Node]) -> Supply:
         for pool in pools.values():
             _add_node(supply, pool, node)
     return supply
+
+
+def prepare_domains(
+    ledger: Ledger, pools: Mapping[str, Pool], nodes: Iterable[Node]
+) -> dict[str, dict[str, str]]:
+    """Prepare these Pools' domains for claims, as Ledger.prepare does, without giving out their capacity.
+    Return the nodes' domains by pool and node."""
+    supply = supply_of(pools, nodes)
+    ledger.prepare({which: supply.capacities[which] for which in supply.stripes})
+    by_pool: dict[str, dict[str, str]] = {}
+    for node, places in supply.places.items():
+        for pool, domain in places.items():
+            by_pool.setdefault(pool, {})[node] = domain
+    return by_pool
 
 
 def withdraw(ledger: Ledger, pools: Mapping[str, Pool]) -> list[CapacityChange]:

@@ -12,7 +12,7 @@ import msgspec
 from berth.api.pool import Pool
 from berth.coalesce import Coalesced
 from berth.controller.adopt import adopt
-from berth.controller.capacity_sync import supply_of, sync_all, sync_node, withdraw
+from berth.controller.capacity_sync import prepare_domains, sync_all, sync_node, withdraw
 from berth.controller.external_use import take_external
 from berth.controller.node_status import publish_native
 from berth.controller.pool_source import read_pools
@@ -169,9 +169,7 @@ class Inventory:
         cluster, changes = self._cluster, withdraw(ledger, pools)
         before = ledger.view().pools
         nodes = cluster.nodes()
-        supply = supply_of(pools, nodes)
-        ledger.prepare({which: supply.capacities[which] for which in supply.stripes})
-        terms = Terms(pools, supply.by_pool(), ledger.view(), before)
+        terms = Terms(pools, prepare_domains(ledger, pools, nodes), ledger.view(), before)
         claims = [claim for claim in ledger.view().claims() if not claim.is_external]
         pods = cluster.pods()
         if before != pools:

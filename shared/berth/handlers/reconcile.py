@@ -19,7 +19,7 @@ from berth.api.poolclaim import PoolClaim
 from berth.coalesce import Coalesced
 from berth.controller import poolclaims
 from berth.controller.adopt import adopt
-from berth.controller.capacity_sync import problems, supply_of, sync_all, withdraw
+from berth.controller.capacity_sync import prepare_domains, problems, sync_all, withdraw
 from berth.controller.external_use import take_external
 from berth.controller.fencing import FENCE_SECONDS, fence_waiting, to_hold
 from berth.controller.node_status import publish_native
@@ -177,9 +177,7 @@ class Reconcile:
         places = dict(ledger.view().places)
         elsewhere = {name: pool for name, pool in terms.pools.items() if pool.spec.scope != "Node"}
         if elsewhere and (anew or any(terms.before.get(name) != pool for name, pool in elsewhere.items())):
-            supply = supply_of(elsewhere, self._cluster.nodes())
-            ledger.prepare({which: supply.capacities[which] for which in supply.stripes})
-            places |= supply.by_pool()
+            places |= prepare_domains(ledger, elsewhere, self._cluster.nodes())
         return terms._replace(places=places)
 
     def _count(self, ledger: Ledger, terms: Terms) -> list[Pod]:
