@@ -69,7 +69,7 @@ def with_own(claim: Claim, had: Claim, terms: Terms) -> Claim:
         yield from ((domain, unit) for holding in same for unit in holding.units)
 
     def given(pool: Pool, holding: Holding) -> Iterator[tuple[str, str]]:
-        mine = [own for own in had.holdings if _giver(own.claim, known) == holding.claim]
+        mine = [part for part in had.holdings if _giver(part.claim, known) == holding.claim]
         return own(pool, mine, holding.domain)
 
     placed = _with(claim, terms.pools, given)

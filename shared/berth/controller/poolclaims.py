@@ -15,10 +15,10 @@ from berth.deadline import Deadline
 from berth.errors import BadInputError, BerthError, ClusterRefusedError
 from berth.kube.cluster import Cluster
 from berth.kube.writes import StatusWrites
-from berth.ledger import refusals as fit
 from berth.ledger.keys import parse_domain, poolclaim_quota
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Domain, Holding, PoolClaimSpec, Refusal
+from berth.ledger.refusals import REFUSALS
 from berth.ledger.transaction import OutdatedError
 from berth.ledger.view import View
 from berth.scheduling.demand import PoolClaims
@@ -180,12 +180,12 @@ def _label(document: Mapping[str, Any]) -> str:
 
 
 def _status_now(domain: Domain, name: str, beyond: str) -> Mapping[str, Any]:
-    """The status of a PoolClaim with this document; `beyond`: why it is to have none."""
+    """Return the status of a PoolClaim with this document; `beyond`: why the ledger has none of it."""
     holder = next(iter(domain.claims.values()), None)
     if holder is not None:
         return _status(holder, name)
     refused = "" if domain.poolclaim is None else domain.poolclaim.refused
-    why = beyond or (fit.REFUSALS[refused] if refused else "")
+    why = beyond or (REFUSALS[refused] if refused else "")
     return PoolClaimStatus("Refused", message=why).document() if why else _AVAILABLE
 
 
