@@ -72,6 +72,14 @@ def queue_proxy(binaries: Path, folder: Path, name: str, port: int) -> Iterator[
         program.stop()
 
 
+def is_refused(http: urllib3.PoolManager, url: str, body: bytes) -> bool:
+    """Whether the body does not get through; queue-proxy may hang up while the client still sends."""
+    try:
+        return http.request("POST", url, body=body).status in (413, 502)
+    except urllib3.exceptions.ProtocolError:
+        return True
+
+
 def test_an_over_full_queue_is_answered_with_503_and_probes_pass_all_the_same(
     knative_binaries: Path, tmp_path: Path
 ) -> None:
@@ -115,7 +123,7 @@ def test_the_probe_of_a_functions_health_goes_through(knative_binaries: Path, tm
 def test_bodies_of_either_kind_come_through_it_and_large_ones_are_refused(
     knative_binaries: Path, tmp_path: Path
 ) -> None:
-    """Through queue-proxy a client may miss why, for it sends on; later calls are answered all the same."""
+    """Later calls are answered all the same."""
     environment = {"BERTH_STORE": f"sqlite:///{tmp_path}/ledger.db", "BERTH_BODY_LIMIT": "100000"}
     with (
         function("filter", environment, "webserver") as behind,
@@ -126,7 +134,7 @@ def test_bodies_of_either_kind_come_through_it_and_large_ones_are_refused(
             for chunked in (False, True):
                 reply = http.request("POST", url, body=CALL, chunked=chunked)
                 assert "being rebuilt" in reply.json()["Error"]
-            assert http.request("POST", url, body=b"x" * 5_000_000).status in (413, 502)
+            assert is_refused(http, url, b"x" * 5_000_000)
 
 
 def test_what_queue_proxy_costs_is_told(knative_binaries: Path, tmp_path: Path) -> None:
