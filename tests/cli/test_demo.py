@@ -56,6 +56,20 @@ def _played(monkeypatch: pytest.MonkeyPatch, naive: Measured, berth: Measured) -
     monkeypatch.setattr(demo, "_played", lambda *_: (naive, berth))
 
 
+def test_a_signal_is_handled_before_there_is_a_folder_to_clean_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers = []
+
+    def folder(prefix: str) -> nullcontext[str]:
+        handlers.append(signal.getsignal(signal.SIGTERM))
+        return nullcontext(prefix)
+
+    _played(monkeypatch, NAIVE, KEPT)
+    monkeypatch.setattr(demo.tempfile, "TemporaryDirectory", folder)
+    assert main(["demo", "--json"]) == 0
+    assert signal.SIG_DFL not in handlers
+    assert len(handlers) == 1
+
+
 def test_the_naive_counter_fails_each_time_and_berth_keeps_its_promises() -> None:
     done = subprocess.run(
         [BERTH, "demo", "--json"],

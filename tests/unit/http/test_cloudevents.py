@@ -287,6 +287,7 @@ def test_the_log_says_what_an_event_did_as_loud_as_it_matters(
     asked({}, done=done)
     line = f"release: {NEEDED['type']} {subject}: {json.dumps(done, separators=(',', ':'))}"
     assert [(each.levelno, each.getMessage()) for each in caplog.records] == [(level, line)] * 2
+    assert {each.name for each in caplog.records} == {"berth.events"}
 
 
 def test_the_log_says_once_a_minute_that_senders_are_refused(caplog: pytest.LogCaptureFixture) -> None:
