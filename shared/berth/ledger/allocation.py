@@ -95,11 +95,9 @@ def plan(claim: Claim, at: At, requester: Requester) -> tuple[tuple[Holding, ...
             continue
         parts = None if head.closed or head.capacity is None else _parts(holding, head.stripes, at, requester)
         if parts is None:
-            free, wants = (
-                0 if head.closed else _free(holding, head, at, requester),
-                wants_of(holding, at, requester),
-            )
-            these = wants is not None and bool(wants.units)
+            free = 0 if head.closed else _free(holding, head, at, requester)
+            spec = poolclaim_of(holding, at, requester)
+            these = spec is not None and bool(spec.units)
             short.append(Short(holding, free, head.capacity, these, holding.pool in requester.retaining))
         planned += parts or ()
     return tuple(planned), short
@@ -198,7 +196,7 @@ def taken(
         room = 0 if closed or domain.capacity is None else _room(holding, at, requester)
         units = names(holding, domain, at, requester) if room >= holding.count else None
         if units is None:
-            certain = wants_of(holding, at, requester)
+            certain = poolclaim_of(holding, at, requester)
             these = certain is not None and bool(certain.units)
             free = room if room < holding.count else 0
             refused = "" if domain.poolclaim is None else domain.poolclaim.refused
@@ -214,25 +212,25 @@ def names(holding: Holding, domain: Domain, at: At, requester: Requester) -> tup
     """Return names for the holding's units, None where there are not as many, or not those that it is to
     have; () where units have none.
 
-    A PoolClaim gets those it wants, or first those that it had; an owner's pod first those kept for it.
+    A PoolClaim gets those it names, or first those that it had; an owner's pod first those kept for it.
     """
     if holding.is_quota:
         return ()
-    wants = wants_of(holding, at, requester)
+    spec = poolclaim_of(holding, at, requester)
     if domain.units is None:
-        return None if wants is not None and wants.units else ()
+        return None if spec is not None and spec.units else ()
     there = Units.of(domain.units)
     held = _held(holding, domain, requester)
-    if wants is not None and wants.units:
-        mine = tuple(unit for unit in wants.units if unit in there)
+    if spec is not None and spec.units:
+        mine = tuple(unit for unit in spec.units if unit in there)
         return mine if len(mine) == holding.count and held.isdisjoint(mine) else None
     kept = (unit for left in domain.retained if left.owner in requester.owners for unit in left.units)
-    liked = () if wants is None else wants.had
+    liked = () if spec is None else spec.had
     chosen = there.free(holding.count, held, (*liked, *kept))
     return chosen if len(chosen) == holding.count else None
 
 
-def wants_of(holding: Holding, at: At, requester: Requester) -> PoolClaimSpec | None:
+def poolclaim_of(holding: Holding, at: At, requester: Requester) -> PoolClaimSpec | None:
     """Return the spec of the holding's PoolClaim; None where it is for none, or there is none."""
     if not holding.claim:
         return None
@@ -242,8 +240,8 @@ def wants_of(holding: Holding, at: At, requester: Requester) -> PoolClaimSpec | 
 def _picky_first(holdings: Iterable[Holding], at: At, requester: Requester) -> list[Holding]:
     """Return the holdings, those first that can't have just any unit: one of their units might be given to
     the others."""
-    wants = {holding: wants_of(holding, at, requester) for holding in holdings}
-    return sorted(wants, key=lambda holding: 2 if (spec := wants[holding]) is None else 1 - bool(spec.units))
+    specs = {holding: poolclaim_of(holding, at, requester) for holding in holdings}
+    return sorted(specs, key=lambda holding: 2 if (spec := specs[holding]) is None else 1 - bool(spec.units))
 
 
 def _besides(at: At, holdings: Sequence[Holding]) -> At:
@@ -293,10 +291,10 @@ def _parts(holding: Holding, count: int, at: At, requester: Requester) -> list[H
     """
     start = _first(requester.uid, count)
     stripes = [_in(holding, (start + number) % count) for number in range(count)]
-    wants = wants_of(holding, at, requester)
-    if wants is not None and wants.units:
-        return _with_units(wants.units, stripes, at, requester)
-    had = () if wants is None or len(wants.had) != holding.count else wants.had
+    spec = poolclaim_of(holding, at, requester)
+    if spec is not None and spec.units:
+        return _with_units(spec.units, stripes, at, requester)
+    had = () if spec is None or len(spec.had) != holding.count else spec.had
     if had and (again := _with_units(had, stripes, at, requester)) is not None:
         return again
     owners = requester.owners_at(holding)

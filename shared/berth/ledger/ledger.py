@@ -617,16 +617,16 @@ class Ledger:
 
     def set_poolclaims(
         self,
-        wanted: Mapping[PoolDomain, PoolClaimSpec | None],
+        specs: Mapping[PoolDomain, PoolClaimSpec | None],
         failed: Callable[[PoolDomain, BerthError], object] = lambda *_: None,
     ) -> list[PoolDomain]:
-        """Say what PoolClaims want, by pool and domain; None: there is none any more. Those that changed.
+        """Say what PoolClaims are for, by pool and domain; None: there is none any more. Those that changed.
 
         One that the store can't take is told to `failed`, and is nobody else's trouble: users make them.
         """
         changed: list[PoolDomain] = []
-        by_key = {domain_key(*which): (which, wants) for which, wants in wanted.items()}
-        gone = {key for key, (_, wants) in by_key.items() if wants is None}
+        by_key = {domain_key(*which): (which, spec) for which, spec in specs.items()}
+        gone = {key for key, (_, spec) in by_key.items() if spec is None}
         for keys in (gone, by_key.keys() - gone):  # what makes room comes first
             for batch in self._store.batches(keys):
                 changed += self._set_poolclaims({key: by_key[key] for key in batch}, failed)

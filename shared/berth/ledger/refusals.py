@@ -24,7 +24,7 @@ _Has = Share | str | None
 _Words = Callable[[str, Share | None, int], str]
 
 
-class Want(NamedTuple):
+class Requirement(NamedTuple):
     """So many units of a pool, each node from its own domain.
 
     `places` are the nodes' domains, None where each node is its own; a domain in `not_here` can't give any,
@@ -77,16 +77,18 @@ class Want(NamedTuple):
 _Cause = tuple[str, _Words, _Has, int]
 
 
-def refusals(names: Collection[str], wants: Collection[Want]) -> dict[str, str]:
+def refusals(names: Collection[str], requirements: Collection[Requirement]) -> dict[str, str]:
     """Return why each node that can't give all that is wanted can't; nodes that can are left out.
 
     kube-scheduler groups equal texts and tries again when they change, so a text holds no node, pod or time,
     and there are at most a few of them.
     """
-    refused = list(dict.fromkeys(chain.from_iterable(want.short(names) for want in wants)))
+    refused = list(
+        dict.fromkeys(chain.from_iterable(requirement.short(names) for requirement in requirements))
+    )
     # What each has of all the pools. No loop over the names: there may be thousands, with few such kinds.
-    has = list(zip(*(want.has(refused) for want in wants), strict=True))
-    causes = {kind: _cause(kind, wants) for kind in set(has)}
+    has = list(zip(*(requirement.has(refused) for requirement in requirements), strict=True))
+    causes = {kind: _cause(kind, requirements) for kind in set(has)}
     texts = _texts(set(causes.values()))
     reasons = {kind: texts[cause] for kind, cause in causes.items()}
     return dict(zip(refused, map(reasons.__getitem__, has), strict=True))
@@ -161,11 +163,11 @@ def unlabelled(pool: str, label: str) -> str:
     return f"{pool}: the node has no label {label}"
 
 
-def _cause(has: tuple[_Has, ...], wants: Collection[Want]) -> tuple[_Cause, ...]:
+def _cause(has: tuple[_Has, ...], requirements: Collection[Requirement]) -> tuple[_Cause, ...]:
     return tuple(
-        (want.pool, want.words, share, want.asked)
-        for share, want in zip(has, wants, strict=True)
-        if not isinstance(share, tuple) or share[0] < want.asked
+        (requirement.pool, requirement.words, share, requirement.asked)
+        for share, requirement in zip(has, requirements, strict=True)
+        if not isinstance(share, tuple) or share[0] < requirement.asked
     )
 
 

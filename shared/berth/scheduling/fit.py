@@ -11,7 +11,7 @@ from berth.kube.types import Pod
 from berth.ledger import refusals
 from berth.ledger.keys import namespace_quota, parse_domain, poolclaim_quota
 from berth.ledger.model import Domain
-from berth.ledger.refusals import KEPT, Want
+from berth.ledger.refusals import KEPT, Requirement
 from berth.ledger.view import Shares, View
 from berth.scheduling.demand import Demand, is_unreserved, owners_of, terms_of
 from berth.scheduling.preemption import resolvable
@@ -39,8 +39,8 @@ def evaluate(pod: Pod, nodes: Collection[str], view: View, now: float) -> Evalua
     fit = Fit(pod, demand, view, now)
     if nowhere := fit.nowhere():
         return Evaluation(dict.fromkeys(nodes, "; ".join(nowhere)), nowhere=True)
-    wants = fit.wants()
-    reasons = refusals.refusals(nodes, wants)
+    requirements = fit.requirements()
+    reasons = refusals.refusals(nodes, requirements)
     kept = fit.keeps_to(name for name in nodes if name not in reasons)
     if kept is not None:
         reasons = {name: reasons.get(name, KEPT) for name in nodes if name not in kept}
@@ -49,7 +49,7 @@ def evaluate(pod: Pod, nodes: Collection[str], view: View, now: float) -> Evalua
     # (docs/decisions/0016).
     nominated = pod.status.nominated_node_name or ""
     short = reasons.get(nominated, KEPT) != KEPT
-    mendable = resolvable({nominated}, wants, view.pools) if short else frozenset[str]()
+    mendable = resolvable({nominated}, requirements, view.pools) if short else frozenset[str]()
     return Evaluation(reasons, mendable, not reasons and fit.kept_elsewhere(nodes))
 
 
@@ -92,20 +92,21 @@ class Fit:
         if self.nowhere():
             return False
         # Where units are kept for the pod, it keeps to some of these: that takes the last one from nobody.
-        return bool(frozenset.intersection(*(want.nodes() for want in self.wants())).difference(shut))
+        nodes = frozenset.intersection(*(requirement.nodes() for requirement in self.requirements()))
+        return bool(nodes.difference(shut))
 
-    def wants(self) -> list[Want]:
+    def requirements(self) -> list[Requirement]:
         """Return what nodes are judged by."""
-        wants = []
+        requirements = []
         for name, count in self._demand.units.items():
             pool, places = self._view.pools[name], self._places(name)
             label = refusals.unlabelled(name, pool.spec.topology_key or "")
             free, not_here = self._shares.free[name], self._not_here(pool)
-            wants.append(Want(name, count, free, places, refusals.lacking, label, not_here))
+            requirements.append(Requirement(name, count, free, places, refusals.lacking, label, not_here))
             if is_unreserved(pool, self._pod):
                 free = self._shares.unreserved[name]
-                wants.append(Want(name, count, free, places, refusals.unreserved, label))
-        return wants
+                requirements.append(Requirement(name, count, free, places, refusals.unreserved, label))
+        return requirements
 
     def scored(self) -> list[ScoredPool]:
         """Return the pools that nodes are scored by."""

@@ -10,21 +10,25 @@ from berth.ledger import allocation, transitions
 from berth.ledger.allocation import Requester, Short
 from berth.ledger.keys import domain_of, parse_domain
 from berth.ledger.model import Claim, Domain
-from berth.ledger.refusals import Want
+from berth.ledger.refusals import Requirement
 from berth.ledger.view import View
 from berth.scheduling.demand import Demand, owners_of, terms_of
 
 
-def resolvable(names: Collection[str], wants: Iterable[Want], pools: Mapping[str, Pool]) -> frozenset[str]:
+def resolvable(
+    names: Collection[str], requirements: Iterable[Requirement], pools: Mapping[str, Pool]
+) -> frozenset[str]:
     """Return those of these refused nodes where nothing is short but units that pods may be evicted for."""
     hard: set[str] = set()
     soft: set[str] = set()
-    for want in wants:
-        short = list(want.short(names))
-        if pools[want.pool].spec.preemption == "Native":
+    for requirement in requirements:
+        short = list(requirement.short(names))
+        if pools[requirement.pool].spec.preemption == "Native":
             # No tuple: the node has no share of the pool, or none may be had there.
             hard.update(
-                name for name, has in zip(short, want.has(short), strict=True) if not isinstance(has, tuple)
+                name
+                for name, has in zip(short, requirement.has(short), strict=True)
+                if not isinstance(has, tuple)
             )
             soft.update(short)
         else:

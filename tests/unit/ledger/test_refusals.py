@@ -20,7 +20,8 @@ demands = st.dictionaries(st.sampled_from(POOLS), st.integers(1, 12), max_size=l
 def refusals(names: Collection[str], demand: Mapping[str, int], free: Mapping[str, Free]) -> dict[str, str]:
     """Of pools whose domains are nodes."""
     wants = [
-        fit.Want(pool, asked, free.get(pool, Free()), None, fit.lacking) for pool, asked in demand.items()
+        fit.Requirement(pool, asked, free.get(pool, Free()), None, fit.lacking)
+        for pool, asked in demand.items()
     ]
     return fit.refusals(names, wants)
 
