@@ -2,7 +2,6 @@
 Capacities never move claims: what pods hold stays in the document where it is."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -12,12 +11,8 @@ from berth.ledger import retained
 from berth.ledger.allocation import MOST_STRIPES, STRIPE
 from berth.ledger.keys import PoolDomain, domain_key, parse_domain, stripe
 from berth.ledger.model import Domain, Holding, RetainedUnits
+from berth.ledger.retained import NOTHING_RETAINED, RetainedByUnit
 from berth.ledger.transitions import Domains
-
-RetainedByUnit = Mapping[str, RetainedUnits]
-"""What is retained, by unit, of units that another domain listed before."""
-
-NOTHING_RETAINED: RetainedByUnit = MappingProxyType({})
 
 Capacity = int | tuple[str, ...] | None
 """A number of units, or their names (as `Units.entries` has them); None: no share of the pool."""

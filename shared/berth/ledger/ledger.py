@@ -23,7 +23,7 @@ from berth.errors import (
 )
 from berth.ledger import allocation, capacity, refusals, retained, transitions
 from berth.ledger.allocation import STRIPE, At, Requester, Short, StripeFullError
-from berth.ledger.capacity import NOTHING_RETAINED, Capacity, CapacityChange, RetainedByUnit
+from berth.ledger.capacity import Capacity, CapacityChange
 from berth.ledger.keys import (
     CLUSTER,
     LOOK,
@@ -56,6 +56,7 @@ from berth.ledger.model import (
     held_back_of,
     in_order,
 )
+from berth.ledger.retained import NOTHING_RETAINED, RetainedByUnit
 from berth.ledger.transaction import (
     MOST_KEYS,
     NO_FENCE,

@@ -1,5 +1,5 @@
 """Units that pods have left and that rest, or are kept for a next pod: how long that is believed, and how it
-follows a unit's name to another list; pure functions. Who may have such units is for `documents`."""
+follows a unit's name to another list; pure functions. Who may have such units is for model."""
 
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
@@ -11,7 +11,10 @@ from berth.api.units import Units
 from berth.ledger.keys import PoolDomain, domain_of
 from berth.ledger.model import Domain, RetainedUnits
 
-_NOTHING: Mapping[str, RetainedUnits] = MappingProxyType({})
+RetainedByUnit = Mapping[str, RetainedUnits]
+"""What is retained of units that another domain listed before, by unit."""
+
+NOTHING_RETAINED: RetainedByUnit = MappingProxyType({})
 
 
 def capped(domain: Domain, pool: Pool | None, now: float) -> Domain:
@@ -38,14 +41,12 @@ def capped(domain: Domain, pool: Pool | None, now: float) -> Domain:
     return replace(domain, retained=standing)
 
 
-def without(left: Iterable[RetainedUnits], units: Collection[str]) -> tuple[RetainedUnits, ...]:
+def without(retained: Iterable[RetainedUnits], units: Collection[str]) -> tuple[RetainedUnits, ...]:
     """Return what was left, but for the units of these names."""
-    return tuple(kept for change in left if (kept := change.only(lambda unit: unit not in units)) is not None)
+    return tuple(kept for left in retained if (kept := left.only(lambda unit: unit not in units)) is not None)
 
 
-def unlisted(
-    domains: Iterable[Domain], also: Mapping[str, RetainedUnits] = _NOTHING
-) -> dict[str, RetainedUnits]:
+def unlisted(domains: Iterable[Domain], also: RetainedByUnit = NOTHING_RETAINED) -> dict[str, RetainedUnits]:
     """Return, by unit, what is left of units that their domain lists no more, together with `also`."""
     by_unit = dict(also)
     for domain in domains:
@@ -55,7 +56,7 @@ def unlisted(
     return by_unit
 
 
-def carried(domain: Domain, before: Domain, elsewhere: Mapping[str, RetainedUnits]) -> Domain:
+def carried(domain: Domain, before: Domain, elsewhere: RetainedByUnit) -> Domain:
     """Return the domain with what is left `elsewhere` of the units that are new on its list: a unit rests
     wherever its name goes."""
     if domain.units is None or domain.units == before.units or not (elsewhere or domain.retained):
