@@ -64,7 +64,7 @@ def test_a_signal_is_handled_before_there_is_a_folder_to_clean_up(monkeypatch: p
         return nullcontext(prefix)
 
     _played(monkeypatch, NAIVE, KEPT)
-    monkeypatch.setattr(demo.tempfile, "TemporaryDirectory", folder)
+    monkeypatch.setattr("tempfile.TemporaryDirectory", folder)
     assert main(["demo", "--json"]) == 0
     assert signal.SIG_DFL not in handlers
     assert len(handlers) == 1
