@@ -19,7 +19,7 @@ from berth.http.endpoint import Authenticator, Endpoint, Reply
 
 T = TypeVar("T")
 
-log = logging.getLogger("berth.http.cloudevents")
+log = logging.getLogger("berth.events")
 
 Handle = Callable[[Mapping[str, str], bytes], Mapping[str, object]]
 """Takes lower-case headers and a body, and returns what was done. Raises BadInputError, store errors and
