@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from berth.cli import demo, main
-from berth.demo.environment import without_settings
+from berth.demo.environment import environment
 from berth.demo.story import Measured
 from tests.docs import demo_picture
 from tests.support.cluster import wait
@@ -200,7 +200,7 @@ def test_functions_that_do_not_start_end_the_demo_with_a_word() -> None:
 
 def test_what_the_demo_is_run_with_does_not_reach_its_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BERTH_BODY_LIMIT", "no number")
-    with without_settings():
+    with environment({}):
         assert "BERTH_BODY_LIMIT" not in os.environ
     assert os.environ["BERTH_BODY_LIMIT"] == "no number"
 

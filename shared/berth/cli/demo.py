@@ -4,17 +4,16 @@ The functions and the ledger are real; the rest are stand-ins, or with --real it
 import argparse
 import contextlib
 import io
-import json
 import signal
 import sys
 import tempfile
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
+
+import msgspec
 
 from berth.cli.output import say
 from berth.cli.shared_options import LAST_FIRST_PORT, whole_number
@@ -25,6 +24,8 @@ from berth.errors import BerthError, SettingsError
 from berth.ledger.ledger import Ledger
 from berth.local.event_relay import Observe
 from berth.stores import open_store
+
+_LOG_LINES = 100  # shown if the demo could not be played
 
 Show = Callable[[str], None]
 
@@ -77,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     with _ending_tidily() as go_on, _stderr_held_back(), scratch as folder:
         naive, berth = _played(Path(folder), options, kit, go_on)
     if options.json:
-        say(json.dumps({"naive": _camel(naive), "berth": _camel(berth)}, separators=(",", ":")))
+        say(msgspec.json.encode({"naive": naive, "berth": berth}).decode())
     else:
         show(f"\n{_sentence(naive, berth)}")
     require_kept(berth)
@@ -122,39 +123,15 @@ def _wake(measured: Measured) -> str:
     return f"{max(0.1, measured.wake_seconds):.1f} s"
 
 
-def _camel(measured: Measured) -> dict[str, object]:
-    return {_camel_name(name): value for name, value in asdict(measured).items()}
-
-
-def _camel_name(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(other.capitalize() for other in others)
-
-
-class _Log(io.TextIOBase):
-    """The last lines of the functions' logs; without trouble nobody needs to read them."""
-
-    def __init__(self) -> None:
-        self._last: deque[str] = deque(maxlen=100)
-
-    def write(self, text: str) -> int:
-        self._last.append(text)
-        return len(text)
-
-    def text(self) -> str:
-        return "".join(self._last)
-
-
 @contextmanager
 def _stderr_held_back() -> Iterator[None]:
-    """Hold standard error back, and show it only if the demo could not be played."""
-    log = _Log()
+    """Hold standard error back, and show its end only if the demo could not be played."""
     try:
-        with contextlib.redirect_stderr(log):
+        with contextlib.redirect_stderr(io.StringIO()) as log:
             yield
     except BerthError:
         with contextlib.suppress(OSError, AttributeError):
-            sys.stderr.write(log.text())
+            sys.stderr.writelines(log.getvalue().splitlines(keepends=True)[-_LOG_LINES:])
         raise
 
 

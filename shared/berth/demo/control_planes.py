@@ -11,10 +11,9 @@ from typing import Any
 
 import berth
 from berth.demo.gateway import Gateway
-from berth.demo.stage import SCHEDULER, Place
+from berth.demo.stage import SCHEDULER, Place, connected
 from berth.demo.world import RESOURCE, Scheduler
 from berth.errors import SettingsError
-from berth.kube.cluster import Cluster
 from berth.scheduler_config import kube_scheduler
 from berth.scheduler_config.kube_scheduler import Calls
 from berth.testing.control_plane import ControlPlane
@@ -51,11 +50,8 @@ def _built() -> Path:
     )
     if done.returncode:
         why = " ".join(done.stderr.split()[-60:])
-        advice = (
-            "; or name a folder that has the programs with --binaries DIR"
-            if done.returncode == _NO_GO
-            else ""
-        )
+        other = "; or name a folder that has the programs with --binaries DIR"
+        advice = other if done.returncode == _NO_GO else ""
         raise SettingsError(f"the control plane could not be built: {why}{advice}")
     return build.with_name(".bin")
 
@@ -72,9 +68,9 @@ class ControlPlanes:
         stack.callback(plane.stop)
         plane.start()
         gateway = stack.enter_context(Gateway(plane.url, plane.admin_token, plane.ca_file))
-        return Place(name, plane.kubeconfig(folder / "kubeconfig"), gateway)
+        return connected(name, plane.kubeconfig(folder / "kubeconfig"), gateway)
 
-    def scheduler(self, place: Place, _: Cluster, extender: str, __: ExitStack) -> Scheduler:
+    def scheduler(self, place: Place, extender: str, _: ExitStack) -> Scheduler:
         document = kube_scheduler.configuration(
             Calls({"extender": extender}),
             kubeconfig=str(place.kubeconfig),

@@ -1,11 +1,11 @@
 """Brings the events of pods to the function that takes them; where the story says so late, never, twice or
 forged, as may happen anywhere (docs/kubernetes.md#events-get-lost). It retries nothing."""
 
-import http.client
 import json
 import threading
 import uuid
-from urllib.parse import urlsplit
+
+import urllib3
 
 from berth.errors import BerthError
 from berth.testing.loopback import Loopback, Reply, Request
@@ -16,17 +16,11 @@ _DELETE = "dev.knative.apiserver.resource.delete"
 
 
 class Parcel:
-    """The delete event of one pod: held back until `send`, then delivered so many times."""
+    """The delete event of one pod: held back until `sent` is set, then delivered so many times."""
 
     def __init__(self, times: int) -> None:
         self.times = times
-        self._sent, self.delivered = threading.Event(), threading.Event()
-
-    def send(self) -> None:
-        self._sent.set()
-
-    def wait(self) -> None:
-        self._sent.wait(_PATIENCE)
+        self.sent, self.delivered = threading.Event(), threading.Event()
 
 
 class Courier(Loopback):
@@ -37,32 +31,20 @@ class Courier(Loopback):
         self._target = target
         self._parcels: dict[str, Parcel] = {}
         self._last: dict[str, Request] = {}
-        self._guard = threading.Lock()
-
-    def stop(self) -> None:
-        """Send on what is held back, too."""
-        with self._guard:
-            parcels = list(self._parcels.values())
-        for parcel in parcels:
-            parcel.send()
-        super().stop()
 
     def expect_delete(self, pod: str, times: int) -> Parcel:
         """Hold the pod's delete event back; once sent, it arrives so many times."""
-        with self._guard:
-            self._parcels[pod] = Parcel(times)
-            return self._parcels[pod]
+        parcel = self._parcels[pod] = Parcel(times)
+        return parcel
 
     def knows_node_of(self, pod: str) -> bool:
         """Whether an event of the pod has passed that says where it runs."""
-        with self._guard:
-            last = self._last.get(pod)
+        last = self._last.get(pod)
         return last is not None and bool(json.loads(last.body)["spec"].get("nodeName"))
 
     def forge_delete(self, pod: str) -> None:
         """Deliver the last event of a living pod, changed into a delete event."""
-        with self._guard:
-            last = self._last[pod]
+        last = self._last[pod]
         headers = {**last.headers, "Ce-Type": _DELETE, "Ce-Id": str(uuid.uuid4())}
         reply = self._deliver(last._replace(headers=headers))
         if reply.status not in (200, 204):
@@ -72,13 +54,12 @@ class Courier(Loopback):
         if request.headers.get("Ce-Kind") != "Pod":
             return Reply(200)
         name = request.headers.get("Ce-Name", "")
-        with self._guard:
-            self._last[name] = request
-            deleted = request.headers.get("Ce-Type") == _DELETE
-            parcel = self._parcels.pop(name, None) if deleted else None
+        self._last[name] = request
+        deleted = request.headers.get("Ce-Type") == _DELETE
+        parcel = self._parcels.pop(name, None) if deleted else None
         if parcel is None:
             return self._deliver(request)
-        parcel.wait()
+        parcel.sent.wait(_PATIENCE)
         reply = Reply(200)
         for _ in range(parcel.times):
             reply = self._deliver(request)
@@ -86,12 +67,9 @@ class Courier(Loopback):
         return reply
 
     def _deliver(self, request: Request) -> Reply:
-        connection = http.client.HTTPConnection(urlsplit(self._target).netloc, timeout=_SECONDS)
         try:
-            connection.request("POST", "/", request.body, dict(request.headers))
-            reply = connection.getresponse()
-            return Reply(reply.status, reply.read())
-        except (OSError, http.client.HTTPException):
+            with urllib3.PoolManager(timeout=_SECONDS, retries=False) as http:
+                reply = http.request("POST", self._target, body=request.body, headers=request.headers)
+        except urllib3.exceptions.HTTPError:
             return Reply(503)
-        finally:
-            connection.close()
+        return Reply(reply.status, reply.data)

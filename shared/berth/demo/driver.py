@@ -1,15 +1,16 @@
 """Stands in for kube-scheduler in the demo: filter, prioritize, bind, back-off, waiting, waking.
 It has no plugins, no preemption and no resources of nodes; `berth demo --real` runs kube-scheduler itself."""
 
-import http.client
-import json
-import select
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit
 
+import urllib3
+
+from berth.demo.observer import follow
 from berth.errors import BerthError
 from berth.kube.cluster import Cluster
 from berth.kube.types import Meta, Pod
@@ -36,19 +37,23 @@ class Driver:
         self._pods: dict[str, Json] = {}
         self._nodes: dict[str, Json] = {}
         self._due: dict[str, float] = {}  # pods to be tried, by the time from which they may be
-        self._failures: dict[str, int] = {}
+        self._failures = Counter[str]()
         self._trying: str | None = None
         self._assumed: set[str] = set()  # bound, whether the watch has shown it or not
         self._attempts = 0
         self._stop = threading.Event()
-        self._connections: dict[str, http.client.HTTPConnection] = {}
-        self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
+        # As with Go's client: a connection is used again, unless the server ended it while it was idle.
+        self._http = urllib3.PoolManager(timeout=_CALL_SECONDS, retries=False)
+        self._thread = threading.Thread(target=self._schedule, name="driver", daemon=True)
 
     def start(self) -> None:
         """Begin to watch and to schedule, in threads of its own."""
-        query = {"fieldSelector": f"spec.schedulerName={self._scheduler}"}
-        for path, selector in (("/api/v1/pods", query), ("/api/v1/nodes", {})):
-            threading.Thread(target=self._follow, args=(path, selector), daemon=True).start()
+        ours = {"fieldSelector": f"spec.schedulerName={self._scheduler}"}
+        for watched in (
+            ("/api/v1/pods", ours, self._pods, self._note_pod),
+            ("/api/v1/nodes", {}, self._nodes, self._note_node),
+        ):
+            threading.Thread(target=self._follow, args=watched, daemon=True).start()
         self._thread.start()
 
     def stop(self) -> None:
@@ -58,6 +63,7 @@ class Driver:
             self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join()
+        self._http.clear()
 
     def attempts(self) -> int:
         """Return how many times it has tried a pod."""
@@ -71,29 +77,16 @@ class Driver:
             seen = {uid: pod["metadata"]["resourceVersion"] for uid, pod in self._pods.items()}
             return seen == now and not self._due and self._trying is None
 
-    def _follow(self, path: str, query: Mapping[str, str]) -> None:
-        while not self._stop.is_set():
-            try:
-                items, version = self._cluster.snapshot(path, query)
-                self._start_over(path, items)
-                for kind, item in self._cluster.watch(path, query, version, self._stop):
-                    self._note(path, kind, item)
-            except BerthError:
-                self._stop.wait(0.2)
-
-    def _start_over(self, path: str, items: Iterable[Json]) -> None:
-        with self._changed:
-            (self._nodes if path.endswith("/nodes") else self._pods).clear()
-            for item in items:
-                self._note(path, "ADDED", item)
-
-    def _note(self, path: str, kind: str, item: Json) -> None:
-        with self._changed:
-            if path.endswith("/nodes"):
-                self._note_node(kind, item)
-            else:
-                self._note_pod(kind, item)
-            self._changed.notify_all()
+    def _follow(
+        self, path: str, query: Mapping[str, str], known: dict[str, Json], note: Callable[[str, Json], None]
+    ) -> None:
+        for kind, items in follow(self._cluster, path, query, self._stop):
+            with self._changed:
+                if kind == "LISTED":
+                    known.clear()
+                for item in items:
+                    note(kind, item)
+                self._changed.notify_all()
 
     def _note_node(self, kind: str, item: Json) -> None:
         name = item["metadata"]["name"]
@@ -122,13 +115,6 @@ class Driver:
             if not pod["spec"].get("nodeName") and uid not in self._assumed:
                 self._due.setdefault(uid, time.monotonic())
 
-    def _run(self) -> None:
-        try:
-            self._schedule()
-        finally:
-            for connection in self._connections.values():
-                connection.close()
-
     def _schedule(self) -> None:
         while not self._stop.is_set():
             with self._changed:
@@ -147,18 +133,17 @@ class Driver:
     def _attempt(self, pod: Json, nodes: list[str]) -> None:
         arguments = {"Pod": pod, "Nodes": None, "NodeNames": nodes}
         answer = self._call("filter", arguments)
-        if answer is None or answer.get("Error"):
-            self._retry(pod, "the extender did not answer filter" if answer is None else answer["Error"])
+        if answer.get("Error"):
+            self._retry(pod, answer["Error"])
             return
         if not answer["NodeNames"]:
-            refused = {
-                **(answer.get("FailedNodes") or {}),
-                **(answer.get("FailedAndUnresolvableNodes") or {}),
-            }
-            self._refused(pod, len(nodes), refused)
+            unresolvable = answer.get("FailedAndUnresolvableNodes") or {}
+            reasons = Counter({**(answer.get("FailedNodes") or {}), **unresolvable}.values())
+            listed = ", ".join(f"{many} {reason}" for reason, many in sorted(reasons.items()))
+            self._say(pod, f"0/{len(nodes)} nodes are available: {listed}.")
             return
-        scores = self._call("prioritize", {**arguments, "NodeNames": answer["NodeNames"]}) or []
-        best = {score["Host"]: score["Score"] for score in scores}
+        scores = self._call("prioritize", {**arguments, "NodeNames": answer["NodeNames"]})
+        best = {score["Host"]: score["Score"] for score in scores} if isinstance(scores, list) else {}
         self._bind(pod, min(answer["NodeNames"], key=lambda name: (-best.get(name, 0), name)))
 
     def _bind(self, pod: Json, node: str) -> None:
@@ -167,8 +152,8 @@ class Driver:
             "bind",
             {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node},
         )
-        if answer is None or answer["Error"]:
-            self._retry(pod, "the extender did not answer bind" if answer is None else answer["Error"])
+        if answer["Error"]:
+            self._retry(pod, answer["Error"])
             with self._changed:
                 self._try_all()  # what the pod was assumed to use is free again
             return
@@ -176,21 +161,13 @@ class Driver:
             self._assumed.add(meta["uid"])
             self._due.pop(meta["uid"], None)
 
-    def _refused(self, pod: Json, count: int, reasons: Mapping[str, str]) -> None:
-        tally: dict[str, int] = {}
-        for reason in reasons.values():
-            tally[reason] = tally.get(reason, 0) + 1
-        listed = ", ".join(f"{many} {reason}" for reason, many in sorted(tally.items()))
-        self._say(pod, f"0/{count} nodes are available: {listed}.")
-
     def _retry(self, pod: Json, why: str) -> None:
         uid = pod["metadata"]["uid"]
-        failures = self._failures[uid] = self._failures.get(uid, -1) + 1
+        first, longest = _BACKOFF_SECONDS
         with self._changed:
             if uid in self._pods:
-                self._due[uid] = time.monotonic() + min(
-                    _BACKOFF_SECONDS[0] * 2**failures, _BACKOFF_SECONDS[1]
-                )
+                self._due[uid] = time.monotonic() + min(first * 2 ** self._failures[uid], longest)
+            self._failures[uid] += 1
             self._changed.notify_all()
         self._say(pod, why)
 
@@ -198,40 +175,21 @@ class Driver:
         meta = pod["metadata"]
         target = Pod(Meta(name=meta["name"], namespace=meta["namespace"], uid=meta["uid"]))
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-        try:
+        with suppress(BerthError):  # only what a person sees; the next attempt says it again
             self._cluster.set_condition(target, condition)
-        except BerthError:
-            return  # only what a person sees; the next attempt says it again
 
     def _call(self, verb: str, body: Json) -> Any:
-        """Make one call on this verb's own connection; return None where it failed."""
-        content = json.dumps(body).encode()
-        try:
-            return self._post(verb, content)
-        except (OSError, http.client.HTTPException, ValueError):
-            self._connections.pop(verb).close()
-            return None
-
-    def _post(self, verb: str, content: bytes) -> Any:
-        if verb not in self._connections:
-            host = urlsplit(self._extender).netloc
-            self._connections[verb] = http.client.HTTPConnection(host, timeout=_CALL_SECONDS)
-        connection = self._connections[verb]
-        if connection.sock is not None and select.select([connection.sock], [], [], 0)[0]:
-            connection.close()  # the server ended it while idle; Go's client notices that, too
-        connection.request("POST", f"/{verb}", content, {"Content-Type": "application/json"})
-        reply = connection.getresponse()
-        answer = reply.read()
-        return json.loads(answer) if reply.status == 200 else None
+        """Return the extender's answer; one with an Error where it gave none."""
+        with suppress(urllib3.exceptions.HTTPError, ValueError):
+            reply = self._http.request("POST", f"{self._extender}/{verb}", json=body)
+            if reply.status == 200:
+                return reply.json()
+        return {"Error": f"the extender did not answer {verb}"}
 
 
 def _others(pod: Json) -> object:
     """Return the pod without what the scheduler writes itself: its own patch must not wake it."""
+    own = ("resourceVersion", "managedFields")
+    meta = {key: value for key, value in pod["metadata"].items() if key not in own}
     conditions = pod["status"].get("conditions", [])
-    others = [condition for condition in conditions if condition["type"] != "PodScheduled"]
-    meta = {
-        key: value
-        for key, value in pod["metadata"].items()
-        if key not in ("resourceVersion", "managedFields")
-    }
-    return meta, pod["spec"], others
+    return meta, pod["spec"], [condition for condition in conditions if condition["type"] != "PodScheduled"]

@@ -1,13 +1,13 @@
 """The functions' way to an API server, which can hold one Binding: the moment to kill its sender.
 Everything else passes as it is. It carries no watches: who watches talks to the API server itself."""
 
-import http.client
-import ssl
 import threading
+from contextlib import suppress
 from pathlib import Path
-from urllib.parse import urlsplit
+from queue import Empty, SimpleQueue
 
-from berth.testing import kubeconfig
+import urllib3
+
 from berth.testing.loopback import CUT, Loopback, Reply, Request
 
 _PASSED = ("Content-Type", "Accept")
@@ -16,17 +16,10 @@ _PATIENCE = 120.0  # a hold that is forgotten ends
 
 
 class Hold:
-    """One Binding that is never made: `reached` is set once it has come, and `drop` cuts its connection."""
+    """One Binding that is never made: `reached` is set once it has come, `dropped` cuts its connection."""
 
     def __init__(self) -> None:
-        self.reached, self._decided = threading.Event(), threading.Event()
-
-    def drop(self) -> None:
-        self._decided.set()
-
-    def wait(self) -> None:
-        self.reached.set()
-        self._decided.wait(_PATIENCE)
+        self.reached, self.dropped = threading.Event(), threading.Event()
 
 
 class Gateway(Loopback):
@@ -34,53 +27,30 @@ class Gateway(Loopback):
 
     def __init__(self, upstream: str, token: str = "", authority: Path | None = None) -> None:
         super().__init__(self._answer)
-        self._upstream, self._token = urlsplit(upstream), token
-        self._tls = None if authority is None else ssl.create_default_context(cafile=str(authority))
-        self._hold: Hold | None = None
-        self._guard = threading.Lock()
-
-    def stop(self) -> None:
-        """Drop the Binding that is held, too."""
-        if (hold := self._taken()) is not None:
-            hold.drop()
-        super().stop()
+        self._upstream, self._authority = upstream, None if authority is None else str(authority)
+        self._credential = {"Authorization": f"Bearer {token}"} if token else {}
+        self._holds = SimpleQueue[Hold]()
 
     def hold_next_binding(self) -> Hold:
-        with self._guard:
-            self._hold = Hold()
-            return self._hold
-
-    def kubeconfig(self, path: Path) -> Path:
-        """Write a kubeconfig that leads here, without credentials."""
-        return kubeconfig.write(path, self.url)
+        hold = Hold()
+        self._holds.put(hold)
+        return hold
 
     def _answer(self, request: Request) -> Reply:
-        hold = self._taken() if request.path.endswith("/binding") else None
-        if hold is not None:
-            hold.wait()
-            return CUT
-        try:
-            return self._forward(request)
-        except (OSError, http.client.HTTPException):
-            return CUT
-
-    def _taken(self) -> Hold | None:
-        with self._guard:
-            hold, self._hold = self._hold, None
-            return hold
+        with suppress(Empty):
+            if request.path.endswith("/binding"):
+                hold = self._holds.get_nowait()
+                hold.reached.set()
+                hold.dropped.wait(_PATIENCE)
+                return CUT
+        return self._forward(request)
 
     def _forward(self, request: Request) -> Reply:
-        host, port = self._upstream.hostname or "", self._upstream.port
-        if self._tls is None:
-            connection = http.client.HTTPConnection(host, port, timeout=_SECONDS)
-        else:
-            connection = http.client.HTTPSConnection(host, port, timeout=_SECONDS, context=self._tls)
-        headers = {name: value for name in _PASSED if (value := request.headers.get(name))}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        passed = {name: value for name in _PASSED if (value := request.headers.get(name))}
+        headers, url = {**passed, **self._credential}, f"{self._upstream}{request.path}"
         try:
-            connection.request(request.method, request.path, request.body or None, headers)
-            reply = connection.getresponse()
-            return Reply(reply.status, reply.read(), reply.headers.get("Content-Type", ""))
-        finally:
-            connection.close()
+            with urllib3.PoolManager(timeout=_SECONDS, retries=False, ca_certs=self._authority) as http:
+                reply = http.request(request.method, url, body=request.body or None, headers=headers)
+        except urllib3.exceptions.HTTPError:
+            return CUT
+        return Reply(reply.status, reply.data, reply.headers.get("Content-Type", ""))

@@ -3,13 +3,27 @@ It sees every write, so that it misses no moment; a watch that breaks off begins
 
 import threading
 from collections import Counter
-from types import TracebackType
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from berth.errors import BerthError
 from berth.kube.cluster import Cluster
 
 _PODS = "/api/v1/namespaces/default/pods"
+
+
+def follow(
+    cluster: Cluster, path: str, query: Mapping[str, str], stop: threading.Event
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield LISTED with all objects, then each change's kind with its object; LISTED again after a break."""
+    while not stop.is_set():
+        try:
+            items, version = cluster.snapshot(path, query)
+            yield "LISTED", items
+            for kind, item in cluster.watch(path, query, version, stop):
+                yield kind, [item]
+        except BerthError:
+            stop.wait(0.2)
 
 
 class Observer:
@@ -25,9 +39,7 @@ class Observer:
         threading.Thread(target=self._follow, name="observer", daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
 
     def has_seen(self, bound: dict[str, str]) -> bool:
@@ -35,16 +47,11 @@ class Observer:
         return self._nodes == bound
 
     def _follow(self) -> None:
-        while not self._stop.is_set():
-            try:
-                items, version = self._cluster.snapshot(_PODS, {})
+        for kind, pods in follow(self._cluster, _PODS, {}, self._stop):
+            if kind == "LISTED":
                 self._nodes = {}
-                for item in items:
-                    self._note("ADDED", item)
-                for kind, item in self._cluster.watch(_PODS, {}, version, self._stop):
-                    self._note(kind, item)
-            except BerthError:
-                self._stop.wait(0.2)
+            for pod in pods:
+                self._note(kind, pod)
 
     def _note(self, kind: str, pod: dict[str, Any]) -> None:
         name, node = pod["metadata"]["name"], pod["spec"].get("nodeName")

@@ -1,7 +1,6 @@
 """Starts the two worlds of the demo, which differ only in the function that counts.
 Everything it starts ends with it, whatever happens; the worlds share nothing but the machine."""
 
-import http.client
 import json
 import os
 import signal
@@ -13,12 +12,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
-from urllib.parse import urlsplit
+
+import urllib3
 
 from berth.demo import naive
 from berth.demo.courier import Courier
 from berth.demo.driver import Driver
-from berth.demo.environment import environment, without_settings
+from berth.demo.environment import environment
 from berth.demo.gateway import Gateway
 from berth.demo.naive.counter import Counter
 from berth.demo.observer import Observer
@@ -31,6 +31,7 @@ from berth.local.event_relay import EventRelay, Observe
 from berth.local.ports import free_ports
 from berth.local.processes import FunctionProcess, Functions, Supervisor, functions_folder
 from berth.stores import open_store
+from berth.testing import kubeconfig
 from berth.testing.api_server import StandIn
 
 POOL = "underlay-ip"
@@ -49,7 +50,13 @@ class Place(NamedTuple):
 
     name: str
     kubeconfig: Path
+    cluster: Cluster
     gateway: Gateway
+
+
+def connected(name: str, kubeconfig: Path, gateway: Gateway) -> Place:
+    with environment({"KUBECONFIG": str(kubeconfig)}):
+        return Place(name, kubeconfig, connect(), gateway)
 
 
 class Kit(Protocol):
@@ -57,7 +64,7 @@ class Kit(Protocol):
 
     def place(self, name: str, folder: Path, stack: ExitStack) -> Place: ...
 
-    def scheduler(self, place: Place, cluster: Cluster, extender: str, stack: ExitStack) -> Scheduler:
+    def scheduler(self, place: Place, extender: str, stack: ExitStack) -> Scheduler:
         """Return a scheduler that calls the extender at this URL."""
 
 
@@ -67,10 +74,10 @@ class StandIns:
     def place(self, name: str, folder: Path, stack: ExitStack) -> Place:
         api = stack.enter_context(StandIn())
         gateway = stack.enter_context(Gateway(api.url))
-        return Place(name, api.kubeconfig(folder / "kubeconfig"), gateway)
+        return connected(name, api.kubeconfig(folder / "kubeconfig"), gateway)
 
-    def scheduler(self, _: Place, cluster: Cluster, extender: str, stack: ExitStack) -> Scheduler:
-        driver = Driver(cluster, extender, SCHEDULER)
+    def scheduler(self, place: Place, extender: str, stack: ExitStack) -> Scheduler:
+        driver = Driver(place.cluster, extender, SCHEDULER)
         driver.start()
         stack.callback(driver.stop)
         return driver
@@ -93,7 +100,6 @@ def staged(
     """Start the naive counter's world and Berth's, and stop them at the end. `observe` gets Berth's pods."""
     with ExitStack() as stack:
         ours, theirs = (kit.place(name, _made(folder / name), stack) for name in ("berth", "naive"))
-        stack.enter_context(without_settings())
         stack.enter_context(environment(_settings(folder, ours, theirs)))
         functions = Functions(functions_folder(), port, _trouble, single=True)
         counting = _counting(functions.urls.values())
@@ -134,7 +140,7 @@ def _settings(folder: Path, ours: Place, theirs: Place) -> dict[str, str]:
     pools = folder / "pools.yaml"
     pools.write_text(_POOLS, encoding="utf-8")
     return {
-        "KUBECONFIG": str(ours.gateway.kubeconfig(folder / "kubeconfig-of-functions")),
+        "KUBECONFIG": str(kubeconfig.write(folder / "kubeconfig-of-functions", ours.gateway.url)),
         "BERTH_STORE": ledger_url(folder),
         "BERTH_POOLS": str(pools),
         "BERTH_SCHEDULER_NAMES": SCHEDULER,
@@ -172,8 +178,7 @@ def _world(
     go_on: Callable[[], None],
     observe: Observe | None = None,
 ) -> Played:
-    cluster = _connect(place.kubeconfig)
-    urls = count.functions.urls
+    cluster, urls = place.cluster, count.functions.urls
     courier = stack.enter_context(Courier(urls.get("release", urls["extender"])))
     # The counter has neither an inventory nor a reconcile: the courier takes their events, and drops them.
     ways = dict.fromkeys(("inventory", "reconcile"), courier.url) | urls | {"release": courier.url}
@@ -182,11 +187,10 @@ def _world(
     relay.start()
     if not relay.wait_first_reconcile(_late(stack)):
         raise BerthError(f"the demo's ledger was not ready within {_START_SECONDS:g} s: see above")
-    scheduler = kit.scheduler(place, cluster, urls["extender"], stack)
     world = World(
         name=name,
         cluster=cluster,
-        scheduler=scheduler,
+        scheduler=kit.scheduler(place, urls["extender"], stack),
         gateway=place.gateway,
         courier=courier,
         counted=count.used,
@@ -214,21 +218,11 @@ def _reconcile(url: str) -> None:
 
 
 def _posted(url: str) -> bool:
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_RECONCILE_SECONDS)
     try:
-        connection.request("POST", "/")
-        reply = connection.getresponse()
-        reply.read()
-        return reply.status == 200
-    except (OSError, http.client.HTTPException):
+        with urllib3.PoolManager(timeout=_RECONCILE_SECONDS, retries=False) as http:
+            return http.request("POST", url).status == 200
+    except urllib3.exceptions.HTTPError:
         return False
-    finally:
-        connection.close()
-
-
-def _connect(kubeconfig: Path) -> Cluster:
-    with environment({"KUBECONFIG": str(kubeconfig)}):
-        return connect()
 
 
 def _made(folder: Path) -> Path:

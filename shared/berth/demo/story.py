@@ -2,8 +2,11 @@
 All numbers are measured; Berth's have to keep its promises, the naive counter has made none."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+import msgspec
 
 from berth.demo.observer import Observer
 from berth.demo.world import UNITS, World
@@ -18,8 +21,7 @@ _KEPT_SECONDS = 20.0
 Show = Callable[[str], None]
 
 
-@dataclass
-class Measured:
+class Measured(msgspec.Struct, rename="camel"):
     """The numbers of one world at their worst; `leaked` and `uncounted` are taken after a reconcile."""
 
     over_allocated: int = 0
@@ -71,62 +73,56 @@ class Story:
     """Plays the day; `show` gets the lines for a person."""
 
     def __init__(self, naive: Played, berth: Played, show: Show) -> None:
-        self._naive, self._berth, self._show, self._step = naive, berth, show, 0
+        self._berth, self._both, self._show, self._step = berth, (naive, berth), show, 0
+        self._worlds = (naive.world, berth.world)
 
     def play(self) -> None:
-        for played in self._both:
+        for world in self._worlds:
             for number in range(1, WORKERS + 1):
-                played.world.add_node(f"worker-{number}")
+                world.add_node(f"worker-{number}")
         world = self._berth.world
         world.until(lambda: len(world.counted()) == WORKERS, "the nodes' capacities are in the ledger")
-        self._arrive()
-        self._kill()
-        self._crowd()
-        self._make_room()
-        self._lose_event()
-        self._double_event()
-        self._forge_event()
-        self._lose_count()
-
-    @property
-    def _both(self) -> tuple[Played, Played]:
-        return self._naive, self._berth
-
-    def _arrive(self) -> None:
-        self._tell(f"8 pods arrive, for {WORKERS * UNITS} units on {WORKERS} nodes.")
-        self._add(*range(1, 9))
-        self._outcome()
-
-    def _kill(self) -> None:
-        self._tell(
+        with self._told(f"8 pods arrive, for {WORKERS * UNITS} units on {WORKERS} nodes."):
+            self._add(*range(1, 9))
+        with self._told(
             "The extender is killed (kill -9) in the bind of pod-9: counted, but the Binding not made."
-        )
-        for played in self._both:
-            hold = played.world.gateway.hold_next_binding()
-            played.world.create_pods(9)
-            played.world.until(hold.reached.is_set, "bind makes the Binding of pod-9")
-            played.world.kill_bind()
-            hold.drop()
-        for played in self._both:
-            played.world.settle()
-        self._outcome()
-
-    def _crowd(self) -> None:
-        self._tell("2 more pods arrive: more than fit.")
-        self._add(10, 11)
-        self._outcome()
-
-    def _make_room(self) -> None:
+        ):
+            self._kill_bind_of(9)
+        with self._told("2 more pods arrive: more than fit."):
+            self._add(10, 11)
         self._tell("pod-1 is deleted, its event arrives, and other pods wait for just that.")
         for played in self._both:
             self._watch_waiters(played)
+        with self._told("pod-3 is deleted, and its event gets lost."):
+            self._delete("pod-3", 0)
+        with self._told("pod-4 is deleted, its event arrives twice; 2 pods arrive."):
+            self._delete("pod-4", 2)
+            self._add(12, 13)
+        with self._told("A delete event is forged for pod-5, which lives; 1 pod arrives."):
+            for world in self._worlds:
+                world.forge_delete("pod-5")
+            self._add(14)
+        with self._told("The ledger is deleted, and so is the counter's database; 6 pods arrive."):
+            for world in self._worlds:
+                world.lose_count()
+                world.create_pods(*range(15, 21))
+
+    def _kill_bind_of(self, number: int) -> None:
+        for world in self._worlds:
+            hold = world.gateway.hold_next_binding()
+            world.create_pods(number)
+            world.until(hold.reached.is_set, f"bind makes the Binding of pod-{number}")
+            world.kill_bind()
+            hold.dropped.set()
+        for world in self._worlds:
+            world.settle()
 
     def _watch_waiters(self, played: Played) -> None:
         """Make room, and measure when a waiter has it; kube-scheduler's flush is not awaited."""
         world, measured = played.world, played.measured
         waiters = set(world.waiting())
         began = time.monotonic()
-        world.delete_pod("pod-1", 1).send()
+        world.delete_pod("pod-1", 1).sent.set()
         patience = _KEPT_SECONDS if played.promising else WATCHED_SECONDS
         left = began + patience - time.monotonic()
         bound = world.comes_true(lambda: waiters & set(world.bound()), left)
@@ -144,44 +140,23 @@ class Story:
             "changes, else after 5 minutes",
         )
 
-    def _lose_event(self) -> None:
-        self._tell("pod-3 is deleted, and its event gets lost.")
-        self._delete("pod-3", 0)
-        self._outcome()
-
-    def _double_event(self) -> None:
-        self._tell("pod-4 is deleted, its event arrives twice; 2 pods arrive.")
-        self._delete("pod-4", 2)
-        self._add(12, 13)
-        self._outcome()
-
-    def _forge_event(self) -> None:
-        self._tell("A delete event is forged for pod-5, which lives; 1 pod arrives.")
-        for played in self._both:
-            played.world.forge_delete("pod-5")
-        self._add(14)
-        self._outcome()
-
-    def _lose_count(self) -> None:
-        self._tell("The ledger is deleted, and so is the counter's database; 6 pods arrive.")
-        for played in self._both:
-            played.world.lose_count()
-            played.world.create_pods(*range(15, 21))
-        self._outcome()
-
     def _add(self, *numbers: int) -> None:
-        for played in self._both:
-            played.world.create_pods(*numbers)
-        for played in self._both:
-            played.world.settle()
+        for world in self._worlds:
+            world.create_pods(*numbers)
+        for world in self._worlds:
+            world.settle()
 
     def _delete(self, name: str, events: int) -> None:
-        for played in self._both:
-            parcel = played.world.delete_pod(name, events)
-            parcel.send()
-            played.world.until(parcel.delivered.is_set, f"the event of {name} was delivered")
+        for world in self._worlds:
+            parcel = world.delete_pod(name, events)
+            parcel.sent.set()
+            world.until(parcel.delivered.is_set, f"the event of {name} was delivered")
 
-    def _outcome(self) -> None:
+    @contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        """Tell what happens in the block, and then what came of it in both worlds."""
+        self._tell(what)
+        yield
         for played in self._both:
             self._line(played, played.measure())
 
@@ -193,8 +168,8 @@ class Story:
         self._show(f"   {played.world.name + ':':15}{what}")
 
 
-def promises_broken(berth: Measured) -> str:
-    """Return which of Berth's promises were broken, in words; empty if all were kept."""
+def require_kept(berth: Measured) -> None:
+    """Raise BrokenPromiseError if a promise was broken; it names all that were."""
     counts = {
         "units over-allocated": berth.over_allocated,
         "units leaked": berth.leaked,
@@ -203,14 +178,8 @@ def promises_broken(berth: Measured) -> str:
     }
     broken = [f"{count} {what}" for what, count in counts.items() if count > 0]
     broken += ["no waiter was woken"] if berth.wake_seconds is None else []
-    return ", ".join(broken)
-
-
-def require_kept(berth: Measured) -> None:
-    """Raise BrokenPromiseError if a promise was broken."""
-    broken = promises_broken(berth)
     if broken:
-        raise BrokenPromiseError(f"a promise was broken: {broken}")
+        raise BrokenPromiseError(f"a promise was broken: {', '.join(broken)}")
 
 
 class BrokenPromiseError(BerthError):

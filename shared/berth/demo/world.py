@@ -59,17 +59,11 @@ class World:
 
     def create_pods(self, *numbers: int) -> None:
         """Create pods with these numbers, each of which asks for one unit."""
-        container = {
-            "name": "main",
-            "image": "example/app:1",
-            "resources": {"limits": {RESOURCE: "1"}, "requests": {RESOURCE: "1"}},
-        }
+        resources = {"limits": {RESOURCE: "1"}, "requests": {RESOURCE: "1"}}
+        container = {"name": "main", "image": "example/app:1", "resources": resources}
         # New nodes have a taint that only a node controller takes away, and there is none.
-        spec = {
-            "schedulerName": "berth",
-            "tolerations": [{"operator": "Exists"}],
-            "containers": [container],
-        }
+        tolerations = [{"operator": "Exists"}]
+        spec = {"schedulerName": "berth", "tolerations": tolerations, "containers": [container]}
         for number in numbers:
             self.cluster.create(_PODS, {"metadata": {"name": f"pod-{number}"}, "spec": spec})
 
@@ -77,8 +71,7 @@ class World:
         """Delete the pod, wait until kube-scheduler has tried those that wait, as it does after a deletion
         (docs/kubernetes.md#requeue). The caller sends the event."""
         self._wait_known(name)
-        waiting = len(self.waiting())
-        wanted = self.scheduler.attempts() + waiting
+        wanted = self.scheduler.attempts() + len(self.waiting())
         parcel = self.courier.expect_delete(name, events)
         self.cluster.delete(f"{_PODS}/{name}")
         # It need not come true: a scheduler that does not try them makes no count worse.
@@ -102,11 +95,8 @@ class World:
 
     def bound(self) -> dict[str, str]:
         """Return the node of each bound pod."""
-        return {
-            pod["metadata"]["name"]: pod["spec"]["nodeName"]
-            for pod in self.pods()
-            if pod["spec"].get("nodeName")
-        }
+        nodes = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in self.pods()}
+        return {name: node for name, node in nodes.items() if node}
 
     def waiting(self) -> dict[str, str]:
         """Return why each unbound pod waits, by kube-scheduler's condition; empty while it has none."""
@@ -117,15 +107,11 @@ class World:
 
     def leaked(self) -> int:
         """Return the units that are used according to the count, beyond those that living pods hold."""
-        held = Counter(self.bound().values())
-        return sum(max(0, used - held[node]) for node, used in self.counted().items())
+        return (Counter(self.counted()) - Counter(self.bound().values())).total()
 
     def uncounted(self) -> int:
         """Return the units that living pods hold and the count does not have."""
-        counted = self.counted()
-        return sum(
-            max(0, held - counted.get(node, 0)) for node, held in Counter(self.bound().values()).items()
-        )
+        return (Counter(self.bound().values()) - Counter(self.counted())).total()
 
     def until(self, condition: Callable[[], object], what: str) -> None:
         """Wait until the condition holds. Raises BerthError that says what did not happen."""

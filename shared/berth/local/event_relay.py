@@ -26,10 +26,8 @@ _WATCH_PAUSE = 4.0  # longest pause after a watch that failed
 _OWN_PAUSE = 30.0  # the same for our own kinds, which a cluster may not serve at all
 _FILE_SECONDS = 0.2
 _SELECTOR = "spec.schedulerName="
-_TICK = {
-    "Content-Type": "application/json",
-    "User-Agent": "berth-up",
-}  # no CloudEvent: the answer to one holds no report
+# No CloudEvent: the answer to one holds no report.
+_TICK = {"Content-Type": "application/json", "User-Agent": "berth-up"}
 
 Observe = Callable[[str, Mapping[str, Any]], None]
 """Called about our pods by watching threads: LISTED with {"schedulerName": …, "items": all its pods}, then
@@ -61,22 +59,21 @@ class EventRelay:
         self._cluster, self._urls, self._say, self._pools = cluster, urls, say, pools
         self._schedulers = tuple(schedulers)
         self._observe, self._observer_failed = observe, False
-        self._stop = threading.Event()
-        self._reconcile_now = threading.Event()
-        self._first_done = threading.Event()
-        self._watching: dict[str, threading.Event] = {}
+        self._stop, self._reconcile_now, self._first_done = (threading.Event() for _ in range(3))
+        self._awaited: list[threading.Event] = []  # set for each watch once it stands
 
     def start(self) -> None:
         """Begin to watch and to tick; the first tick is sent at once."""
         for name in self._schedulers:
-            self._start_watch("/api/v1/pods", {"fieldSelector": f"{_SELECTOR}{name}"}, "release")
-        self._start_watch("/api/v1/nodes", {}, "inventory")
+            self._watch("/api/v1/pods", {"fieldSelector": f"{_SELECTOR}{name}"}, "release")
+        self._watch("/api/v1/nodes", {}, "inventory")
         if self._pools is not None:
-            threading.Thread(target=self._follow_file, args=(self._pools,), daemon=True).start()
-        else:
-            self._start_own(POOLS)
-        self._start_own(POOL_CLAIMS)  # these are in the cluster wherever the Pools are
-        threading.Thread(target=self._tick, daemon=True).start()
+            _begin(self._follow_file, self._pools)
+        own = (POOLS, POOL_CLAIMS) if self._pools is None else (POOL_CLAIMS,)
+        for path in own:
+            # Nobody waits for these: the cluster may not serve them.
+            _begin(self._follow, path, {}, "inventory", threading.Event(), _OWN_PAUSE)
+        _begin(self._tick)
 
     def wait_first_reconcile(self, stop: threading.Event) -> bool:
         """Wait until a reconcile went through with all watches standing; False if stopped before."""
@@ -89,16 +86,10 @@ class EventRelay:
         self._stop.set()
         self._reconcile_now.set()
 
-    def _start_watch(self, path: str, query: Mapping[str, str], function: str) -> None:
-        standing = self._watching[f"{path} {query}"] = threading.Event()
-        self._start_follow(path, query, function, standing, _WATCH_PAUSE)
-
-    def _start_own(self, path: str) -> None:
-        """Watch Pools or PoolClaims, which nobody waits for: the cluster may not serve them."""
-        self._start_follow(path, {}, "inventory", threading.Event(), _OWN_PAUSE)
-
-    def _start_follow(self, *arguments: object) -> None:
-        threading.Thread(target=self._follow, args=arguments, daemon=True).start()
+    def _watch(self, path: str, query: Mapping[str, str], function: str) -> None:
+        standing = threading.Event()
+        self._awaited.append(standing)
+        _begin(self._follow, path, query, function, standing, _WATCH_PAUSE)
 
     def _follow(
         self, path: str, query: Mapping[str, str], function: str, standing: threading.Event, longest: float
@@ -149,7 +140,7 @@ class EventRelay:
     def _tick(self) -> None:
         while not self._stop.is_set():
             self._reconcile_now.clear()
-            standing = all(watch.is_set() for watch in self._watching.values())
+            standing = all(watch.is_set() for watch in self._awaited)
             report = self._send("reconcile", _TICK, {"action": "reconcile"})
             if report is None:
                 self._stop.wait(1.0)
@@ -196,6 +187,10 @@ class EventRelay:
             return 0, f"{url}: {type(error).__name__}"
         finally:
             connection.close()
+
+
+def _begin(target: Callable[..., None], *arguments: object) -> None:
+    threading.Thread(target=target, args=arguments, daemon=True).start()
 
 
 def _event(host: str, change: str, item: Mapping[str, Any]) -> dict[str, str]:

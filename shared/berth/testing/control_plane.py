@@ -161,13 +161,10 @@ class ControlPlane:
                 raise ControlPlaneError(f"no namespace `default`; see {self._apiserver.log}")
             time.sleep(0.03)
 
-    def stop_apiserver(self) -> None:
-        self._apiserver.stop()
-
     def start_scheduler(self, config: Path, name: str = "berth", flags: Sequence[str] = ()) -> None:
         """Run `kube-scheduler --config`; that configuration has to name the API server."""
         if name in self._schedulers:
-            raise ControlPlaneError(f"the scheduler {name} was started before; use restart_scheduler")
+            raise ControlPlaneError(f"the scheduler {name} was started before")
         port = free_port()
         argv = [
             str(self.binaries / "kube-scheduler"),
@@ -181,22 +178,10 @@ class ControlPlane:
             "--v=2",
             *flags,
         ]
-        self._schedulers[name] = self._component(
-            f"kube-scheduler-{name}", argv, f"https://127.0.0.1:{port}/readyz"
-        )
-        self.restart_scheduler(name)
-
-    def restart_scheduler(self, name: str = "berth") -> None:
-        self.stop_scheduler(name)
-        self._schedulers[name].start()
-        self._schedulers[name].wait_ready()
-
-    def stop_scheduler(self, name: str = "berth", how: signal.Signals = signal.SIGTERM) -> None:
-        """Stop it: SIGTERM makes it give back its Lease; after SIGKILL the next leader waits for its end."""
-        self._schedulers[name].stop(how)
-
-    def scheduler_log(self, name: str = "berth") -> str:
-        return self._schedulers[name].log.read_text(errors="replace")
+        ready = f"https://127.0.0.1:{port}/readyz"
+        scheduler = self._schedulers[name] = self._component(f"kube-scheduler-{name}", argv, ready)
+        scheduler.start()
+        scheduler.wait_ready()
 
     def scheduler_metrics(self, name: str = "berth") -> str:
         url = self._schedulers[name].ready_url.replace("/readyz", "/metrics")
@@ -208,10 +193,6 @@ class ControlPlane:
         authority = base64.b64encode(self.ca_file.read_bytes()).decode()
         user = {"token": token or self.admin_token}
         return kubeconfig.write(path, self.url, user, **{"certificate-authority-data": authority})
-
-    def logs(self, lines: int = 30) -> dict[str, str]:
-        """Return the last lines of each component's log, for a report."""
-        return {part.name: part.tail(lines) for part in self.components if part.log.exists()}
 
     def _component(self, name: str, argv: Sequence[str], ready_url: str) -> Component:
         return Component(name, argv, self.folder / f"{name}.log", ready_url)

@@ -22,15 +22,13 @@ class Reply(NamedTuple):
     kind: str = "application/json"
 
 
-Answer = Callable[[Request], Reply]
-
 CUT = Reply(0)
 
 
 class Loopback(HttpServer):
     """Serves `answer` at `url`, on a free port."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Callable[[Request], Reply]) -> None:
         super().__init__(_Handler)
         self.answer = answer
 
@@ -40,14 +38,10 @@ class _Handler(HttpHandler):
 
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        reply = self.server.answer(Request(self.command, self.path, dict(self.headers.items()), body))
-        if not reply.status:
+        answer = self.server.answer(Request(self.command, self.path, dict(self.headers.items()), body))
+        if answer.status:
+            self.reply(*answer)
+        else:
             self.close_connection = True
-            return
-        self.send_response(reply.status)
-        self.send_header("Content-Type", reply.kind)
-        self.send_header("Content-Length", str(len(reply.body)))
-        self.end_headers()
-        self.wfile.write(reply.body)
 
     do_GET = do_POST = do_PATCH = do_DELETE = do_PUT = _serve  # noqa: N815 (http.server's names)

@@ -78,7 +78,7 @@ def test_a_held_binding_never_arrives_once_it_is_dropped() -> None:
         statuses: list[int] = []
         caller = _in_thread(lambda: statuses.append(_call(gateway.url, BINDING)))
         assert hold.reached.wait(30)
-        hold.drop()
+        hold.dropped.set()
         caller.join()
         assert statuses == [0]
         assert _call(gateway.url, BINDING) == 201
@@ -98,7 +98,7 @@ def test_a_delete_event_waits_to_be_sent_and_arrives_as_often_as_was_said(times:
         assert _event(courier, "update") == 200
         sender = _in_thread(lambda: _event(courier, "delete"))
         assert len(seen) == 1
-        parcel.send()
+        parcel.sent.set()
         assert parcel.delivered.wait(30)
         sender.join()
     changes = [request.headers["Ce-Type"].rpartition(".")[2] for request in seen]

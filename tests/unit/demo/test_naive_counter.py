@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.demo.naive.counter import Counter, from_environment
+from berth.demo.naive.counter import Counter
 from berth.testing.loopback import CUT, Loopback, Reply, Request
 
 DELETE = "dev.knative.apiserver.resource.delete"
@@ -19,9 +19,7 @@ POD = {"kind": "Pod", "metadata": {"name": "pod-1", "uid": "uid-1"}, "spec": {"n
 def _counter(folder: Path, answer: Reply) -> Iterator[Counter]:
     """Two units a node, and an API server that answers every Binding so."""
     with Loopback(lambda _: answer) as api:
-        yield from_environment(
-            {"NAIVE_COUNTS": str(folder / "counts.db"), "NAIVE_CAPACITY": "2", "NAIVE_API": api.url}
-        )
+        yield Counter(folder / "counts.db", 2, api.url)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import contextlib
 import http.client
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -33,13 +33,9 @@ class Counter:
 
     def answer(self, path: str, event: str, body: Json) -> Any:
         """Answer one call of kube-scheduler, by its path, or one CloudEvent, by its type."""
-        match path.strip("/"):
-            case "filter":
-                return self.filter(body)
-            case "prioritize":
-                return self.prioritize(body)
-            case "bind":
-                return self.bind(body)
+        calls = {"filter": self.filter, "prioritize": self.prioritize, "bind": self.bind}
+        if (call := calls.get(path.strip("/"))) is not None:
+            return call(body)
         if event.endswith(".delete") and body.get("kind") == "Pod":
             self.deleted(body)
         return {}
@@ -77,8 +73,7 @@ class Counter:
 
     def deleted(self, pod: Json) -> None:
         """Count the unit back, if the pod had a node."""
-        node = pod.get("spec", {}).get("nodeName")
-        if node:
+        if node := pod.get("spec", {}).get("nodeName"):
             self._change(_DECR, node)
 
     def _bind(self, call: Json) -> str:
@@ -108,9 +103,3 @@ class Counter:
         with contextlib.closing(sqlite3.connect(self._file, timeout=_SECONDS)) as counts, counts:
             counts.execute(_TABLE)
             yield counts
-
-
-def from_environment(environment: Mapping[str, str]) -> Counter:
-    return Counter(
-        Path(environment["NAIVE_COUNTS"]), int(environment["NAIVE_CAPACITY"]), environment["NAIVE_API"]
-    )

@@ -80,9 +80,8 @@ def _list(memory: Memory, call: Call) -> Answer:
     items, revision = memory.select(call.resource, call.namespace, call.match)
     # As in the real one, a list's items have neither kind nor apiVersion.
     bare = [{k: v for k, v in item.items() if k not in ("kind", "apiVersion")} for item in items]
-    kind = f"{KINDS[call.resource]}List"
-    metadata = {"resourceVersion": str(revision)}
-    return 200, {"kind": kind, "apiVersion": "v1", "metadata": metadata, "items": bare}
+    document = {"kind": f"{KINDS[call.resource]}List", "apiVersion": "v1", "items": bare}
+    return 200, {**document, "metadata": {"resourceVersion": str(revision)}}
 
 
 def _create(memory: Memory, call: Call) -> Answer:
@@ -116,6 +115,7 @@ def _delete(memory: Memory, call: Call) -> Answer:
     return 200, {**SUCCESS, "details": details}
 
 
+_PODS = "/api/v1/namespaces/(?P<namespace>[^/]+)/(?P<resource>pods)"
 ROUTES: list[tuple[str, dict[str, Action]]] = [
     ("/version/?", {"GET": lambda _memory, _call: (200, dict(VERSION))}),
     ("/(healthz|livez|readyz)", {"GET": _text(200, "ok")}),
@@ -125,21 +125,17 @@ ROUTES: list[tuple[str, dict[str, Action]]] = [
     ("/api/v1/(?P<resource>nodes)", {"GET": _list, "POST": _create}),
     ("/api/v1/(?P<resource>nodes)/(?P<name>[^/]+)", {"GET": _get, "PATCH": _patch, "DELETE": _delete}),
     ("/api/v1/(?P<resource>pods)", {"GET": _list}),
-    ("/api/v1/namespaces/(?P<namespace>[^/]+)/(?P<resource>pods)", {"GET": _list, "POST": _create}),
-    (
-        "/api/v1/namespaces/(?P<namespace>[^/]+)/(?P<resource>pods)/(?P<name>[^/]+)",
-        {"GET": _get, "DELETE": _delete},
-    ),
-    ("/api/v1/namespaces/(?P<namespace>[^/]+)/(?P<resource>pods)/(?P<name>[^/]+)/binding", {"POST": _bind}),
-    ("/api/v1/namespaces/(?P<namespace>[^/]+)/(?P<resource>pods)/(?P<name>[^/]+)/status", {"PATCH": _patch}),
+    (_PODS, {"GET": _list, "POST": _create}),
+    (f"{_PODS}/(?P<name>[^/]+)", {"GET": _get, "DELETE": _delete}),
+    (f"{_PODS}/(?P<name>[^/]+)/binding", {"POST": _bind}),
+    (f"{_PODS}/(?P<name>[^/]+)/status", {"PATCH": _patch}),
 ]
-COMPILED = [(re.compile(pattern), actions) for pattern, actions in ROUTES]
 
 
 def find(method: str, target: str, content_type: str, body: Any) -> tuple[Action, Call]:
     url = urlsplit(target)
-    for pattern, actions in COMPILED:
-        match = pattern.fullmatch(url.path)
+    for pattern, actions in ROUTES:
+        match = re.fullmatch(pattern, url.path)
         if match and method in actions:
             parts = {name: unquote(part) for name, part in match.groupdict().items()}
             query = dict(parse_qsl(url.query, keep_blank_values=True))

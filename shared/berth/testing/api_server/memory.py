@@ -62,9 +62,7 @@ class Memory:
     """All pods and nodes; a stored document is never changed, only replaced."""
 
     def __init__(self, clock: Callable[[], float], uids: Callable[[], str], history: int) -> None:
-        self._clock = clock
-        self._uids = uids
-        self._history = history
+        self._clock, self._uids, self._history = clock, uids, history
         self._changed = threading.Condition()
         self._objects: dict[Key, Json] = {}
         self._changes: list[Change] = []
@@ -129,11 +127,8 @@ class Memory:
                 if metadata.get(section):
                     new["metadata"][section] = {**new["metadata"].get(section, {}), **metadata[section]}
             new["spec"] = {**old["spec"], "nodeName": node}
-            scheduled = {
-                "type": "PodScheduled",
-                "status": "True",
-                "lastTransitionTime": timestamp(self._clock()),
-            }
+            scheduled = {"type": "PodScheduled", "status": "True"}
+            scheduled |= {"lastTransitionTime": timestamp(self._clock())}
             others = [c for c in old["status"].get("conditions", []) if c["type"] != "PodScheduled"]
             new["status"] = {**old["status"], "conditions": [*others, pod_condition(scheduled)]}
             self._write(key, new)

@@ -43,10 +43,9 @@ def not_found(resource: str, name: str) -> StatusError:
     return StatusError(404, "NotFound", f'{resource} "{name}" not found', {"name": name, "kind": resource})
 
 
-def conflict(
-    kind: str, name: str, why: str, sentence: str = "Operation cannot be fulfilled on"
-) -> StatusError:
-    return StatusError(409, "Conflict", f'{sentence} {kind} "{name}": {why}', {"name": name, "kind": kind})
+def conflict(kind: str, name: str, why: str) -> StatusError:
+    message = f'Operation cannot be fulfilled on {kind} "{name}": {why}'
+    return StatusError(409, "Conflict", message, {"name": name, "kind": kind})
 
 
 def bad_request(message: str) -> StatusError:

@@ -16,10 +16,6 @@ from berth.testing.api_server.memory import Memory
 from berth.testing.api_server.rules import Json, StatusError, bad_request
 
 
-def _uid() -> str:
-    return str(uuid.uuid4())
-
-
 class StandIn(HttpServer):
     """Listens on a loopback port from the start; `history` is how many changes a watch may lag behind."""
 
@@ -27,7 +23,7 @@ class StandIn(HttpServer):
         self,
         port: int = 0,
         clock: Callable[[], float] = time.time,
-        uids: Callable[[], str] = _uid,
+        uids: Callable[[], str] = lambda: str(uuid.uuid4()),
         history: int = 10_000,
     ) -> None:
         super().__init__(_Handler, port)
@@ -69,15 +65,14 @@ class _Handler(HttpHandler):
             raise bad_request(f"the object provided is unrecognized: {error}") from error
 
     def _send(self, code: int, answer: Json | str) -> None:
-        plain = isinstance(answer, str)
-        body = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
-        self._head(code, "text/plain; charset=utf-8" if plain else "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        if isinstance(answer, str):
+            self.reply(code, answer.encode(), "text/plain; charset=utf-8")
+        else:
+            self.reply(code, json.dumps(answer).encode(), "application/json")
 
     def _stream(self, events: Iterator[Json]) -> None:
-        self._head(200, "application/json")
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         self.wfile.flush()
@@ -86,7 +81,3 @@ class _Handler(HttpHandler):
             self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
             self.wfile.flush()
         self.wfile.write(b"0\r\n\r\n")
-
-    def _head(self, code: int, content_type: str) -> None:
-        self.send_response(code)
-        self.send_header("Content-Type", content_type)

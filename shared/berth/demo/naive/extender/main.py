@@ -3,13 +3,16 @@ Run it: functions-framework --source main.py --target extender"""
 
 import json
 import os
+from pathlib import Path
 
 import functions_framework
 from flask import Request
 
-from berth.demo.naive.counter import from_environment
+from berth.demo.naive.counter import Counter
 
-counter = from_environment(os.environ)
+counter = Counter(
+    Path(os.environ["NAIVE_COUNTS"]), int(os.environ["NAIVE_CAPACITY"]), os.environ["NAIVE_API"]
+)
 
 
 @functions_framework.http
