@@ -16,7 +16,7 @@ from berth.controller.settle import BIND_SECONDS
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError
 from berth.handlers.bind import _WAKE_SECONDS
 from berth.http.extender_v1 import BindingCall
-from berth.kube.client import ApiServer
+from berth.kube.client import ApiServer, Request
 from berth.kube.types import Pod
 from tests.support.builders.places import Place
 from tests.support.builders.pools_stage import PoolsStage, mended, pools_staged
@@ -179,10 +179,8 @@ class Slow:
 
     @contextmanager
     def there(self) -> Iterator[None]:
-        def call(server: ApiServer, method: str, path: str, timeout: float, *rest: Any, **more: Any) -> Any:
-            return self._carry(
-                method, timeout, lambda: self._call(server, method, path, timeout, *rest, **more)
-            )
+        def call(server: ApiServer, request: Request) -> Any:
+            return self._carry(request.method, request.timeout, lambda: self._call(server, request))
 
         with mock.patch.object(ApiServer, "call", call):
             yield

@@ -9,7 +9,7 @@ from functools import partial
 
 from berth.deadline import Deadline
 from berth.errors import ClusterRefusedError, ClusterUnavailableError
-from berth.kube.cluster import Cluster
+from berth.kube.cluster import Cluster, list_waiting
 from berth.kube.types import Meta, Pod
 from berth.kube.writes import PodWrites
 from berth.ledger.model import Claim, HeldBack
@@ -26,9 +26,7 @@ _READ_SECONDS = 0.5
 _NODE_SECONDS = 0.2
 
 
-def condition(
-    reason: str, message: str, now: float, unique: Callable[[], str] = lambda: uuid.uuid4().hex[:8]
-) -> dict[str, str]:
+def condition(reason: str, message: str, now: float) -> dict[str, str]:
     """Return the condition whose patch wakes or fences a pod.
 
     It must differ from the last one, or the API server writes nothing: nobody is woken, and a fence stops no
@@ -39,7 +37,7 @@ def condition(
         "type": CONDITION,
         "status": "False",
         "reason": reason,
-        "message": f"{message} (at {at:%Y-%m-%dT%H:%M:%S}Z, {unique()})",
+        "message": f"{message} (at {at:%Y-%m-%dT%H:%M:%S}Z, {uuid.uuid4().hex[:8]})",
         "lastTransitionTime": f"{at:%Y-%m-%dT%H:%M:%SZ}",
     }
 
@@ -53,12 +51,11 @@ def fence_claim(cluster: Cluster, claim: Claim, now: float, deadline: Deadline) 
     except (ClusterRefusedError, ClusterUnavailableError) as error:
         # No webhook can refuse a read.
         try:
-            there = cluster.pod(claim.namespace, claim.name, deadline.later(-_NODE_SECONDS).timeout())
+            timeout = deadline.later(-_NODE_SECONDS).timeout()
+            there = cluster.pod(claim.namespace, claim.name, timeout, uid=claim.uid)
         except (ClusterRefusedError, ClusterUnavailableError):
             raise error from None
-        if there is None or there.metadata.uid != claim.uid:
-            return None
-        if there.finished or there.spec.node_name:
+        if there is None or there.finished or there.spec.node_name:
             return there
         raise
 
@@ -68,22 +65,19 @@ def fence_waiting(
     writes: PodWrites,
     schedulers: Iterable[str],
     now: float,
-    suspects: Collection[str] | None = None,
-    *,
-    done: set[str] | None = None,
-    go_on: Callable[[], object] = lambda: None,
+    suspects: Collection[str] | None,
+    done: set[str],
+    go_on: Callable[[], object],
 ) -> set[str]:
     """Fence the waiting pods of these UIDs; None: all waiting pods that may hold a reservation, also of Pools
     that are not known now. Return the UIDs of those that were not fenced; they may be bound or gone.
 
     `done` are UIDs that need no fence any more; those of fenced pods are added. `go_on` is called before each
     fence, and may raise."""
-    done = set() if done is None else done
     waiting = [
         pod
-        for scheduler in schedulers
-        for pod in cluster.unbound_pods(scheduler)
-        if pod.waiting and might_ask(pod) and (suspects is None or pod.metadata.uid in suspects)
+        for pod in list_waiting(cluster, schedulers)
+        if might_ask(pod) and (suspects is None or pod.metadata.uid in suspects)
     ]
     start = int(now / 60 * _GOLDEN % 1 * len(waiting))
     for pod in (*waiting[start:], *waiting[:start]):
@@ -92,7 +86,7 @@ def fence_waiting(
         go_on()
         meta, write = pod.metadata, partial(_fenced, cluster, pod, now)
         what = f"pod {pod.label} was not fenced, so what it asks for is held back"
-        if not writes.spent() and writes.attempt(meta.namespace or "default", meta.name, what, write):
+        if not writes.spent() and writes.attempt(pod.namespace, meta.name, what, write):
             done.add(meta.uid)
     return ({pod.metadata.uid for pod in waiting} if suspects is None else set(suspects)) - done
 

@@ -60,8 +60,8 @@ def permitted(release: Release, cluster: Cluster, view: View) -> Release:
     claim = release.claim
     if claim.is_external:
         raise BadInputError(f"that is use outside the cluster: say berth external {claim.holdings[0].pool} N")
-    pod = cluster.pod(claim.namespace, claim.name)
-    if pod is None or pod.metadata.uid != claim.uid:
+    pod = cluster.pod(claim.namespace, claim.name, uid=claim.uid)
+    if pod is None:
         return release
     if not pod.finished:
         raise RefusedError(f"pod {claim.label} lives, says the API server: it keeps its units")

@@ -8,12 +8,12 @@ from typing import Any
 
 from berth.api.pool import Pool, parse
 from berth.errors import BadInputError
-from berth.kube.cluster import Cluster
+from berth.kube.cluster import Cluster, list_waiting
 from berth.kube.types import Pod
 from berth.kube.writes import StatusWrites
-from berth.ledger.holders import UnitRow, held_rows
+from berth.ledger.holders import held_rows
 from berth.ledger.ledger import Ledger
-from berth.ledger.report import DomainRow, PoolRow, natural, pool_rows
+from berth.ledger.report import PoolRow, natural, pool_rows
 from berth.ledger.view import View
 from berth.scheduling.demand import demand_of
 
@@ -46,8 +46,10 @@ def status_of(row: PoolRow, view: View) -> Mapping[str, Any]:
     shown = sorted(row.domains, key=lambda domain: (domain.free, natural(domain.name)))[:_DOMAINS]
     domains, units_left = [], _UNITS
     for domain in shown:
-        units = [_unit(held) for held in held_rows(view, row.name, domain.name) if held.unit][:units_left]
-        domains.append({**_counts(domain), **({"units": units} if units else {})})
+        held = [held for held in held_rows(view, row.name, domain.name) if held.unit][:units_left]
+        units = [{"name": unit.unit, "state": unit.state, "pod": unit.holder} for unit in held]
+        counts = {"capacity": domain.capacity or 0, "used": domain.used, "free": domain.free}
+        domains.append({"name": domain.name, **counts, **({"units": units} if units else {})})
         units_left -= len(units)
     return {
         "capacity": row.capacity,
@@ -67,8 +69,7 @@ def waiting_pods(pods: Iterable[Pod], resources: Mapping[str, Pool]) -> dict[str
 
 def waiting_now(cluster: Cluster, schedulers: Iterable[str], resources: Mapping[str, Pool]) -> dict[str, int]:
     """Return how many pods of these schedulers wait for each pool, as the API server lists them now."""
-    pods = (pod for name in schedulers for pod in cluster.unbound_pods(name, _LIST_SECONDS))
-    return waiting_pods(pods, resources)
+    return waiting_pods(list_waiting(cluster, schedulers, most=_LIST_SECONDS), resources)
 
 
 def _observed(pool: Mapping[str, Any], view: View) -> Mapping[str, int]:
@@ -81,16 +82,3 @@ def _observed(pool: Mapping[str, Any], view: View) -> Mapping[str, int]:
         taken = False  # reconcile reports it
     generation = meta.get("generation") if taken else (pool.get("status") or {}).get("observedGeneration")
     return {} if generation is None else {"observedGeneration": generation}
-
-
-def _counts(domain: DomainRow) -> dict[str, Any]:
-    return {
-        "name": domain.name,
-        "capacity": domain.capacity or 0,
-        "used": domain.used,
-        "free": domain.free,
-    }
-
-
-def _unit(held: UnitRow) -> dict[str, str]:
-    return {"name": held.unit, "state": held.state, "pod": held.holder}

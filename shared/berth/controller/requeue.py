@@ -9,7 +9,7 @@ from itertools import islice
 from berth.coalesce import Coalesced
 from berth.controller.fencing import condition
 from berth.deadline import NO_DEADLINE, Deadline
-from berth.kube.cluster import DEFAULT_TIMEOUT, Cluster
+from berth.kube.cluster import Cluster, list_waiting
 from berth.kube.types import Pod
 from berth.kube.writes import PodWrites
 from berth.ledger.capacity import CapacityChange
@@ -75,12 +75,7 @@ def wake(
     room = {pool: min(units, free[pool]) for pool, units in room.items() if pool in free}
     if not room:
         return 0  # taken meanwhile: no pods need to be listed
-    waiting = [
-        pod
-        for name in schedulers
-        for pod in cluster.unbound_pods(name, deadline.timeout(DEFAULT_TIMEOUT))
-        if pod.waiting
-    ]
+    waiting = list_waiting(cluster, schedulers, deadline)
     waiting.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or ""))
     fitting = _fitting(waiting, room, view, now, shut)
     first = 2 * sum(room.values()) + 8
@@ -92,8 +87,8 @@ def wake(
         if not writes.spent():
             note = condition("Woken", "room was made; the pod is tried again", now)
             write = partial(cluster.set_condition, pod, note, min(seconds, _PATCH_SECONDS))
-            meta, what = pod.metadata, f"pod {pod.label} was not woken"
-            written = writes.attempt(meta.namespace or "default", meta.name, what, write, deadline)
+            what = f"pod {pod.label} was not woken"
+            written = writes.attempt(pod.namespace, pod.metadata.name, what, write, deadline)
             woken += written is not None
     return woken
 

@@ -40,7 +40,7 @@ def claim_of(
     grace = pod.spec.termination_grace_period_seconds
     return Claim(
         uid=pod.metadata.uid,
-        namespace=pod.metadata.namespace or "default",
+        namespace=pod.namespace,
         name=pod.metadata.name,
         node=node,
         holdings=terms.holdings(pod, node, demand),

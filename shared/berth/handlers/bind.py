@@ -88,7 +88,7 @@ class BindAttempt:
         """Return the pod, to be bound; None if it is on this node already. Raises, and leaves no reservation,
         if it can't be bound to it."""
         call, pod = self._call, self._pod()
-        if pod is None or pod.metadata.uid != call.uid:
+        if pod is None:
             self._release_gone()
             raise RefusedError(f"pod {call.namespace}/{call.name} with UID {call.uid} is gone")
         if pod.spec.node_name:
@@ -173,10 +173,10 @@ class BindAttempt:
         else raise. That is looked at even if no time is left."""
         call = self._call
         if self._claim is None:
-            pod = self._cluster.pod(call.namespace, call.name, self._deadline.timeout())
+            pod = self._cluster.pod(call.namespace, call.name, self._deadline.timeout(), uid=call.uid)
         else:
             pod = self._settle(self._claim)
-        if pod is not None and pod.metadata.uid == call.uid and pod.spec.node_name == call.node:
+        if pod is not None and pod.spec.node_name == call.node:
             return True
         raise RefusedError(
             f"pod {call.namespace}/{call.name} was not bound to {call.node}: {error}"
@@ -226,9 +226,7 @@ class BindAttempt:
     def _look_again(self, pod: Pod, claim: Claim) -> None:
         """Release what was adopted if the pod, and its event, went between the look and the adoption."""
         meta, timeout = pod.metadata, self._deadline.later(_WAKE_SECONDS).timeout(_WAKE_SECONDS)
-        there = self._cluster.pod(meta.namespace or "default", meta.name, timeout)
-        if there is not None and there.metadata.uid != meta.uid:
-            there = None
+        there = self._cluster.pod(pod.namespace, meta.name, timeout, uid=meta.uid)
         if there is None or there.finished:
             now = self._clock()
             self._free(release_ended(self._ledger, claim, there, self._node, now, also=claim.holdings))
@@ -253,8 +251,9 @@ class BindAttempt:
         return self._cluster.node(name, self._deadline.timeout())
 
     def _pod(self) -> Pod | None:
-        """Return the pod as it is now. Raises RefusedError once the deadline is over."""
-        return self._cluster.pod(self._call.namespace, self._call.name, self._time_left())
+        """Return the pod as it is now, None if it is gone. Raises RefusedError once the deadline is over."""
+        call = self._call
+        return self._cluster.pod(call.namespace, call.name, self._time_left(), uid=call.uid)
 
     def _time_left(self) -> float:
         """Return the seconds until the deadline. Raises RefusedError once it is over."""

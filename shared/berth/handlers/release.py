@@ -47,9 +47,7 @@ class Release:
         if not might_ask(pod):
             # Where the source can't select by label (before Kubernetes 1.36), most events are of such pods.
             return {"released": 0, "why": "the pod asks for no extended resource, so it holds no unit"}
-        there = self._cluster.pod(pod.metadata.namespace or "default", pod.metadata.name)
-        if there is not None and there.metadata.uid != pod.metadata.uid:
-            there = None
+        there = self._cluster.pod(pod.namespace, pod.metadata.name, uid=pod.metadata.uid)
         if there is not None and not there.finished:
             return {"released": 0, "why": f"the API server says that pod {pod.label} lives"}
         return self._end(pod, there)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import msgspec
 import urllib3
@@ -36,32 +36,33 @@ class _Status(msgspec.Struct):
     message: str = ""
 
 
+class Request(NamedTuple):
+    """A request. `timeout` is in seconds, `kind` the media type of the body, which is sent as JSON; `again`
+    says that it may be done twice."""
+
+    method: str
+    path: str
+    timeout: float
+    body: Any = None
+    kind: str = _JSON
+    accept: str = _JSON
+    again: bool = False
+
+
 class ApiServer:
     """Requests on the client's own connections and with its credentials.
 
     Every call may raise ClusterUnavailableError (no answer in time, 429, 5xx: it may have been done) or
-    ClusterRefusedError (4xx: it was not done). Times are in seconds. Safe to use from many threads.
+    ClusterRefusedError (4xx: it was not done). Safe to use from many threads.
     """
 
     def __init__(self, api: Client) -> None:
         self._api = api
         self.host = api.host
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        timeout: float,
-        body: Any = None,
-        kind: str = "",
-        accept: str = _JSON,
-        *,
-        again: bool = False,
-    ) -> bytes:
-        """Return the answer's content. `kind` is the body's media type; `again`: it may be done twice."""
-        usual = "application/strategic-merge-patch+json" if method == "PATCH" else _JSON
-        headers = {"Accept": accept, "Content-Type": kind or usual}
-        response = self._send(method, path, timeout, body, headers, again=again)
+    def call(self, request: Request) -> bytes:
+        """Return the answer's content."""
+        response = self._send(request)
         try:
             content: bytes = response.read()
         except (urllib3.exceptions.HTTPError, OSError) as error:
@@ -69,20 +70,19 @@ class ApiServer:
         finally:
             response.release_conn()
         if response.status >= 300:
-            _explain(response.status, content, method, path)
+            _explain(request, response.status, content)
         return content
 
-    def lines(self, path: str, timeout: float) -> Generator[bytes, None, None]:
+    def lines(self, request: Request) -> Generator[bytes, None, None]:
         """Yield the answer's lines as they come, until the server ends it."""
-        headers = {"Accept": _JSON, "Content-Type": _JSON}
-        response = self._send("GET", path, timeout, None, headers)
+        response = self._send(request)
         try:
             if response.status != 200:
-                _explain(response.status, response.read(), "GET", path)
+                _explain(request, response.status, response.read())
             yield from _lines(response)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise ClusterUnavailableError(
-                f"the watch of {path.partition('?')[0]} at {self.host} broke off: {error}"
+                f"the watch of {request.path.partition('?')[0]} at {self.host} broke off: {error}"
             ) from error
         finally:
             response.close()
@@ -90,42 +90,28 @@ class ApiServer:
     def close(self) -> None:
         self._api.pool.clear()
 
-    def _send(
-        self,
-        method: str,
-        path: str,
-        timeout: float,
-        body: Any,
-        headers: Mapping[str, str],
-        *,
-        again: bool = False,
-    ) -> urllib3.BaseHTTPResponse:
-        request = self._prepared(method, path, timeout, body, headers)
+    def _send(self, request: Request) -> urllib3.BaseHTTPResponse:
+        # Not by the kubernetes client's models: those cost more, and raise after a Binding that succeeded
+        # (docs/kubernetes.md#a-binding-by-the-python-client).
+        send: Callable[[], urllib3.BaseHTTPResponse] = partial(
+            self._api.pool.request,
+            request.method,
+            f"{self.host}{request.path}",
+            headers=self._api.headers({"Accept": request.accept, "Content-Type": request.kind}),
+            preload_content=False,
+            body=None if request.body is None else msgspec.json.encode(request.body),
+            timeout=urllib3.Timeout(total=request.timeout),
+            retries=False,
+        )
         try:
-            if method == "GET" or again:
+            if request.method == "GET" or request.again:
                 # The connection may have been closed while idle. What changes nothing is sent again at once,
                 # but not after a time-out (the caller has a deadline); bind decides on a second Binding.
                 with suppress(urllib3.exceptions.ProtocolError):
-                    return request()
-            return request()
+                    return send()
+            return send()
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise self._unavailable(error) from error
-
-    def _prepared(
-        self, method: str, path: str, timeout: float, body: Any, headers: Mapping[str, str]
-    ) -> Callable[[], urllib3.BaseHTTPResponse]:
-        """Return a request without the kubernetes client's models: those cost more, and raise after a Binding
-        that succeeded (docs/kubernetes.md#a-binding-by-the-python-client)."""
-        return partial(
-            self._api.pool.request,
-            method,
-            f"{self.host}{path}",
-            headers=self._api.headers(headers),
-            preload_content=False,
-            body=None if body is None else msgspec.json.encode(body),
-            timeout=urllib3.Timeout(total=timeout),
-            retries=False,
-        )
 
     def _unavailable(self, error: Exception) -> ClusterUnavailableError:
         return ClusterUnavailableError(f"the API server at {self.host} did not answer ({reason(error)})")
@@ -236,12 +222,12 @@ def _without_a_cluster(error: Exception, path: str) -> SettingsError:
     return SettingsError(f"no cluster to talk to ({where}{why}): set KUBECONFIG to a kubeconfig")
 
 
-def _explain(status: int, content: bytes, method: str, path: str) -> NoReturn:
+def _explain(request: Request, status: int, content: bytes) -> NoReturn:
     try:
         why = msgspec.json.decode(content, type=_Status).message or "no reason given"
     except msgspec.DecodeError:
         why = "no reason given"
-    where = f"{method} {path.partition('?')[0][:_LONGEST]}"
+    where = f"{request.method} {request.path.partition('?')[0][:_LONGEST]}"
     if status == 429 or status >= 500:
         raise ClusterUnavailableError(f"the API server answered {status} to {where}: {why}")
     raise ClusterRefusedError(f"the API server refused {where} ({status}): {why}", status)

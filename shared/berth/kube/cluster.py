@@ -3,17 +3,17 @@ What an answer means for a claim the caller decides."""
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from berth.deadline import Deadline
+from berth.deadline import NO_DEADLINE, Deadline
 from berth.errors import BadInputError, ClusterRefusedError, ClusterUnavailableError
-from berth.kube.client import ApiServer, Client, configured
-from berth.kube.types import ListMeta, Node, NodeList, Pod, PodList
+from berth.kube.client import ApiServer, Client, Request, configured
+from berth.kube.types import Node, Pod
 
 T = TypeVar("T")
 
@@ -29,13 +29,19 @@ _WATCH_SECONDS = 240
 _REVIEWS, _ACCOUNTS = "/apis/authentication.k8s.io/v1/tokenreviews", "system:serviceaccount:"
 _KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
 _IDENTITY_SECONDS = 1.0  # within bind's deadline
+_JSON = "application/json"
 _MERGE = "application/merge-patch+json"
+_STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 _APPLY = "application/apply-patch+yaml"
 
-_pod = msgspec.json.Decoder(Pod)
-_node = msgspec.json.Decoder(Node)
-_pods = msgspec.json.Decoder(PodList)
-_nodes = msgspec.json.Decoder(NodeList)
+
+class _ListMeta(msgspec.Struct, frozen=True):
+    continue_: str | None = msgspec.field(default=None, name="continue")
+
+
+class _List(msgspec.Struct, Generic[T]):
+    metadata: _ListMeta = _ListMeta()
+    items: list[T] | None = None
 
 
 class _Any(msgspec.Struct):
@@ -59,11 +65,6 @@ class _Claim(msgspec.Struct, omit_defaults=True):
     status: Any = None
 
 
-class _ClaimList(msgspec.Struct):
-    metadata: ListMeta = ListMeta()
-    items: list[_Claim] | None = None
-
-
 class _Event(msgspec.Struct):
     type: str
     object: dict[str, Any] = {}
@@ -83,11 +84,15 @@ class _Reviewed(msgspec.Struct, frozen=True):
     status: _Review = _Review()
 
 
+_pod = msgspec.json.Decoder(Pod)
+_node = msgspec.json.Decoder(Node)
+_pods = msgspec.json.Decoder(_List[Pod])
+_nodes = msgspec.json.Decoder(_List[Node])
+_claims = msgspec.json.Decoder(_List[_Claim])
 _reviewed = msgspec.json.Decoder(_Reviewed)
 _any = msgspec.json.Decoder(_Any)
 _whole = msgspec.json.Decoder(dict[str, Any])
 _event = msgspec.json.Decoder(_Event)
-_claims = msgspec.json.Decoder(_ClaimList)
 
 
 class Cluster:
@@ -111,30 +116,33 @@ class Cluster:
             self._identity = str(namespace.metadata["uid"])
         return self._identity
 
-    def pod(self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT) -> Pod | None:
-        """Return the pod as it is now (a consistent read), or None."""
-        return self._get(_pod, _pod_path(namespace, name), timeout)
+    def pod(
+        self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT, *, uid: str = ""
+    ) -> Pod | None:
+        """Return the pod as it is now (a consistent read), or None; with a `uid` None for any other pod."""
+        pod = self._get(_pod, _pod_path(namespace, name), timeout)
+        return None if pod is None or (uid and pod.metadata.uid != uid) else pod
 
     def node(self, name: str, timeout: float = DEFAULT_TIMEOUT) -> Node | None:
         """Return the node as it is now (a consistent read), or None."""
         return self._get(_node, _node_path(name), timeout)
 
-    def set_node_status(self, name: str, status: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
+    def set_node_status(self, name: str, status: Mapping[str, Any]) -> None:
         """Merge this into the node's status; None takes a field away."""
-        self._merge(f"{_node_path(name)}/status", {"status": status}, timeout)
+        self._merge(f"{_node_path(name)}/status", {"status": status})
 
-    def pods(self, timeout: float = DEFAULT_TIMEOUT) -> list[Pod]:
+    def pods(self) -> list[Pod]:
         """Return all pods, as of one moment at or after the call."""
-        return self._items(_pods, "/api/v1/pods", {}, timeout)
+        return self._items(_pods, "/api/v1/pods", {})
 
     def unbound_pods(self, scheduler: str, timeout: float = DEFAULT_TIMEOUT) -> list[Pod]:
         """Return the pods of one schedulerName that have no node, as of one moment at or after the call."""
         query = {"fieldSelector": f"spec.nodeName=,spec.schedulerName={scheduler}"}
         return self._items(_pods, "/api/v1/pods", query, timeout)
 
-    def nodes(self, timeout: float = DEFAULT_TIMEOUT) -> list[Node]:
+    def nodes(self) -> list[Node]:
         """Return all nodes, as of one moment at or after the call."""
-        return self._items(_nodes, "/api/v1/nodes", {}, timeout)
+        return self._items(_nodes, "/api/v1/nodes", {})
 
     def bind(self, pod: Pod, node: str, annotations: Mapping[str, str], timeout: float) -> None:
         """Put the pod on the node; the annotations are merged into the pod in the same write.
@@ -154,7 +162,7 @@ class Cluster:
             },
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        self._server.call("POST", f"{_pod_path(meta.namespace or '', meta.name)}/binding", timeout, body)
+        self._call("POST", f"{_pod_path(pod.namespace, meta.name)}/binding", body, timeout=timeout)
 
     def set_condition(
         self, pod: Pod, condition: Mapping[str, str], timeout: float = DEFAULT_TIMEOUT
@@ -167,13 +175,12 @@ class Cluster:
         deadline = Deadline.after(timeout, self._monotonic)
         meta = pod.metadata
         body = {"metadata": {"uid": meta.uid}, "status": {"conditions": [dict(condition)]}}
-        path = f"{_pod_path(meta.namespace or '', meta.name)}/status"
+        path = f"{_pod_path(pod.namespace, meta.name)}/status"
         try:
-            return _decode(_pod, self._server.call("PATCH", path, timeout, body))
+            return _decode(_pod, self._call("PATCH", path, body, _STRATEGIC_MERGE, timeout))
         except ClusterRefusedError:
             # 404, or 409 or 422 for a UID that is another pod's: it is gone, unless a read shows it.
-            there = self.pod(meta.namespace or "", meta.name, deadline.timeout())
-            if there is not None and there.metadata.uid == meta.uid:
+            if self.pod(pod.namespace, meta.name, deadline.timeout(), uid=meta.uid) is not None:
                 raise
             return None
 
@@ -184,42 +191,41 @@ class Cluster:
             "kind": "TokenReview",
             "spec": {"token": token, "audiences": [audience]},
         }
-        review = _decode(_reviewed, self._server.call("POST", _REVIEWS, timeout, body, again=True)).status
+        request = Request("POST", _REVIEWS, timeout, body, again=True)
+        review = _decode(_reviewed, self._server.call(request)).status
         valid = review.authenticated and audience in (review.audiences or ())
         if not valid or not review.user.username.startswith(_ACCOUNTS):
             return ""
         return review.user.username.removeprefix(_ACCOUNTS).replace(":", "/", 1)
 
-    def pools(self, timeout: float = DEFAULT_TIMEOUT) -> list[dict[str, Any]] | None:
+    def pools(self) -> list[dict[str, Any]] | None:
         """Return Pool objects as documents; None where the cluster serves no such resource."""
-        page = self._get(_any, POOLS, timeout)
+        page = self._get(_any, POOLS)
         return None if page is None else [_document("Pool", item) for item in page.items or ()]
 
-    def apply_pool(self, document: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
+    def apply_pool(self, document: Mapping[str, Any]) -> None:
         """Create the Pool object, or change it to this one (server-side apply, as berth)."""
-        self._apply(f"{POOLS}/{document['metadata']['name']}", document, timeout)
+        self._apply(f"{POOLS}/{document['metadata']['name']}", document)
 
-    def patch_pool(
-        self, pool: Mapping[str, Any], spec: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT
-    ) -> None:
+    def patch_pool(self, pool: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
         """Merge these fields into the Pool object's spec; None takes one away. Raises ClusterRefusedError,
         status 409, if it was written since `pool` was read."""
         path = _with_query(f"{POOLS}/{pool['metadata']['name']}", {"fieldManager": "berth"})
-        self._merge(path, {"metadata": _version(pool), "spec": spec}, timeout)
+        self._merge(path, {"metadata": _version(pool), "spec": spec})
 
-    def set_pool_status(
-        self, pool: Mapping[str, Any], status: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT
-    ) -> None:
+    def set_pool_status(self, pool: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         """Merge this into the Pool object's status. Raises ClusterRefusedError, status 409, if it was written
         since `pool` was read."""
         path = f"{POOLS}/{pool['metadata']['name']}/status"
-        self._merge(path, {"metadata": _version(pool), "status": status}, timeout)
+        self._merge(path, {"metadata": _version(pool), "status": status})
 
-    def poolclaims(self, timeout: float = DEFAULT_TIMEOUT) -> list[dict[str, Any]] | None:
+    def poolclaims(self) -> list[dict[str, Any]] | None:
         """Return all namespaces' PoolClaim objects as documents, with names, versions, spec and status; None
         where the cluster serves no such resource."""
-        claims = _if_there(lambda: self._items(_claims, POOL_CLAIMS, {}, timeout, _CLAIMS_PAGE))
-        return claims and [_document("PoolClaim", msgspec.to_builtins(claim)) for claim in claims]
+        claims = _if_there(lambda: self._items(_claims, POOL_CLAIMS, {}, most=_CLAIMS_PAGE))
+        if claims is None:
+            return None
+        return [_document("PoolClaim", msgspec.to_builtins(claim)) for claim in claims]
 
     def pool_claim(
         self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT
@@ -227,10 +233,10 @@ class Cluster:
         """Return the PoolClaim as it is now (a consistent read), or None."""
         return self._get(_whole, pool_claim_path(namespace, name), timeout)
 
-    def apply_pool_claim(self, document: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
+    def apply_pool_claim(self, document: Mapping[str, Any]) -> None:
         """Create the PoolClaim object, or change it to this one (server-side apply, as berth)."""
         meta = document["metadata"]
-        self._apply(pool_claim_path(meta["namespace"], meta["name"]), document, timeout)
+        self._apply(pool_claim_path(meta["namespace"], meta["name"]), document)
 
     def set_pool_claim_status(
         self, document: Mapping[str, Any], status: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT
@@ -242,19 +248,17 @@ class Cluster:
         path = f"{pool_claim_path(meta['namespace'], meta['name'])}/status"
         self._merge(path, {"metadata": _version(document), "status": {**removed, **status}}, timeout)
 
-    def create(self, path: str, document: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
+    def create(self, path: str, document: Mapping[str, Any]) -> None:
         """Create one object in a collection."""
-        self._server.call("POST", path, timeout, document)
+        self._call("POST", path, document)
 
-    def delete(self, path: str, timeout: float = DEFAULT_TIMEOUT) -> None:
+    def delete(self, path: str) -> None:
         """Delete one object at once, without a grace period."""
-        self._server.call("DELETE", path, timeout, {"gracePeriodSeconds": 0})
+        self._call("DELETE", path, {"gracePeriodSeconds": 0})
 
-    def snapshot(
-        self, path: str, query: Mapping[str, str], timeout: float = DEFAULT_TIMEOUT
-    ) -> tuple[list[dict[str, Any]], str]:
+    def snapshot(self, path: str, query: Mapping[str, str]) -> tuple[list[dict[str, Any]], str]:
         """Return a list's objects, and the resourceVersion from which to watch on."""
-        page = _decode(_any, self._server.call("GET", _with_query(path, query), timeout))
+        page = _decode(_any, self._call("GET", _with_query(path, query)))
         return page.items or [], str(page.metadata.get("resourceVersion", ""))
 
     def watch(
@@ -266,8 +270,8 @@ class Cluster:
         It ends as well where `version` is too old: take a new snapshot then; changes between were missed.
         """
         more = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(_WATCH_SECONDS)}
-        target = _with_query(path, {**query, **more})
-        with closing(self._server.lines(target, _WATCH_SECONDS + 10.0)) as lines:
+        request = Request("GET", _with_query(path, {**query, **more}), _WATCH_SECONDS + 10.0)
+        with closing(self._server.lines(request)) as lines:
             for line in lines:
                 event = _decode(_event, line)
                 if stop.is_set() or event.type == "ERROR":
@@ -275,31 +279,36 @@ class Cluster:
                 if event.type != "BOOKMARK":
                     yield event.type, event.object
 
-    def _apply(self, path: str, document: Mapping[str, Any], timeout: float) -> None:
+    def _apply(self, path: str, document: Mapping[str, Any]) -> None:
         target = _with_query(path, {"fieldManager": "berth", "force": "true"})
-        self._server.call("PATCH", target, timeout, document, _APPLY)
+        self._call("PATCH", target, document, _APPLY)
 
-    def _merge(self, path: str, body: Mapping[str, Any], timeout: float) -> None:
-        self._server.call("PATCH", path, timeout, body, _MERGE)
+    def _merge(self, path: str, body: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
+        self._call("PATCH", path, body, _MERGE, timeout)
 
-    def _get(self, decoder: msgspec.json.Decoder[T], path: str, timeout: float) -> T | None:
-        return _if_there(lambda: _decode(decoder, self._server.call("GET", path, timeout)))
+    def _call(
+        self, method: str, path: str, body: Any = None, kind: str = _JSON, timeout: float = DEFAULT_TIMEOUT
+    ) -> bytes:
+        return self._server.call(Request(method, path, timeout, body, kind))
+
+    def _get(self, decoder: msgspec.json.Decoder[T], path: str, timeout: float = DEFAULT_TIMEOUT) -> T | None:
+        return _if_there(lambda: _decode(decoder, self._call("GET", path, timeout=timeout)))
 
     def _items(
         self,
-        decoder: msgspec.json.Decoder[Any],
+        decoder: msgspec.json.Decoder[_List[T]],
         path: str,
         query: Mapping[str, str],
-        timeout: float,
+        timeout: float = DEFAULT_TIMEOUT,
         most: int = _PAGE,
-    ) -> list[Any]:
+    ) -> list[T]:
         """Return a whole list as of one moment, read page by page: its continue token keeps the version."""
-        items: list[Any] = []
+        items: list[T] = []
         token = ""
         while True:
             more = {"continue": token} if token else {}
             target = _with_query(path, {**query, "limit": str(most), **more})
-            page = _decode(decoder, self._server.call("GET", target, timeout))
+            page = _decode(decoder, self._call("GET", target, timeout=timeout))
             items += page.items or ()
             token = page.metadata.continue_ or ""
             if not token:
@@ -309,6 +318,22 @@ class Cluster:
 def connect(monotonic: Callable[[], float] = time.monotonic) -> Cluster:
     """Return the cluster that KUBECONFIG or the pod's own account names. Raises SettingsError."""
     return Cluster(configured(), monotonic)
+
+
+def list_waiting(
+    cluster: Cluster,
+    schedulers: Iterable[str],
+    deadline: Deadline = NO_DEADLINE,
+    most: float = DEFAULT_TIMEOUT,
+) -> list[Pod]:
+    """Return the pods of these schedulers that wait, as the API server lists them now. `most` is the time-out
+    of each list."""
+    return [
+        pod
+        for name in schedulers
+        for pod in cluster.unbound_pods(name, deadline.timeout(most))
+        if pod.waiting
+    ]
 
 
 def _document(kind: str, item: Mapping[str, Any]) -> dict[str, Any]:

@@ -90,9 +90,13 @@ class Pod(_Object, frozen=True):
     status: PodStatus = PodStatus()
 
     @property
+    def namespace(self) -> str:
+        return self.metadata.namespace or "default"
+
+    @property
     def label(self) -> str:
         """Return the pod's name in messages: namespace/name."""
-        return f"{self.metadata.namespace or 'default'}/{self.metadata.name}"
+        return f"{self.namespace}/{self.metadata.name}"
 
     @property
     def finished(self) -> bool:
@@ -165,17 +169,3 @@ class Node(_Object, frozen=True):
         conditions = self.status.conditions or ()
         ready = (condition for condition in conditions if condition.type == "Ready")
         return next((condition for condition in ready if condition.status == "True"), None)
-
-
-class ListMeta(_Object, kw_only=True, frozen=True):
-    continue_: str | None = msgspec.field(default=None, name="continue")
-
-
-class PodList(_Object, kw_only=True, frozen=True):
-    metadata: ListMeta = ListMeta()
-    items: list[Pod] | None = None
-
-
-class NodeList(_Object, kw_only=True, frozen=True):
-    metadata: ListMeta = ListMeta()
-    items: list[Node] | None = None

@@ -26,7 +26,12 @@ _SHOWN = 10  # failures that `problems` lists; all are in the log
 class _Writes:
     """The writes of one call. Failures are in the log and in `problems`. Safe to use from many threads."""
 
-    def __init__(self, objects: str, monotonic: Callable[[], float], most_seconds: float = math.inf) -> None:
+    def __init__(
+        self,
+        objects: str,
+        monotonic: Callable[[], float] = time.monotonic,
+        most_seconds: float = math.inf,
+    ) -> None:
         """`objects` names them in messages; `most_seconds` are for all writes together, failed or not."""
         self._objects, self._monotonic = objects, monotonic
         self._until = monotonic() + most_seconds
@@ -89,14 +94,6 @@ class PodWrites(_Writes):
 
 class StatusWrites(_Writes):
     """Writes of status that only people read. The next tick writes it again."""
-
-    def __init__(
-        self,
-        objects: str,
-        monotonic: Callable[[], float] = time.monotonic,
-        most_seconds: float = math.inf,
-    ) -> None:
-        super().__init__(objects, monotonic, most_seconds)
 
     def attempt(self, what: str, write: Callable[[], object]) -> None:
         """Call `write`; if it fails, add `what` to `problems`. An object that is gone, or that somebody else

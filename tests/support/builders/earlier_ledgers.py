@@ -19,7 +19,7 @@ import redis
 from msgspec.structs import replace
 
 from berth.http.extender_v1 import BindingCall
-from berth.kube.client import ApiServer
+from berth.kube.client import ApiServer, Request
 from berth.kube.client import connect as api_server
 from berth.kube.cluster import connect
 from berth.stores import open_store
@@ -114,7 +114,7 @@ def _configmap(place: Place, raw: Mapping[str, Any]) -> None:
 
 
 def _called(server: ApiServer, method: str, path: str, body: Mapping[str, Any]) -> Any:
-    return json.loads(server.call(method, path, 30.0, body))
+    return json.loads(server.call(Request(method, path, 30.0, body)))
 
 
 def _dynamodb(place: Place, raw: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from berth.errors import ClusterRefusedError
-from berth.kube.client import ApiServer
+from berth.kube.client import ApiServer, Request
 from berth.stores.base import EPOCH
 from berth.stores.configmap import ConfigMapStore
 from berth.stores.configmap.client import Client
@@ -36,8 +36,8 @@ class ConfigMapApi(ApiServer):
         self.before: Callable[[str, str], object] = lambda *_: None
         self.after: Callable[[str, str], object] = lambda *_: None
 
-    def call(self, method: str, path: str, timeout: float, body: Any = None, *_: str, **more: Any) -> bytes:
-        del timeout, more
+    def call(self, request: Request) -> bytes:
+        method, path, body = request.method, request.path, request.body
         name = urlsplit(path).path.partition("/configmaps")[2].lstrip("/")
         name = body["metadata"]["name"] if method == "POST" else name
         self.before(method, name)

@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 from unittest import mock
 
-from berth.kube.client import ApiServer, configured
+from berth.kube.client import ApiServer, Request, configured
 from berth.stores.configmap import ConfigMapStore
 from berth.stores.configmap.content import Content, decode
 from berth.stores.configmap.url import parse
@@ -89,10 +89,10 @@ class Tapped(ApiServer):
         self.before: Callable[[str, str], object] = lambda *_: None
         self.after: Callable[[str, str], object] = lambda *_: None
 
-    def call(self, method: str, path: str, *arguments: Any, **options: Any) -> bytes:
-        self.before(method, path)
-        answer = super().call(method, path, *arguments, **options)
-        self.after(method, path)
+    def call(self, request: Request) -> bytes:
+        self.before(request.method, request.path)
+        answer = super().call(request)
+        self.after(request.method, request.path)
         return answer
 
 

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from berth.errors import ClusterRefusedError, ClusterUnavailableError, reason
-from berth.kube.client import ApiServer
+from berth.kube.client import ApiServer, Request
 from berth.stores.configmap.content import Content, decode, encode, replaced
 from berth.stores.configmap.errors import (
     LABEL,
@@ -138,8 +138,9 @@ class Client:
         path = f"/api/v1/namespaces/{self.url.namespace}/configmaps"
         target = path + query if method == "POST" or not name else f"{path}/{name}"
         accept = ("application/json" if name else _META_LIST) if method == "GET" else _META_ONLY
+        request = Request(method, target, self.url.timeout, body, accept=accept, again=again)
         try:
-            return self._server.call(method, target, self.url.timeout, body, accept=accept, again=again)
+            return self._server.call(request)
         except ClusterUnavailableError as error:
             late = f"no answer within {self.url.timeout:g} s"
             why = reason(error.__cause__, late) if error.__cause__ is not None else self._said(error, name)
