@@ -20,7 +20,6 @@ from berth.errors import ClusterRefusedError
 from berth.handlers import external, inventory
 from berth.handlers.inventory import Inventory
 from berth.handlers.reconcile import Reconcile
-from berth.http.cloudevents import Event
 from berth.http.endpoint import Reply, respond
 from berth.kube.cluster import Cluster, connect
 from berth.ledger.ledger import Ledger
@@ -31,7 +30,7 @@ from berth.stores import open_store
 from tests.support import cluster as raw
 from tests.support.builders.ledgers import Time
 from tests.support.builders.manifests import serve_pools
-from tests.support.builders.objects import pool_document
+from tests.support.builders.objects import event, pool_document
 from tests.support.cluster import Object
 from tests.support.servers.configmaps import ConfigMapServer
 
@@ -275,7 +274,6 @@ def test_the_event_of_a_pool_that_was_deleted_is_news_though_its_last_status_was
 
 def tell(settings: Settings, cluster: Cluster, ledger: Ledger, change: str, item: Object) -> int:
     """Let inventory have an event of the Pool; how often it looked at all nodes and pods."""
-    event = Event(f"dev.knative.apiserver.resource.{change}", {**item, "kind": "Pool"})
     with mock.patch.object(cluster, "pods", wraps=cluster.pods) as looks:
-        Inventory(ledger, cluster, settings).run(event)
+        Inventory(ledger, cluster, settings).run(event(change, {**item, "kind": "Pool"}))
     return looks.call_count

@@ -16,7 +16,8 @@ from tests.properties.calls import Order
 from tests.properties.model import Wish
 from tests.properties.pools import NODES, RESOURCES, SPACES, Kind, NodeIs, Spec, kinds, suspended
 from tests.properties.promises import ALL
-from tests.properties.random_world import DELETE, World
+from tests.properties.random_world import World
+from tests.support.builders.objects import event
 
 T = TypeVar("T")
 
@@ -305,7 +306,7 @@ class Machine(RuleBasedStateMachine):
         uids = list(self.world.names)
         name = self.world.names[one_of(uids, named)]
         metadata = {"name": name, "namespace": SPACES[name], "uid": one_of(uids, whose)}
-        return Event(DELETE, {"kind": "Pod", "metadata": metadata})
+        return event("delete", {"kind": "Pod", "metadata": metadata})
 
     def create_pod(self, name: str, wish: Wish) -> None:
         self.world.create_pod(name, wish._replace(claim=wish.claim and not self.plain))

@@ -34,10 +34,10 @@ from tests.properties.pools import NODES, SPACES, NodeIs, Spec
 from tests.properties.promises import Promises
 from tests.properties.watched import Watched
 from tests.support.builders.ledgers import Time
+from tests.support.builders.objects import event
 
 T = TypeVar("T")
 
-DELETE, UPDATE = (f"dev.knative.apiserver.resource.{what}" for what in ("delete", "update"))
 SCHEDULERS = ("berth",)
 
 
@@ -123,7 +123,7 @@ class World:
         pod = self.api.pods()[uid]
         if how != "finish":
             self.api.delete_pod(self.names[uid], at_once=how == "delete")
-        self.newest = Event(UPDATE if how == "finish" else DELETE, {**pod, "kind": "Pod"})
+        self.newest = event("update" if how == "finish" else "delete", {**pod, "kind": "Pod"})
         self.events.append(self.newest)
 
     def interfere(self, uid: str, node: str | None) -> None:
@@ -157,7 +157,7 @@ class World:
         ]:
             self.api.set_pool(other, None)
             if other != name:
-                self._happened("Pool", other, DELETE)
+                self._happened("Pool", other, "delete")
         self.model.set_pool(name, spec)
         self.api.set_pool(name, spec)
         self._changed("Pool", name)
@@ -172,11 +172,11 @@ class World:
         self.promises.changed()
         self._happened(kind, name)
 
-    def _happened(self, kind: str, name: str, how: str = UPDATE) -> None:
+    def _happened(self, kind: str, name: str, how: str = "update") -> None:
         """Of Pools in a file nobody is told."""
-        event = Event(how, {"kind": kind, "metadata": {"name": name}})
-        self.newest = event if kind != "Pool" or self.settings.pools is None else None
-        self.events += [event] if self.newest else []
+        told = event(how, {"kind": kind, "metadata": {"name": name}})
+        self.newest = told if kind != "Pool" or self.settings.pools is None else None
+        self.events += [told] if self.newest else []
 
     def _owner(self, by: str, uid: str) -> str:
         name = self.names.get(uid, "")
@@ -209,7 +209,7 @@ class World:
         offered = [nominated] if nominated else NODES
         status = {**found["status"], "nominatedNodeName": nominated or None}
         asked = Candidates(
-            Event(UPDATE, {**found, "status": status}).object_as(Pod), list(offered), True, None
+            event("update", {**found, "status": status}).object_as(Pod), list(offered), True, None
         )
 
         def work(process: Process) -> object:

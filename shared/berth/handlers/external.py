@@ -11,8 +11,8 @@ from berth.api.units import MOST
 from berth.controller.external_use import only_cluster
 from berth.controller.pool_source import amend
 from berth.errors import BadInputError
-from berth.http import authentication, extender_v1
-from berth.http.endpoint import Endpoint, Reply
+from berth.http import authentication
+from berth.http.endpoint import Endpoint, Reply, error_reply
 from berth.kube.cluster import Cluster
 from berth.ledger.ledger import Ledger
 from berth.ledger.report import pool_rows
@@ -42,15 +42,15 @@ def endpoint(ledger: Ledger, cluster: Cluster, settings: Settings, take: Callabl
 
     def answer(_: Mapping[str, str], body: bytes) -> Reply:
         if authenticator is None:
-            return Reply(403, extender_v1.error_answer(_CLOSED))
+            return error_reply(403, _CLOSED)
         if settings.pools is not None:
-            return Reply(409, extender_v1.error_answer(_IN_A_FILE))
-        return Reply(200, extender_v1.encode(run(ledger, cluster, body, take)))
+            return error_reply(409, _IN_A_FILE)
+        return Reply(200, msgspec.json.encode(run(ledger, cluster, body, take)))
 
     return Endpoint(
         name="inventory/external",
         answer=answer,
-        failed=_failed,
+        failed=lambda message, retryable: error_reply(503 if retryable else 500, message),
         health=ledger.check,
         body_limit=min(settings.body_limit, _LARGEST),
         limited_by="it is a line of JSON",
@@ -76,10 +76,6 @@ def run(ledger: Ledger, cluster: Cluster, body: bytes, take: Callable[[], object
         take()  # a later look overtook the first, and has not taken the Pool over yet
     (row,) = pool_rows(view, None, pool.name)
     return {"pool": pool.name, "external": use.external, "overCommitted": row.over_committed}
-
-
-def _failed(message: str, retryable: bool) -> Reply:
-    return Reply(503 if retryable else 500, extender_v1.error_answer(message))
 
 
 def _read(body: bytes) -> _Use:

@@ -4,8 +4,8 @@ A function that acts on a cluster does nothing in the ledger of another one (doc
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from berth.http import authentication, extender_v1
-from berth.http.endpoint import Endpoint, Reply, event_message
+from berth.http import authentication
+from berth.http.endpoint import Endpoint, Reply, error_reply, event_message
 from berth.ledger.ledger import Ledger
 from berth.settings import Settings
 from berth.stores import open_store, redacted
@@ -30,7 +30,7 @@ def verb(
 
     def failed(message: str, retryable: bool) -> Reply:
         if error_answer is None:
-            return Reply(503, extender_v1.error_answer(message))
+            return error_reply(503, message)
         # Only Error in a 200 answer reaches the pod's event (docs/kubernetes.md#errors).
         return Reply(200, error_answer(event_message(message, retryable)))
 

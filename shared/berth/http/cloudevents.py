@@ -14,8 +14,7 @@ from cloudevents.exceptions import GenericException
 from cloudevents.http import from_http
 
 from berth.errors import BadInputError
-from berth.http import extender_v1
-from berth.http.endpoint import Authenticator, Endpoint, Reply
+from berth.http.endpoint import Authenticator, Endpoint, Reply, error_reply
 
 T = TypeVar("T")
 
@@ -64,18 +63,11 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """An event's type (such as dev.knative.sources.ping) and its content: decoded, or JSON as it came.
-
-    JSON as it came takes its own length; decoded into whatever it is, up to 30 times as much.
-    """
+    """An event's type (such as dev.knative.sources.ping) and its content: JSON as it came. Decoded into
+    whatever it is, it would take up to 30 times as much memory."""
 
     event_type: str
-    content: object
-
-    @property
-    def data(self) -> object:
-        """The whole content, decoded. Raises msgspec's errors where it is not JSON."""
-        return self._as(object)
+    content: msgspec.Raw
 
     @property
     def deletion(self) -> bool:
@@ -93,33 +85,22 @@ class Event(msgspec.Struct, frozen=True):
             raise BadInputError(
                 f"event type {self.event_type} with no object: this takes {_RESOURCE}add, update and delete"
             )
-        kind = self._kind()
-        if not isinstance(kind, str):
+        try:
+            return msgspec.json.decode(self.content, type=_Kind).kind
+        except _UNDECODABLE:
             raise BadInputError(
                 f"event type {self.event_type}: its body is no JSON object with a kind; mode Resource sends "
                 "the whole object"
-            )
-        return kind
+            ) from None
 
     def object_as(self, shape: type[T]) -> T:
         """Return the fields of the event's object that `shape` has. Raises BadInputError."""
         try:
-            return self._as(shape)
+            return msgspec.json.decode(self.content, type=shape)
         except _UNDECODABLE as error:
             raise BadInputError(
                 f"event type {self.event_type}: its object is not what it should be: {_line(str(error))}"
             ) from error
-
-    def _kind(self) -> object:
-        try:
-            return self._as(_Kind).kind
-        except _UNDECODABLE:
-            return None
-
-    def _as(self, shape: type[T]) -> T:
-        if isinstance(self.content, msgspec.Raw):
-            return msgspec.json.decode(self.content, type=shape)
-        return msgspec.convert(self.content, shape)
 
 
 def decode(headers: Mapping[str, str], body: bytes) -> Event:
@@ -174,7 +155,7 @@ def subscriber(
 
     def answer(headers: Mapping[str, str], body: bytes) -> Reply:
         if not _is_event(headers):
-            return Reply(200, extender_v1.encode(handle(headers, body)))
+            return Reply(200, msgspec.json.encode(handle(headers, body)))
         attributes = _attributes(headers, body)
         if attributes.knativeerrordest:
             log.warning("%s: dead letter: %s", name, attributes.refusal)
@@ -224,7 +205,7 @@ def failed(message: str, retryable: bool) -> Reply:
     The Broker repeats whatever is 500 or above, and holds up the source's other events meanwhile; after 422
     it makes a dead letter of the event at once, with this body in it.
     """
-    return Reply(503 if retryable else 422, extender_v1.error_answer(message))
+    return error_reply(503 if retryable else 422, message)
 
 
 class _Attributes(msgspec.Struct, frozen=True):
@@ -280,7 +261,7 @@ def _log(name: str, attributes: _Attributes, done: Mapping[str, object]) -> None
         level = logging.INFO
     else:
         level = logging.DEBUG
-    log.log(level, "%s: %s: %s", name, attributes, extender_v1.encode(done).decode())
+    log.log(level, "%s: %s: %s", name, attributes, msgspec.json.encode(done).decode())
 
 
 def _line(text: str) -> str:

@@ -9,7 +9,6 @@ from typing import Protocol
 import msgspec
 
 from berth.errors import BadInputError, BerthError, RefusedError, RetryableError
-from berth.http import extender_v1
 
 log = logging.getLogger("berth")
 
@@ -92,6 +91,11 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(f"/{name}" for name in sorted(self.endpoints))
 
 
+def error_reply(status: int, message: str, retry_after: int | None = None) -> Reply:
+    """Return an answer other than 200: one line of JSON."""
+    return Reply(status, msgspec.json.encode({"error": message}), retry_after)
+
+
 def event_message(message: str, retryable: bool) -> str:
     """Return an error's text for a pod's event; kube-scheduler retries the pod by itself."""
     return f"{message}; the pod will be retried" if retryable else message
@@ -117,11 +121,11 @@ def respond(
     if path.rstrip("/") == "/healthz" and method in ("GET", "HEAD"):
         return _health(target)
     if method != "POST":
-        return _error(405, f"{target.name} takes POST, and GET /healthz; this was {method} {path}")
+        return error_reply(405, f"{target.name} takes POST, and GET /healthz; this was {method} {path}")
     if isinstance(target, Router):
         endpoint = target.at(path)
         if endpoint is None:
-            return _error(
+            return error_reply(
                 404, f"{target.name} has no {path or '/'}: it takes POST {target.paths}, and GET /healthz"
             )
         target = endpoint
@@ -135,15 +139,15 @@ def _take(endpoint: Endpoint, headers: Mapping[str, str], body: Stream) -> Reply
         except BerthError as error:
             return _failed(endpoint, error)
         if refusal:
-            return _error(401, f"{endpoint.name} {refusal}")
+            return error_reply(401, f"{endpoint.name} {refusal}")
     if _declared(headers) > endpoint.body_limit > 0:
         return _too_large(endpoint)
     try:
         content = _read(body, endpoint.body_limit) if endpoint.body_limit else b""
     except BodyRefusedError as refusal:
-        return Reply(refusal.status, extender_v1.error_answer(refusal.message), refusal.retry_after)
+        return error_reply(refusal.status, refusal.message, refusal.retry_after)
     except Exception as error:  # noqa: BLE001 - every web framework has its own for a client that hangs up
-        return _error(400, f"the body could not be read to its end ({type(error).__name__})")
+        return error_reply(400, f"the body could not be read to its end ({type(error).__name__})")
     if content is None:
         return _too_large(endpoint)
     return _call(endpoint, headers, content)
@@ -153,7 +157,7 @@ def _call(endpoint: Endpoint, headers: Mapping[str, str], content: bytes) -> Rep
     try:
         return endpoint.answer(headers, content)
     except BadInputError as error:
-        return _error(400, str(error))
+        return error_reply(400, str(error))
     except BerthError as error:
         return _failed(endpoint, error)
     except Exception as error:
@@ -180,13 +184,13 @@ def _from_a_page(headers: Mapping[str, str], hosts: Collection[str]) -> Reply | 
     host = headers.get("host", "").lower()
     name = host if host.endswith("]") else host.rpartition(":")[0] or host
     if host and name not in hosts:
-        return _error(421, f"this is none of {', '.join(sorted(hosts))} (BERTH_HOSTS)")
+        return error_reply(421, f"this is none of {', '.join(sorted(hosts))} (BERTH_HOSTS)")
     if "origin" in headers:
-        return _error(403, "web pages may not call berth's functions")
+        return error_reply(403, "web pages may not call berth's functions")
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     empty = headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
     if kind not in _JSON and not empty:
-        return _error(415, f"a body should be {' or '.join(_JSON)}, and this is {kind or 'of no type'}")
+        return error_reply(415, f"a body should be {' or '.join(_JSON)}, and this is {kind or 'of no type'}")
     return None
 
 
@@ -198,11 +202,11 @@ def _health(target: Endpoint | Router) -> Reply:
     except BerthError as error:
         log.warning("%s is not healthy: %s", target.name, error)
         what = "does not answer" if isinstance(error, RetryableError) else "can't be used"
-        return _error(503, f"the store of {target.name} {what}; its log says why")
+        return error_reply(503, f"the store of {target.name} {what}; its log says why")
     except Exception as error:
         log.exception("%s is not healthy", target.name)
-        return _error(503, f"internal error ({type(error).__name__}); see the log of {target.name}")
-    return Reply(200, extender_v1.encode({"status": "ok", "function": target.name}))
+        return error_reply(503, f"internal error ({type(error).__name__}); see the log of {target.name}")
+    return Reply(200, msgspec.json.encode({"status": "ok", "function": target.name}))
 
 
 def _declared(headers: Mapping[str, str]) -> int:
@@ -214,7 +218,7 @@ def _declared(headers: Mapping[str, str]) -> int:
 
 
 def _too_large(endpoint: Endpoint) -> Reply:
-    return _error(413, f"the body is larger than {endpoint.body_limit} bytes ({endpoint.limited_by})")
+    return error_reply(413, f"the body is larger than {endpoint.body_limit} bytes ({endpoint.limited_by})")
 
 
 def _read(body: Stream, limit: int) -> bytes | None:
@@ -226,7 +230,3 @@ def _read(body: Stream, limit: int) -> bytes | None:
             return None
         whole.write(chunk)
     return whole.getvalue()
-
-
-def _error(status: int, message: str) -> Reply:
-    return Reply(status, extender_v1.error_answer(message))

@@ -232,16 +232,6 @@ def bind_answer(error: str = "") -> bytes:
     return _encoder.encode({"Error": error})
 
 
-def error_answer(message: str) -> bytes:
-    """Encode the one-line JSON that every answer other than 200 has."""
-    return _encoder.encode({"error": message})
-
-
-def encode(value: object) -> bytes:
-    """Encode any plain value as compact JSON."""
-    return _encoder.encode(value)
-
-
 def _name_of(node: msgspec.Raw) -> str:
     return _decode(_shell, node).metadata.name
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from berth.errors import SettingsError
-from berth.http import extender_v1
+from berth.http.endpoint import error_reply
 from berth.local.http_server import HttpHandler, HttpServer
 
 _CONNECT_SECONDS = 1.0
@@ -233,7 +233,7 @@ def _received(method: str, reply: http.client.HTTPResponse) -> _Answer:
 
 
 def _error(status: int, message: str) -> _Answer:
-    body = extender_v1.error_answer(message)
+    body = error_reply(status, message).body
     headers = [("Content-Type", "application/json")]
     return _Answer(status, http.client.responses[status], headers, body, str(len(body)))
 

@@ -8,15 +8,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from berth.api import pool as pools
 from berth.api.names import API_VERSION
 from berth.api.pool import Pool
 from berth.http import extender_v1
+from berth.http.cloudevents import Event
 from berth.kube.types import Container, Meta, Node, Pod, PodSpec, Quantity, Resources
 
 EVENTS = Path(__file__).resolve().parents[3] / "events"
 IP = "berth.dev/underlay-ip"
 SEAT = "berth.dev/matlab-licence"
+
+
+def event(change: str, about: Mapping[str, Any]) -> Event:
+    """An event of Knative's ApiServerSource: `change` is add, update or delete."""
+    return Event(f"dev.knative.apiserver.resource.{change}", msgspec.Raw(msgspec.json.encode(about)))
 
 
 def container(requests: Mapping[str, Quantity], restart_policy: str | None = None) -> Container:

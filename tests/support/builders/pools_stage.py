@@ -18,17 +18,15 @@ from berth.handlers import filter as filter_verb
 from berth.handlers import inventory, prioritize, release
 from berth.handlers.reconcile import Report
 from berth.http import extender_v1
-from berth.http.cloudevents import Event
 from berth.kube.cluster import Cluster
 from berth.kube.types import Pod
 from berth.ledger.holders import wholes
 from berth.testing.api_server import StandIn
 from berth.testing.api_server.checks import Key
-from tests.support.builders.objects import pool_document
+from tests.support.builders.objects import event, pool_document
 from tests.support.builders.places import Place
 from tests.support.builders.stage import Stage, Tap
 
-_EVENT = "dev.knative.apiserver.resource"
 READY = [{"type": "Ready", "status": "True"}]
 OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
 
@@ -177,15 +175,14 @@ class PoolsStage(Stage):
         self.inventory_of_claim(name)
 
     def node_event(self, name: str) -> dict[str, object]:
-        event = Event(f"{_EVENT}.update", {"kind": "Node", "metadata": {"name": name}})
-        return inventory.Inventory(self._ledger(self.store), self.cluster, self.settings, self.time).run(
-            event
-        )
+        return self._inventory("Node", name)
 
     def inventory_of_claim(self, name: str) -> dict[str, object]:
-        event = Event(f"{_EVENT}.update", {"kind": "PoolClaim", "metadata": {"name": name}})
+        return self._inventory("PoolClaim", name)
+
+    def _inventory(self, kind: str, name: str) -> dict[str, object]:
         return inventory.Inventory(self._ledger(self.store), self.cluster, self.settings, self.time).run(
-            event
+            event("update", {"kind": kind, "metadata": {"name": name}})
         )
 
     # Pods
@@ -241,8 +238,8 @@ class PoolsStage(Stage):
         return self.event_of(pod)
 
     def event_of(self, pod: Pod, kind: str = "delete") -> dict[str, object]:
-        event = Event(f"{_EVENT}.{kind}", {"kind": "Pod", **msgspec.to_builtins(pod)})
-        return release.Release(self._ledger(self.store), self.cluster, ("berth",), self.time).run(event)
+        told = event(kind, {"kind": "Pod", **msgspec.to_builtins(pod)})
+        return release.Release(self._ledger(self.store), self.cluster, ("berth",), self.time).run(told)
 
     def finished(self, call: extender_v1.BindingCall) -> dict[str, object]:
         """The pod succeeds; what release answers to its event."""

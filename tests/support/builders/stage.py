@@ -17,7 +17,6 @@ from berth.handlers import inventory, release
 from berth.handlers.bind import Bind
 from berth.handlers.reconcile import Reconcile, Report
 from berth.http import extender_v1
-from berth.http.cloudevents import Event
 from berth.kube.cluster import connect
 from berth.kube.types import Pod
 from berth.ledger.ledger import Ledger
@@ -28,6 +27,7 @@ from berth.stores import open_store
 from berth.stores.base import Store
 from berth.testing.api_server import StandIn
 from tests.support.builders.ledgers import Time, ledger_on
+from tests.support.builders.objects import event
 from tests.support.builders.places import Place
 from tests.support.cluster import Cluster
 
@@ -165,22 +165,20 @@ class Stage:
 
     def release(self, pod: Pod) -> None:
         """Let release have the pod's delete event."""
-        event = Event("dev.knative.apiserver.resource.delete", {"kind": "Pod", **msgspec.to_builtins(pod)})
-        release.Release(self._ledger(self.store), self.cluster, ("berth",), self.time).run(event)
+        told = event("delete", {"kind": "Pod", **msgspec.to_builtins(pod)})
+        release.Release(self._ledger(self.store), self.cluster, ("berth",), self.time).run(told)
 
     def inventory(self, node: str) -> None:
         """Let inventory have an event of the node."""
-        about = {"kind": "Node", "metadata": {"name": node}}
-        event = Event("dev.knative.apiserver.resource.update", about)
-        inventory.Inventory(self._ledger(self.store), self.cluster, self.settings, self.time).run(event)
+        told = event("update", {"kind": "Node", "metadata": {"name": node}})
+        inventory.Inventory(self._ledger(self.store), self.cluster, self.settings, self.time).run(told)
 
     def inventory_of_pool(self, *, seen: bool = False) -> dict[str, object]:
         """Let inventory have an event of the Pool, whose status may say that it was seen; what it answers."""
         status = {"observedGeneration": 1} if seen else {}
         about = {"kind": "Pool", "metadata": {"name": "ip", "generation": 1}, "status": status}
-        event = Event("dev.knative.apiserver.resource.update", about)
         return inventory.Inventory(self._ledger(self.store), self.cluster, self.settings, self.time).run(
-            event
+            event("update", about)
         )
 
     def claims(self) -> dict[str, tuple[str, str]]:

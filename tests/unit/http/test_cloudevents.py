@@ -61,7 +61,7 @@ def test_there_are_samples() -> None:
 @pytest.mark.parametrize("name", SAMPLES)
 def test_each_sample_reads_the_same_in_binary_and_structured_mode(name: str) -> None:
     for found in (structured(name), binary(name)):
-        assert (found.event_type, found.data) == (sample(name)["type"], sample(name)["data"])
+        assert (found.event_type, found.object_as(object)) == (sample(name)["type"], sample(name)["data"])
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name.startswith("pod-") and "ref" not in name])
@@ -103,7 +103,7 @@ def test_a_nodes_a_pools_and_a_poolclaims_event_say_what_they_are_about() -> Non
     for name, gone in {"poolclaim-add": False, "poolclaim-delete": True}.items():
         found = structured(name)
         assert (found.kind(), found.deletion) == ("PoolClaim", gone)
-        assert parse(found.data).label == "default/k80-erc"
+        assert parse(found.object_as(object)).label == "default/k80-erc"
 
 
 def test_mode_reference_is_refused_saying_how_to_set_the_source() -> None:

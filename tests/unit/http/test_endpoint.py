@@ -15,7 +15,7 @@ from werkzeug.test import EnvironBuilder
 
 from berth.errors import BadInputError, MovedError, RefusedError, StoreUnavailableError
 from berth.http.authentication import authenticator
-from berth.http.endpoint import BodyRefusedError, Endpoint, Reply, Stream, respond
+from berth.http.endpoint import BodyRefusedError, Endpoint, Reply, Stream, error_reply, respond
 from berth.http.function import Response, serve
 from berth.settings import Access, Settings
 
@@ -51,6 +51,10 @@ def ask(
     body: Stream | bytes = b"{}",
 ) -> Reply:
     return respond(found, method, path, headers or {}, io.BytesIO(body) if isinstance(body, bytes) else body)
+
+
+def test_an_error_is_one_line() -> None:
+    assert error_reply(503, "what\nhappened") == Reply(503, b'{"error":"what\\nhappened"}')
 
 
 def raising(error: Exception) -> Callable[..., NoReturn]:

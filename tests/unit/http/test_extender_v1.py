@@ -256,7 +256,6 @@ def test_the_other_answers_have_gos_names_too() -> None:
     assert extender_v1.priorities([]) == b"[]"
     assert extender_v1.bind_answer() == b'{"Error":""}'
     assert extender_v1.bind_answer("no room") == b'{"Error":"no room"}'
-    assert extender_v1.error_answer("what\nhappened") == b'{"error":"what\\nhappened"}'
 
 
 def test_a_number_may_stand_for_a_quantity() -> None:
