@@ -130,10 +130,12 @@ def test_the_functions_act_for_the_cluster_of_their_kubeconfig(
     about["ce-type"] = "dev.knative.apiserver.resource.delete"
     asks = {"containers": [{"resources": {"requests": {RESOURCE: "1"}}}]}
     call = {"PodName": waiting.name, "PodNamespace": "default", "PodUID": waiting.uid, "Node": "n1"}
+    events = inventory.router(settings).default
+    assert events is not None
     asked: list[tuple[Endpoint, object]] = [
         (bind.endpoint(settings), call),
         (release.endpoint(settings), {"kind": "Pod", "metadata": meta, "spec": asks}),
-        (inventory.endpoint(settings), {"kind": "Node", "metadata": meta}),
+        (events, {"kind": "Node", "metadata": meta}),
         (reconcile.endpoint(settings), {}),
     ]
     for endpoint, body in asked:

@@ -1,7 +1,7 @@
 """Set the ledger's capacities by the Pools and by the nodes as they are.
 It frees no claim and wakes no pod; it returns what changed."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -85,13 +85,16 @@ def _gone(before: Mapping[str, Pool], pools: Mapping[str, Pool]) -> set[str]:
 
 
 def sync_all(
-    ledger: Ledger, pools: Mapping[str, Pool], nodes: Callable[[], Iterable[Node]]
-) -> list[CapacityChange]:
-    """Set all domains' capacities by all nodes. These are listed after the ledger was read, so that what
-    others set by a later list is not undone. A domain whose node is gone loses its capacity."""
+    ledger: Ledger, pools: Mapping[str, Pool], list_nodes: Callable[[], list[Node]]
+) -> tuple[list[CapacityChange], list[Node]]:
+    """Set all domains' capacities by all nodes. Return what changed, and the nodes.
+
+    These are listed after the ledger was read, so that what others set by a later list is not undone. A
+    domain whose node is gone loses its capacity.
+    """
     view = ledger.view()
-    known, before = view.capacities(), view.nodes
-    supply = supply_of(pools, nodes())
+    known, before, nodes = view.capacities(), view.nodes, list_nodes()
+    supply = supply_of(pools, nodes)
     moved = ledger.set_places({**{node: {} for node in before}, **supply.places}, before)
     capacities: dict[PoolDomain, Capacity] = {
         which: None for which in known if parse_domain(which[1]).kind != "poolclaim"
@@ -106,7 +109,7 @@ def sync_all(
     _follow(ledger, {node: supply.places.get(node, {}) for node in moved})
     for which in closed(ledger.view()):
         ledger.reopen(which)
-    return changes
+    return changes, nodes
 
 
 def sync_node(ledger: Ledger, name: str, node: Callable[[], Node | None]) -> list[CapacityChange]:
@@ -203,9 +206,8 @@ def _is_of_node(which: PoolDomain, node: str, pools: Mapping[str, Pool]) -> bool
     return pool is not None and pool.spec.scope == "Node" and parse_domain(which[1]).place == node
 
 
-def problems(pools: Iterable[Pool], nodes: Iterable[Node]) -> list[str]:
+def problems(pools: Iterable[Pool], nodes: Sequence[Node]) -> list[str]:
     """Return what is wrong with nodes' annotations, one a line."""
-    nodes = list(nodes)
     return [
         problem for pool in pools for node in nodes if (problem := pool.annotation_problem(node)) is not None
     ]

@@ -4,7 +4,7 @@ The status is for people: nothing is decided by it. Reconcile writes what could 
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -34,11 +34,15 @@ _SECONDS = 2.0
 _AVAILABLE = PoolClaimStatus("Available").document()
 
 
-class Bounds(NamedTuple):
-    """The Pools that PoolClaims are judged by, and what those of a namespace may weigh together."""
+class Admission(NamedTuple):
+    """What the ledger gets of PoolClaims, and a line for each namespace that has more of them than it may."""
 
-    pools: Mapping[str, Pool]
-    most: int
+    specs: Mapping[PoolClaim, PoolClaimSpec]
+    refusals: list[str]
+
+    def by_name(self) -> PoolClaims:
+        """Return the PoolClaims as a pod's demand is read by them."""
+        return {(claim.namespace, claim.name): (claim.pool, spec) for claim, spec in self.specs.items()}
 
 
 def read_claims(cluster: Cluster, problems: list[str]) -> list[PoolClaim]:
@@ -53,25 +57,26 @@ def read_claims(cluster: Cluster, problems: list[str]) -> list[PoolClaim]:
     return claims
 
 
-def named(claims: Iterable[PoolClaim], bounds: Bounds) -> PoolClaims:
-    """Return the PoolClaims as a pod's demand is read by them."""
-    specs = _specs(within(claims, bounds.most), bounds.pools)
-    return {(claim.namespace, claim.name): (claim.pool, spec) for claim, spec in specs.items()}
+def admit(claims: Iterable[PoolClaim], pools: Mapping[str, Pool], most: int) -> Admission:
+    """Judge PoolClaims by these Pools. Those of a namespace may weigh `most` together; the rest are left out,
+    and so are unit names that a PoolClaim's Pool does not list, or does not let its namespace have."""
+    taken = within(claims, most)
+    beyond = Counter(claim.namespace for claim in {*claims}.difference(taken))
+    refusals = [
+        f"namespace {namespace}: {count} of its PoolClaims are refused: {_too_many(most)}"
+        for namespace, count in sorted(beyond.items())
+    ]
+    return Admission(_specs(taken, pools), refusals)
 
 
-def take_claims(
-    ledger: Ledger, claims: Collection[PoolClaim], bounds: Bounds, problems: list[str]
-) -> list[tuple[str, str]]:
-    """Set the ledger's PoolClaims to these. Return those that are new or have changed, by pool and domain.
+def take_claims(ledger: Ledger, admission: Admission, problems: list[str]) -> list[tuple[str, str]]:
+    """Set the ledger's PoolClaims to those admitted. Return what is new or has changed, by pool and domain.
     Nothing is set where somebody began later to read PoolClaims, and sets them.
 
-    Those beyond what a namespace may have, and those that the store can't take, are left out: a line is added
-    to `problems` for each such namespace, or PoolClaim.
+    For the refusals, and for each PoolClaim that the store can't take, a line is added to `problems`.
     """
-    taken = within(claims, bounds.most)
     specs: dict[tuple[str, str], PoolClaimSpec | None] = dict.fromkeys(_known(ledger.view()))
-    for claim, spec in _specs(taken, bounds.pools).items():
-        specs[(claim.pool, poolclaim_quota(claim.label))] = spec
+    specs |= {(claim.pool, poolclaim_quota(claim.label)): spec for claim, spec in admission.specs.items()}
     failed: list[str] = []
 
     def note(which: tuple[str, str], error: BerthError) -> None:
@@ -82,7 +87,7 @@ def take_claims(
         changed = ledger.set_poolclaims(specs, note)
     except OutdatedError:
         return []
-    problems += _first(_beyond(claims, taken, bounds.most)) + _first(failed)
+    problems += _first(admission.refusals) + _first(failed)
     return [which for which in changed if specs[which] is not None]
 
 
@@ -101,11 +106,11 @@ def publish_free(cluster: Cluster, freed: Iterable[Holding], deadline: Deadline 
 def publish_claims(
     ledger: Ledger, cluster: Cluster, most: int, monotonic: Callable[[], float] = time.monotonic
 ) -> list[str]:
-    """Write each PoolClaim's status where it differs. Return the problems, a line each. `most` as in Bounds.
+    """Write each PoolClaim's status where it differs. Return the problems, a line each.
 
-    Users may make PoolClaims faster than their status is written. So this stops after PUBLISH_SECONDS, and
-    the next call goes on; those that are in the ledger come first. Raises store errors, and cluster errors
-    where the PoolClaims can't be read.
+    `most` is as for `admit`. Users may make PoolClaims faster than their status is written. So this stops
+    after PUBLISH_SECONDS, and the next call goes on; those that are in the ledger come first. Raises store
+    errors, and cluster errors where the PoolClaims can't be read.
     """
     documents = cluster.poolclaims() or ()  # first: what is counted then is newer than what stands there
     view = ledger.view()
@@ -129,31 +134,18 @@ def _first(lines: list[str]) -> list[str]:
 
 
 def _specs(claims: Iterable[PoolClaim], pools: Mapping[str, Pool]) -> dict[PoolClaim, PoolClaimSpec]:
-    """Return what the ledger gets for each PoolClaim. Unit names that its Pool does not list are left out."""
     listed = cache(lambda pool: pools[pool].all_units if pool in pools else Units())
     allowed = cache(lambda pool, namespace: pools[pool].claimable_by(namespace))
 
-    def refusal(claim: PoolClaim) -> Refusal:
+    def spec(claim: PoolClaim) -> PoolClaimSpec:
+        refused: Refusal = ""
         if any(unit not in listed(claim.pool) for unit in claim.units):
-            return "unlisted"
-        if not claim.units or (mine := allowed(claim.pool, claim.namespace)) is None:
-            return ""
-        return "" if all(unit in mine for unit in claim.units) else "forbidden"
+            refused = "unlisted"
+        elif claim.units and (mine := allowed(claim.pool, claim.namespace)) is not None:
+            refused = "" if all(unit in mine for unit in claim.units) else "forbidden"
+        return PoolClaimSpec(claim.count, () if refused else claim.units, refused=refused)
 
-    refusals = {claim: refusal(claim) for claim in claims}
-    return {
-        claim: PoolClaimSpec(claim.count, () if why else claim.units, refused=why)
-        for claim, why in refusals.items()
-    }
-
-
-def _beyond(claims: Iterable[PoolClaim], taken: Iterable[PoolClaim], most: int) -> list[str]:
-    """Return a line for each namespace that has more PoolClaims than it may."""
-    counts = Counter(claim.namespace for claim in {*claims}.difference(taken))
-    return [
-        f"namespace {namespace}: {count} of its PoolClaims are refused: {_too_many(most)}"
-        for namespace, count in sorted(counts.items())
-    ]
+    return {claim: spec(claim) for claim in claims}
 
 
 def _too_many(most: int) -> str:

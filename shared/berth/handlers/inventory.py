@@ -17,7 +17,7 @@ from berth.controller.external_use import take_external
 from berth.controller.node_status import publish_native
 from berth.controller.pool_source import read_pools
 from berth.controller.pool_status import publish
-from berth.controller.poolclaims import Bounds, publish_claims, publish_free, read_claims, take_claims
+from berth.controller.poolclaims import admit, publish_claims, publish_free, read_claims, take_claims
 from berth.controller.requeue import free_in, room_in, wake
 from berth.controller.retention import may_run, release_ended
 from berth.errors import BadInputError
@@ -25,7 +25,7 @@ from berth.handlers import external, wiring
 from berth.handlers.wiring import ledger_and_cluster
 from berth.http import cloudevents
 from berth.http.cloudevents import Event
-from berth.http.endpoint import Endpoint, Router
+from berth.http.endpoint import Router
 from berth.kube.cluster import Cluster
 from berth.kube.types import Node, Pod
 from berth.ledger.keys import CLAIMS_LOOK
@@ -81,7 +81,7 @@ class Inventory:
     ) -> None:
         self._ledger, self._cluster, self._settings, self._clock = ledger, cluster, settings, clock
         self.look_at_pools = Coalesced(self.take_pools)
-        self._look_at_claims = Coalesced(self._take_claims)
+        self._look_at_claims = Coalesced(lambda: self._after(self._claims(), publishes=False))
 
     def run(self, event: Event) -> dict[str, object]:
         """Return how many domains' capacity changed, and how many pods were woken by it."""
@@ -104,9 +104,6 @@ class Inventory:
     def take_pools(self) -> dict[str, object]:
         """Take over the Pools as their source has them now. Return what `run` returns."""
         return self._after(self._pools(), publishes=True)
-
-    def _take_claims(self) -> dict[str, object]:
-        return self._after(self._claims(), publishes=False)
 
     def _after(self, done: Done, *, publishes: bool) -> dict[str, object]:
         """Wake who fits now and, if it `publishes`, write the Pools' status."""
@@ -177,7 +174,7 @@ class Inventory:
         adopt(ledger, cluster, pods, terms, now)
         take_external(ledger, pools, now)
         ledger.apply_pools(pools)
-        changes += sync_all(ledger, pools, cluster.nodes)
+        changes += sync_all(ledger, pools, cluster.nodes)[0]
         ledger.cap_retention()
         _warn(publish_native(ledger, cluster, nodes))
         return len({change.which for change in changes})
@@ -203,8 +200,9 @@ class Inventory:
         try:
             looking = self._ledger.look(CLAIMS_LOOK)
             # The Pools first: who takes over others later looks at PoolClaims after that.
-            bounds = Bounds(self._ledger.pools(), most)
-            changed = take_claims(looking, read_claims(self._cluster, problems), bounds, problems)
+            pools = self._ledger.pools()
+            admission = admit(read_claims(self._cluster, problems), pools, most)
+            changed = take_claims(looking, admission, problems)
         except OutdatedError:
             changed = []  # a later look takes them over
         problems += publish_claims(self._ledger, self._cluster, most) if changed else []
@@ -217,25 +215,17 @@ def _warn(problems: Iterable[str]) -> None:
         log.warning("%s", problem)
 
 
-def endpoint(settings: Settings) -> Endpoint:
-    ledger, cluster = ledger_and_cluster(settings)
-    return _for_events(Inventory(ledger, cluster, settings), ledger, settings)
-
-
 def router(settings: Settings) -> Router:
     """Return the path `external`, and events on any other."""
     ledger, cluster = ledger_and_cluster(settings)
     inventory = Inventory(ledger, cluster, settings)
+
+    def handle(headers: Mapping[str, str], body: bytes) -> Mapping[str, object]:
+        return inventory.run(cloudevents.decode(headers, body))
+
     return Router(
         name="inventory",
         endpoints={"external": external.endpoint(ledger, cluster, settings, inventory.look_at_pools)},
         health=ledger.check,
-        default=_for_events(inventory, ledger, settings),
+        default=wiring.subscriber("inventory", ledger, settings, handle),
     )
-
-
-def _for_events(inventory: Inventory, ledger: Ledger, settings: Settings) -> Endpoint:
-    def handle(headers: Mapping[str, str], body: bytes) -> Mapping[str, object]:
-        return inventory.run(cloudevents.decode(headers, body))
-
-    return wiring.subscriber("inventory", ledger, settings, handle)

@@ -17,7 +17,6 @@ from msgspec.structs import asdict
 from berth.api.pool import Pool
 from berth.api.poolclaim import PoolClaim
 from berth.coalesce import Coalesced
-from berth.controller import poolclaims
 from berth.controller.adopt import adopt
 from berth.controller.capacity_sync import prepare_domains, problems, sync_all, withdraw
 from berth.controller.external_use import take_external
@@ -25,7 +24,7 @@ from berth.controller.fencing import FENCE_SECONDS, fence_waiting, to_hold
 from berth.controller.node_status import publish_native
 from berth.controller.pool_source import read_pools
 from berth.controller.pool_status import publish
-from berth.controller.poolclaims import Bounds, publish_claims, read_claims, take_claims
+from berth.controller.poolclaims import admit, publish_claims, read_claims, take_claims
 from berth.controller.requeue import free_in, wake
 from berth.controller.retention import release_ended
 from berth.controller.settle import BIND_SECONDS, settle
@@ -122,16 +121,16 @@ class Reconcile:
         looking, claiming = self._ledger.look(), self._ledger.look(CLAIMS_LOOK)
         pools, problems = self._read_pools(), self._report.problems
         named = read_claims(self._cluster, problems)
-        bounds = Bounds(pools, self._settings.poolclaims_per_namespace)
+        admission = admit(named, pools, self._settings.poolclaims_per_namespace)
         mark, back = self._begin()
         unfenced = self._fence(None if mark is not None else back.uids)
         try:
             withdrawn = withdraw(looking, pools)
             before = looking.view().pools
-            read_by = Terms(pools, {}, poolclaims.named(named, bounds), before)
+            read_by = Terms(pools, {}, admission.by_name(), before)
             terms = self._terms(looking, read_by, mark is not None)
             pods = self._count(looking, terms)
-            take_claims(claiming, named, bounds, problems)
+            take_claims(claiming, admission, problems)
             nodes = self._give(looking, pools, pods, withdrawn)
         except OutdatedError:
             if mark is not None:
@@ -160,10 +159,8 @@ class Reconcile:
         """Fence the suspects (None: all pods that wait). Return the UIDs of those that were not fenced."""
         if suspects is not None and not suspects:
             return set()
-        ours, done = self._settings.scheduler_names, self._fenced if suspects is None else None
-        return fence_waiting(
-            self._cluster, self._writes, ours, self._clock(), suspects, done=done, go_on=self._in_time
-        )
+        ours, now = self._settings.scheduler_names, self._clock()
+        return fence_waiting(self._cluster, self._writes, ours, now, suspects, self._fenced, self._in_time)
 
     def _end(self, mark: Version | None, before: HeldBack, after: HeldBack) -> None:
         """Open the ledger if this is a rebuild, and say what is held back."""
@@ -201,17 +198,11 @@ class Reconcile:
         """Take over Pools and capacities, after what running pods hold of a new Pool. Return the nodes."""
         report = self._report
         report.pools = sorted({*report.pools, *ledger.apply_pools(pools)})
-        nodes: list[Node] = []
-
-        def read_nodes() -> list[Node]:
-            nodes.extend(self._cluster.nodes())
-            return nodes
-
-        changes = [*withdrawn, *sync_all(ledger, pools, read_nodes)]
-        report.capacities += len({change.which for change in changes})
+        changes, nodes = sync_all(ledger, pools, self._cluster.nodes)
+        report.capacities += len({change.which for change in (*withdrawn, *changes)})
         report.problems += problems(pools.values(), nodes)
         ledger.cap_retention()
-        ledger.drop_limits({pod.metadata.namespace or "default" for pod in pods if might_ask(pod)})
+        ledger.drop_limits({pod.namespace for pod in pods if might_ask(pod)})
         report.problems += publish_native(ledger, self._cluster, nodes)
         return nodes
 
