@@ -78,7 +78,7 @@ def test_a_commit_by_a_process_that_stood_still_over_a_restore_is_not_answered_f
     table.server.restore(table.name)
     time.now += CHECK_SECONDS - 1
     passed = iter([0.0, 0.0, 0.0])
-    store._clock.local = lambda: time.now + next(passed, 300.0)
+    store._client.clock.local = lambda: time.now + next(passed, 300.0)
     assert "made anew during a commit" in said(
         StoreUnavailableError, store.commit, {"x": b"1"}, {EPOCH: epoch}
     )

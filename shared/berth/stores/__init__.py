@@ -4,7 +4,6 @@ Nothing is opened here: a wrong URL is refused at once, a store that is down is 
 import re
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
 
 from berth.errors import SettingsError
 from berth.stores.base import Store
@@ -13,21 +12,17 @@ _FILE = "sqlite:///"
 _LOGIN = re.compile(r"^([^:/@]*:/+)?([^:@/]*:)?.*@", re.DOTALL)
 
 
-class _Backend(NamedTuple):
-    """The package under berth.stores that opens a store, and the optional package that it needs, if any."""
-
-    name: str
-    driver: str = ""
-
-
 _BACKENDS = {
-    "sqlite": _Backend("sqlite"),
-    "redis": _Backend("redis", "redis"),
-    "rediss": _Backend("redis", "redis"),
-    "configmap": _Backend("configmap"),
-    "dynamodb": _Backend("dynamodb", "boto3"),
+    "sqlite": "sqlite",
+    "redis": "redis",
+    "rediss": "redis",
+    "configmap": "configmap",
+    "dynamodb": "dynamodb",
 }
-"""By the URL's scheme. Each package has `open_store(url, reads_only=...)`, which raises SettingsError."""
+"""Packages of berth.stores by the URL's scheme. Each has `open_store(url, reads_only=...)`, which raises
+SettingsError."""
+_DRIVERS = {"redis": "redis", "dynamodb": "boto3"}
+"""The optional package that a backend needs."""
 
 
 def open_store(url: str, *, reads_only: bool = False) -> Store:
@@ -39,11 +34,12 @@ def open_store(url: str, *, reads_only: bool = False) -> Store:
             "BERTH_STORE should be a store's URL: sqlite:///PATH, redis://HOST, configmap://NAMESPACE/NAME "
             "or dynamodb://TABLE?region=REGION"
         )
-    name, driver = _BACKENDS[scheme]
+    name = _BACKENDS[scheme]
+    driver = _DRIVERS.get(name)
     try:
         backend = import_module(f"berth.stores.{name}")
     except ModuleNotFoundError as error:
-        if not driver or error.name not in (driver, "botocore"):
+        if driver is None or error.name not in (driver, "botocore"):
             raise
         raise SettingsError(
             f"BERTH_STORE: {redacted(url)} needs the package {driver}: pip install 'berth-scheduler[{name}]'"

@@ -110,6 +110,13 @@ def only_read() -> StoreFailedError:
     return StoreFailedError("berth's ledger is opened for reading here, and nothing was written to it")
 
 
+def as_expected(
+    documents: Mapping[str, tuple[Version, bytes]], expected: Mapping[str, Version | None]
+) -> bool:
+    """Whether each key has the version that is expected; None: it does not exist."""
+    return all(documents.get(key, (None,))[0] == version for key, version in expected.items())
+
+
 def chunks(keys: Collection[str]) -> Iterator[Sequence[str]]:
     """Return the `batches` of a store where no documents are stored together."""
     ordered, size = list(keys), LIMIT - _ROOM

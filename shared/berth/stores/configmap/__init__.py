@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from berth.kube.client import ApiServer, connect
-from berth.stores.base import NOTHING, Changes, Cursor, Document, Version, chunks, only_read
+from berth.stores.base import NOTHING, Changes, Cursor, Document, Version, as_expected, chunks, only_read
 from berth.stores.configmap.client import Client, Item
 from berth.stores.configmap.content import Documents, Generation, applied
 from berth.stores.configmap.errors import busy
@@ -54,8 +54,7 @@ class ConfigMapStore:
 
     def commit(self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]) -> bool:
         if not writes:
-            present = {key: document.version for key, document in self.read(expected.keys()).items()}
-            return all(present.get(key) == version for key, version in expected.items())
+            return as_expected(self.read(expected.keys()), expected)
         if self._reads_only:
             raise only_read()
         return self._generations.run(
@@ -80,12 +79,9 @@ class ConfigMapStore:
         head = self._generations.head_name
         places = {key: generation.place(head, key) for key in keys}
         items = self._at_one_moment(generation, sorted({*places.values()} - {head}))
-        documents: dict[str, Document] = {}
-        for key, name in places.items():
-            document = _documents(items[name], items).get(key)
-            if document is not None:
-                documents[key] = Document(*document)
-        return self._generations.give(documents)
+        documents = {key: _documents(items[name], items).get(key) for key, name in places.items()}
+        present = {key: Document(*document) for key, document in documents.items() if document is not None}
+        return self._generations.give(present)
 
     def _at_one_moment(self, generation: Generation, shards: list[str]) -> dict[str, Item]:
         """Return these shards, the head, and the primaries of intents in them, as of one moment: when the
@@ -93,13 +89,12 @@ class ConfigMapStore:
         # Not berth.retry: a try needs what the one before has read, and takes a round trip, so it need not
         # wait.
         until = self._monotonic() + self._patience
-        before = {name: known for name in shards if (known := self._generations.known(name)) is not None}
-        if (known := self._generations.known(self._generations.head_name)) is not None:
-            before[known.name] = known
+        head = self._generations.head_name
+        before: Mapping[str, Item | None] = {name: self._generations.known(name) for name in (*shards, head)}
         while True:
-            names = [*shards, self._generations.head_name]
+            names = [*shards, head]
             items = {name: self._generations.fetch(name, generation) for name in names}
-            shards = sorted({*shards, *_primaries(items.values())} - {self._generations.head_name})
+            shards = sorted({*shards, *_primaries(items.values())} - {head})
             still = all(_same(before.get(name), items[name]) for name in names[1:])
             if still and items.keys() >= set(shards):
                 return items

@@ -79,10 +79,12 @@ class Client:
         if answer is None:
             return None
         config_map = self._decode(_config_map, answer)
-        ours = config_map.metadata.labels.get(LABEL) == self.url.name
+        ours, parts = config_map.metadata.labels.get(LABEL) == self.url.name, config_map.binary_data
         if name == self.url.name:
-            self._require_ours(ours, config_map)
-        parts = config_map.binary_data
+            if not ours:
+                raise not_ours(self.url)
+            if parts and not {_DATA, _KEYED} & parts.keys():
+                raise of_another_version(self.url, sorted(parts))
         data = parts.get(_KEYED) or parts.get(_DATA, b"") if ours else b""
         return _item(config_map.metadata, len(data), decode(data))
 
@@ -173,12 +175,6 @@ class Client:
         if version is not None:
             metadata["resourceVersion"] = version
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": {part: data}}
-
-    def _require_ours(self, ours: bool, head: _ConfigMap) -> None:
-        if not ours:
-            raise not_ours(self.url)
-        if head.binary_data and not {_DATA, _KEYED} & head.binary_data.keys():
-            raise of_another_version(self.url, sorted(head.binary_data))
 
 
 def _part(content: Content) -> str:

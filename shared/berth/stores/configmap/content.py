@@ -108,9 +108,3 @@ def applied(content: Content) -> Content:
 
 def replaced(content: Content, **fields: object) -> Content:
     return msgspec.structs.replace(content, **fields)
-
-
-def as_expected(documents: Documents, expected: Expected) -> bool:
-    return all(
-        (documents[key][0] if key in documents else None) == version for key, version in expected.items()
-    )

@@ -14,9 +14,11 @@ import random
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 
 from berth.errors import BerthError
 from berth.retry import retry
+from berth.stores.base import as_expected
 from berth.stores.configmap.client import Item
 from berth.stores.configmap.content import (
     Bodies,
@@ -26,7 +28,6 @@ from berth.stores.configmap.content import (
     Generation,
     Intent,
     applied,
-    as_expected,
     encode,
     replaced,
     written,
@@ -118,11 +119,8 @@ class Transactions:
         """Return the ConfigMap ready to be written: settled, and without records of commits that are long
         over."""
         item = self._settled(item, attempt)
-        over = {
-            tx
-            for tx, commit in item.content.committed.items()
-            if self._clock() - commit.since > _FORGET_SECONDS
-        }
+        now = self._clock()
+        over = {tx for tx, commit in item.content.committed.items() if now - commit.since > _FORGET_SECONDS}
         if not over:
             return item
         for name in {name for tx in over for name in item.content.committed[tx].others}:
@@ -161,9 +159,8 @@ class Transactions:
         try:
             for name in names:
                 self._show(attempt)
-                if (
-                    names[0] == self._generations.head_name
-                ):  # all shards: that may take its time, while it progresses
+                if names[0] == self._generations.head_name:
+                    # All shards: that may take its time, while it progresses.
                     attempt.until = max(attempt.until, self._monotonic() + self._patience)
                 item = self._announce(attempt, tx, name, names[0])
                 if item is None:
@@ -251,29 +248,26 @@ class Transactions:
             yield
 
 
+@dataclass
 class _Attempt:
     """One commit: how often it was tried, what the last try has announced, and when that was `shown` last."""
 
-    def __init__(
-        self,
-        tx: str,
-        generation: Generation,
-        places: Mapping[str, str],
-        writes: Bodies,
-        expected: Expected,
-        until: float,
-    ) -> None:
-        self.tx, self.generation, self.until = tx, generation, until
-        self._places, self._writes, self._expected = places, writes, expected
-        self.turns, self.waits = 0, False
-        self.placed: list[Item] = []
-        self.shown = 0.0
+    tx: str
+    generation: Generation
+    places: Mapping[str, str]
+    writes: Bodies
+    expected: Expected
+    until: float
+    turns: int = 0
+    waits: bool = False
+    placed: list[Item] = field(default_factory=list)
+    shown: float = 0.0
 
     def writes_at(self, name: str) -> Bodies:
-        return {key: body for key, body in self._writes.items() if self._places[key] == name}
+        return {key: body for key, body in self.writes.items() if self.places[key] == name}
 
     def expected_at(self, name: str) -> Expected:
-        return {key: version for key, version in self._expected.items() if self._places[key] == name}
+        return {key: version for key, version in self.expected.items() if self.places[key] == name}
 
     def landed(self, documents: Documents, writes: Bodies) -> bool:
         """Whether an earlier write, whose answer was lost, was done."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from berth.errors import StoreUnavailableError
 from berth.stores.base import NOTHING, Changes, Cursor, Document, Version, chunks, only_read
+from berth.stores.compression import pack
 from berth.stores.dynamodb import transaction
 from berth.stores.dynamodb.client import Boto3Clients, Client, MissingTableError, UnmetError
 from berth.stores.dynamodb.clock import ServerClock
@@ -43,12 +44,11 @@ class DynamoDbStore:
         reads_only: bool = False,
     ) -> None:
         self._url, self._new_id, self._reads_only = url, new_id, reads_only
-        self._clock = clock or ServerClock()
         self._sleep, self._clients = sleep, clients
         seconds = seconds or url.seconds
-        self._client = Client(url, seconds, self._clock, sleep, clients)
-        self._generations = Generations(self._client, url, self._clock, self._stamp, begins=not reads_only)
-        self._feed = Feed(self._client, url, self._clock, new_id, sleep, overlap(seconds))
+        self._client = Client(url, seconds, clock or ServerClock(), sleep, clients)
+        self._generations = Generations(self._client, self._stamp, begins=not reads_only)
+        self._feed = Feed(self._client, new_id, overlap(seconds))
 
     def make(self, *, protect: bool) -> Iterator[str]:
         return make(self._url, protect=protect, sleep=self._sleep, clients=self._clients)
@@ -71,7 +71,8 @@ class DynamoDbStore:
             return True
         if self._reads_only:
             raise only_read()
-        packed = {key: None if body is None else transaction.packed(body) for key, body in writes.items()}
+        # Each kilobyte of an item costs a unit.
+        packed = {key: None if body is None else pack(body) for key, body in writes.items()}
         require_room(self._url, {key: len(body) for key, body in packed.items() if body is not None})
         with self._table_there():
             generation = self._generations.current()
@@ -127,7 +128,7 @@ class DynamoDbStore:
         return {"TransactItems": items, "ClientRequestToken": self._new_id()}
 
     def _stamp(self) -> Stamp:
-        now = self._clock.now()
+        now = self._client.clock.now()
         return Stamp(self._new_id(), int(1000 * now), int(now + TOMBSTONES))
 
     @contextmanager

@@ -11,16 +11,11 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    ConnectionClosedError,
-)
+from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError
 
-from berth.errors import BerthError
 from berth.retry import retry
 from berth.stores.dynamodb.clock import ServerClock
-from berth.stores.dynamodb.errors import LASTING, MISSING, Reason, foreign, store_error
+from berth.stores.dynamodb.errors import LASTING, MISSING, code_of, foreign, reasons, store_error
 from berth.stores.dynamodb.url import DynamoDbUrl
 
 Request = dict[str, Any]
@@ -54,11 +49,11 @@ class MissingTableError(Exception):
 
 
 class _AgainError(Exception):
-    """Another try may help. With `known` nothing was done; else it may have been."""
+    """Another try may help. With `unchanged` nothing was done; else it may have been."""
 
-    def __init__(self, *, known: bool) -> None:
+    def __init__(self, *, unchanged: bool) -> None:
         super().__init__()
-        self.known = known
+        self.unchanged = unchanged
 
 
 class Client:
@@ -72,7 +67,7 @@ class Client:
         sleep: Callable[[float], None] = time.sleep,
         clients: "Boto3Clients | None" = None,
     ) -> None:
-        self._url, self._seconds, self._clock, self._sleep = url, seconds, clock, sleep
+        self.url, self.clock, self.sleep, self._seconds = url, clock, sleep, seconds
         self._clients = clients or _BOTO3_CLIENTS
         self._boto3: Any = None
         self._lock = threading.Lock()
@@ -86,33 +81,34 @@ class Client:
         `names` are the documents of a transaction's items, for the error's text. Raises UnmetError,
         MissingTableError, StoreUnavailableError and StoreFailedError.
         """
-        give_up_at = self._clock.local() + self._seconds
-        attempt = _Attempts(request)
+        made: Request | None = None
+
+        def once() -> Mapping[str, Any]:
+            nonlocal made
+            made = made or (request() if callable(request) else request)
+            try:
+                return self._once(operation, made)
+            except _AgainError as error:
+                made = None if error.unchanged else made
+                raise
+
         try:
             return retry(
-                lambda: self._once(operation, attempt),
+                once,
                 _AgainError,
-                until=give_up_at,
+                until=self.clock.local() + self._seconds,
                 pauses=(0.01, 0.2),
-                monotonic=self._clock.local,
-                sleep=self._sleep,
+                monotonic=self.clock.local,
+                sleep=self.sleep,
             )
-        except _AgainError as error:
-            raise self._store_error(error.__cause__, operation, names) from error.__cause__
-        except ClientError as error:
-            if (code := _code(error)) in MISSING:
-                raise MissingTableError from error
-            if any(reason.code == _UNMET for reason in reasons(error)) or code == f"{_UNMET}Exception":
-                raise UnmetError from error
-            raise self._store_error(error, operation, names) from error
-        except BotoCoreError as error:
-            raise self._store_error(error, operation, names) from error
-
-    def _store_error(
-        self, error: BaseException | None, operation: str, names: Sequence[str] = ()
-    ) -> BerthError:
-        why = reasons(error) if isinstance(error, ClientError) else ()
-        return store_error(error, self._url, self._seconds, operation, why, names)
+        except (_AgainError, ClientError, BotoCoreError) as error:
+            cause = error.__cause__ if isinstance(error, _AgainError) else error
+            if isinstance(error, ClientError):
+                if (code := code_of(error)) in MISSING:
+                    raise MissingTableError from error
+                if any(reason.code == _UNMET for reason in reasons(error)) or code == f"{_UNMET}Exception":
+                    raise UnmetError from error
+            raise store_error(cause, self.url, self._seconds, operation, names) from cause
 
     def close(self) -> None:
         with self._lock:
@@ -120,35 +116,34 @@ class Client:
         if boto3_client is not None:
             self._clients.give_back(boto3_client)
 
-    def _once(self, operation: str, attempt: "_Attempts") -> Mapping[str, Any]:
+    def _once(self, operation: str, request: Request) -> Mapping[str, Any]:
         boto3_client = self._boto3 or self._connected()
-        sent = self._clock.local()
+        sent = self.clock.local()
         try:
-            answer: Mapping[str, Any] = getattr(boto3_client, operation)(**attempt.request())
+            answer: Mapping[str, Any] = getattr(boto3_client, operation)(**request)
         except ClientError as error:
             self._learn(error.response, sent)
-            codes = {_code(error), *(reason.code for reason in reasons(error))}
+            codes = {code_of(error), *(reason.code for reason in reasons(error))}
             if codes & _UNKNOWN:
-                raise _AgainError(known=False) from error
+                raise _AgainError(unchanged=False) from error
             if codes & _BUSY and not codes & {_UNMET, *LASTING}:
-                attempt.refused()
-                raise _AgainError(known=True) from error
+                raise _AgainError(unchanged=True) from error
             raise
         except ConnectionClosedError as error:
-            raise _AgainError(known=False) from error
+            raise _AgainError(unchanged=False) from error
         self._learn(answer, sent)
         if operation == "describe_table" and "Table" not in answer:
-            raise foreign(self._url, operation, "its answer names no table")
+            raise foreign(self.url, operation, "its answer names no table")
         return answer
 
     def _learn(self, answer: Mapping[str, Any], sent: float) -> None:
         headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-        self._clock.learn(headers.get("date"), sent, self._clock.local())
+        self.clock.learn(headers.get("date"), sent, self.clock.local())
 
     def _connected(self) -> Any:
         with self._lock:
             if self._boto3 is None:
-                self._boto3 = self._clients.take(self._url, self._seconds)
+                self._boto3 = self._clients.take(self.url, self._seconds)
             return self._boto3
 
 
@@ -194,29 +189,3 @@ class Boto3Clients:
 
 
 _BOTO3_CLIENTS = Boto3Clients()
-
-
-class _Attempts:
-    """The request to send: one is sent again until it is known to have changed nothing."""
-
-    def __init__(self, request: Callable[[], Request] | Request) -> None:
-        self._made: Request | None = None
-        self._make = request if callable(request) else lambda: request
-
-    def request(self) -> Request:
-        if self._made is None:
-            self._made = self._make()
-        return self._made
-
-    def refused(self) -> None:
-        self._made = None
-
-
-def reasons(error: ClientError) -> list[Reason]:
-    """Return why a transaction was cancelled, a reason for each of its items; empty for other errors."""
-    given = error.response.get("CancellationReasons") or []
-    return [Reason(str(reason.get("Code", "None")), str(reason.get("Message") or "")) for reason in given]
-
-
-def _code(error: ClientError) -> str:
-    return str(error.response.get("Error", {}).get("Code", ""))

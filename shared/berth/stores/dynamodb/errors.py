@@ -78,17 +78,15 @@ def store_error(
     url: DynamoDbUrl,
     seconds: float,
     operation: str,
-    reasons: Sequence[Reason] = (),
-    names: Sequence[str] = (),
+    names: Sequence[str],
 ) -> BerthError:
     """Return the StoreUnavailableError or StoreFailedError for this error; `names` are of the documents."""
-    where = ledger(url)
     if isinstance(error, ClientError):
-        return _answered(error, url, operation, reasons, names)
+        return _answered(error, url, operation, names)
     if isinstance(error, NoRegionError):
-        return StoreFailedError(f"{where}: no region is known; name it with ?region= in BERTH_STORE")
+        return StoreFailedError(f"{ledger(url)}: no region is known; name it with ?region= in BERTH_STORE")
     if isinstance(error, _LOGIN):
-        return StoreFailedError(f"{where}: no AWS credentials were found; {_CREDENTIALS}")
+        return StoreFailedError(f"{ledger(url)}: no AWS credentials were found; {_CREDENTIALS}")
     return _unreached(error, url, seconds)
 
 
@@ -110,13 +108,22 @@ def _unreached(error: BaseException | None, url: DynamoDbUrl, seconds: float) ->
     )
 
 
-def _answered(
-    error: ClientError, url: DynamoDbUrl, operation: str, reasons: Sequence[Reason], names: Sequence[str]
-) -> BerthError:
+def reasons(error: ClientError) -> list[Reason]:
+    """Return why a transaction was cancelled, a reason for each of its items; empty for other errors."""
+    given = error.response.get("CancellationReasons") or []
+    return [Reason(str(reason.get("Code", "None")), str(reason.get("Message") or "")) for reason in given]
+
+
+def code_of(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def _answered(error: ClientError, url: DynamoDbUrl, operation: str, names: Sequence[str]) -> BerthError:
     where = ledger(url)
-    code, said = str(error.response["Error"].get("Code", "")), _line(error.response["Error"].get("Message"))
-    codes = {reason.code for reason in reasons} - {"None"}
-    if not codes & set(LASTING) and (slow := sorted(filter(_slow, codes or {code}))):
+    code, said = code_of(error), _line(error.response["Error"].get("Message"))
+    codes = {reason.code for reason in reasons(error)} - {"None"}
+    slow = sorted(name for name in codes or {code} if name.startswith(_SLOW))
+    if slow and not codes & set(LASTING):
         return StoreUnavailableError(
             f"{where} is asked for more than it serves ({slow[0]}); if this lasts, raise the table's limits, "
             "or use on-demand billing"
@@ -124,7 +131,7 @@ def _answered(
     if code.startswith("TransactionConflict") or codes == {"TransactionConflict"}:
         return StoreUnavailableError(f"{where} is busy (too many writers of the same documents)")
     if codes:
-        return _cancelled(where, reasons, names)
+        return _cancelled(where, reasons(error), names)
     if code in _REFUSED_LOGIN:
         return StoreFailedError(f"{where}: AWS refused the credentials ({code}); {_CREDENTIALS}")
     if code in _REFUSED_SIGNATURE:
@@ -154,10 +161,6 @@ def foreign(url: DynamoDbUrl, operation: str, what: str) -> BerthError:
     return StoreFailedError(
         f"{ledger(url)} refused {operation}: {what}; check region= and endpoint= in BERTH_STORE"
     )
-
-
-def _slow(code: str) -> bool:
-    return code.startswith(_SLOW)
 
 
 def _cancelled(where: str, reasons: Sequence[Reason], names: Sequence[str]) -> BerthError:

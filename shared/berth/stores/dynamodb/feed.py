@@ -19,7 +19,6 @@ from berth.errors import StoreUnavailableError
 from berth.retry import retry
 from berth.stores.base import EPOCH, LIMIT, Changes, Cursor
 from berth.stores.dynamodb.client import Client
-from berth.stores.dynamodb.clock import ServerClock
 from berth.stores.dynamodb.errors import ledger
 from berth.stores.dynamodb.transaction import (
     BODY,
@@ -34,7 +33,6 @@ from berth.stores.dynamodb.transaction import (
     document,
     name,
 )
-from berth.stores.dynamodb.url import DynamoDbUrl
 
 WIDE, WIDE_EVERY = 420.0, 30.0
 TOMBSTONES = 24 * 3600.0  # a deletion is remembered so long; a cursor is served for half that time
@@ -78,17 +76,8 @@ class Feed:
     """Reads of one table. What was returned with a cursor is remembered, so that an overlap reads no body
     twice; it may be forgotten."""
 
-    def __init__(
-        self,
-        client: Client,
-        url: DynamoDbUrl,
-        clock: ServerClock,
-        new_id: Callable[[], str],
-        sleep: Callable[[float], None],
-        overlap: float,
-    ) -> None:
-        self._client, self._url, self._clock, self._overlap = client, url, clock, overlap
-        self._new_id, self._sleep = new_id, sleep
+    def __init__(self, client: Client, new_id: Callable[[], str], overlap: float) -> None:
+        self._client, self._table, self._new_id, self._overlap = client, client.url.table, new_id, overlap
         self._seen: OrderedDict[str, Seen] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -101,7 +90,7 @@ class Feed:
         at, documents, seen, marked = self._now(), dict[str, bytes | None](), dict[str, str](), False
         epoch = self._read([EPOCH])  # one that comes during the scan is for the next call
         request = {
-            "TableName": self._url.table,
+            "TableName": self._table,
             "ConsistentRead": True,
             "FilterExpression": "attribute_exists(#body) OR #key = :life",
             "ExpressionAttributeNames": {"#body": BODY, "#key": KEY},
@@ -140,7 +129,7 @@ class Feed:
         return Changes(documents, cursor, False)
 
     def _now(self) -> int:
-        return int(1000 * self._clock.now())
+        return int(1000 * self._client.clock.now())
 
     def _recall(self, position: Position) -> Seen:
         with self._lock:
@@ -157,7 +146,7 @@ class Feed:
     def _entries(self, start: int) -> dict[str, str]:
         """Return key and version of what was written since, as far as the index knows, and of the mark."""
         request = {
-            "TableName": self._url.table,
+            "TableName": self._table,
             "IndexName": INDEX,
             "KeyConditionExpression": "#feed = :feed AND #written >= :start",
             "ExpressionAttributeNames": {"#feed": FEED, "#written": WRITTEN},
@@ -181,7 +170,7 @@ class Feed:
 
     def _read_some(self, keys: list[str]) -> dict[str, Item]:
         """Return the items of these keys. DynamoDB may answer for some: the others are asked for again."""
-        table, items, unread = self._url.table, dict[str, Item](), [name(key) for key in keys]
+        table, items, unread = self._table, dict[str, Item](), [name(key) for key in keys]
 
         def ask() -> None:
             nonlocal unread
@@ -193,10 +182,11 @@ class Feed:
                 raise _UnreadError
 
         try:
-            retry(ask, _UnreadError, tries=_READS, pauses=(0.01, 0.2), sleep=self._sleep)
+            retry(ask, _UnreadError, tries=_READS, pauses=(0.01, 0.2), sleep=self._client.sleep)
         except _UnreadError as error:
             raise StoreUnavailableError(
-                f"{ledger(self._url)} is asked for more than it serves; if this lasts, raise its limits"
+                f"{ledger(self._client.url)} is asked for more than it serves; if this lasts, raise its "
+                "limits"
             ) from error
         return items
 

@@ -13,15 +13,14 @@ from berth.errors import StoreFailedError, StoreUnavailableError
 from berth.stores.base import EPOCH
 from berth.stores.dynamodb import transaction
 from berth.stores.dynamodb.client import Client, MissingTableError, UnmetError
-from berth.stores.dynamodb.clock import ServerClock
 from berth.stores.dynamodb.errors import ledger, missing, not_ready
 from berth.stores.dynamodb.transaction import GENERATION, SEALED, TABLE, VERSION, Stamp
 from berth.stores.dynamodb.url import DynamoDbUrl
 
 CHECK_SECONDS = 20.0
 _TRIES = 5
-_KEYS = [{"AttributeName": transaction.KEY, "KeyType": "HASH"}]
-_INDEX_KEYS = [
+KEYS = [{"AttributeName": transaction.KEY, "KeyType": "HASH"}]
+INDEX_KEYS = [
     {"AttributeName": transaction.FEED, "KeyType": "HASH"},
     {"AttributeName": transaction.WRITTEN, "KeyType": "RANGE"},
 ]
@@ -35,25 +34,16 @@ class _Known(NamedTuple):
 class Generations:
     """What this process knows of the present generation. Safe to use from many threads."""
 
-    def __init__(
-        self,
-        client: Client,
-        url: DynamoDbUrl,
-        clock: ServerClock,
-        stamp: Callable[[], Stamp],
-        *,
-        begins: bool = True,
-    ) -> None:
+    def __init__(self, client: Client, stamp: Callable[[], Stamp], *, begins: bool) -> None:
         """With `begins` False it begins none: the generation is empty until another process has begun one."""
-        self._client, self._url, self._clock, self._stamp = client, url, clock, stamp
-        self._begins = begins
+        self._client, self._url, self._stamp, self._begins = client, client.url, stamp, begins
         self._known: _Known | None = None
         self._checked = 0.0
         self._checking = threading.Lock()
 
     def current(self) -> str:
         """Return the generation that the table holds. Raises the store's errors where it is no ledger."""
-        known, age = self._known, self._clock.local() - self._checked
+        known, age = self._known, self._client.clock.local() - self._checked
         if known is None or not known.generation or age >= 2 * CHECK_SECONDS:
             return self.check()
         # One thread checks, and the others go on meanwhile.
@@ -66,7 +56,7 @@ class Generations:
 
     def check(self, *, mark: bool = False) -> str:
         """Return the generation, read anew; with `mark` the mark in the ledger is read, too."""
-        at, known = self._clock.local(), self._known
+        at, known = self._client.clock.local(), self._known
         table = self._table()
         if known is None or mark or not known.generation or known.table != table:
             known = _Known(table, self._marked(table))
@@ -102,17 +92,13 @@ class Generations:
 
     def _begin(self, table: str, clause: transaction.Item, items: Mapping[str, transaction.Item]) -> None:
         documents = {key: transaction.document(items.get(key, {})) for key in SEALED}
-        versions = {
-            key: None if document is None else document.version for key, document in documents.items()
-        }
-        self._client.call(
-            "transact_write_items",
-            lambda: {
-                "TransactItems": transaction.beginning(
-                    self._url.table, table, clause, versions, self._stamp()
-                )
-            },
-        )
+        versions = {key: document and document.version for key, document in documents.items()}
+
+        def request() -> transaction.Item:
+            items = transaction.beginning(self._url.table, table, clause, versions, self._stamp())
+            return {"TransactItems": items}
+
+        self._client.call("transact_write_items", request)
 
     def _read(self) -> dict[str, transaction.Item]:
         keys = [GENERATION, *(key for key in SEALED if key != EPOCH)]
@@ -131,7 +117,7 @@ def require_ours(table: Mapping[str, Any], url: DynamoDbUrl) -> None:
         raise StoreFailedError(f"{where} can't be used: its status is {status}; see to it at AWS")
     indexes = {index["IndexName"]: index for index in table.get("GlobalSecondaryIndexes") or ()}
     index = indexes.get(transaction.INDEX, {})
-    if table["KeySchema"] != _KEYS or index.get("KeySchema") != _INDEX_KEYS:
+    if table["KeySchema"] != KEYS or index.get("KeySchema") != INDEX_KEYS:
         raise StoreFailedError(
             f"{where} is not a table that berth made; name another one in BERTH_STORE, "
             "and make it with berth store init"

@@ -10,7 +10,7 @@ from berth.retry import retry
 from berth.stores.dynamodb.client import Boto3Clients, Client, MissingTableError
 from berth.stores.dynamodb.clock import ServerClock
 from berth.stores.dynamodb.errors import UnknownOperationError, ledger, not_ready
-from berth.stores.dynamodb.generation import require_ours
+from berth.stores.dynamodb.generation import INDEX_KEYS, KEYS, require_ours
 from berth.stores.dynamodb.transaction import EXPIRES, FEED, INDEX, KEY, VERSION, WRITTEN
 from berth.stores.dynamodb.url import DynamoDbUrl
 
@@ -27,10 +27,9 @@ def make(
     """Make the table, and yield a line for each thing done; it may be called again and again. `protect`
     switches deletion protection on. Raises StoreUnavailableError and StoreFailedError.
     """
-    clock = ServerClock()
-    client = Client(url, _CALL_SECONDS, clock, sleep, clients)
+    client = Client(url, _CALL_SECONDS, ServerClock(), sleep, clients)
     try:
-        yield from _Making(client, url, clock, sleep).run(protect)
+        yield from _Making(client).run(protect)
     except MissingTableError as error:
         raise StoreUnavailableError(f"{ledger(url)} went away while it was made") from error
     finally:
@@ -38,11 +37,8 @@ def make(
 
 
 class _Making:
-    def __init__(
-        self, client: Client, url: DynamoDbUrl, clock: ServerClock, sleep: Callable[[float], None]
-    ) -> None:
-        self._client, self._url, self._clock, self._sleep = client, url, clock, sleep
-        self._table = {"TableName": url.table}
+    def __init__(self, client: Client) -> None:
+        self._client, self._url = client, client.url
 
     def run(self, protect: bool) -> Iterator[str]:
         yield self._made(protect)
@@ -86,10 +82,10 @@ class _Making:
         return retry(
             active,
             (MissingTableError, StoreUnavailableError),  # AWS tells of a new table a little later
-            until=self._clock.local() + _READY_SECONDS,
+            until=self._client.clock.local() + _READY_SECONDS,
             pauses=_LOOK_SECONDS,
-            monotonic=self._clock.local,
-            sleep=self._sleep,
+            monotonic=self._client.clock.local,
+            sleep=self._client.sleep,
         )
 
     def _backups(self) -> str:
@@ -97,10 +93,8 @@ class _Making:
         state = backups.get("PointInTimeRecoveryDescription", {}).get("PointInTimeRecoveryStatus")
         if state == "ENABLED":
             return "point-in-time recovery: on"
-        self._call(
-            "update_continuous_backups",
-            PointInTimeRecoverySpecification={"PointInTimeRecoveryEnabled": True},
-        )
+        enabled = {"PointInTimeRecoveryEnabled": True}
+        self._call("update_continuous_backups", PointInTimeRecoverySpecification=enabled)
         return "point-in-time recovery: switched on"
 
     def _expiry(self) -> str:
@@ -116,7 +110,7 @@ class _Making:
         return "time to live: switched on"
 
     def _call(self, operation: str, **more: Any) -> Mapping[str, Any]:
-        return self._client.call(operation, {**self._table, **more})
+        return self._client.call(operation, {"TableName": self._url.table, **more})
 
 
 FORM: dict[str, Any] = {
@@ -126,14 +120,11 @@ FORM: dict[str, Any] = {
         {"AttributeName": FEED, "AttributeType": "S"},
         {"AttributeName": WRITTEN, "AttributeType": "N"},
     ],
-    "KeySchema": [{"AttributeName": KEY, "KeyType": "HASH"}],
+    "KeySchema": KEYS,
     "GlobalSecondaryIndexes": [
         {
             "IndexName": INDEX,
-            "KeySchema": [
-                {"AttributeName": FEED, "KeyType": "HASH"},
-                {"AttributeName": WRITTEN, "KeyType": "RANGE"},
-            ],
+            "KeySchema": INDEX_KEYS,
             "Projection": {"ProjectionType": "INCLUDE", "NonKeyAttributes": [VERSION]},
         }
     ],

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from berth.errors import StoreFailedError
 from berth.stores.base import EPOCH, Document, Version
-from berth.stores.compression import pack, unpack
+from berth.stores.compression import unpack
 
 KEY, VERSION, BODY, WRITTEN, FEED, EXPIRES, TABLE = (
     "key", "version", "body", "written", "feed", "expires", "table",
@@ -43,11 +43,6 @@ class Stamp(NamedTuple):
 
 def name(key: str) -> Item:
     return {KEY: {"S": key}}
-
-
-def packed(body: bytes) -> bytes:
-    """Return the body as it is stored: each kilobyte of an item costs a unit."""
-    return pack(body)
 
 
 def present(key: str, body: bytes, stamp: Stamp) -> Item:

@@ -86,7 +86,9 @@ class RedisStore:
         if changed:
             pairs = iter(changed[0])
             documents = {
-                key.decode(): _body(value) for key, value in zip(pairs, pairs, strict=True) if key != _MARK
+                key.decode(): value.partition(b" ")[2]
+                for key, value in zip(pairs, pairs, strict=True)
+                if key != _MARK
             }
             documents |= {key.decode(): None for gone in changed[1:] for key in gone if key != _MARK}
         return Changes(documents, f"{generation}.{rev}", len(changed) == 1)
@@ -121,7 +123,3 @@ def open_store(url: str, *, reads_only: bool = False) -> RedisStore:
 def _document(generation: str, value: bytes) -> Document:
     rev, _, body = value.partition(b" ")
     return Document(f"{generation}.{rev.decode()}", body)
-
-
-def _body(value: bytes) -> bytes:
-    return value.partition(b" ")[2]

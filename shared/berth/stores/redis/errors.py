@@ -2,8 +2,6 @@
 It quotes what a server answered, never what was sent; it does not know whether a call was carried out."""
 
 import ssl
-from collections.abc import Callable
-from typing import NamedTuple
 
 import redis
 from redis import exceptions as theirs
@@ -11,13 +9,11 @@ from redis import exceptions as theirs
 from berth.errors import LATE, BerthError, StoreFailedError, StoreUnavailableError, beneath, reason
 from berth.stores.redis.url import RedisUrl
 
-_Test = Callable[[theirs.ResponseError, str], bool]
-
 _PASSING = ("NOREPLICAS", "BUSY ", "UNKILLABLE")
 _FOREIGN = ("WRONGTYPE", "BERTHFORMAT")
 _RIGHTS = ("permission", "user executing the script")  # what Redis 7.0 says of a right that a script lacks
 _UNREACHABLE = "berth's ledger is unreachable"
-_LOGIN = "{ledger} refused the user or the password; check those in BERTH_STORE"
+_LOGIN = " refused the user or the password; check those in BERTH_STORE"
 
 
 def store_error(error: redis.RedisError, url: RedisUrl, seconds: float) -> BerthError:
@@ -26,7 +22,7 @@ def store_error(error: redis.RedisError, url: RedisUrl, seconds: float) -> Berth
     if isinstance(error, theirs.ResponseError):
         return _refused(error, ledger)
     if isinstance(error, theirs.AuthenticationError | theirs.AuthorizationError):
-        return StoreFailedError(_LOGIN.format(ledger=ledger))
+        return StoreFailedError(f"{ledger}{_LOGIN}")
     if isinstance(error, theirs.BusyLoadingError):
         return StoreUnavailableError(f"{ledger} is loading its data; it can be used when it has done so")
     if isinstance(error, redis.TimeoutError):
@@ -98,24 +94,51 @@ def _unreached(error: redis.RedisError, ledger: str, url: RedisUrl) -> BerthErro
 
 def _refused(error: theirs.ResponseError, ledger: str) -> BerthError:
     said = _said(error)
-    refusal = next(refusal for refusal in _REFUSALS if refusal.is_so(error, said))
-    return refusal.kind(refusal.text.format(ledger=ledger, said=said))
+    if passing := _passing(error, said):
+        return StoreUnavailableError(f"{ledger}{passing}")
+    return StoreFailedError(f"{ledger}{_lasting(error, said)}")
 
 
-class _Refusal(NamedTuple):
-    """How to recognize a server's refusal, and our error for it."""
+def _passing(error: theirs.ResponseError, said: str) -> str:
+    """Return what a refusal means that may end by itself; empty for any other."""
+    if isinstance(error, theirs.ReadOnlyError):
+        return (
+            " is a replica, which takes no writes; if this lasts, name the primary in BERTH_STORE, or see "
+            "why none was elected"
+        )
+    if isinstance(error, theirs.MovedError):
+        return (
+            f": the Cluster's nodes name each other for its keys ({said}); if this lasts, look at CLUSTER "
+            "NODES on each"
+        )
+    if isinstance(error, theirs.AskError | theirs.TryAgainError):
+        return f": its keys are being moved to another node ({said}); if this lasts, finish that"
+    if isinstance(error, theirs.ClusterDownError) or said.startswith(_PASSING):
+        return f" can't be used now ({said}); if this lasts, see to that"
+    return ""
 
-    is_so: _Test
-    kind: type[BerthError]
-    text: str
 
-
-def _is(*kinds: type[theirs.ResponseError]) -> _Test:
-    return lambda error, _: isinstance(error, kinds)
-
-
-def _says(*words: str) -> _Test:
-    return lambda _, said: any(word in said for word in words)
+def _lasting(error: theirs.ResponseError, said: str) -> str:
+    """Return what a refusal means that a person has to see to."""
+    if isinstance(error, theirs.OutOfMemoryError):
+        return " is full; give it more memory (maxmemory) or drop other data"
+    if "unauthenticated" in said:
+        return _LOGIN
+    if isinstance(error, theirs.NoPermissionError) or any(word in said for word in _RIGHTS):
+        return f": its user lacks rights ({said}); docs/stores/redis.md lists those that berth needs"
+    if "cluster mode" in said:
+        return (
+            ": a Redis Cluster has no database but 0; leave out the number in BERTH_STORE, and set ledgers "
+            "apart with ?prefix=NAME"
+        )
+    if any(word in said for word in _FOREIGN):
+        return (
+            ": the keys are not a ledger that this berth knows; run one version of berth, or set berth's "
+            "keys apart with ?prefix=NAME in BERTH_STORE"
+        )
+    if "BERTHSERVER" in said:
+        return ": INFO tells no run_id and master_replid; berth needs Redis 7 or Valkey"
+    return f" refused: {said}; check the server and its log"
 
 
 def _said(error: theirs.ResponseError) -> str:
@@ -127,59 +150,3 @@ def _said(error: theirs.ResponseError) -> str:
 
 def _reason(error: redis.RedisError) -> str:
     return LATE if isinstance(error, redis.TimeoutError) else reason(error)
-
-
-_REFUSALS = (
-    _Refusal(
-        _is(theirs.ReadOnlyError),
-        StoreUnavailableError,
-        "{ledger} is a replica, which takes no writes; if this lasts, name the primary in BERTH_STORE, or "
-        "see why none was elected",
-    ),
-    _Refusal(
-        _is(theirs.MovedError),
-        StoreUnavailableError,
-        "{ledger}: the Cluster's nodes name each other for its keys ({said}); if this lasts, look at CLUSTER "
-        "NODES on each",
-    ),
-    _Refusal(
-        _is(theirs.AskError, theirs.TryAgainError),
-        StoreUnavailableError,
-        "{ledger}: its keys are being moved to another node ({said}); if this lasts, finish that",
-    ),
-    _Refusal(
-        lambda error, said: isinstance(error, theirs.ClusterDownError) or said.startswith(_PASSING),
-        StoreUnavailableError,
-        "{ledger} can't be used now ({said}); if this lasts, see to that",
-    ),
-    _Refusal(
-        _is(theirs.OutOfMemoryError),
-        StoreFailedError,
-        "{ledger} is full; give it more memory (maxmemory) or drop other data",
-    ),
-    _Refusal(_says("unauthenticated"), StoreFailedError, _LOGIN),
-    _Refusal(
-        lambda error, said: isinstance(error, theirs.NoPermissionError) or _says(*_RIGHTS)(error, said),
-        StoreFailedError,
-        "{ledger}: its user lacks rights ({said}); docs/stores/redis.md lists those that berth needs",
-    ),
-    _Refusal(
-        _says("cluster mode"),
-        StoreFailedError,
-        "{ledger}: a Redis Cluster has no database but 0; leave out the number in BERTH_STORE, and set "
-        "ledgers apart with ?prefix=NAME",
-    ),
-    _Refusal(
-        _says(*_FOREIGN),
-        StoreFailedError,
-        "{ledger}: the keys are not a ledger that this berth knows; run one version of berth, or set berth's "
-        "keys apart with ?prefix=NAME in BERTH_STORE",
-    ),
-    _Refusal(
-        _says("BERTHSERVER"),
-        StoreFailedError,
-        "{ledger}: INFO tells no run_id and master_replid; berth needs Redis 7 or Valkey",
-    ),
-    _Refusal(lambda *_: True, StoreFailedError, "{ledger} refused: {said}; check the server and its log"),
-)
-"""The first that fits is taken."""

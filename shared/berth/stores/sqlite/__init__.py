@@ -7,14 +7,13 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from berth.stores.base import Changes, Cursor, Document, Version, chunks
+from berth.stores.base import Changes, Cursor, Document, Version, as_expected, chunks
 from berth.stores.sqlite.client import Client
 from berth.stores.sqlite.errors import busy
 from berth.stores.sqlite.url import parse
 
 _BUSY_SECONDS = 1.0
 _KEPT_DELETIONS = 10_000  # deletions remembered for readers that are behind
-_BATCH = 500  # keys in one statement; SQLite allows 32,766 parameters, older builds 999
 
 
 class SqliteStore:
@@ -39,18 +38,11 @@ class SqliteStore:
         return self._path.exists()
 
     def read(self, keys: Collection[str]) -> Mapping[str, Document]:
-        def look(db: sqlite3.Connection, generation: str) -> dict[str, Document]:
-            return {
-                key: Document(f"{generation}.{rev}", body)
-                for key, (rev, body) in _select(db, keys).items()
-                if body is not None
-            }
-
-        return self._client.run("DEFERRED", look)
+        return self._client.run("DEFERRED", lambda db, generation: _documents(db, generation, keys))
 
     def commit(self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]) -> bool:
         def write(db: sqlite3.Connection, generation: str) -> bool:
-            if not _as_expected(db, generation, expected):
+            if not as_expected(_documents(db, generation, expected.keys()), expected):
                 return False
             _store(db, writes)
             return True
@@ -68,13 +60,14 @@ class SqliteStore:
         def look(db: sqlite3.Connection, generation: str) -> Changes:
             rev, floor = db.execute("SELECT rev, floor FROM meta").fetchone()
             known, _, seen = (since or "").partition(".")
+            cursor = f"{generation}.{rev}"
             if known != generation or not floor <= int(seen) <= rev:
                 rows = db.execute("SELECT key, body FROM docs WHERE body IS NOT NULL")
-                return Changes(dict(rows), f"{generation}.{rev}", True)
-            if int(seen) == rev:
-                return Changes({}, f"{generation}.{rev}", False)
+                return Changes(dict(rows), cursor, True)
+            if cursor == since:
+                return Changes({}, cursor, False)
             rows = db.execute("SELECT key, body FROM docs WHERE rev > ? ORDER BY rev", (int(seen),))
-            return Changes(dict(rows), f"{generation}.{rev}", False)
+            return Changes(dict(rows), cursor, False)
 
         return self._client.run("DEFERRED", look)
 
@@ -90,24 +83,10 @@ def open_store(url: str, *, reads_only: bool = False) -> SqliteStore:  # noqa: A
     return SqliteStore(parse(url))
 
 
-def _select(db: sqlite3.Connection, keys: Collection[str]) -> dict[str, tuple[int, bytes | None]]:
-    rows: dict[str, tuple[int, bytes | None]] = {}
-    ordered = list(keys)
-    for start in range(0, len(ordered), _BATCH):
-        some = ordered[start : start + _BATCH]
-        marks = ",".join("?" * len(some))
-        for key, rev, body in db.execute(f"SELECT key, rev, body FROM docs WHERE key IN ({marks})", some):
-            rows[key] = (rev, body)
-    return rows
-
-
-def _as_expected(db: sqlite3.Connection, generation: str, expected: Mapping[str, Version | None]) -> bool:
-    present = {
-        key: f"{generation}.{rev}"
-        for key, (rev, body) in _select(db, expected.keys()).items()
-        if body is not None
-    }
-    return all(present.get(key) == version for key, version in expected.items())
+def _documents(db: sqlite3.Connection, generation: str, keys: Collection[str]) -> dict[str, Document]:
+    marks = ",".join("?" * len(keys))
+    rows = db.execute(f"SELECT key, rev, body FROM docs WHERE key IN ({marks})", tuple(keys))
+    return {key: Document(f"{generation}.{rev}", body) for key, rev, body in rows if body is not None}
 
 
 def _store(db: sqlite3.Connection, writes: Mapping[str, bytes | None]) -> None:

@@ -3,7 +3,6 @@ It decides by codes alone, never by texts, and quotes nothing of what a ledger h
 
 import errno
 import sqlite3
-from collections.abc import Mapping
 from pathlib import Path
 
 from berth.errors import BerthError, StoreFailedError, StoreUnavailableError
@@ -17,7 +16,7 @@ _RETRYABLE = {
     sqlite3.SQLITE_PROTOCOL: "too many processes open it at once",
     sqlite3.SQLITE_INTERRUPT: "the call was interrupted",
 }
-_FINAL: Mapping[int, str] = {
+_FINAL = {
     sqlite3.SQLITE_FULL: _NO_ROOM,
     # A quota, or a disk that fills up while a file grows, is an I/O error to SQLite.
     sqlite3.SQLITE_IOERR: "can't be read or written ({url}, disk I/O error); "
@@ -50,7 +49,8 @@ def of_another_version(path: Path, schema: int, known: int) -> StoreFailedError:
 def store_error(error: sqlite3.Error | OSError, path: Path) -> BerthError:
     """Return the StoreUnavailableError or StoreFailedError that tells of this error."""
     if isinstance(error, OSError):
-        return _of_the_system(path, error)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        return _final(path, _NO_ROOM if full else f"can't be opened ({{url}}, {error.strerror}); {_RIGHTS}")
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the higher bits are details that no text needs
     if code in _RETRYABLE:
         return busy(path, _RETRYABLE[code])
@@ -58,12 +58,6 @@ def store_error(error: sqlite3.Error | OSError, path: Path) -> BerthError:
         return not_ours(path)
     other = f"can't be used ({{url}}, {error}); check the file: if it is damaged, delete it, and reconcile "
     return _final(path, _FINAL.get(code, f"{other}rebuilds it from the pods"))
-
-
-def _of_the_system(path: Path, error: OSError) -> BerthError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return _final(path, _NO_ROOM)
-    return _final(path, f"can't be opened ({{url}}, {error.strerror}); {_RIGHTS}")
 
 
 def _final(path: Path, text: str) -> StoreFailedError:

@@ -14,9 +14,8 @@ from pathlib import Path
 from berth.retry import retry
 from berth.stores.sqlite.errors import busy, not_ours, of_another_version
 
-_MAKING = (
-    10  # times a lock's seconds, for a file that another process makes: it is several files, then on disk
-)
+# Times a lock's seconds, for a file that another process makes: it is several files, then on disk.
+_MAKING = 10
 _APPLICATION, _VERSION = 0x42455254, 1
 _SCHEMA = f"""
 CREATE TABLE docs (key TEXT PRIMARY KEY, rev INTEGER NOT NULL, body BLOB) WITHOUT ROWID;
