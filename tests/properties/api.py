@@ -16,9 +16,8 @@ from berth.api.poolclaim import CLAIMS
 from berth.kube.client import Client
 from berth.kube.cluster import BERTH_API, POOL_CLAIMS, POOLS, Cluster, pool_claim_path
 from berth.testing.api_server import calls
-from berth.testing.api_server.checks import Key
 from berth.testing.api_server.memory import Memory
-from berth.testing.api_server.rules import Json, StatusError, merge
+from berth.testing.api_server.rules import Json, Key, StatusError, merge
 from tests.properties.pools import CLAIM, NAMESPACE, SPACES, NodeIs, Spec
 
 HOST = "http://in.memory"

@@ -20,84 +20,78 @@ from berth.stores import absolute
 
 
 class _Command(NamedTuple):
-    """`options` is the function in berth.cli that adds the options to a parser, and `run` to its defaults."""
+    """`options` is the function in berth.cli that adds the options to a parser, and `run` to its defaults;
+    it is `add_options` in the module of the command's name unless another is named."""
 
     name: str
-    options: str
     help: str
     more: str
+    options: str = ""
 
 
 COMMANDS = (
     _Command(
         "up",
-        "up:add_options",
         "run all functions here, against any cluster, until Ctrl-C",
         "It stands in for Knative: it watches the cluster and sends the functions the same events.",
     ),
     _Command(
         "demo",
-        "demo:add_options",
         "show a day in the life of a cluster, beside a naive counter that meets the same faults",
         "It needs no cluster and takes less than a minute; it ends with 1 if a promise was broken.",
     ),
     _Command(
         "apply",
-        "apply:add_options",
         "write Pools to the active source (BERTH_POOLS' file or the cluster), and PoolClaims",
         "They are added, or replace those of their names. A file is made, or rewritten without its comments.",
     ),
     _Command(
         "reconcile",
-        "reconcile:add_options",
         "make the ledger equal to the cluster now; print what was repaired",
         "It ends with 1 if it found problems that a person has to solve.",
     ),
     _Command(
         "status",
-        "inspect:add_status_options",
         "show pools and domains: capacity, used, free, reserved, and who waits",
         "It reads the ledger, and asks the cluster only for the pods that wait; it repairs nothing.",
+        "inspect:add_status_options",
     ),
     _Command(
         "claims",
-        "inspect:add_claims_options",
         "show who holds which units, where and since when",
         "It reads the ledger; it asks no cluster and repairs nothing.",
+        "inspect:add_claims_options",
     ),
     _Command(
         "suspend",
-        "maintenance:add_suspend_options",
         "give out no more units of a Pool, or of some of its domains; holders keep what they have",
         "It writes spec.suspended in the active source (BERTH_POOLS' file or the cluster).",
+        "maintenance:add_suspend_options",
     ),
     _Command(
         "external",
-        "maintenance:add_external_options",
         "say how many units of a Pool are in use outside the cluster",
         "It writes spec.external in the active source (BERTH_POOLS' file or the cluster).",
+        "maintenance:add_external_options",
     ),
     _Command(
         "release",
-        "maintenance:add_release_options",
         "free units that stay held though their pod is gone (onLostNode: Hold)",
         "Use it when nothing uses them any more. It asks the API server, and refuses a pod that lives.",
+        "maintenance:add_release_options",
     ),
     _Command(
         "scheduler-config",
-        "scheduler_config:add_options",
         "write the configuration of a kube-scheduler that calls Berth's functions",
         "For a scheduler of Berth's pods alone name filter, prioritize, preempt and bind; else extender.",
     ),
     _Command(
         "token",
-        "token:add_options",
         "make the Secret with the token that kube-scheduler and the functions share",
         "A Secret that is there already stays as it is.",
     ),
     _Command(
         "store",
-        "store:add_options",
         "copy the ledger to another store, resume after a copy that died, make a table",
         "Each has its own --help.",
     ),
@@ -159,7 +153,8 @@ def build_parser(named: Container[str] | None = None) -> argparse.ArgumentParser
         description = f"{command.help[0].upper()}{command.help[1:]}. {command.more}"
         subparser = subparsers.add_parser(command.name, help=command.help, description=description)
         if named is None or command.name in named:
-            pkgutil.resolve_name(f"berth.cli.{command.options}")(subparser)
+            options = command.options or f"{command.name.replace('-', '_')}:add_options"
+            pkgutil.resolve_name(f"berth.cli.{options}")(subparser)
     return parser
 
 

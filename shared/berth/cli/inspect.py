@@ -15,14 +15,15 @@ from berth.api.pool import Pool
 from berth.cli import tables
 from berth.cli.output import note
 from berth.cli.shared_options import add_kubeconfig, add_store, existing_ledger
-from berth.cli.tables import ClaimRow
 from berth.errors import BadInputError, BerthError, OtherClusterError
-from berth.ledger.holders import UnitRow, unit_rows
+from berth.ledger.holders import unit_rows
 from berth.ledger.ledger import Ledger
-from berth.ledger.report import PoolRow, names, pool_rows
+from berth.ledger.report import names, pool_rows
 from berth.ledger.view import View
 from berth.settings import Settings
 from berth.stores import open_store, redacted
+
+_Rows = Mapping[str, Sequence[object]]  # what a report shows, by what that is called
 
 
 def add_status_options(parser: argparse.ArgumentParser) -> None:
@@ -52,21 +53,6 @@ class _Ledger(msgspec.Struct, frozen=True):
     why: str
 
 
-class _Status(msgspec.Struct, frozen=True):
-    ledger: _Ledger
-    pools: Sequence[PoolRow] = ()
-
-
-class _Claims(msgspec.Struct, frozen=True):
-    ledger: _Ledger
-    claims: Sequence[ClaimRow] = ()
-
-
-class _Units(msgspec.Struct, frozen=True):
-    ledger: _Ledger
-    units: Sequence[UnitRow] = ()
-
-
 def status(options: argparse.Namespace) -> int:
     """Show Pools and their domains, with the pods that wait for them if the cluster can be asked.
 
@@ -77,14 +63,14 @@ def status(options: argparse.Namespace) -> int:
     view = _view(config.store)
     ledger = _ledger(config.store, view)
     if _moved(view):
-        return _refuse(_Status(ledger), options.output)
+        return _refuse(ledger, "pools", options.output)
     _require(options.pool, view)
     try:
         waiting = _waiting(config, view.resources)
     except OtherClusterError as error:
-        return _refuse(_Status(msgspec.structs.replace(ledger, open=False, why=str(error))), options.output)
+        return _refuse(msgspec.structs.replace(ledger, open=False, why=str(error)), "pools", options.output)
     rows = pool_rows(view, waiting, options.pool)
-    return _show(_Status(ledger, rows), options.output, tables.pool_lines(rows), "no pools")
+    return _show(ledger, {"pools": rows}, options.output, tables.pool_lines(rows), "no pools")
 
 
 def claims(options: argparse.Namespace) -> int:
@@ -95,7 +81,7 @@ def claims(options: argparse.Namespace) -> int:
     view = _view(store)
     ledger = _ledger(store, view)
     if _moved(view):
-        return _refuse(_Units(ledger) if options.units else _Claims(ledger), options.output)
+        return _refuse(ledger, "units" if options.units else "claims", options.output)
     _require(options.pool, view)
     where = f" in namespace {options.namespace}" if options.namespace else ""
     now = time.time()
@@ -104,29 +90,30 @@ def claims(options: argparse.Namespace) -> int:
         if options.namespace:
             units = [row for row in units if row.holder.startswith(f"{options.namespace}/")]
         lines = tables.unit_lines(units)
-        return _show(_Units(ledger, units), options.output, lines, f"no units with names{where}")
+        return _show(ledger, {"units": units}, options.output, lines, f"no units with names{where}")
     rows = tables.claim_rows(view, options.pool, options.namespace)
-    return _show(_Claims(ledger, rows), options.output, tables.claim_lines(rows, now), f"no claims{where}")
+    lines = tables.claim_lines(rows, now)
+    return _show(ledger, {"claims": rows}, options.output, lines, f"no claims{where}")
 
 
-def _show(report: _Status | _Claims | _Units, output: str, lines: Sequence[str], nothing: str) -> int:
-    """Print the report, for a person as a table of these lines, the first of which is its header."""
+def _show(ledger: _Ledger, rows: _Rows, output: str, lines: Sequence[str], nothing: str) -> int:
+    """Print the rows, for a person as a table of these lines, the first of which is its header."""
     if output != "table":
-        _print(report, output)
+        _print(ledger, rows, output)
     elif lines[1:]:
         print("\n".join(lines))
     else:
-        note(f"{nothing} in {report.ledger.store}")
-    if report.ledger.why:
-        note(report.ledger.why)
+        note(f"{nothing} in {ledger.store}")
+    if ledger.why:
+        note(ledger.why)
     return 0
 
 
-def _refuse(report: _Status | _Claims | _Units, output: str) -> int:
+def _refuse(ledger: _Ledger, what: str, output: str) -> int:
     """Say why nothing is shown, and in the report of a program, too."""
     if output != "table":
-        _print(report, output)
-    note(report.ledger.why)
+        _print(ledger, {what: ()}, output)
+    note(ledger.why)
     return 1
 
 
@@ -175,7 +162,8 @@ def _moved(view: View) -> bool:
     return view.epoch is not None and view.epoch.moved
 
 
-def _print(report: _Status | _Claims | _Units, output: str) -> None:
+def _print(ledger: _Ledger, rows: _Rows, output: str) -> None:
+    report = {"ledger": ledger, **rows}
     if output == "json":
         print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
     else:

@@ -99,9 +99,10 @@ def _add_proxy(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    text, proxy = _text(options), _proxy_text(options)
-    if proxy:
-        haproxy.write(Path(options.proxy), proxy)
+    text, proxy = _text(options), _proxy(options)
+    if proxy is not None:
+        adds_token = haproxy.haproxy(proxy, _urls(options), options.ca, options.timeout)
+        haproxy.write(Path(options.proxy), adds_token)
     if options.output:
         kube_scheduler.write(Path(options.output), text, "--output")
     else:
@@ -136,14 +137,6 @@ def _text(options: argparse.Namespace) -> str:
         lease=_lease(options.lease),
     )
     return kube_scheduler.as_yaml(document)
-
-
-def _proxy_text(options: argparse.Namespace) -> str:
-    """Return the proxy's configuration; empty without a proxy."""
-    proxy = _proxy(options)
-    if proxy is None:
-        return ""
-    return haproxy.haproxy(proxy, _urls(options), options.ca, options.timeout)
 
 
 def _proxy(options: argparse.Namespace) -> Proxy | None:

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 import msgspec
 
 from berth.ledger.holders import UnitRow, wholes
-from berth.ledger.model import Claim
 from berth.ledger.report import DomainRow, PoolRow, natural
 from berth.ledger.view import View
 
@@ -40,18 +39,6 @@ class ClaimRow(msgspec.Struct, frozen=True):
 def claim_rows(view: View, pool: str | None = None, namespace: str | None = None) -> list[ClaimRow]:
     """Return who holds what, sorted by namespace and pod."""
     rows = [
-        row
-        for claim in view.claims()
-        if namespace in (None, claim.namespace)
-        for row in _claim_rows(claim)
-        if pool in (None, row.pool)
-    ]
-    return sorted(rows, key=lambda row: (row.namespace, natural(row.pod), row.uid, row.pool, row.domain))
-
-
-def _claim_rows(claim: Claim) -> Iterable[ClaimRow]:
-    since = datetime.fromtimestamp(int(claim.since), UTC)
-    return (
         ClaimRow(
             namespace=claim.namespace,
             pod=claim.name,
@@ -63,10 +50,14 @@ def _claim_rows(claim: Claim) -> Iterable[ClaimRow]:
             units=holding.units,
             claim=holding.claim,
             state=claim.state,
-            since=since,
+            since=datetime.fromtimestamp(int(claim.since), UTC),
         )
+        for claim in view.claims()
+        if namespace in (None, claim.namespace)
         for holding in wholes(claim)
-    )
+        if pool in (None, holding.pool)
+    ]
+    return sorted(rows, key=lambda row: (row.namespace, natural(row.pod), row.uid, row.pool, row.domain))
 
 
 def pool_lines(pools: Iterable[PoolRow]) -> list[str]:
@@ -118,16 +109,12 @@ def unit_lines(units: Iterable[UnitRow]) -> list[str]:
     """Return a table of units; a range of free ones is one line."""
     cells = [
         (
-            *(row.pool, row.domain, row.unit or _unnamed(row.count), row.state),
+            *(row.pool, row.domain, row.unit or f"<{row.count} without a name>", row.state),
             *(cell or _NONE for cell in (row.holder, row.claim, row.node)),
         )
         for row in units
     ]
     return aligned(_UNIT_COLUMNS, cells)
-
-
-def _unnamed(count: int) -> str:
-    return f"<{count} without a name>"
 
 
 def aligned(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:

@@ -25,7 +25,7 @@ from berth.kube.cluster import connect
 from berth.stores import open_store
 from berth.stores.configmap.content import decode, encode
 from berth.testing.api_server import StandIn
-from berth.testing.api_server.checks import Key
+from berth.testing.api_server.rules import Key
 from tests.support.builders.places import Place
 from tests.support.builders.pools_stage import PoolsStage, WithPoolClaims
 

@@ -22,7 +22,7 @@ from berth.kube.cluster import Cluster
 from berth.kube.types import Pod
 from berth.ledger.holders import wholes
 from berth.testing.api_server import StandIn
-from berth.testing.api_server.checks import Key
+from berth.testing.api_server.rules import Key
 from tests.support.builders.objects import event, pool_document
 from tests.support.builders.places import Place
 from tests.support.builders.stage import Stage, Tap

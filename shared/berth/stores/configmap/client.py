@@ -9,17 +9,9 @@ import msgspec
 
 from berth.errors import ClusterRefusedError, ClusterUnavailableError, reason
 from berth.kube.client import ApiServer, Request
+from berth.stores.configmap import errors
 from berth.stores.configmap.content import Content, decode, encode, replaced
-from berth.stores.configmap.errors import (
-    LABEL,
-    MOST_BYTES,
-    full,
-    no_namespace,
-    not_ours,
-    of_another_version,
-    refused,
-    unreachable,
-)
+from berth.stores.configmap.errors import LABEL, MOST_BYTES
 from berth.stores.configmap.url import ConfigMapUrl
 
 T = TypeVar("T")
@@ -82,9 +74,9 @@ class Client:
         ours, parts = config_map.metadata.labels.get(LABEL) == self.url.name, config_map.binary_data
         if name == self.url.name:
             if not ours:
-                raise not_ours(self.url)
+                raise errors.not_ours(self.url)
             if parts and not {_DATA, _KEYED} & parts.keys():
-                raise of_another_version(self.url, sorted(parts))
+                raise errors.of_another_version(self.url, sorted(parts))
         data = parts.get(_KEYED) or parts.get(_DATA, b"") if ours else b""
         return _item(config_map.metadata, len(data), decode(data))
 
@@ -124,7 +116,7 @@ class Client:
 
     def require_room(self, before: Item, size: int) -> None:
         if size > MOST_BYTES and size > before.size:
-            raise full(self.url)
+            raise errors.full(self.url)
 
     def _call(
         self,
@@ -146,13 +138,13 @@ class Client:
         except ClusterUnavailableError as error:
             late = f"no answer within {self.url.timeout:g} s"
             why = reason(error.__cause__, late) if error.__cause__ is not None else self._said(error, name)
-            raise unreachable(self.url, self._server.host, why) from error
+            raise errors.unreachable(self.url, self._server.host, why) from error
         except ClusterRefusedError as error:
             if error.status in none:
                 return None
             if (method, error.status) == ("POST", 404):
-                raise no_namespace(self.url) from error
-            raise refused(self.url, error.status, self._said(error, name), self._rights) from error
+                raise errors.no_namespace(self.url) from error
+            raise errors.refused(self.url, error.status, self._said(error, name), self._rights) from error
 
     def _said(self, error: Exception, name: str) -> str:
         shard = name not in ("", self.url.name)
@@ -163,7 +155,7 @@ class Client:
             return decoder.decode(answer)
         except msgspec.DecodeError as error:
             why = "the API server's answer can't be read"
-            raise unreachable(self.url, self._server.host, why) from error
+            raise errors.unreachable(self.url, self._server.host, why) from error
 
     def _written(self, answer: bytes, data: bytes, content: Content) -> Item:
         return _item(self._decode(_config_map, answer).metadata, len(data), content)

@@ -6,20 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from botocore.exceptions import (
-    ClientError,
-    ConnectTimeoutError,
-    CredentialRetrievalError,
-    EndpointConnectionError,
-    HTTPClientError,
-    NoCredentialsError,
-    NoRegionError,
-    PartialCredentialsError,
-    ProfileNotFound,
-    ReadTimeoutError,
-    SSLError,
-    TokenRetrievalError,
-)
+from botocore import exceptions as theirs
 
 from berth.errors import BerthError, StoreFailedError, StoreUnavailableError
 from berth.errors import reason as of_the_system
@@ -29,11 +16,11 @@ _LOG = logging.getLogger("berth.stores.dynamodb")
 
 MISSING = ("ResourceNotFoundException", "TableNotFoundException")
 _LOGIN = (
-    NoCredentialsError,
-    PartialCredentialsError,
-    CredentialRetrievalError,
-    ProfileNotFound,
-    TokenRetrievalError,
+    theirs.NoCredentialsError,
+    theirs.PartialCredentialsError,
+    theirs.CredentialRetrievalError,
+    theirs.ProfileNotFound,
+    theirs.TokenRetrievalError,
 )
 LASTING = ("ValidationError", "ItemCollectionSizeLimitExceeded")
 _REFUSED_LOGIN = (
@@ -81,9 +68,9 @@ def store_error(
     names: Sequence[str],
 ) -> BerthError:
     """Return the StoreUnavailableError or StoreFailedError for this error; `names` are of the documents."""
-    if isinstance(error, ClientError):
+    if isinstance(error, theirs.ClientError):
         return _answered(error, url, operation, names)
-    if isinstance(error, NoRegionError):
+    if isinstance(error, theirs.NoRegionError):
         return StoreFailedError(f"{ledger(url)}: no region is known; name it with ?region= in BERTH_STORE")
     if isinstance(error, _LOGIN):
         return StoreFailedError(f"{ledger(url)}: no AWS credentials were found; {_CREDENTIALS}")
@@ -91,14 +78,14 @@ def store_error(
 
 
 def _unreached(error: BaseException | None, url: DynamoDbUrl, seconds: float) -> BerthError:
-    if isinstance(error, SSLError):
+    if isinstance(error, theirs.SSLError):
         return StoreFailedError(
             f"{ledger(url)}: TLS failed ({of_the_system(error)}); check endpoint= in BERTH_STORE, and "
             "its certificate"
         )
-    if isinstance(error, ReadTimeoutError | ConnectTimeoutError):
+    if isinstance(error, theirs.ReadTimeoutError | theirs.ConnectTimeoutError):
         why = f"no answer within {seconds:g} s"
-    elif isinstance(error, EndpointConnectionError | HTTPClientError):
+    elif isinstance(error, theirs.EndpointConnectionError | theirs.HTTPClientError):
         why = of_the_system(error)
     else:
         return StoreFailedError(f"{ledger(url)} can't be used: {_line(error)}")
@@ -108,17 +95,19 @@ def _unreached(error: BaseException | None, url: DynamoDbUrl, seconds: float) ->
     )
 
 
-def reasons(error: ClientError) -> list[Reason]:
+def reasons(error: theirs.ClientError) -> list[Reason]:
     """Return why a transaction was cancelled, a reason for each of its items; empty for other errors."""
     given = error.response.get("CancellationReasons") or []
     return [Reason(str(reason.get("Code", "None")), str(reason.get("Message") or "")) for reason in given]
 
 
-def code_of(error: ClientError) -> str:
+def code_of(error: theirs.ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def _answered(error: ClientError, url: DynamoDbUrl, operation: str, names: Sequence[str]) -> BerthError:
+def _answered(
+    error: theirs.ClientError, url: DynamoDbUrl, operation: str, names: Sequence[str]
+) -> BerthError:
     where = ledger(url)
     code, said = code_of(error), _line(error.response["Error"].get("Message"))
     codes = {reason.code for reason in reasons(error)} - {"None"}

@@ -70,8 +70,9 @@ def parse(url: str) -> RedisUrl:
     tls = scheme == "rediss"
     options = urls.options(query, _OPTIONS, _wrong)
     sentinel = options.get("sentinel")
+    port = _PORT if sentinel is None else _SENTINEL_PORT
     return RedisUrl(
-        hosts=_hosts(netloc, _PORT if sentinel is None else _SENTINEL_PORT),
+        hosts=tuple(_address(host, port) for host in netloc.rpartition("@")[2].split(",")),
         database=_database(path),
         user=user,
         password=password,
@@ -88,10 +89,6 @@ _HINT = "with characters such as / # ? @ in a password escaped (%2F %23 %3F %40)
 
 def _wrong(what: str) -> SettingsError:
     return SettingsError(f"BERTH_STORE, a Redis URL: {what}")
-
-
-def _hosts(netloc: str, port: int) -> tuple[Address, ...]:
-    return tuple(_address(host, port) for host in netloc.rpartition("@")[2].split(","))
 
 
 def _address(text: str, port: int) -> Address:

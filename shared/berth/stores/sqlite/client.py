@@ -78,7 +78,9 @@ class Client:
         """Return a new connection; None if the file is no longer the one of this inode."""
         db: sqlite3.Connection | None = None
         try:
-            db = self._open()
+            # rw, not rwc: only `make` makes a file, or a half-made one could be seen.
+            url, seconds = f"{self._path.as_uri()}?mode=rw", self._busy_seconds
+            db = sqlite3.connect(url, seconds, isolation_level=None, check_same_thread=False, uri=True)
             connection = _Connection(db, inode, generation_of(db, self._path))
             # FULL: a claim that bind answered for must outlive a power cut, or its unit could be given twice.
             db.execute("PRAGMA synchronous = FULL")
@@ -92,16 +94,6 @@ class Client:
             return connection
         db.close()
         return None
-
-    def _open(self) -> sqlite3.Connection:
-        # rw, not rwc: only `make` makes a file, or a half-made one could be seen.
-        return sqlite3.connect(
-            f"{self._path.as_uri()}?mode=rw",
-            uri=True,
-            timeout=self._busy_seconds,
-            isolation_level=None,
-            check_same_thread=False,
-        )
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

@@ -10,24 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from berth.testing.api_server.checks import Key
 from berth.testing.api_server.memory import Memory
-from berth.testing.api_server.rules import KINDS, Json, Match, StatusError, bad_request, selector
+from berth.testing.api_server.rules import KINDS, Json, Key, Match, StatusError, bad_request, selector
 
 LONGEST_WATCH_SECONDS = 1800.0
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-VERSION = {
-    "major": "1",
-    "minor": "36",
-    "gitVersion": "v1.36.3+berth-stand-in",
-    "gitCommit": "",
-    "gitTreeState": "",
-    "buildDate": "1970-01-01T00:00:00Z",
-    "goVersion": "",
-    "compiler": "",
-    "platform": "python",
-}
+VERSION: Json = {"major": "1", "minor": "36", "gitVersion": "v1.36.3+berth-stand-in"}
 SUCCESS: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
@@ -117,7 +106,7 @@ def _delete(memory: Memory, call: Call) -> Answer:
 
 _PODS = "/api/v1/namespaces/(?P<namespace>[^/]+)/(?P<resource>pods)"
 ROUTES: list[tuple[str, dict[str, Action]]] = [
-    ("/version/?", {"GET": lambda _memory, _call: (200, dict(VERSION))}),
+    ("/version/?", {"GET": lambda _memory, _call: (200, VERSION)}),
     ("/(healthz|livez|readyz)", {"GET": _text(200, "ok")}),
     # Plain text, not a Status, is what the real one answers for a group that no custom resource defines.
     (r"/apis/berth\.dev/.*", {"GET": _text(404, "404 page not found\n")}),

@@ -10,27 +10,8 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from berth.testing.api_server.checks import (
-    Key,
-    bound_to,
-    check_binding,
-    check_identity,
-    check_preconditions,
-    grace_of,
-)
-from berth.testing.api_server.rules import (
-    KINDS,
-    Json,
-    Match,
-    StatusError,
-    bad_request,
-    invalid,
-    merge,
-    not_found,
-    pod_condition,
-    strategic_merge,
-    timestamp,
-)
+from berth.testing.api_server import rules
+from berth.testing.api_server.rules import Json, Key, Match, StatusError
 
 
 @dataclass(frozen=True)
@@ -80,9 +61,9 @@ class Memory:
         metadata = body.get("metadata") or {}
         name = metadata.get("name", "")
         if not name:
-            raise invalid(resource, "", "metadata.name", "Required value: the stand-in needs a name")
+            raise rules.invalid(resource, "", "metadata.name", "Required value: the stand-in needs a name")
         if metadata.get("namespace", namespace) != namespace:
-            raise bad_request(
+            raise rules.bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request"
             )
         with self._changed:
@@ -90,9 +71,9 @@ class Memory:
             if key in self._objects:
                 details = {"name": name, "kind": resource}
                 raise StatusError(409, "AlreadyExists", f'{resource} "{name}" already exists', details)
-            stamps = {"uid": self._uids(), "creationTimestamp": timestamp(self._clock())}
+            stamps = {"uid": self._uids(), "creationTimestamp": rules.timestamp(self._clock())}
             stamps |= {"namespace": namespace} if namespace else {}
-            document = {**copy.deepcopy(body), "kind": KINDS[resource], "apiVersion": "v1"}
+            document = {**copy.deepcopy(body), "kind": rules.KINDS[resource], "apiVersion": "v1"}
             return self._write(key, _stamped(self._new(resource, document), **stamps))
 
     def get(self, key: Key) -> Json:
@@ -110,40 +91,40 @@ class Memory:
         """Merge the body into the object; this call can't change the section `keep`."""
         with self._changed:
             old = self._get(key)
-            check_identity(key, old, body.get("metadata") or {})
+            rules.check_identity(key, old, body.get("metadata") or {})
             body = {**body, "metadata": {**(body.get("metadata") or {}), **_fixed(old)}}
             body.pop(keep, None)
-            merged = strategic_merge(old, body) if strategic else merge(old, body)
+            merged = rules.strategic_merge(old, body) if strategic else rules.merge(old, body)
             return self._write(key, _completed(merged))
 
     def bind(self, key: Key, binding: Json) -> None:
         metadata = binding.get("metadata") or {}
-        node = bound_to(key, binding)
+        node = rules.bound_to(key, binding)
         with self._changed:
             old = self._get(key)
-            check_binding(key, old, metadata)
+            rules.check_binding(key, old, metadata)
             new = _stamped(old)
             for section in ("annotations", "labels"):
                 if metadata.get(section):
                     new["metadata"][section] = {**new["metadata"].get(section, {}), **metadata[section]}
             new["spec"] = {**old["spec"], "nodeName": node}
             scheduled = {"type": "PodScheduled", "status": "True"}
-            scheduled |= {"lastTransitionTime": timestamp(self._clock())}
+            scheduled |= {"lastTransitionTime": rules.timestamp(self._clock())}
             others = [c for c in old["status"].get("conditions", []) if c["type"] != "PodScheduled"]
-            new["status"] = {**old["status"], "conditions": [*others, pod_condition(scheduled)]}
+            new["status"] = {**old["status"], "conditions": [*others, rules.pod_condition(scheduled)]}
             self._write(key, new)
 
     def delete(self, key: Key, asked_grace: int | None, preconditions: Json) -> Json:
         """End the object, or begin its end; return its last state."""
         with self._changed:
             old = self._get(key)
-            check_preconditions(key, old, preconditions)
+            rules.check_preconditions(key, old, preconditions)
             if key.resource == "nodes":
                 return self._remove(key)
-            grace = grace_of(old, asked_grace)
+            grace = rules.grace_of(old, asked_grace)
             if old["metadata"].get("deletionGracePeriodSeconds") == grace:
                 return old
-            until = timestamp(self._clock() + grace)
+            until = rules.timestamp(self._clock() + grace)
             dying = self._write(key, _stamped(old, deletionTimestamp=until, deletionGracePeriodSeconds=grace))
             # Two writes even without grace: every watch sees the mark before the end.
             return dying if grace else self._remove(key)
@@ -166,7 +147,7 @@ class Memory:
 
     def _get(self, key: Key) -> Json:
         if key not in self._objects:
-            raise not_found(key.resource, key.name)
+            raise rules.not_found(key.resource, key.name)
         return self._objects[key]
 
     def _new(self, resource: str, document: Json) -> Json:
@@ -176,9 +157,9 @@ class Memory:
         document["status"] = {"phase": "Pending"}
         if document["spec"].get("schedulingGates"):
             gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
-            gated |= {"lastTransitionTime": timestamp(self._clock())}
+            gated |= {"lastTransitionTime": rules.timestamp(self._clock())}
             gated |= {"message": "Scheduling is blocked due to non-empty scheduling gates"}
-            document["status"]["conditions"] = [pod_condition(gated)]
+            document["status"]["conditions"] = [rules.pod_condition(gated)]
         return document
 
     def _write(self, key: Key, new: Json) -> Json:
@@ -223,6 +204,6 @@ def _completed(document: Json) -> Json:
     conditions = document.get("status", {}).get("conditions")
     if document["kind"] == "Pod" and conditions is not None:
         status = {key: value for key, value in document["status"].items() if key != "conditions"}
-        shown = {"conditions": [pod_condition(condition) for condition in conditions]} if conditions else {}
+        shown = {"conditions": list(map(rules.pod_condition, conditions))} if conditions else {}
         document["status"] = {**status, **shown}
     return document
