@@ -61,15 +61,7 @@ def held_rows(view: View, pool: str, domain: str) -> list[UnitRow]:
 
 def wholes(claim: Claim) -> list[Holding]:
     """Return the claim's holdings by whole domains, without quotas, with the names of their units."""
-    by_domain: dict[tuple[str, str, str], Holding] = {}
-    for holding in claim.holdings:
-        if not holding.is_quota:
-            where = (holding.pool, holding.whole, holding.claim)
-            before = by_domain.get(where, Holding(holding.pool, holding.whole, 0, (), holding.claim))
-            by_domain[where] = replace(
-                before, count=before.count + holding.count, units=before.units + holding.units
-            )
-    return [by_domain[where] for where in sorted(by_domain)]
+    return [holding for holding in claim.by_whole() if not holding.is_quota]
 
 
 def holder(claim: Claim) -> str:

@@ -7,7 +7,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, count, groupby
+from itertools import chain, groupby
 from typing import Literal, Self
 
 from msgspec.structs import replace
@@ -32,6 +32,7 @@ from berth.ledger.keys import (
     UNFENCED,
     PoolDomain,
     domain_key,
+    domain_of,
     node_key,
     parse_domain,
     pool_key,
@@ -50,9 +51,9 @@ from berth.ledger.model import (
     PoolClaimSpec,
     RetainedUnits,
     decode_domain,
-    decode_epoch,
     decode_pool,
     encode,
+    epoch_of,
     held_back_of,
     in_order,
 )
@@ -68,6 +69,7 @@ from berth.ledger.transaction import (
     LostAgainError,
     OutdatedError,
     Writes,
+    versions_of,
 )
 from berth.ledger.transitions import (
     Domains,
@@ -119,7 +121,6 @@ class Ledger:
             cluster=cluster,
             name=name,
         )
-        self._turns = Turns(store, self._commits, monotonic=monotonic, sleep=sleep, new_id=new_id)
         self._new_id = new_id
         self._turn = ""
 
@@ -140,28 +141,23 @@ class Ledger:
         requester, until = self._requester(wanted, view.pools), self._patience()
         same = next((claim.holdings for claim in mine if claim.logical() == wanted.logical()), None)
         at: At = view.at
-        for look in count():
+        looked = False
+        while True:
             self._make_limits(wanted, view, at)
             holdings, short = (same, []) if same is not None else allocation.plan(wanted, at, requester)
-            decide, keys = (
-                partial(self._reserved, wanted, holdings, after, view, requester),
-                allocation.keys(holdings),
-            )
             try:
-                if not short and len(keys) <= MOST_KEYS:
+                if not short and len(keys := allocation.keys(holdings)) <= MOST_KEYS:
+                    decide = partial(self._reserved, wanted, holdings, after, view, requester)
                     return self._commits.run(keys, decide, drawn=_drawn(wanted, view))
                 _require_limits(short, view)
-                if look:
-                    texts = [lack.text() for lack in short] or [
-                        refusals.scattered(holding.pool for holding in holdings)
-                    ]
-                    raise RefusedError("; ".join(texts))
+                if looked:
+                    scattered = refusals.scattered(holding.pool for holding in holdings)
+                    raise RefusedError("; ".join(lack.text() for lack in short) or scattered)
             except StripeFullError as error:
                 if self._monotonic() >= until:
                     raise BusyError from error
             # A stripe was full when it came to it, or all seemed to be: look at all as they are now.
-            same, at = None, self._look(wanted, view)
-        raise AssertionError
+            same, at, looked = None, self._look(wanted, view), True
 
     def _reserved(
         self,
@@ -228,11 +224,7 @@ class Ledger:
             freed = tuple(holding for holding in claim.holdings if holding.key in mine)
             return freed, transitions.without(claim.uid, mine)
 
-        freed: list[Holding] = []
-        for keys in self._parts(claim.uid, {holding.key for holding in claim.holdings}):
-            freed += self._commits.run(keys, decide)
-        self._reopen(freed)
-        return tuple(freed)
+        return self._free(claim.uid, {holding.key for holding in claim.holdings}, decide)
 
     def release(
         self,
@@ -259,9 +251,15 @@ class Ledger:
             how = ReleasePolicy(partial(self._leave, view), self._clock(), hold, hold_as)
             return transitions.released(uid, domains, how)
 
+        return self._free(uid, {*view.keys_of(uid), *_stripes_too(also, view)}, decide)
+
+    def _free(
+        self, uid: str, keys: Collection[str], decide: Callable[[Domains], tuple[tuple[Holding, ...], Writes]]
+    ) -> tuple[Holding, ...]:
+        """Free what is decided of these documents, in as many commits as it takes; what was freed."""
         freed: list[Holding] = []
-        for keys in self._parts(uid, {*view.keys_of(uid), *_stripes_too(also, view)}):
-            freed += self._commits.run(keys, decide)
+        for part in self._parts(uid, keys):
+            freed += self._commits.run(part, decide)
         self._reopen(freed)
         return tuple(freed)
 
@@ -505,8 +503,7 @@ class Ledger:
 
     def check(self) -> None:
         """Raise a store error if the store does not answer, MovedError if the ledger is elsewhere now."""
-        document = self._store.read([EPOCH]).get(EPOCH)
-        epoch = None if document is None else decode_epoch(document.body)
+        epoch = epoch_of(self._store.read([EPOCH]))
         if epoch is not None and epoch.moved:
             raise MovedError(epoch.to)
 
@@ -540,35 +537,28 @@ class Ledger:
         Read them after this call. Whatever is changed by it expects that no look began later: who began later
         has read later, and is not undone. The other then gets OutdatedError, and changes nothing any more.
         """
-        mine = self._new_id().encode()
-        self._commits.write({at: mine})
         looking = copy.copy(self)
         looking._turn = at
-        looking._begin(mine)
+        looking._take_turn({})
         return looking
 
     def beside_looks(self) -> Self:
         """Return this ledger for a look at something else by the Pools as they are in it: OutdatedError as
         soon as a look at the Pools begins, or changes them. It stops nobody's look."""
-        document = self._store.read([LOOK]).get(LOOK)
         beside = copy.copy(self)
-        beside._expect({LOOK: None if document is None else document.version})
+        beside._commits = self._commits.within(versions_of(self._store.read([LOOK]), [LOOK]))
         return beside
 
     def snapshot(self) -> None:
         """Read the next View anew, within a look: it lags behind nothing that was committed before."""
         self._follower = Follower(self._store.changes, self._clock)
 
-    def _begin(self, mine: bytes) -> None:
-        """Expect from now on that the turn is still this one."""
-        document = self._store.read([self._turn]).get(self._turn)
-        if document is None or document.body != mine:
+    def _take_turn(self, writes: Writes) -> None:
+        """Write these documents, and expect from now on that the turn to look is still ours."""
+        version = self._commits.write_mark(self._turn, self._new_id(), writes)
+        if version is None:
             raise OutdatedError
-        self._expect({self._turn: document.version})
-
-    def _expect(self, fence: Fence) -> None:
-        self._commits = self._commits.within(fence)
-        self._turns = self._turns.within(self._commits)
+        self._commits = self._commits.within({self._turn: version})
 
     # Pools and nodes
 
@@ -593,11 +583,8 @@ class Ledger:
         # Whoever has the turn to list units of a Pool that goes lists no more; nothing of it stays.
         writes |= {turn_key(name): None for name in changed if name not in pools}
         for batch in self._store.batches(writes):
-            mine = self._new_id().encode()
-            turn = {self._turn: mine} if self._turn else {}
-            self._commits.write({**{key: writes[key] for key in batch}, **turn})
-            if turn:
-                self._begin(mine)
+            write = self._take_turn if self._turn else self._commits.write
+            write({key: writes[key] for key in batch})
         return changed
 
     def set_places(self, wanted: Mapping[str, Places], known: Mapping[str, Places]) -> list[str]:
@@ -606,14 +593,9 @@ class Ledger:
         As with capacities, only where it still is what was `known` before the caller looked.
         """
         changed: list[str] = []
-        by_key = {
-            node_key(node): (node, known.get(node, {}), places)
-            for node, places in wanted.items()
-            if known.get(node, {}) != places
-        }
-        for batch in self._store.batches(by_key):
-            some = {key: by_key[key] for key in batch}
-            changed += self._commits.run_places(some, partial(transitions.placed, some))
+        different = [node_key(node) for node, places in wanted.items() if known.get(node, {}) != places]
+        for batch in self._store.batches(different):
+            changed += self._commits.run_bodies(batch, partial(transitions.placed, wanted, known))
         return sorted(changed)
 
     def set_poolclaims(
@@ -626,8 +608,8 @@ class Ledger:
         One that the store can't take is told to `failed`, and is nobody else's trouble: users make them.
         """
         changed: list[PoolDomain] = []
-        by_key = {domain_key(*which): (which, spec) for which, spec in specs.items()}
-        gone = {key for key, (_, spec) in by_key.items() if spec is None}
+        by_key = {domain_key(*which): spec for which, spec in specs.items()}
+        gone = {key for key, spec in by_key.items() if spec is None}
         for keys in (gone, by_key.keys() - gone):  # what makes room comes first
             for batch in self._store.batches(keys):
                 changed += self._set_poolclaims({key: by_key[key] for key in batch}, failed)
@@ -635,22 +617,21 @@ class Ledger:
 
     def _set_poolclaims(
         self,
-        some: Mapping[str, tuple[PoolDomain, PoolClaimSpec | None]],
+        specs: Mapping[str, PoolClaimSpec | None],
         failed: Callable[[PoolDomain, BerthError], object],
     ) -> list[PoolDomain]:
         """Set these in one commit; if that can't be, in halves, down to those that fail by themselves."""
         try:
-            return self._commits.run(some, partial(transitions.with_specs, some))
+            return self._commits.run(specs, partial(transitions.with_specs, specs))
         except (StoreFailedError, BusyError) as error:
-            if len(some) == 1:
-                failed(next(iter(some.values()))[0], error)
+            if len(specs) == 1:
+                failed(domain_of(*specs), error)
                 return []
-        ordered = sorted(some)
-        parts = ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]
+        keys, half = sorted(specs), len(specs) // 2
         return [
             which
-            for part in parts
-            for which in self._set_poolclaims({key: some[key] for key in part}, failed)
+            for part in (keys[:half], keys[half:])
+            for which in self._set_poolclaims({key: specs[key] for key in part}, failed)
         ]
 
     # Capacities
@@ -681,7 +662,8 @@ class Ledger:
         done += self._resize([change for change in left if not isinstance(change.after, tuple)], stripes)
         names = sorted(change for change in left if isinstance(change.after, tuple))
         for pool, some in groupby(names, lambda change: change.pool):
-            self._turns.run(pool, partial(self._listed, list(some), stripes, done))
+            turns = Turns(self._store, self._commits, self._new_id)
+            turns.run(pool, partial(self._listed, list(some), stripes, done))
         return done
 
     def _listed(
@@ -694,12 +676,8 @@ class Ledger:
     ) -> None:
         """Make the changes, without names that another domain lists or that a pod holds there."""
         free = capacity.not_elsewhere(changes, {change.pool: documents for change in changes})
-        elsewhere = retained.unlisted(documents.values())
-        done.extend(
-            self._resize(
-                [change for change in free if change.before != change.after], stripes, fence, elsewhere
-            )
-        )
+        free = [change for change in free if change.before != change.after]
+        done += self._resize(free, stripes, fence, retained.unlisted(documents.values()))
 
     def cap_retention(self) -> None:
         """Write down that nothing rests, or is kept, for longer from now than its Pool says; documents that
@@ -805,17 +783,16 @@ class Ledger:
 
     def begin_rebuild(self, rebuild_id: str) -> Version:
         """Say that this caller rebuilds the ledger; the mark that `open` wants. Raises ContentionError."""
-        self._commits.write({REBUILD: rebuild_id.encode(), **self._commits.owner()})
-        document = self._store.read([REBUILD]).get(REBUILD)
-        if document is None or document.body != rebuild_id.encode():
+        version = self._commits.write_mark(REBUILD, rebuild_id, self._commits.owner())
+        if version is None:
             raise ContentionError("another reconcile is rebuilding berth's ledger; leaving it to that one")
-        return document.version
+        return version
 
     def is_rebuilding(self, mark: Version) -> bool:
         """Whether the rebuild that has this mark goes on: since then nobody has opened the ledger or begun
         another rebuild, and it was not lost again."""
         documents = self._store.read([REBUILD, EPOCH])
-        return EPOCH not in documents and REBUILD in documents and documents[REBUILD].version == mark
+        return versions_of(documents, [REBUILD, EPOCH]) == {REBUILD: mark, EPOCH: None}
 
     def open(self, epoch_id: str, mark: Version, back: HeldBack = NOTHING_HELD_BACK) -> None:
         """Let verbs use the ledger: what bound pods hold is in it, and what others may take is held `back`.
@@ -834,13 +811,11 @@ class Ledger:
     def hold_back(self, back: HeldBack, before: HeldBack) -> bool:
         """Hold back this in place of `before`; False, and nothing is changed, if that is no longer so."""
         documents = self._store.read(HELD_BACK_KEYS)
-        epoch = decode_epoch(documents[EPOCH].body) if EPOCH in documents else None
+        epoch = epoch_of(documents)
         if epoch is None or held_back_of(documents) != before:
             return False
         writes = {EPOCH: encode(replace(epoch, held=back.resources)), UNFENCED: back.body}
-        return self._store.commit(
-            writes, {key: documents[key].version if key in documents else None for key in HELD_BACK_KEYS}
-        )
+        return self._store.commit(writes, versions_of(documents, HELD_BACK_KEYS))
 
     def _read(self, keys: Iterable[str]) -> dict[str, Domain]:
         """Return domains as the store has them now."""

@@ -21,7 +21,8 @@ import msgspec
 
 from berth.errors import BerthError, MovedError
 from berth.ledger.keys import REBUILD
-from berth.ledger.model import COPY, Epoch, decode_epoch, encode
+from berth.ledger.model import COPY, Epoch, encode, epoch_of
+from berth.ledger.transaction import versions_of
 from berth.ledger.view import View
 from berth.stores.base import EPOCH, Document, Store, Version
 from berth.stores.retrying import RetryingStore
@@ -55,15 +56,16 @@ def resume(store: Store, name: str, new_id: Callable[[], str] = lambda: uuid.uui
 
     A copy that is still at work stops then. Raises MovedError, and CopyError.
     """
-    document = store.read([EPOCH]).get(EPOCH)
-    if document is None or (epoch := decode_epoch(document.body)) is None:
+    documents = store.read([EPOCH])
+    epoch = epoch_of(documents)
+    if epoch is None:
         raise CopyError(f"{name} is not open, so nothing is paused: berth reconcile opens it")
     if epoch.moved:
         raise MovedError(epoch.to)
     if not epoch.paused:
         return False
     resumed = Epoch(new_id(), epoch.since, held=epoch.held)
-    if not store.commit({EPOCH: encode(resumed)}, {EPOCH: document.version}):
+    if not store.commit({EPOCH: encode(resumed)}, {EPOCH: documents[EPOCH].version}):
         raise CopyError(f"{name} was changed by another at this moment: try again")
     return True
 
@@ -120,17 +122,18 @@ class Copy:
         return bodies
 
     def _look_at_source(self) -> _Source:
-        document = self._source.read([EPOCH]).get(EPOCH)
-        if document is None or (epoch := decode_epoch(document.body)) is None:
+        documents = self._source.read([EPOCH])
+        epoch = epoch_of(documents)
+        if epoch is None:
             raise CopyError(f"{self._source.name} is not open: let berth reconcile open it, then copy it")
-        return _Source(document.version, epoch)
+        return _Source(documents[EPOCH].version, epoch)
 
     # The target's mark: where a rebuild would leave its own, so that whichever comes later stops the other
 
     def _take_target(self) -> Version:
         """Make sure that the target may be used, put our mark there, and empty it; the mark's version."""
         documents = self._target.read(_MARKS)
-        epoch = decode_epoch(documents[EPOCH].body) if EPOCH in documents else None
+        epoch = epoch_of(documents)
         if epoch is not None and not epoch.moved:
             raise CopyError(f"{self._target.name} is a ledger in use: name an empty store to copy to")
         left = REBUILD in documents and documents[REBUILD].body.startswith(_mark(""))
@@ -138,7 +141,7 @@ class Copy:
             raise CopyError(
                 f"{self._target.name} holds documents that no copy left there: name an empty store to copy to"
             )
-        expected = {key: documents[key].version if key in documents else None for key in _MARKS}
+        expected = versions_of(documents, _MARKS)
         mark = _put(self._target, REBUILD, _mark(self._id), expected, {EPOCH: None})
         self._empty(mark)
         return mark
@@ -147,8 +150,7 @@ class Copy:
         """Let verbs use the target; its epoch bears the copy's id, by which the copy made again knows it."""
         try:
             self._target.commit({EPOCH: encode(epoch), REBUILD: None}, {EPOCH: None, REBUILD: mark})
-            document = self._target.read([EPOCH]).get(EPOCH)
-            there = None if document is None else decode_epoch(document.body)
+            there = epoch_of(self._target.read([EPOCH]))
             if there is None or there.id != epoch.id:
                 raise _changed(self._target)
         except BerthError as error:
@@ -163,7 +165,7 @@ class Copy:
         """The source was moved; open the target if that is what is left to do. It may have lost documents
         meanwhile, by a fail-over, and still have the mark: then it is filled again."""
         epoch, documents = source.epoch, self._target.read(_MARKS)
-        there = decode_epoch(documents[EPOCH].body) if EPOCH in documents else None
+        there = epoch_of(documents)
         if there is not None and there.id == epoch.id and not there.moved:
             self._tell(f"{self._source.name} was moved to {self._target.name} before: nothing is left to do")
             return copied(_all(self._target, {EPOCH: documents[EPOCH].version}))
@@ -196,17 +198,18 @@ class Copy:
 
     def _resume(self, source: _Source) -> str | None:
         for _ in range(_TRIES):
-            document = self._source.read([EPOCH]).get(EPOCH)
-            if document is None or (epoch := decode_epoch(document.body)) is None:
+            documents = self._source.read([EPOCH])
+            epoch = epoch_of(documents)
+            if epoch is None:
                 return f"{self._source.name} was lost, and berth reconcile rebuilds it"
             if epoch.id == self._id and epoch.moved:
                 return None
-            if epoch.id != self._id and document.version != source.version:
+            if epoch.id != self._id and documents[EPOCH].version != source.version:
                 # Nor can anything of ours land any more: it expects a version that is gone.
                 other = f"Another copy has paused or moved {self._source.name}, to {epoch.to}"
                 return other if epoch.to else f"Claims go on in {self._source.name}"
             body = encode(msgspec.structs.replace(source.epoch, to=""))
-            self._source.commit({EPOCH: body}, {EPOCH: document.version})
+            self._source.commit({EPOCH: body}, {EPOCH: documents[EPOCH].version})
         raise CopyError("it changes all the time")
 
     # Documents
@@ -268,7 +271,7 @@ def _all(store: RetryingStore, mark: Mapping[str, Version]) -> dict[str, bytes]:
     bodies: dict[str, bytes] = {}
     for batch in [(), *store.batches(_keys(store))]:
         documents: Mapping[str, Document] = store.read([*mark, *batch])
-        if any(key not in documents or documents[key].version != version for key, version in mark.items()):
+        if versions_of(documents, mark) != mark:
             raise _changed(store)
         bodies |= {key: documents[key].body for key in batch if key in documents}
     return bodies

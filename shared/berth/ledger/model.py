@@ -2,7 +2,7 @@
 Counts are derived here from claims, each time a document is read; none is ever stored."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -12,6 +12,8 @@ from berth.api.units import Units
 from berth.errors import MovedError, PausedError, StoreFailedError
 from berth.ledger.keys import UNFENCED, DomainName, domain_key, owner_of_kept, parse_domain
 from berth.stores.base import EPOCH, Document
+
+T = TypeVar("T")
 
 COPY = "copy "  # begins the body of REBUILD where a copy fills the ledger
 EXTERNAL = "external:"  # begins the holder's name where it is no pod: no pod's UID looks so
@@ -88,13 +90,21 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
         """Return what it holds of the pool, without quotas."""
         return [holding for holding in self.holdings if holding.pool == pool and not holding.is_quota]
 
-    def logical(self) -> tuple[Holding, ...]:
-        """Return its holdings by whole domains, without units' names: what was asked for it."""
-        counts: dict[tuple[str, str, str], int] = {}
+    def by_whole(self) -> list[Holding]:
+        """Return its holdings by whole domains."""
+        sums: dict[tuple[str, str, str], tuple[int, tuple[str, ...]]] = {}
         for holding in self.holdings:
             where = (holding.pool, holding.whole, holding.claim)
-            counts[where] = counts.get(where, 0) + holding.count
-        return tuple(Holding(*where[:2], count, (), where[2]) for where, count in sorted(counts.items()))
+            count, units = sums.get(where, (0, ()))
+            sums[where] = count + holding.count, units + holding.units
+        return [
+            Holding(pool, whole, count, units, claim)
+            for (pool, whole, claim), (count, units) in sorted(sums.items())
+        ]
+
+    def logical(self) -> tuple[Holding, ...]:
+        """Return its holdings by whole domains, without units' names: what was asked for it."""
+        return tuple(replace(holding, units=()) for holding in self.by_whole())
 
 
 class RetainedUnits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -286,7 +296,7 @@ class HeldBack(NamedTuple):
 
     @property
     def body(self) -> bytes | None:
-        return encode_uids(self.uids) if self.uids else None
+        return _encoder.encode(sorted(self.uids)) if self.uids else None
 
 
 NOTHING_HELD_BACK = HeldBack()
@@ -301,7 +311,6 @@ _pool = msgspec.json.Decoder(Pool)
 _places = msgspec.json.Decoder(dict[str, str])
 _uids = msgspec.json.Decoder(frozenset[str])
 _encoder = msgspec.json.Encoder()
-_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def in_order(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
@@ -314,54 +323,41 @@ def encode(document: Domain | Pool | Epoch | Places) -> bytes:
 
 
 def decode_domain(body: bytes | None) -> Domain:
-    try:
-        return Domain() if body is None else _domain.decode(body)
-    except _UNDECODABLE as error:
-        raise _other_version("a domain", error) from error
+    return Domain() if body is None else _decode(_domain, body, "a domain")
 
 
 def decode_epoch(body: bytes | None) -> Epoch | None:
-    try:
-        return None if body is None else _epoch.decode(body)
-    except _UNDECODABLE as error:
-        raise _other_version("its epoch", error) from error
+    return None if body is None else _decode(_epoch, body, "its epoch")
 
 
 def decode_pool(name: str, body: bytes) -> Pool:
-    try:
-        return _pool.decode(body)
-    except _UNDECODABLE as error:
-        raise _other_version(f"Pool {name}", error) from error
+    return _decode(_pool, body, f"Pool {name}")
 
 
-def decode_places(body: bytes | None) -> Places:
-    try:
-        return {} if body is None else _places.decode(body)
-    except _UNDECODABLE as error:
-        raise _other_version("a node's place", error) from error
+def decode_places(body: bytes | None) -> dict[str, str]:
+    return {} if body is None else _decode(_places, body, "a node's place")
 
 
-def encode_uids(uids: Iterable[str]) -> bytes:
-    return _encoder.encode(sorted(uids))
-
-
-def decode_uids(body: bytes | None) -> frozenset[str]:
-    try:
-        return frozenset() if body is None else _uids.decode(body)
-    except _UNDECODABLE as error:
-        raise _other_version("UIDs of pods", error) from error
+def epoch_of(documents: Mapping[str, Document]) -> Epoch | None:
+    """Return the epoch among these documents."""
+    return _decode(_epoch, documents[EPOCH].body, "its epoch") if EPOCH in documents else None
 
 
 def held_back_of(documents: Mapping[str, Document]) -> HeldBack:
     """Return what is held back by the documents of HELD_BACK_KEYS."""
-    epoch = decode_epoch(documents[EPOCH].body) if EPOCH in documents else None
+    epoch = epoch_of(documents)
     if epoch is None or not epoch.held:
         return NOTHING_HELD_BACK
-    uids = decode_uids(documents[UNFENCED].body if UNFENCED in documents else None)
+    uids = frozenset[str]()
+    if UNFENCED in documents:
+        uids = _decode(_uids, documents[UNFENCED].body, "UIDs of pods")
     return HeldBack(uids, epoch.held, epoch.id)
 
 
-def _other_version(what: str, error: Exception) -> StoreFailedError:
-    return StoreFailedError(
-        f"berth's ledger holds {what} as another version wrote it: run one version ({error})"
-    )
+def _decode(decoder: msgspec.json.Decoder[T], body: bytes, what: str) -> T:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise StoreFailedError(
+            f"berth's ledger holds {what} as another version wrote it: run one version ({error})"
+        ) from error

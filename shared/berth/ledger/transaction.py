@@ -2,15 +2,14 @@
 decide again. It promises no order among those who want the same documents."""
 
 import copy
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import TypeVar
 
 from berth.errors import ContentionError, RebuildingError, RefusedError
 from berth.ledger import refusals
 from berth.ledger.keys import CLUSTER
-from berth.ledger.model import Domain, Places, decode_domain, decode_epoch, decode_places, encode
+from berth.ledger.model import Domain, decode_domain, encode, epoch_of
 from berth.ledger.transitions import Domains, require_ours
 from berth.retry import retry
 from berth.stores.base import EPOCH, LIMIT, Document, Store, Version
@@ -21,7 +20,9 @@ MOST_KEYS = LIMIT - 2
 """Documents that one decision can be about, beside the epoch and the cluster, which it expects as well."""
 
 T = TypeVar("T")
-D = TypeVar("D")
+Bodies = Mapping[str, bytes | None]
+"""Documents as they are stored; None: there is none."""
+
 Fence = Mapping[str, Version | None]
 """Documents that must still have these versions (None: not be there), or nothing is written."""
 
@@ -32,6 +33,8 @@ Drawn = Mapping[str, str]
 NOTHING: Drawn = MappingProxyType({})
 Writes = Mapping[str, Domain | bytes | None]
 """What a decision changes: domains, and other documents as their bytes (None: it goes)."""
+
+NOTHING_ELSE: Writes = MappingProxyType({})
 
 
 class _ConflictError(Exception):
@@ -70,11 +73,11 @@ class Commits:
         self,
         store: Store,
         *,
-        monotonic: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-        while_closed: bool = False,
-        cluster: Callable[[], str] | None = None,
-        name: str = "",
+        monotonic: Callable[[], float],
+        sleep: Callable[[float], None],
+        while_closed: bool,
+        cluster: Callable[[], str] | None,
+        name: str,
     ) -> None:
         """As in Ledger."""
         self._store, self._monotonic, self._sleep = store, monotonic, sleep
@@ -110,43 +113,45 @@ class Commits:
         OvertakenError, what `decide` raises, the store's errors, OtherClusterError, PausedError and
         MovedError, and RebuildingError while the ledger has no epoch (but for `while_closed`).
         """
-        return self._run(keys, decide, decode_domain, fence, drawn)
 
-    def run_places(
-        self, keys: Collection[str], decide: Callable[[Mapping[str, Places]], tuple[T, Writes]]
+        def decide_bodies(bodies: Bodies) -> tuple[T, Writes]:
+            return decide({key: decode_domain(body) for key, body in bodies.items()})
+
+        return self.run_bodies(keys, decide_bodies, fence, drawn)
+
+    def run_bodies(
+        self,
+        keys: Collection[str],
+        decide: Callable[[Bodies], tuple[T, Writes]],
+        fence: Fence = NO_FENCE,
+        drawn: Drawn = NOTHING,
     ) -> T:
-        """Return what was decided of nodes' places, once it is committed; errors as for `run`."""
-        return self._run(keys, decide, decode_places, NO_FENCE, NOTHING)
+        """Return what was decided of any documents, once it is committed; errors as for `run`."""
+        try:
+            return self.again(lambda: self._try(keys, decide, fence, drawn), _ConflictError, (0.002, 0.1))
+        except _ConflictError as error:
+            raise BusyError from error
+
+    def again(self, call: Callable[[], T], on: type[Exception], pauses: tuple[float, float]) -> T:
+        """Return what `call` returns, called again for PATIENCE_SECONDS while it raises `on`."""
+        until = self._monotonic() + PATIENCE_SECONDS
+        return retry(call, on, until=until, pauses=pauses, monotonic=self._monotonic, sleep=self._sleep)
 
     def write(self, writes: Writes) -> None:
         """Write these documents, whatever was in them; with none, only see that the ledger may be written."""
         self.run((), lambda _: (None, writes))
 
-    def _run(
-        self,
-        keys: Collection[str],
-        decide: Callable[[Mapping[str, D]], tuple[T, Writes]],
-        decode: Callable[[bytes | None], D],
-        fence: Fence,
-        drawn: Drawn,
-    ) -> T:
-        try:
-            return retry(
-                lambda: self._try(keys, decide, decode, fence, drawn),
-                _ConflictError,
-                until=self._monotonic() + PATIENCE_SECONDS,
-                pauses=(0.002, 0.1),
-                monotonic=self._monotonic,
-                sleep=self._sleep,
-            )
-        except _ConflictError as error:
-            raise BusyError from error
+    def write_mark(self, key: str, mark: str, also: Writes = NOTHING_ELSE) -> Version | None:
+        """Write who has the turn that the document `key` is about, and `also` others. Return the version that
+        must stand as long as the turn lasts; None: another caller has taken it already."""
+        self.write({key: mark.encode(), **also})
+        document = self._store.read([key]).get(key)
+        return document.version if document is not None and document.body == mark.encode() else None
 
     def _try(
         self,
         keys: Collection[str],
-        decide: Callable[[Mapping[str, D]], tuple[T, Writes]],
-        decode: Callable[[bytes | None], D],
+        decide: Callable[[Bodies], tuple[T, Writes]],
         fence: Fence,
         drawn: Drawn,
     ) -> T:
@@ -154,27 +159,22 @@ class Commits:
         documents = self._store.read({EPOCH, CLUSTER, *self._fence, *fence, *keys})
         if ours is not None and CLUSTER in documents:
             require_ours(documents[CLUSTER].body, ours, self._name)
-        epoch = decode_epoch(documents[EPOCH].body) if EPOCH in documents else None
+        epoch = epoch_of(documents)
         if epoch is None and not self._while_closed:
             raise RebuildingError
         if epoch is not None and (trouble := epoch.trouble()) is not None:
             raise trouble
-        if _changed(self._fence, documents):
+        if versions_of(documents, self._fence) != self._fence:
             raise OutdatedError
         if epoch is not None and (held := [drawn[resource] for resource in epoch.held if resource in drawn]):
             raise RefusedError("; ".join(map(refusals.held_back, sorted(held))))
-        versions = {
-            key: documents[key].version if key in documents else None for key in {EPOCH, CLUSTER, *keys}
-        }
-        result, writes = decide(
-            {key: decode(documents[key].body if key in documents else None) for key in keys}
-        )
-        if _changed(fence, documents):
+        result, writes = decide({key: documents[key].body if key in documents else None for key in keys})
+        if versions_of(documents, fence) != fence:
             raise OvertakenError(
                 "another caller has changed this part of berth's ledger meanwhile; try again"
             )
         # Every document read is expected as it was, the epoch too: a lost ledger takes no commit.
-        expected = {**versions, **self._fence, **fence}
+        expected = {**versions_of(documents, {EPOCH, CLUSTER, *keys}), **self._fence, **fence}
         if writes and not self._store.commit(
             {key: _body(document) for key, document in writes.items()}, expected
         ):
@@ -182,10 +182,9 @@ class Commits:
         return result
 
 
-def _changed(fence: Fence, documents: Mapping[str, Document]) -> bool:
-    return any(
-        (documents[key].version if key in documents else None) != version for key, version in fence.items()
-    )
+def versions_of(documents: Mapping[str, Document], keys: Iterable[str]) -> Fence:
+    """Return the versions that documents with these keys have among those."""
+    return {key: documents[key].version if key in documents else None for key in keys}
 
 
 def _body(written: Domain | bytes | None) -> bytes | None:

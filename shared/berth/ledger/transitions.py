@@ -13,7 +13,7 @@ from berth.api.units import Units
 from berth.errors import BerthError, OtherClusterError, RefusedError
 from berth.ledger import retained
 from berth.ledger.allocation import Short, StripeFullError, require_whole
-from berth.ledger.keys import PoolDomain, domain_key, domain_of, kept_at, parse_domain
+from berth.ledger.keys import NODE, PoolDomain, domain_key, domain_of, kept_at, node_key, parse_domain
 from berth.ledger.model import (
     Claim,
     Domain,
@@ -21,6 +21,7 @@ from berth.ledger.model import (
     Places,
     PoolClaimSpec,
     RetainedUnits,
+    decode_places,
     encode,
 )
 from berth.ledger.unlisted import Unit
@@ -355,23 +356,23 @@ def _with(domain: Domain, claim: Claim) -> Domain:
 
 
 def placed(
-    wanted: Mapping[str, tuple[str, Places, Places]], places: Mapping[str, Places]
+    wanted: Mapping[str, Places], known: Mapping[str, Places], bodies: Mapping[str, bytes | None]
 ) -> tuple[list[str], Mapping[str, bytes | None]]:
-    """Move those of the nodes (by key: a node, where it was, where it is) that still are where they were."""
-    current = {key: move for key, move in wanted.items() if places[key] == move[1]}
-    writes = {key: encode(now) if now else None for key, (_, _, now) in current.items()}
-    return [node for node, *_ in current.values()], writes
+    """Move those nodes, of these documents, that still are where they were `known` to be. Return them."""
+    there = {key.removeprefix(NODE): decode_places(body) for key, body in bodies.items()}
+    moved = [node for node, places in there.items() if places == known.get(node, {})]
+    return moved, {node_key(node): encode(wanted[node]) if wanted[node] else None for node in moved}
 
 
 def with_specs(
-    specs: Mapping[str, tuple[PoolDomain, PoolClaimSpec | None]], domains: Domains
+    specs: Mapping[str, PoolClaimSpec | None], domains: Domains
 ) -> tuple[list[PoolDomain], Domains]:
-    """Give PoolClaims (by key) these specs; what a PoolClaim had last stays. Those that changed."""
+    """Give PoolClaims (by key) these specs; what a PoolClaim had last stays. Return those that changed."""
     changed: dict[str, Domain] = {}
-    for key, (_, spec) in specs.items():
-        now = domains[key].poolclaim or PoolClaimSpec(0)
+    for key, domain in domains.items():
+        spec, now = specs[key], domain.poolclaim or PoolClaimSpec(0)
         new = None if spec is None else replace(spec, domain=now.domain, had=now.had[:MOST_UNITS])
-        if new != domains[key].poolclaim:
+        if new != domain.poolclaim:
             capacity = None if new is None else 0 if new.refused else 1
-            changed[key] = replace(domains[key], poolclaim=new, capacity=capacity)
-    return [specs[key][0] for key in changed], changed
+            changed[key] = replace(domain, poolclaim=new, capacity=capacity)
+    return [domain_of(key) for key in changed], changed
