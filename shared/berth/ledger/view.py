@@ -3,6 +3,7 @@ It may lag behind the store, so it advises (filter, scores, where a pod's claims
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import groupby
 
 from berth.api.pool import Pool, by_resource
 from berth.coalesce import Coalesced
@@ -35,8 +36,6 @@ from berth.stores.base import EPOCH, Changes, Cursor
 
 Documents = Mapping[str, Mapping[str, Domain]]
 """Domains' documents by pool and name."""
-
-_Standing = list[tuple[Claim, str]]
 
 _EMPTY = Domain()
 _NO_SHARES = Free()
@@ -72,28 +71,6 @@ class Index:
                 self._keys.pop(who, None)
 
 
-IndexChange = tuple[Index, set[tuple[str, str]], set[tuple[str, str]]]
-"""What is new in an index, and what is gone from it."""
-
-
-class ClaimIndex:
-    """The keys where claims stand: by their pods' UIDs, by their pods' names (`namespace/name`), and those of
-    lost claims by UID. What is new is added before documents are replaced, and what is gone removed after."""
-
-    def __init__(self) -> None:
-        self.uids, self.names, self.lost = Index(), Index(), Index()
-
-    def changes(self, before: Documents, after: Documents) -> list[IndexChange]:
-        """Return what changes in the indexes where documents change like this."""
-        old, new = _standing(before), _standing(after)
-        pairs = [
-            (self.uids, _by_uid(old), _by_uid(new)),
-            (self.names, _by_name(old), _by_name(new)),
-            (self.lost, _by_uid(_lost(old)), _by_uid(_lost(new))),
-        ]
-        return [(index, now - then, then - now) for index, then, now in pairs]
-
-
 class View:
     """What is in the documents, kept up by `update` and, as time passes, by `refresh`.
 
@@ -113,8 +90,8 @@ class View:
         self.quotas: dict[str, Free] = {}
         self.places: dict[str, dict[str, str]] = {}
         self.nodes: dict[str, Places] = {}
-        self._claims = ClaimIndex()
-        self._kept = Index()  # by the owner for whom units are kept there
+        # Where claims stand, by UID, by the pod's name, and lost ones by UID; where units are kept, by owner.
+        self._uids, self._labels, self._lost, self._kept = Index(), Index(), Index(), Index()
         self._rooms: dict[tuple[str, str], int] = {}
         self._due = Due()  # when what is free of a document changes by itself
 
@@ -142,14 +119,15 @@ class View:
             elif key.startswith(POOL):
                 self._update_pool(key.removeprefix(POOL), body)
         self._update_places({key: body for key, body in documents.items() if key.startswith(NODE)})
-        old = {pool: self._documents(pool, names) for pool, names in changed.items()}
-        index_changes = self._claims.changes(old, changed)
-        for index, new, _ in index_changes:
-            index.add(new)
+        old = {pool: {name: self.document(pool, name) for name in names} for pool, names in changed.items()}
+        indexes = (self._uids, self._labels, self._lost, self._kept)
+        entries = list(zip(indexes, _entries(old), _entries(changed), strict=True))
+        for index, before, after in entries:
+            index.add(after - before)
         for pool, domains in changed.items():
             self._update_domains(pool, domains, now)
-        for index, _, gone in index_changes:
-            index.remove(gone)
+        for index, before, after in entries:
+            index.remove(before - after)
         if REBUILD in documents:
             self.being_copied = (documents[REBUILD] or b"").startswith(COPY.encode())
         if EPOCH in documents:
@@ -157,11 +135,8 @@ class View:
 
     def refresh(self, now: float) -> None:
         """Free the units that have rested, or been kept, long enough; one thread, as for `update`."""
-        over: dict[str, set[str]] = {}
-        for pool, name in self._due.take(now):
-            over.setdefault(pool, set()).add(name)
-        for pool, names in over.items():
-            self._recount(pool, names, now)
+        for pool, keys in groupby(sorted(self._due.take(now)), lambda key: key[0]):
+            self._recount(pool, [name for _, name in keys], now)
 
     # Claims
 
@@ -175,7 +150,7 @@ class View:
 
     def keys_of(self, uid: str) -> frozenset[str]:
         """Return the keys of the domains in which the pod has a claim."""
-        return self._claims.uids.of(uid)
+        return self._uids.of(uid)
 
     def claims(self) -> list[Claim]:
         domains = [domain for documents in self.domains.values() for domain in documents.values()]
@@ -183,12 +158,12 @@ class View:
 
     def lost(self, node: str | None = None) -> list[Claim]:
         """Return claims of pods that are gone, whose units the node (None: any) may still use."""
-        claims = (claim for uid in self._claims.lost for claim in self.claims_of(uid))
+        claims = (claim for uid in self._lost for claim in self.claims_of(uid))
         return [claim for claim in claims if node in (None, claim.node)]
 
     def named(self, label: str, pool: str) -> list[Claim]:
         """Return the claims on the pool of the pods with this label; several while one of them leaves."""
-        domains = [self.at(key) for key in self._claims.names.of(label) if domain_of(key)[0] == pool]
+        domains = [self.at(key) for key in self._labels.of(label) if domain_of(key)[0] == pool]
         claims = (claim for domain in domains for claim in domain.claims.values())
         return _unique(claim for claim in claims if claim.label == label)
 
@@ -196,15 +171,17 @@ class View:
 
     def at(self, key: str) -> Domain:
         """Return the document of a domain or stripe; an empty one where there is none."""
-        pool, name = domain_of(key)
+        return self.document(*domain_of(key))
+
+    def document(self, pool: str, name: str) -> Domain:
+        """Return the document of this domain or stripe; an empty one where there is none."""
         return self.domains.get(pool, {}).get(name, _EMPTY)
 
     def parts(self, pool: str, name: str) -> dict[str, Domain]:
         """Return the documents that a domain's claims stand in, by their names: itself, or its stripes."""
-        documents = self.domains.get(pool, {})
-        count = documents.get(name, _EMPTY).stripes
+        count = self.document(pool, name).stripes
         names = [stripe(name, number) for number in range(count)] if count else [name]
-        return {part: documents.get(part, _EMPTY) for part in names}
+        return {part: self.document(pool, part) for part in names}
 
     def names(self, pool: str) -> list[str]:
         """Return the pool's places, those too that only have claims; no quotas and no stripes."""
@@ -219,7 +196,7 @@ class View:
 
     def capacity(self, pool: str, name: str) -> int | tuple[str, ...] | None:
         """Return a domain's capacity: in a named pool its units' names; None where it has no share."""
-        return self.domains.get(pool, {}).get(name, _EMPTY).size
+        return self.document(pool, name).size
 
     def capacities(self) -> dict[tuple[str, str], int | tuple[str, ...] | None]:
         """Return capacities by pool and domain, with quotas, and with domains that only have claims."""
@@ -303,12 +280,9 @@ class View:
 
     def _closed(self, pool: str, name: str) -> bool:
         """Whether more is used of the domain than there is: then nothing of it is given, kept or not."""
-        return self.domains.get(pool, {}).get(parse_domain(name).whole, _EMPTY).closed
+        return self.document(pool, parse_domain(name).whole).closed
 
     # Following changes
-
-    def _documents(self, pool: str, names: Iterable[str]) -> dict[str, Domain]:
-        return {name: self.domains.get(pool, {}).get(name, _EMPTY) for name in names}
 
     def _update_pool(self, name: str, body: bytes | None) -> None:
         pools = {other: pool for other, pool in self.pools.items() if other != name}
@@ -329,14 +303,11 @@ class View:
         self.nodes, self.places = {node: domains for node, domains in nodes.items() if domains}, places
 
     def _update_domains(self, pool: str, changed: Mapping[str, Domain], now: float) -> None:
-        before = _left(self._documents(pool, changed), pool)
         domains = {**self.domains.get(pool, {}), **changed}
         for name, domain in changed.items():
             if domain.empty:
                 del domains[name]
         self.domains = {**self.domains, pool: domains}
-        self._kept.add(_left(changed, pool) - before)
-        self._kept.remove(before - _left(changed, pool))
         self._recount(pool, changed, now)
 
     def _recount(self, pool: str, names: Iterable[str], now: float) -> None:
@@ -404,26 +375,25 @@ class Follower:
         return view
 
 
-def _standing(documents: Documents) -> _Standing:
-    """Return the claims, each with the key of a document in which it stands."""
-    return [
-        (claim, domain_key(pool, name))
+def _entries(documents: Documents) -> list[set[tuple[str, str]]]:
+    """Return whose these documents are, with their keys: what each of a View's indexes has of them."""
+    keyed = [
+        (domain_key(pool, name), domain)
         for pool, domains in documents.items()
         for name, domain in domains.items()
-        for claim in domain.claims.values()
     ]
-
-
-def _by_uid(standing: _Standing) -> set[tuple[str, str]]:
-    return {(claim.uid, key) for claim, key in standing}
-
-
-def _by_name(standing: _Standing) -> set[tuple[str, str]]:
-    return {(claim.label, key) for claim, key in standing}
-
-
-def _lost(standing: _Standing) -> _Standing:
-    return [(claim, key) for claim, key in standing if claim.state == "lost"]
+    claims = [(claim, key) for key, domain in keyed for claim in domain.claims.values()]
+    return [
+        {(claim.uid, key) for claim, key in claims},
+        {(claim.label, key) for claim, key in claims},
+        {(claim.uid, key) for claim, key in claims if claim.state == "lost"},
+        {
+            (left.owner, key)
+            for key, domain in keyed
+            for left in domain.retained
+            if left.owner and not parse_domain(domain_of(key)[1]).is_quota
+        },
+    ]
 
 
 def _changed(shares: dict[str, Free], pool: str, changes: Mapping[str, Share | None]) -> dict[str, Free]:
@@ -443,16 +413,6 @@ def _unreserved(units: Mapping[str, int]) -> dict[str, int]:
     """Return those of the units, by domain, that are of places' unreserved units; by place."""
     names = {parse_domain(name): count for name, count in units.items()}
     return {name.place: count for name, count in names.items() if name.kind == "unreserved"}
-
-
-def _left(domains: Mapping[str, Domain], pool: str) -> set[tuple[str, str]]:
-    """Return for whom units are kept where, as (owner, key of the domain)."""
-    return {
-        (left.owner, domain_key(pool, name))
-        for name, domain in domains.items()
-        for left in domain.retained
-        if left.owner and not parse_domain(name).is_quota
-    }
 
 
 def _unique(claims: Iterable[Claim]) -> list[Claim]:
