@@ -1,12 +1,12 @@
 """A Pool: its fields, what each of them accepts, how they go together, and what they mean.
 It does not know who holds what. What is unknown or wrong is refused by its name, never ignored.
 
-A new field goes into `PoolSpec`, its rules into `_RULES` or `_check`, what it means into `Pool`;
+A new field goes into `PoolSpec`, its rules into `_check_rules` or `_check`, what it means into `Pool`;
 infra/base/crds/pool.yaml has the same fields, rules and words.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Any, Literal
 
@@ -162,55 +162,6 @@ class PoolSpec(_Spec, kw_only=True, frozen=True):
 
 
 _NO_CAPACITY = Capacity(per_domain=0)
-
-# What breaks a rule, and the rule in words; infra's CRD has the same rules and words.
-_RULES: tuple[tuple[Callable[[PoolSpec], bool], str], ...] = (
-    (lambda s: s.capacity is None and not s.units, "spec needs capacity or units"),
-    (
-        lambda s: s.capacity is not None and bool(s.units),
-        "spec has capacity and units; with units the capacity follows from the lists: remove capacity",
-    ),
-    (
-        lambda s: s.scope == "Topology" and s.topology_key is None,
-        "spec.scope: Topology needs topologyKey, the key of a node's label",
-    ),
-    (
-        lambda s: s.scope != "Topology" and s.topology_key is not None,
-        "spec.topologyKey goes with scope Topology only",
-    ),
-    (
-        lambda s: s.topology_key is not None and not _KEY.fullmatch(s.topology_key),
-        "spec.topologyKey should be a label's key, such as topology.kubernetes.io/zone",
-    ),
-    (
-        lambda s: s.scope != "Node" and s.capacities.node_annotation is not None,
-        "spec.capacity.nodeAnnotation goes with scope Node only",
-    ),
-    (lambda s: s.score == "Names" and not s.node_names, "spec.score: Names needs nodeNames"),
-    (lambda s: s.score != "Names" and bool(s.node_names), "spec.nodeNames goes with score Names only"),
-    (
-        lambda s: s.scope != "Node" and s.preemption == "Native",
-        "spec.preemption: Native goes with scope Node only",
-    ),
-    (
-        lambda s: s.preemption == "Native" and s.resource is not None and not _is_native(s.resource),
-        f"spec.resource should be {NATIVE}/NAME with preemption Native",
-    ),
-    (
-        lambda s: s.preemption != "Native" and s.resource is not None and _is_native(s.resource),
-        f"spec.resource: the group {NATIVE} goes with preemption Native only",
-    ),
-    (lambda s: s.scope != "Cluster" and s.external > 0, "spec.external goes with scope Cluster only"),
-    (lambda s: s.adopt_from is not None and not s.units, "spec.adoptFrom goes with units only"),
-    (
-        lambda s: s.claimable_by is not msgspec.UNSET and not s.units,
-        "spec.claimableBy goes with units only",
-    ),
-    (
-        lambda s: s.adopt_from is not None and not _KEY.fullmatch(s.adopt_from),
-        "spec.adoptFrom should be an annotation's key, such as example.com/ip",
-    ),
-)
 
 
 class Pool(msgspec.Struct, frozen=True):
@@ -369,10 +320,45 @@ def _pool(document: Any, source: str) -> Pool:
     return Pool(name, resource, spec)
 
 
+def _check_rules(spec: PoolSpec) -> None:
+    """Raise ValueError for fields that do not go together; infra's CRD has the same rules and words."""
+    if spec.capacity is None and not spec.units:
+        raise ValueError("spec needs capacity or units")
+    if spec.capacity is not None and spec.units:
+        raise ValueError(
+            "spec has capacity and units; with units the capacity follows from the lists: remove capacity"
+        )
+    if spec.scope == "Topology" and spec.topology_key is None:
+        raise ValueError("spec.scope: Topology needs topologyKey, the key of a node's label")
+    if spec.scope != "Topology" and spec.topology_key is not None:
+        raise ValueError("spec.topologyKey goes with scope Topology only")
+    if spec.topology_key is not None and not _KEY.fullmatch(spec.topology_key):
+        raise ValueError("spec.topologyKey should be a label's key, such as topology.kubernetes.io/zone")
+    if spec.scope != "Node" and spec.capacities.node_annotation is not None:
+        raise ValueError("spec.capacity.nodeAnnotation goes with scope Node only")
+    if spec.score == "Names" and not spec.node_names:
+        raise ValueError("spec.score: Names needs nodeNames")
+    if spec.score != "Names" and spec.node_names:
+        raise ValueError("spec.nodeNames goes with score Names only")
+    if spec.scope != "Node" and spec.preemption == "Native":
+        raise ValueError("spec.preemption: Native goes with scope Node only")
+    native = spec.resource is not None and spec.resource.startswith(f"{NATIVE}/")
+    if spec.preemption == "Native" and spec.resource is not None and not native:
+        raise ValueError(f"spec.resource should be {NATIVE}/NAME with preemption Native")
+    if spec.preemption != "Native" and native:
+        raise ValueError(f"spec.resource: the group {NATIVE} goes with preemption Native only")
+    if spec.scope != "Cluster" and spec.external > 0:
+        raise ValueError("spec.external goes with scope Cluster only")
+    if spec.adopt_from is not None and not spec.units:
+        raise ValueError("spec.adoptFrom goes with units only")
+    if spec.claimable_by is not msgspec.UNSET and not spec.units:
+        raise ValueError("spec.claimableBy goes with units only")
+    if spec.adopt_from is not None and not _KEY.fullmatch(spec.adopt_from):
+        raise ValueError("spec.adoptFrom should be an annotation's key, such as example.com/ip")
+
+
 def _check(spec: PoolSpec) -> None:
-    for breaks, rule in _RULES:
-        if breaks(spec):
-            raise ValueError(rule)
+    _check_rules(spec)
     _check_domains(spec, "capacity.domains", spec.capacities.domains)
     _check_domains(spec, "units", spec.units)
     _check_domains(spec, "suspended", spec.suspended_domains)
@@ -428,7 +414,3 @@ def _joined(lists: Sequence[Units]) -> tuple[Units, str | None]:
     (one, in_one), (other, in_other) = _joined(lists[:half]), _joined(lists[half:])
     both = one.shared(other).take(1)[0].entries()
     return one.joined(other), in_one or in_other or next(iter(both), None)
-
-
-def _is_native(resource: str) -> bool:
-    return resource.startswith(f"{NATIVE}/")
