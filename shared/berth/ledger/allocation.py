@@ -3,6 +3,7 @@ A plan may be made by documents that are old; `taken` decides, on those that the
 
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import filterfalse
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from berth.api.units import Units
 from berth.errors import BerthError
 from berth.ledger import refusals
 from berth.ledger.keys import domain_key, kept_at, poolclaim_quota, stripe, stripe_keys
-from berth.ledger.model import Claim, Domain, Holding, PoolClaimSpec, in_order
+from berth.ledger.model import Claim, Domain, Holding, PoolClaimSpec, by_whole, in_order
 
 STRIPE = 128
 """Units of a stripe: so many claims a document has at most, unless there are more than MOST_STRIPES."""
@@ -96,9 +97,7 @@ def plan(claim: Claim, at: At, requester: Requester) -> tuple[tuple[Holding, ...
         parts = None if head.closed or head.capacity is None else _parts(holding, head.stripes, at, requester)
         if parts is None:
             free = 0 if head.closed else _free(holding, head, at, requester)
-            spec = poolclaim_of(holding, at, requester)
-            these = spec is not None and bool(spec.units)
-            short.append(Short(holding, free, head.capacity, these, holding.pool in requester.retaining))
+            short.append(_short(holding, free, at, requester))
         planned += parts or ()
     return tuple(planned), short
 
@@ -125,20 +124,16 @@ def anyhow(claim: Claim, at: At, requester: Requester) -> tuple[Holding, ...]:
     return in_order(placed)
 
 
-def gathered(holdings: Iterable[Holding], uid: str, at: At) -> tuple[Holding, ...]:
+def gathered(holdings: Collection[Holding], uid: str, at: At) -> tuple[Holding, ...]:
     """Return these holdings, with all units of a domain that have no names in one of its stripes, room or
     not."""
-    named, counts = [], dict[tuple[str, str, str], int]()
-    for holding in holdings:
-        if holding.units or holding.whole == holding.domain:
-            named.append(holding)
-        else:
-            where = (holding.pool, holding.whole, holding.claim)
-            counts[where] = counts.get(where, 0) + holding.count
-    for (pool, place, claim), count in counts.items():
-        whole = Holding(pool, place, count, (), claim)
-        named.append(_in(whole, _first(uid, at(whole.key).stripes)))
-    return tuple(named)
+
+    def anywhere(holding: Holding) -> bool:
+        return not holding.units and holding.whole != holding.domain
+
+    wholes = by_whole(filter(anywhere, holdings))
+    moved = (_in(whole, _first(uid, at(whole.key).stripes)) for whole in wholes)
+    return (*filterfalse(anywhere, holdings), *moved)
 
 
 def whole(holdings: Iterable[Holding], at: At) -> bool:
@@ -196,13 +191,7 @@ def taken(
         room = 0 if closed or domain.capacity is None else _room(holding, at, requester)
         units = names(holding, domain, at, requester) if room >= holding.count else None
         if units is None:
-            certain = poolclaim_of(holding, at, requester)
-            these = certain is not None and bool(certain.units)
-            free = room if room < holding.count else 0
-            refused = "" if domain.poolclaim is None else domain.poolclaim.refused
-            short.append(
-                Short(holding, free, domain.capacity, these, holding.pool in requester.retaining, refused)
-            )
+            short.append(_short(holding, room if room < holding.count else 0, at, requester))
         else:
             given.append(replace(holding, units=units))
     return in_order(given), short
@@ -235,6 +224,13 @@ def poolclaim_of(holding: Holding, at: At, requester: Requester) -> PoolClaimSpe
     if not holding.claim:
         return None
     return at(domain_key(holding.pool, poolclaim_quota(f"{requester.namespace}/{holding.claim}"))).poolclaim
+
+
+def _short(holding: Holding, free: int, at: At, requester: Requester) -> Short:
+    domain, spec = at(holding.key), poolclaim_of(holding, at, requester)
+    these, retained = spec is not None and bool(spec.units), holding.pool in requester.retaining
+    refused = "" if domain.poolclaim is None else domain.poolclaim.refused
+    return Short(holding, free, domain.capacity, these, retained, refused)
 
 
 def _picky_first(holdings: Iterable[Holding], at: At, requester: Requester) -> list[Holding]:

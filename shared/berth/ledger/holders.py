@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from berth.api import addresses
 from berth.api.units import Units
-from berth.ledger.model import Claim, Domain, Holding
+from berth.ledger.model import Claim, Domain, Holding, by_whole
 from berth.ledger.report import names, natural
 from berth.ledger.view import View
 
@@ -61,7 +61,7 @@ def held_rows(view: View, pool: str, domain: str) -> list[UnitRow]:
 
 def wholes(claim: Claim) -> list[Holding]:
     """Return the claim's holdings by whole domains, without quotas, with the names of their units."""
-    return [holding for holding in claim.by_whole() if not holding.is_quota]
+    return [holding for holding in by_whole(claim.holdings) if not holding.is_quota]
 
 
 def holder(claim: Claim) -> str:

@@ -90,21 +90,9 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
         """Return what it holds of the pool, without quotas."""
         return [holding for holding in self.holdings if holding.pool == pool and not holding.is_quota]
 
-    def by_whole(self) -> list[Holding]:
-        """Return its holdings by whole domains."""
-        sums: dict[tuple[str, str, str], tuple[int, tuple[str, ...]]] = {}
-        for holding in self.holdings:
-            where = (holding.pool, holding.whole, holding.claim)
-            count, units = sums.get(where, (0, ()))
-            sums[where] = count + holding.count, units + holding.units
-        return [
-            Holding(pool, whole, count, units, claim)
-            for (pool, whole, claim), (count, units) in sorted(sums.items())
-        ]
-
     def logical(self) -> tuple[Holding, ...]:
         """Return its holdings by whole domains, without units' names: what was asked for it."""
-        return tuple(replace(holding, units=()) for holding in self.by_whole())
+        return tuple(replace(holding, units=()) for holding in by_whole(self.holdings))
 
 
 class RetainedUnits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -316,6 +304,19 @@ _encoder = msgspec.json.Encoder()
 def in_order(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
     """Return a claim's holdings in the order that all claims have them in, so that they can be compared."""
     return tuple(sorted(holdings, key=lambda one: (one.pool, one.domain, one.claim)))
+
+
+def by_whole(holdings: Iterable[Holding]) -> list[Holding]:
+    """Return these holdings by whole domains, in order: those in stripes of one domain are one."""
+    sums: dict[tuple[str, str, str], tuple[int, tuple[str, ...]]] = {}
+    for holding in holdings:
+        where = (holding.pool, holding.whole, holding.claim)
+        count, units = sums.get(where, (0, ()))
+        sums[where] = count + holding.count, units + holding.units
+    return [
+        Holding(pool, whole, count, units, claim)
+        for (pool, whole, claim), (count, units) in sorted(sums.items())
+    ]
 
 
 def encode(document: Domain | Pool | Epoch | Places) -> bytes:
