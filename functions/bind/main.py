@@ -2,14 +2,8 @@
 Run it: functions-framework --source functions/bind/main.py --target bind"""
 
 import functions_framework
-from flask import Request
 
-from berth.handlers import bind as verb
-from berth.http.function import Response, serve
+from berth.handlers.bind import endpoint
+from berth.http.function import serve
 
-answer = serve(verb.endpoint)
-
-
-@functions_framework.http
-def bind(request: Request) -> Response:
-    return answer(request)
+bind = functions_framework.http(serve(endpoint))

@@ -2,14 +2,8 @@
 Run it: functions-framework --source functions/extender/main.py --target extender"""
 
 import functions_framework
-from flask import Request
 
 from berth.handlers.extender import router
-from berth.http.function import Response, serve
+from berth.http.function import serve
 
-answer = serve(router)
-
-
-@functions_framework.http
-def extender(request: Request) -> Response:
-    return answer(request)
+extender = functions_framework.http(serve(router))

@@ -2,14 +2,8 @@
 Run it: functions-framework --source functions/filter/main.py --target filter"""
 
 import functions_framework
-from flask import Request
 
-from berth.handlers import filter as verb
-from berth.http.function import Response, serve
+from berth.handlers.filter import endpoint
+from berth.http.function import serve
 
-answer = serve(verb.endpoint)
-
-
-@functions_framework.http
-def filter(request: Request) -> Response:  # noqa: A001 - the target that users name
-    return answer(request)
+filter = functions_framework.http(serve(endpoint))  # noqa: A001 - the target that users name

@@ -2,14 +2,8 @@
 Run it: functions-framework --source functions/inventory/main.py --target inventory"""
 
 import functions_framework
-from flask import Request
 
-from berth.handlers import inventory as verb
-from berth.http.function import Response, serve
+from berth.handlers.inventory import router
+from berth.http.function import serve
 
-answer = serve(verb.router)
-
-
-@functions_framework.http
-def inventory(request: Request) -> Response:
-    return answer(request)
+inventory = functions_framework.http(serve(router))

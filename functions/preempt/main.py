@@ -2,14 +2,8 @@
 Run it: functions-framework --source functions/preempt/main.py --target preempt"""
 
 import functions_framework
-from flask import Request
 
-from berth.handlers import preempt as verb
-from berth.http.function import Response, serve
+from berth.handlers.preempt import endpoint
+from berth.http.function import serve
 
-answer = serve(verb.endpoint)
-
-
-@functions_framework.http
-def preempt(request: Request) -> Response:
-    return answer(request)
+preempt = functions_framework.http(serve(endpoint))

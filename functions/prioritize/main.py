@@ -2,14 +2,8 @@
 Run it: functions-framework --source functions/prioritize/main.py --target prioritize"""
 
 import functions_framework
-from flask import Request
 
-from berth.handlers import prioritize as verb
-from berth.http.function import Response, serve
+from berth.handlers.prioritize import endpoint
+from berth.http.function import serve
 
-answer = serve(verb.endpoint)
-
-
-@functions_framework.http
-def prioritize(request: Request) -> Response:
-    return answer(request)
+prioritize = functions_framework.http(serve(endpoint))

@@ -2,14 +2,8 @@
 Run it: functions-framework --source functions/reconcile/main.py --target reconcile"""
 
 import functions_framework
-from flask import Request
 
-from berth.handlers import reconcile as verb
-from berth.http.function import Response, serve
+from berth.handlers.reconcile import endpoint
+from berth.http.function import serve
 
-answer = serve(verb.endpoint)
-
-
-@functions_framework.http
-def reconcile(request: Request) -> Response:
-    return answer(request)
+reconcile = functions_framework.http(serve(endpoint))

@@ -2,14 +2,8 @@
 Run it: functions-framework --source functions/release/main.py --target release"""
 
 import functions_framework
-from flask import Request
 
-from berth.handlers import release as verb
-from berth.http.function import Response, serve
+from berth.handlers.release import endpoint
+from berth.http.function import serve
 
-answer = serve(verb.endpoint)
-
-
-@functions_framework.http
-def release(request: Request) -> Response:
-    return answer(request)
+release = functions_framework.http(serve(endpoint))

@@ -27,7 +27,7 @@ from werkzeug.test import EnvironBuilder
 main, sample = sys.argv[1:]
 HEADERS = {"Authorization": f"Bearer {os.environ['TOKEN']}"} if "TOKEN" in os.environ else {}
 call = EnvironBuilder(path="/", method="POST", data=Path(sample).read_bytes(), headers=HEADERS)
-body, _, _ = runpy.run_path(main)["answer"](Request(call.get_environ()))
+body, _, _ = runpy.run_path(main)[Path(main).parent.name](Request(call.get_environ()))
 assert b"ledger is being rebuilt" in body, body  # so the store was asked
 """
 _AS_A_POD = """

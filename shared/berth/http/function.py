@@ -53,4 +53,5 @@ def serve(endpoint: Callable[[Settings], Endpoint | Router]) -> Callable[["Reque
             headers["Retry-After"] = str(reply.retry_after)
         return reply.body, reply.status, headers
 
+    answer.__name__ = built.name  # by which functions-framework knows that it takes plain requests
     return answer
