@@ -9,7 +9,7 @@ import pytest
 
 from berth.controller.settle import BIND_SECONDS
 from berth.errors import ClusterRefusedError
-from berth.kube.cluster import DEFAULT_TIMEOUT
+from berth.kube.client import DEFAULT_TIMEOUT
 from berth.kube.types import Node
 from tests.support.builders.places import Place
 from tests.support.builders.pools_stage import OUT_OF_SERVICE, PoolsStage, mended, pools_staged

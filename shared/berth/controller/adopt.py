@@ -115,16 +115,16 @@ def claim_due(pod: Pod, standing: Sequence[Claim], terms: Terms, now: float) -> 
     """
     if not standing:
         return held_by(pod, terms, now)
-    if pod.finished and _asked(pod, terms, now, "") is None:
+    if pod.finished and _asked(pod, terms, now) is None:
         had = _first(standing, pod.spec.node_name or "")
         there = _handed_on(had, terms)
         return None if there == had else there
     return updated(pod, standing, terms)
 
 
-def held_by(pod: Pod, terms: Terms, now: float, attempt: str = "") -> Claim | None:
+def held_by(pod: Pod, terms: Terms, now: float) -> Claim | None:
     """Return what a pod holds that runs, or whose units stay held until it is deleted; None if nothing."""
-    claim = _asked(pod, terms, now, attempt)
+    claim = _asked(pod, terms, now)
     return None if claim is None else with_annotated_units(claim, pod, terms.pools)
 
 
@@ -171,7 +171,7 @@ def _place_of(holding: Holding, node: str, pool: Pool, terms: Terms) -> str:
     return EVERYWHERE if place == NOWHERE and pool.spec.scope == "Cluster" else place
 
 
-def _asked(pod: Pod, terms: Terms, now: float, attempt: str) -> Claim | None:
+def _asked(pod: Pod, terms: Terms, since: float, attempt: str = "") -> Claim | None:
     """Return what a pod holds that runs, or is held until it is deleted, without the names of units."""
     node = pod.spec.node_name
     if not node or not might_ask(pod):
@@ -179,7 +179,7 @@ def _asked(pod: Pod, terms: Terms, now: float, attempt: str) -> Claim | None:
     asked = terms.demand(pod)
     if pod.finished:
         asked = _until_deleted(asked, terms)
-    return _everywhere(claim_of(pod, node, terms, asked, attempt, now), terms) if asked.units else None
+    return _everywhere(claim_of(pod, node, terms, asked, attempt, since), terms) if asked.units else None
 
 
 def _everywhere(claim: Claim, terms: Terms) -> Claim:
@@ -187,14 +187,8 @@ def _everywhere(claim: Claim, terms: Terms) -> Claim:
 
     What became of its node does not matter: a licence in use is in use.
     """
-    cluster = {name for name, pool in terms.pools.items() if pool.spec.scope == "Cluster"}
-    holdings = (
-        replace(holding, domain=holding.name.at(EVERYWHERE))
-        if holding.pool in cluster and holding.name.place == NOWHERE
-        else holding
-        for holding in claim.holdings
-    )
-    return replace(claim, holdings=in_order(holdings))
+    cluster = (name for name, pool in terms.pools.items() if pool.spec.scope == "Cluster")
+    return _with_places(claim, dict.fromkeys(cluster, EVERYWHERE))
 
 
 def _adopt_all(
@@ -261,14 +255,18 @@ def _placed(asked: Claim, had: Claim, terms: Terms) -> Claim:
     places = [holding for holding in had.holdings if not holding.is_quota and terms.same(holding.pool)]
     # Of several places the last counts: units with names are where they are listed, others where the pod ran.
     places.sort(key=lambda holding: len(holding.units) < holding.count)
-    stays = {holding.pool: holding.whole for holding in places}
+    return _with_places(asked, {holding.pool: holding.whole for holding in places})
+
+
+def _with_places(claim: Claim, places: Mapping[str, str]) -> Claim:
+    """Return the claim with what it holds nowhere of a pool in that pool's place."""
     holdings = (
-        replace(holding, domain=holding.name.at(stays[holding.pool]))
-        if holding.name.place == NOWHERE and holding.pool in stays
+        replace(holding, domain=holding.name.at(places[holding.pool]))
+        if holding.name.place == NOWHERE and holding.pool in places
         else holding
-        for holding in asked.holdings
+        for holding in claim.holdings
     )
-    return replace(asked, holdings=in_order(holdings))
+    return replace(claim, holdings=in_order(holdings))
 
 
 def _large_limits(claims: Collection[Claim], terms: Terms) -> dict[tuple[str, str], int]:

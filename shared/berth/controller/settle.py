@@ -33,9 +33,7 @@ class Settled(NamedTuple):
     freed: tuple[Holding, ...] = ()
 
 
-def claim_of(
-    pod: Pod, node: str, terms: Terms, demand: Demand, attempt: str = "", since: float = 0.0
-) -> Claim:
+def claim_of(pod: Pod, node: str, terms: Terms, demand: Demand, attempt: str, since: float) -> Claim:
     """Return the claim for what the pod requests, on that node."""
     grace = pod.spec.termination_grace_period_seconds
     return Claim(

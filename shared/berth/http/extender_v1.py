@@ -102,6 +102,13 @@ _identified = msgspec.json.Decoder(_Identified)
 _whole_pod = msgspec.json.Decoder(_PodShell)
 _encoder = msgspec.json.Encoder()
 
+_FILTER_RESULT: Mapping[str, object] = {
+    "Nodes": None,
+    "NodeNames": None,
+    "FailedNodes": {},
+    "FailedAndUnresolvableNodes": {},
+    "Error": "",
+}
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -180,41 +187,23 @@ def filter_answer(call: Candidates, refused: Refused) -> bytes:
     preemption, which can't help there and requeues the pod without end
     (docs/kubernetes.md#refusals-that-come-again-and-again).
     """
-    reasons, resolvable = refused.reasons, refused.resolvable
+    reasons, resolvable, raw = refused.reasons, refused.resolvable, call.raw
     passed = list(filterfalse(reasons.__contains__, call.names)) if reasons else call.names
-    nodes = None
-    if call.raw is not None:
-        raw = call.raw
-        nodes = {"metadata": {}, "items": [raw[name] for name in passed if name in raw]}
-    names = passed if call.by_name or call.raw is None else None
-    if not resolvable:
-        return _filter_result(nodes, names, reasons, "")
-    final = {name: why for name, why in reasons.items() if name not in resolvable}
-    failed = {name: why for name, why in reasons.items() if name in resolvable}
-    return _filter_result(nodes, names, final, "", failed)
+    result: dict[str, object] = {**_FILTER_RESULT, "FailedAndUnresolvableNodes": reasons}
+    if raw is not None:
+        result["Nodes"] = {"metadata": {}, "items": [raw[name] for name in passed if name in raw]}
+    if call.by_name or raw is None:
+        result["NodeNames"] = passed
+    if resolvable:
+        final = {name: why for name, why in reasons.items() if name not in resolvable}
+        failed = {name: why for name, why in reasons.items() if name in resolvable}
+        result |= {"FailedNodes": failed, "FailedAndUnresolvableNodes": final}
+    return _encoder.encode(result)
 
 
 def filter_error(message: str) -> bytes:
     """Encode an ExtenderFilterResult that fails the pod's attempt; the message reaches the pod's event."""
-    return _filter_result(None, None, {}, message)
-
-
-def _filter_result(
-    nodes: object,
-    names: list[str] | None,
-    refused: Mapping[str, str],
-    error: str,
-    failed: Mapping[str, str] | None = None,
-) -> bytes:
-    return _encoder.encode(
-        {
-            "Nodes": nodes,
-            "NodeNames": names,
-            "FailedNodes": failed or {},
-            "FailedAndUnresolvableNodes": refused,
-            "Error": error,
-        }
-    )
+    return _encoder.encode({**_FILTER_RESULT, "Error": message})
 
 
 def priorities(scored: Iterable[bytes]) -> bytes:

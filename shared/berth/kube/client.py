@@ -15,6 +15,7 @@ import urllib3
 
 from berth.errors import ClusterRefusedError, ClusterUnavailableError, SettingsError, reason
 
+DEFAULT_TIMEOUT = 10.0  # seconds, for calls with no deadline above them
 _JSON = "application/json"
 _LONGEST = 1000  # characters of a path that a message shows: names may come from anybody
 _CONNECTIONS = 64  # bind runs 48 threads
@@ -37,14 +38,13 @@ class _Status(msgspec.Struct):
 
 
 class Request(NamedTuple):
-    """A request. `timeout` is in seconds, `kind` the media type of the body, which is sent as JSON; `again`
-    says that it may be done twice."""
+    """A request, with its body as JSON. `timeout` is in seconds; `again`: it may be done twice."""
 
     method: str
     path: str
-    timeout: float
+    timeout: float = DEFAULT_TIMEOUT
     body: Any = None
-    kind: str = _JSON
+    content_type: str = _JSON
     accept: str = _JSON
     again: bool = False
 
@@ -97,7 +97,7 @@ class ApiServer:
             self._api.pool.request,
             request.method,
             f"{self.host}{request.path}",
-            headers=self._api.headers({"Accept": request.accept, "Content-Type": request.kind}),
+            headers=self._api.headers({"Accept": request.accept, "Content-Type": request.content_type}),
             preload_content=False,
             body=None if request.body is None else msgspec.json.encode(request.body),
             timeout=urllib3.Timeout(total=request.timeout),

@@ -12,12 +12,11 @@ import msgspec
 
 from berth.deadline import NO_DEADLINE, Deadline
 from berth.errors import BadInputError, ClusterRefusedError, ClusterUnavailableError
-from berth.kube.client import ApiServer, Client, Request, configured
+from berth.kube.client import DEFAULT_TIMEOUT, ApiServer, Client, Request, configured
 from berth.kube.types import Node, Pod
 
 T = TypeVar("T")
 
-DEFAULT_TIMEOUT = 10.0  # seconds, for calls with no deadline above them
 _API_VERSION = "berth.dev/v1alpha1"
 BERTH_API = f"/apis/{_API_VERSION}"
 POOLS = f"{BERTH_API}/pools"
@@ -29,7 +28,6 @@ _WATCH_SECONDS = 240
 _REVIEWS, _ACCOUNTS = "/apis/authentication.k8s.io/v1/tokenreviews", "system:serviceaccount:"
 _KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
 _IDENTITY_SECONDS = 1.0  # within bind's deadline
-_JSON = "application/json"
 _MERGE = "application/merge-patch+json"
 _STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 _APPLY = "application/apply-patch+yaml"
@@ -84,17 +82,6 @@ class _Reviewed(msgspec.Struct, frozen=True):
     status: _Review = _Review()
 
 
-_pod = msgspec.json.Decoder(Pod)
-_node = msgspec.json.Decoder(Node)
-_pods = msgspec.json.Decoder(_List[Pod])
-_nodes = msgspec.json.Decoder(_List[Node])
-_claims = msgspec.json.Decoder(_List[_Claim])
-_reviewed = msgspec.json.Decoder(_Reviewed)
-_any = msgspec.json.Decoder(_Any)
-_whole = msgspec.json.Decoder(dict[str, Any])
-_event = msgspec.json.Decoder(_Event)
-
-
 class Cluster:
     """One API server, as the kubernetes client's own rules find it (KUBECONFIG, or in a pod its account).
 
@@ -110,7 +97,7 @@ class Cluster:
     def identity(self) -> str:
         """Return the UID of namespace kube-system, which exists as long as its cluster; requested once."""
         if not self._identity:
-            namespace = self._get(_any, _KUBE_SYSTEM, _IDENTITY_SECONDS)
+            namespace = self._get(_Any, _KUBE_SYSTEM, _IDENTITY_SECONDS)
             if namespace is None:  # a new API server makes it a moment after it began to answer
                 raise ClusterUnavailableError(f"the cluster at {self.host} has no namespace kube-system yet")
             self._identity = str(namespace.metadata["uid"])
@@ -120,12 +107,12 @@ class Cluster:
         self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT, *, uid: str = ""
     ) -> Pod | None:
         """Return the pod as it is now (a consistent read), or None; with a `uid` None for any other pod."""
-        pod = self._get(_pod, _pod_path(namespace, name), timeout)
+        pod = self._get(Pod, _pod_path(namespace, name), timeout)
         return None if pod is None or (uid and pod.metadata.uid != uid) else pod
 
     def node(self, name: str, timeout: float = DEFAULT_TIMEOUT) -> Node | None:
         """Return the node as it is now (a consistent read), or None."""
-        return self._get(_node, _node_path(name), timeout)
+        return self._get(Node, _node_path(name), timeout)
 
     def set_node_status(self, name: str, status: Mapping[str, Any]) -> None:
         """Merge this into the node's status; None takes a field away."""
@@ -133,16 +120,16 @@ class Cluster:
 
     def pods(self) -> list[Pod]:
         """Return all pods, as of one moment at or after the call."""
-        return self._items(_pods, "/api/v1/pods", {})
+        return self._items(_List[Pod], "/api/v1/pods", {})
 
     def unbound_pods(self, scheduler: str, timeout: float = DEFAULT_TIMEOUT) -> list[Pod]:
         """Return the pods of one schedulerName that have no node, as of one moment at or after the call."""
         query = {"fieldSelector": f"spec.nodeName=,spec.schedulerName={scheduler}"}
-        return self._items(_pods, "/api/v1/pods", query, timeout)
+        return self._items(_List[Pod], "/api/v1/pods", query, timeout)
 
     def nodes(self) -> list[Node]:
         """Return all nodes, as of one moment at or after the call."""
-        return self._items(_nodes, "/api/v1/nodes", {})
+        return self._items(_List[Node], "/api/v1/nodes", {})
 
     def bind(self, pod: Pod, node: str, annotations: Mapping[str, str], timeout: float) -> None:
         """Put the pod on the node; the annotations are merged into the pod in the same write.
@@ -162,7 +149,8 @@ class Cluster:
             },
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        self._call("POST", f"{_pod_path(pod.namespace, meta.name)}/binding", body, timeout=timeout)
+        path = f"{_pod_path(pod.namespace, meta.name)}/binding"
+        self._server.call(Request("POST", path, timeout, body))
 
     def set_condition(
         self, pod: Pod, condition: Mapping[str, str], timeout: float = DEFAULT_TIMEOUT
@@ -176,8 +164,9 @@ class Cluster:
         meta = pod.metadata
         body = {"metadata": {"uid": meta.uid}, "status": {"conditions": [dict(condition)]}}
         path = f"{_pod_path(pod.namespace, meta.name)}/status"
+        request = Request("PATCH", path, timeout, body, _STRATEGIC_MERGE)
         try:
-            return _decode(_pod, self._call("PATCH", path, body, _STRATEGIC_MERGE, timeout))
+            return _decode(Pod, self._server.call(request))
         except ClusterRefusedError:
             # 404, or 409 or 422 for a UID that is another pod's: it is gone, unless a read shows it.
             if self.pod(pod.namespace, meta.name, deadline.timeout(), uid=meta.uid) is not None:
@@ -192,7 +181,7 @@ class Cluster:
             "spec": {"token": token, "audiences": [audience]},
         }
         request = Request("POST", _REVIEWS, timeout, body, again=True)
-        review = _decode(_reviewed, self._server.call(request)).status
+        review = _decode(_Reviewed, self._server.call(request)).status
         valid = review.authenticated and audience in (review.audiences or ())
         if not valid or not review.user.username.startswith(_ACCOUNTS):
             return ""
@@ -200,7 +189,7 @@ class Cluster:
 
     def pools(self) -> list[dict[str, Any]] | None:
         """Return Pool objects as documents; None where the cluster serves no such resource."""
-        page = self._get(_any, POOLS)
+        page = self._get(_Any, POOLS)
         return None if page is None else [_document("Pool", item) for item in page.items or ()]
 
     def apply_pool(self, document: Mapping[str, Any]) -> None:
@@ -222,7 +211,7 @@ class Cluster:
     def poolclaims(self) -> list[dict[str, Any]] | None:
         """Return all namespaces' PoolClaim objects as documents, with names, versions, spec and status; None
         where the cluster serves no such resource."""
-        claims = _if_there(lambda: self._items(_claims, POOL_CLAIMS, {}, most=_CLAIMS_PAGE))
+        claims = _if_there(lambda: self._items(_List[_Claim], POOL_CLAIMS, {}, most=_CLAIMS_PAGE))
         if claims is None:
             return None
         return [_document("PoolClaim", msgspec.to_builtins(claim)) for claim in claims]
@@ -231,7 +220,7 @@ class Cluster:
         self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT
     ) -> dict[str, Any] | None:
         """Return the PoolClaim as it is now (a consistent read), or None."""
-        return self._get(_whole, pool_claim_path(namespace, name), timeout)
+        return self._get(dict[str, Any], pool_claim_path(namespace, name), timeout)
 
     def apply_pool_claim(self, document: Mapping[str, Any]) -> None:
         """Create the PoolClaim object, or change it to this one (server-side apply, as berth)."""
@@ -250,15 +239,15 @@ class Cluster:
 
     def create(self, path: str, document: Mapping[str, Any]) -> None:
         """Create one object in a collection."""
-        self._call("POST", path, document)
+        self._server.call(Request("POST", path, body=document))
 
     def delete(self, path: str) -> None:
         """Delete one object at once, without a grace period."""
-        self._call("DELETE", path, {"gracePeriodSeconds": 0})
+        self._server.call(Request("DELETE", path, body={"gracePeriodSeconds": 0}))
 
     def snapshot(self, path: str, query: Mapping[str, str]) -> tuple[list[dict[str, Any]], str]:
         """Return a list's objects, and the resourceVersion from which to watch on."""
-        page = _decode(_any, self._call("GET", _with_query(path, query)))
+        page = _decode(_Any, self._server.call(Request("GET", _with_query(path, query))))
         return page.items or [], str(page.metadata.get("resourceVersion", ""))
 
     def watch(
@@ -273,7 +262,7 @@ class Cluster:
         request = Request("GET", _with_query(path, {**query, **more}), _WATCH_SECONDS + 10.0)
         with closing(self._server.lines(request)) as lines:
             for line in lines:
-                event = _decode(_event, line)
+                event = _decode(_Event, line)
                 if stop.is_set() or event.type == "ERROR":
                     return
                 if event.type != "BOOKMARK":
@@ -281,22 +270,17 @@ class Cluster:
 
     def _apply(self, path: str, document: Mapping[str, Any]) -> None:
         target = _with_query(path, {"fieldManager": "berth", "force": "true"})
-        self._call("PATCH", target, document, _APPLY)
+        self._server.call(Request("PATCH", target, body=document, content_type=_APPLY))
 
     def _merge(self, path: str, body: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
-        self._call("PATCH", path, body, _MERGE, timeout)
+        self._server.call(Request("PATCH", path, timeout, body, _MERGE))
 
-    def _call(
-        self, method: str, path: str, body: Any = None, kind: str = _JSON, timeout: float = DEFAULT_TIMEOUT
-    ) -> bytes:
-        return self._server.call(Request(method, path, timeout, body, kind))
-
-    def _get(self, decoder: msgspec.json.Decoder[T], path: str, timeout: float = DEFAULT_TIMEOUT) -> T | None:
-        return _if_there(lambda: _decode(decoder, self._call("GET", path, timeout=timeout)))
+    def _get(self, shape: type[T], path: str, timeout: float = DEFAULT_TIMEOUT) -> T | None:
+        return _if_there(lambda: _decode(shape, self._server.call(Request("GET", path, timeout))))
 
     def _items(
         self,
-        decoder: msgspec.json.Decoder[_List[T]],
+        shape: type[_List[T]],
         path: str,
         query: Mapping[str, str],
         timeout: float = DEFAULT_TIMEOUT,
@@ -308,7 +292,7 @@ class Cluster:
         while True:
             more = {"continue": token} if token else {}
             target = _with_query(path, {**query, "limit": str(most), **more})
-            page = _decode(decoder, self._call("GET", target, timeout=timeout))
+            page = _decode(shape, self._server.call(Request("GET", target, timeout)))
             items += page.items or ()
             token = page.metadata.continue_ or ""
             if not token:
@@ -378,8 +362,8 @@ def _segment(name: str) -> str:
     return quote(name, safe="")
 
 
-def _decode(decoder: msgspec.json.Decoder[T], content: bytes) -> T:
+def _decode(shape: type[T], content: bytes) -> T:
     try:
-        return decoder.decode(content)
+        return msgspec.json.decode(content, type=shape)
     except msgspec.DecodeError as error:
         raise ClusterUnavailableError(f"the API server's answer can't be read: {error}") from error
