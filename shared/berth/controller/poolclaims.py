@@ -4,7 +4,7 @@ The status is for people: nothing is decided by it. Reconcile writes what could 
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -20,7 +20,6 @@ from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Domain, Holding, PoolClaimSpec, Refusal
 from berth.ledger.refusals import REFUSALS
 from berth.ledger.transaction import OutdatedError
-from berth.ledger.view import View
 from berth.scheduling.demand import PoolClaims
 
 log = logging.getLogger("berth.poolclaims")
@@ -57,7 +56,7 @@ def read_claims(cluster: Cluster, problems: list[str]) -> list[PoolClaim]:
     return claims
 
 
-def admit(claims: Iterable[PoolClaim], pools: Mapping[str, Pool], most: int) -> Admission:
+def admit(claims: Collection[PoolClaim], pools: Mapping[str, Pool], most: int) -> Admission:
     """Judge PoolClaims by these Pools. Those of a namespace may weigh `most` together; the rest are left out,
     and so are unit names that a PoolClaim's Pool does not list, or does not let its namespace have."""
     taken = within(claims, most)
@@ -75,7 +74,12 @@ def take_claims(ledger: Ledger, admission: Admission, problems: list[str]) -> li
 
     For the refusals, and for each PoolClaim that the store can't take, a line is added to `problems`.
     """
-    specs: dict[tuple[str, str], PoolClaimSpec | None] = dict.fromkeys(_known(ledger.view()))
+    specs: dict[tuple[str, str], PoolClaimSpec | None] = {
+        (pool, name): None
+        for pool, domains in ledger.view().domains.items()
+        for name, domain in domains.items()
+        if domain.poolclaim is not None
+    }
     specs |= {(claim.pool, poolclaim_quota(claim.label)): spec for claim, spec in admission.specs.items()}
     failed: list[str] = []
 
@@ -179,15 +183,6 @@ def _status_now(domain: Domain, name: str, beyond: str) -> Mapping[str, Any]:
     refused = "" if domain.poolclaim is None else domain.poolclaim.refused
     why = beyond or (REFUSALS[refused] if refused else "")
     return PoolClaimStatus("Refused", message=why).document() if why else _AVAILABLE
-
-
-def _known(view: View) -> list[tuple[str, str]]:
-    return [
-        (pool, name)
-        for pool, domains in view.domains.items()
-        for name, domain in domains.items()
-        if domain.poolclaim is not None
-    ]
 
 
 def _held(holdings: Iterable[Holding]) -> list[tuple[str, str]]:

@@ -40,17 +40,14 @@ log = logging.getLogger("berth.inventory")
 
 class _Generation(msgspec.Struct, frozen=True, rename="camel"):
     generation: int | None = None
-
-
-class _Observed(msgspec.Struct, frozen=True, rename="camel"):
     observed_generation: int | None = None
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """The generation of a Pool, and the one that its status was written for."""
+    """The generation of a Pool in its metadata, and in its status the one that this was written for."""
 
     metadata: _Generation = _Generation()
-    status: _Observed = _Observed()
+    status: _Generation = _Generation()
 
     @property
     def known(self) -> bool:

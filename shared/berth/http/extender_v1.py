@@ -123,7 +123,7 @@ def candidates(body: bytes) -> Candidates:
         # Not kube-scheduler's own spelling, or wrong: decoding with lower-case keys tells which.
         args = _decode(_args, _fold(body, {"pod": "Pod", "nodes": "Nodes", "nodenames": "NodeNames"}))
     nodes = args.nodes or None
-    raw = None if nodes is None else {_name_of(node): node for node in nodes.items or ()}
+    raw = None if nodes is None else {_decode(_shell, node).metadata.name: node for node in nodes.items or ()}
     names = args.node_names or None
     return Candidates(args.pod, names if names is not None else list(raw or ()), names is not None, raw)
 
@@ -219,10 +219,6 @@ def priority(node: str, score: int) -> bytes:
 def bind_answer(error: str = "") -> bytes:
     """Encode ExtenderBindingResult; an empty error is success."""
     return _encoder.encode({"Error": error})
-
-
-def _name_of(node: msgspec.Raw) -> str:
-    return _decode(_shell, node).metadata.name
 
 
 def _fold(body: bytes | msgspec.Raw, known: Mapping[str, str]) -> bytes:

@@ -79,7 +79,8 @@ def configuration(
     _check_groups(groups)
     _check_lease(lease)
     # With a group ignored, pods of a Pool that is not listed in `managed` would be placed uncounted.
-    plugins = [_ignoring(sorted(set(groups)))] if managed is None else []
+    ignoring = {"name": "NodeResourcesFit", "args": {"ignoredResourceGroups": sorted(set(groups))}}
+    plugins = [ignoring] if managed is None else []
     election: dict[str, Any] = {"leaderElect": False}
     if lease is not None:
         election = {"leaderElect": True, "resourceNamespace": lease.namespace, "resourceName": lease.name}
@@ -152,10 +153,6 @@ def _profile(name: str, plugins: list[dict[str, Any]]) -> dict[str, Any]:
     # With a share of the nodes, a pool that few of them have is missed (docs/kubernetes.md#sampling).
     profile: dict[str, Any] = {"schedulerName": name, "percentageOfNodesToScore": 100}
     return {**profile, "pluginConfig": plugins} if plugins else profile
-
-
-def _ignoring(groups: list[str]) -> dict[str, Any]:
-    return {"name": "NodeResourcesFit", "args": {"ignoredResourceGroups": groups}}
 
 
 def _extenders(calls: Calls, managed: Sequence[str] | None, timeout: str | int) -> list[dict[str, Any]]:
