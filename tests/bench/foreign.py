@@ -120,7 +120,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _fill(home: Home, store: Store) -> None:
     fill(store, node_names(_NODES))
-    Ledger(store, cluster=lambda: "bench", name=home.url).make_ours()
+    Ledger(store, cluster=lambda: "bench", name=home.url).record_cluster()
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def test_twice_the_room_and_eight_more_are_woken_by_priority_then_by_age(stage: 
 def test_those_behind_are_woken_as_well_if_asked_so(stage: Stage) -> None:
     for _ in range(20):
         stage.add_pod()
-    assert _wake(stage, {"ip": 1}, in_turn=True) == 20
+    assert _wake(stage, {"ip": 1}, rotate=True) == 20
 
 
 def test_nobody_is_woken_without_room_or_for_another_pool(stage: Stage) -> None:
@@ -243,7 +243,7 @@ def test_a_reconcile_writes_to_a_bounded_number_of_waiters_and_reaches_everyone_
     stage: Stage, monkeypatch: pytest.MonkeyPatch, pauses: tuple[int, ...]
 ) -> None:
     monkeypatch.setattr("berth.controller.requeue.FIRST_IN_LINE", 3)
-    monkeypatch.setattr("berth.controller.requeue.IN_TURN", 7)
+    monkeypatch.setattr("berth.controller.requeue.NEXT_IN_LINE", 7)
     waiters = {stage.add_pod().name for _ in range(48)}
     seen, reached = stage.versions(), set[str]()
     until, ticks = stage.time.now + 17 * 60, cycle(pauses)  # 45 in turn, at least 3 further on each minute
@@ -258,7 +258,7 @@ def test_a_reconcile_writes_to_a_bounded_number_of_waiters_and_reaches_everyone_
 
 def test_a_reconcile_always_wakes_the_first_in_line(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("berth.controller.requeue.FIRST_IN_LINE", 1)
-    monkeypatch.setattr("berth.controller.requeue.IN_TURN", 2)
+    monkeypatch.setattr("berth.controller.requeue.NEXT_IN_LINE", 2)
     for _ in range(12):
         stage.add_pod()
     first = stage.add_pod(priority=1)

@@ -187,8 +187,8 @@ def test_nothing_is_decided_in_a_ledger_that_is_paused_or_moved(
             lambda: ledger.adopt_all([claim("c", "n2")]),
             lambda: resize(ledger, {("ip", "n1"): 9}),
             lambda: ledger.begin_rebuild("r1"),
-            ledger.make_ours,
-            ledger.require_ours,
+            ledger.record_cluster,
+            ledger.require_cluster,
         ):
             with pytest.raises(wanted) as caught:
                 call()

@@ -178,12 +178,12 @@ def of(name: str, store: Store, *, while_closed: bool = False) -> Ledger:
 
 def test_a_ledger_of_no_cluster_serves_until_a_reconcile_makes_it_one_s(store: FaultyStore) -> None:
     of("A", store).reserve(claim("a"))
-    of("B", store).require_ours()
+    of("B", store).require_cluster()
     for _ in range(2):
-        of("A", store, while_closed=True).make_ours()
+        of("A", store, while_closed=True).record_cluster()
     assert store.read([CLUSTER])[CLUSTER].body == b"A"
     with pytest.raises(OtherClusterError):
-        of("B", store, while_closed=True).make_ours()
+        of("B", store, while_closed=True).record_cluster()
     assert held(of("A", store)) == {"a": ("reserved", "n1")}
 
 
@@ -202,17 +202,17 @@ def test_a_rebuild_names_its_cluster_in_the_commit_that_begins_it(place: Place) 
 
 def test_of_two_clusters_that_find_a_ledger_of_none_only_one_gets_it(store: FaultyStore) -> None:
     second = of("B", store, while_closed=True)
-    store.meanwhile = iter([second.make_ours])
+    store.meanwhile = iter([second.record_cluster])
     with pytest.raises(OtherClusterError):
-        of("A", store, while_closed=True).make_ours()
+        of("A", store, while_closed=True).record_cluster()
     assert store.read([CLUSTER])[CLUSTER].body == b"B"
 
 
 def test_making_it_ours_again_writes_nothing(store: FaultyStore) -> None:
     mine = of("A", store, while_closed=True)
-    mine.make_ours()
+    mine.record_cluster()
     store.faults = ["before"]
-    mine.make_ours()
+    mine.record_cluster()
     assert store.faults == ["before"]
 
 
@@ -238,7 +238,7 @@ def test_a_ledger_that_becomes_another_cluster_s_within_a_call_is_not_changed_by
     seen: list[dict[str, bytes | None]] = []
 
     def taken() -> None:
-        theirs.make_ours()
+        theirs.record_cluster()
         seen.append(everything(store))
 
     store.meanwhile = iter([taken])
@@ -249,12 +249,12 @@ def test_a_ledger_that_becomes_another_cluster_s_within_a_call_is_not_changed_by
 
 def test_who_knows_no_cluster_is_not_asked_for_one(store: FaultyStore) -> None:
     """As filter and prioritize are: they only look."""
-    of("A", store, while_closed=True).make_ours()
+    of("A", store, while_closed=True).record_cluster()
     assert ledger_on(store).view().open
 
 
 def test_a_lost_ledger_says_that_it_is_rebuilt_and_not_whose_it_was(store: FaultyStore, place: Place) -> None:
-    of("A", store, while_closed=True).make_ours()
+    of("A", store, while_closed=True).record_cluster()
     place.lose()
     with closing(open_store(place.url)) as again, pytest.raises(RebuildingError):
         of("B", again).reserve(claim("b"))

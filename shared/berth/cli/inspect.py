@@ -137,7 +137,7 @@ def _waiting(config: Settings, resources: Mapping[str, Pool]) -> dict[str, int] 
 
         cluster = connect()
         with closing(open_store(config.store)) as store:
-            ledger_of(cluster, config, store, while_closed=True).require_ours()
+            ledger_of(cluster, config, store, while_closed=True).require_cluster()
         return waiting_now(cluster, config.scheduler_names, resources)
     except OtherClusterError:
         raise

@@ -212,7 +212,7 @@ def release(options: argparse.Namespace) -> int:
     config, cluster = settings.from_environment(), connect()
     with existing_ledger(config.store) as store:
         ledger = ledger_of(cluster, config, store, while_closed=False)
-        ledger.require_ours()
+        ledger.require_cluster()
         releases = _judged(options, cluster, ledger.view())
         if options.dry_run:
             _list(releases, "would free")

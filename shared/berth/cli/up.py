@@ -184,7 +184,7 @@ def _check_cluster(config: Settings, cluster: Cluster) -> None:
     # Reconcile reports an API server that is away, or refuses us.
     trouble = contextlib.suppress(ClusterUnavailableError, ClusterRefusedError)
     with closing(open_store(config.store)) as store, trouble:
-        ledger_of(cluster, config, store, while_closed=True).require_ours()
+        ledger_of(cluster, config, store, while_closed=True).require_cluster()
 
 
 def _pools(config: Settings, cluster: Cluster, needed: bool) -> Mapping[str, Pool]:

@@ -61,7 +61,7 @@ def adopt(
         view = ledger.view()
         _adopt_all(ledger, (_handed_on(claim, terms) for claim in view.lost()), view, terms, go_on)
     if changed:
-        _look_again(ledger, cluster, [claim for claim in claims if claim.uid in changed], terms, now)
+        _drop_ended(ledger, cluster, [claim for claim in claims if claim.uid in changed], terms, now)
     return Adopted(len(changed & standing.keys()), len(changed - standing.keys()))
 
 
@@ -214,7 +214,7 @@ def stands(claim: Claim, view: View) -> bool:
     return same and claim.units <= there.units
 
 
-def _look_again(ledger: Ledger, cluster: Cluster, claims: Iterable[Claim], terms: Terms, now: float) -> None:
+def _drop_ended(ledger: Ledger, cluster: Cluster, claims: Iterable[Claim], terms: Terms, now: float) -> None:
     """Release what was adopted for pods that ended between the list and their adoption, with their events."""
     there = {pod.metadata.uid: pod for pod in cluster.pods()}
     for claim in claims:

@@ -2,7 +2,7 @@
 A woken pod may not fit for reasons that Berth does not know, so more are woken than there is room for."""
 
 import threading
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 
@@ -20,7 +20,7 @@ from berth.scheduling.demand import Demand, is_unreserved, owners_of, terms_of
 from berth.scheduling.fit import Fit
 
 FIRST_IN_LINE = 100
-IN_TURN = 400
+NEXT_IN_LINE = 400
 """The most pods that reconcile wakes, however much is free: of the first in line, and of those behind them. A
 handler of an event that was overtaken by a change of Pools wakes so many, too."""
 
@@ -55,7 +55,7 @@ def wake(
     room: Mapping[str, int],
     now: float,
     *,
-    in_turn: bool = False,
+    rotate: bool = False,
     shut: Callable[[], Collection[str]] = frozenset,
     deadline: Deadline = NO_DEADLINE,
     writes: PodWrites | None = None,
@@ -63,7 +63,7 @@ def wake(
     """Wake pods that could use the room made in these pools (units by pool). Return how many were woken.
 
     Call it after the commit that made the room. It wakes 2 n + 8 pods for n units: the first in line may not
-    fit the node for lack of CPU, and must not keep the unit from the next. With `in_turn` it also wakes some
+    fit the node for lack of CPU, and must not keep the unit from the next. With `rotate` it also wakes some
     of those behind, for the first in line are the same each time. `shut` returns the nodes that take no pods;
     it is called only when a pod could use the room. Reconcile wakes those that are left when the `deadline`
     is over. `writes` notes the pods that can't be written to.
@@ -81,7 +81,7 @@ def wake(
     first = 2 * sum(room.values()) + 8
     writes = writes or PodWrites(cluster)
     woken = 0
-    for pod in _queue(fitting, first, now) if in_turn else islice(fitting, first):
+    for pod in _queue(fitting, first, now) if rotate else islice(fitting, first):
         if (seconds := deadline.left()) <= 0:
             break
         if not writes.spent():
@@ -104,7 +104,7 @@ class SharedWake:
         self._wake, self._lock = wake, threading.Lock()
         self._room: dict[str, int] = {}
         self._left: set[str] = set()
-        self._shared = Coalesced(self._look)
+        self._shared = Coalesced(self._wake_noted)
 
     def __call__(self, room: Mapping[str, int], left: str) -> int:
         """Return how many were woken. Raises what `wake` raises."""
@@ -117,7 +117,7 @@ class SharedWake:
                 self._room[pool] = max(units, self._room.get(pool, 0))
             self._left.update(islice(left, _MOST_LEFT - len(self._left)))
 
-    def _look(self) -> int:
+    def _wake_noted(self) -> int:
         with self._lock:
             room, self._room = self._room, {}
             left, self._left = self._left, set()
@@ -128,20 +128,16 @@ class SharedWake:
             raise
 
 
-def _queue(fitting: Iterator[Pod], first: int, now: float) -> list[Pod]:
-    """Return the first in line, and of the others those whose turn it is."""
+def _queue(fitting: Iterable[Pod], first: int, now: float) -> list[Pod]:
+    """Return the first in line, and NEXT_IN_LINE of the others: each minute these begin further back, by half
+    of NEXT_IN_LINE at most, so that none is left out when a tick is late."""
     pods = list(fitting)
     first = min(first, FIRST_IN_LINE)
-    return pods[:first] + _turn(pods[first:], now)
-
-
-def _turn(pods: Sequence[Pod], now: float) -> list[Pod]:
-    """Return IN_TURN of these pods. Each minute they begin further back, by half of IN_TURN at most, so that
-    none is left out when a tick is late."""
-    # A power of two: the place where a turn begins must not jump when one pod comes or goes.
-    minutes = max(16, 1 << (2 * len(pods) // IN_TURN).bit_length())
-    start = int(now / 60 % minutes / minutes * len(pods))
-    return [*pods[start:], *pods[:start]][:IN_TURN]
+    others = pods[first:]
+    # A power of two: the place where they begin must not jump when one pod comes or goes.
+    minutes = max(16, 1 << (2 * len(others) // NEXT_IN_LINE).bit_length())
+    start = int(now / 60 % minutes / minutes * len(others))
+    return pods[:first] + [*others[start:], *others[:start]][:NEXT_IN_LINE]
 
 
 def _fitting(

@@ -213,7 +213,7 @@ class BindAttempt:
                 return
             freed = ledger.adopt(claim, also=held)
             if freed is not None:
-                self._look_again(pod, claim)
+                self._release_if_gone(pod, claim)
                 self._free(freed)
         except BerthError as error:
             log.warning(
@@ -223,8 +223,8 @@ class BindAttempt:
                 error,
             )
 
-    def _look_again(self, pod: Pod, claim: Claim) -> None:
-        """Release what was adopted if the pod, and its event, went between the look and the adoption."""
+    def _release_if_gone(self, pod: Pod, claim: Claim) -> None:
+        """Release what was adopted if the pod, and its event, went before the adoption."""
         meta, timeout = pod.metadata, self._deadline.later(_WAKE_SECONDS).timeout(_WAKE_SECONDS)
         there = self._cluster.pod(pod.namespace, meta.name, timeout, uid=meta.uid)
         if there is None or there.finished:

@@ -62,7 +62,7 @@ def run(ledger: Ledger, cluster: Cluster, body: bytes, take: Callable[[], object
     """Return the pool, its external use, and the units over its capacity. Raises BadInputError, store and
     cluster errors; OutdatedError where later looks overtake this one again and again."""
     use = _read(body)
-    ledger.require_ours()
+    ledger.require_cluster()
     before, pool = amend(None, lambda: cluster, use.pool, partial(only_cluster, use.external))
     if before != pool:
         # Even if the event of that very write was faster: it may have the status to write yet. A call with

@@ -83,7 +83,7 @@ class Inventory:
     def run(self, event: Event) -> dict[str, object]:
         """Return how many domains' capacity changed, and how many pods were woken by it."""
         kind = event.kind()
-        self._ledger.require_ours()
+        self._ledger.require_cluster()
         if kind == "Node":
             done = self._node(event)
             return self._after(done, publishes=done.changed > 0)
@@ -105,7 +105,7 @@ class Inventory:
     def _after(self, done: Done, *, publishes: bool) -> dict[str, object]:
         """Wake who fits now and, if it `publishes`, write the Pools' status."""
         ledger, cluster, schedulers = self._ledger, self._cluster, self._settings.scheduler_names
-        woken = wake(ledger, cluster, schedulers, done.room, self._clock(), in_turn=done.overtaken)
+        woken = wake(ledger, cluster, schedulers, done.room, self._clock(), rotate=done.overtaken)
         if self._settings.pools is None and publishes:
             _warn(publish(ledger, cluster, schedulers))
         return {"changed": done.changed, "woken": woken}
@@ -115,17 +115,17 @@ class Inventory:
         if not name:
             raise BadInputError("the event's Node has no name")
         ledger, cluster, now = self._ledger, self._cluster, self._clock()
-        looks: list[Node | None] = []
+        reads: list[Node | None] = []
 
-        def look() -> Node | None:
-            looks.append(cluster.node(name))
-            return looks[-1]
+        def read() -> Node | None:
+            reads.append(cluster.node(name))
+            return reads[-1]
 
         before = ledger.view().nodes.get(name, {})
-        changes = sync_node(ledger, name, look)
+        changes = sync_node(ledger, name, read)
         after = ledger.view().nodes.get(name, {})
         moved = [pool for pool, place in after.items() if place != before.get(pool)]
-        node = looks[-1] if looks else None
+        node = reads[-1] if reads else None
         _warn(publish_native(ledger, cluster, [] if node is None else [node]))
         freed: list[Holding] = []
         for claim in ledger.view().lost(name):
@@ -133,7 +133,7 @@ class Inventory:
                 freed += ledger.release(claim.uid)
         publish_free(cluster, freed)
         view = ledger.view()
-        if len(looks) > 1:  # a look at the Pools began meanwhile; a try before may have given capacity
+        if len(reads) > 1:  # a look at the Pools began meanwhile; a try before may have given capacity
             return Done(len(changes), free_in(view, view.pools, now), overtaken=True)
         # A domain that the node came to may have had units free all along, and one that it left has more.
         return Done(len(changes), {**room_in([*changes, *freed]), **free_in(view, moved, now)})

@@ -96,7 +96,7 @@ class Reconcile:
     def run(self) -> Report:
         """Make the ledger equal to the cluster. Return what was mended. Raises store and cluster
         errors; what was done until then stands."""
-        self._ledger.make_ours()
+        self._ledger.record_cluster()
         self._deadline = Deadline.after(self._rebuild_seconds, self._monotonic)
         report = self._report = Report()
         self._writes = PodWrites(self._cluster, self._monotonic)
@@ -225,7 +225,7 @@ class Reconcile:
             self._settings.scheduler_names,
             free_in(view, view.free, now),
             now,
-            in_turn=True,
+            rotate=True,
             shut=lambda: shut,
             writes=self._writes,
         )

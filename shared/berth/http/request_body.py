@@ -35,7 +35,7 @@ LEAST_IN_HAND = 6 * 1024 * 1024
 What is decoded from JSON may take 30 times as much."""
 
 _BODY = "berth.body"
-_LOOK_SECONDS = 0.25
+_CHECK_SECONDS = 0.25
 _SKIPPED = 64 * 1024  # bytes of a body that nobody reads which are read all the same, if they are there
 _PART = 16 * 1024
 
@@ -117,7 +117,7 @@ class RequestBodies:
     def _watch(self) -> None:
         while True:
             self._any.wait()
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_CHECK_SECONDS)
             self.end_slow()
 
 

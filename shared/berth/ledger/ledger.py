@@ -507,12 +507,12 @@ class Ledger:
         if epoch is not None and epoch.moved:
             raise MovedError(epoch.to)
 
-    def require_ours(self) -> None:
+    def require_cluster(self) -> None:
         """Raise OtherClusterError if the ledger is another cluster's."""
         self._commits.write({})
 
-    def make_ours(self) -> None:
-        """Write into a ledger that names no cluster yet that it is this one's. Raises as `require_ours`."""
+    def record_cluster(self) -> None:
+        """Write whose the ledger is, if it names no cluster yet. Raises as `require_cluster`."""
         named = CLUSTER in self._store.read([CLUSTER])
         self._commits.write({} if named else self._commits.owner())
 

@@ -10,7 +10,7 @@ from berth.errors import ContentionError, RebuildingError, RefusedError
 from berth.ledger import refusals
 from berth.ledger.keys import CLUSTER
 from berth.ledger.model import Domain, decode_domain, encode, epoch_of
-from berth.ledger.transitions import Domains, require_ours
+from berth.ledger.transitions import Domains, require_cluster
 from berth.retry import retry
 from berth.stores.base import EPOCH, LIMIT, Document, Store, Version
 
@@ -158,7 +158,7 @@ class Commits:
         ours = None if self._cluster is None else self._cluster()
         documents = self._store.read({EPOCH, CLUSTER, *self._fence, *fence, *keys})
         if ours is not None and CLUSTER in documents:
-            require_ours(documents[CLUSTER].body, ours, self._name)
+            require_cluster(documents[CLUSTER].body, ours, self._name)
         epoch = epoch_of(documents)
         if epoch is None and not self._while_closed:
             raise RebuildingError

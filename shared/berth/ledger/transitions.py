@@ -52,7 +52,7 @@ class MissingClaimError(BerthError):
     """The claim to confirm is not in the ledger; reconcile adopts it from the pod."""
 
 
-def require_ours(owner: bytes | None, ours: str, ledger: str) -> None:
+def require_cluster(owner: bytes | None, ours: str, ledger: str) -> None:
     """Raise OtherClusterError in another cluster's ledger. One that names no owner is anybody's: it was made
     by a berth that wrote none, or is new."""
     if owner is not None and owner.decode() != ours:
