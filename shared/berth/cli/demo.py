@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -17,8 +18,8 @@ import msgspec
 
 from berth.cli.output import say
 from berth.cli.shared_options import LAST_FIRST_PORT, whole_number
-from berth.demo.control_planes import ControlPlanes, binaries
-from berth.demo.stage import Kit, StandIns, ledger_url, staged
+from berth.demo.control_planes import binaries, control_plane
+from berth.demo.stage import Kit, ledger_url, staged, stand_ins
 from berth.demo.story import Measured, Story, require_kept
 from berth.errors import BerthError, SettingsError
 from berth.ledger.ledger import Ledger
@@ -72,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     if options.binaries and not options.real:
         raise SettingsError("--binaries is for --real")
     show = _silent if options.json else say
-    kit = ControlPlanes(binaries(options.binaries)) if options.real else StandIns()
+    kit: Kit = partial(control_plane, binaries(options.binaries)) if options.real else stand_ins
     show(_WORLDS + (_REAL if options.real else _PLAYED))
     scratch = tempfile.TemporaryDirectory(prefix="berth-demo-")
     with _ending_tidily() as go_on, _stderr_held_back(), scratch as folder:

@@ -11,7 +11,7 @@ import msgspec
 
 from berth.api.pool import Pool
 from berth.controller.pool_status import waiting_pods
-from berth.kube.types import Pod
+from berth.kube.types import Condition, Pod
 
 _PREEMPTION = " preemption: "  # kube-scheduler goes on with this; it says nothing of our pools
 
@@ -25,11 +25,8 @@ class Refusal(msgspec.Struct, frozen=True):
     last: float
 
 
-class _Condition(msgspec.Struct, rename="camel", frozen=True):
-    type: str = ""
-    status: str = ""
+class _Condition(Condition, frozen=True):
     message: str | None = None
-    last_transition_time: str | None = None
 
 
 class _Status(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from typing import Any
 
 import berth
 from berth.demo.gateway import Gateway
-from berth.demo.stage import SCHEDULER, Place, connected
+from berth.demo.stage import SCHEDULER, Place, cluster_at
 from berth.demo.world import RESOURCE, Scheduler
 from berth.errors import SettingsError
 from berth.scheduler_config import kube_scheduler
@@ -56,32 +56,26 @@ def _built() -> Path:
     return build.with_name(".bin")
 
 
-class ControlPlanes:
-    """The kit of `berth demo --real`."""
+def control_plane(programs: Path, folder: Path, stack: ExitStack) -> Place:
+    """Start an etcd and a kube-apiserver of these programs; its scheduler is kube-scheduler."""
+    plane = ControlPlane(programs, folder / "plane")
+    stack.callback(plane.stop)
+    plane.start()
+    kubeconfig, config = plane.kubeconfig(folder / "kubeconfig"), folder / "scheduler.yaml"
 
-    def __init__(self, programs: Path) -> None:
-        self._programs = programs
-        self._planes: dict[str, ControlPlane] = {}
-
-    def place(self, name: str, folder: Path, stack: ExitStack) -> Place:
-        plane = self._planes[name] = ControlPlane(self._programs, folder / "plane")
-        stack.callback(plane.stop)
-        plane.start()
-        gateway = stack.enter_context(Gateway(plane.url, plane.admin_token, plane.ca_file))
-        return connected(name, plane.kubeconfig(folder / "kubeconfig"), gateway)
-
-    def scheduler(self, place: Place, extender: str, _: ExitStack) -> Scheduler:
+    def start_scheduler(extender: str) -> Scheduler:
         document = kube_scheduler.configuration(
             Calls({"extender": extender}),
-            kubeconfig=str(place.kubeconfig),
+            kubeconfig=str(kubeconfig),
             schedulers=[SCHEDULER],
             managed=[RESOURCE],
         )
-        config = place.kubeconfig.with_name("scheduler.yaml")
         kube_scheduler.write(config, kube_scheduler.as_yaml(document), "config")
-        plane = self._planes[place.name]
         plane.start_scheduler(config)
         return _Metrics(plane)
+
+    gateway = stack.enter_context(Gateway(plane.url, plane.admin_token, plane.ca_file))
+    return Place(cluster_at(kubeconfig), gateway, start_scheduler)
 
 
 class _Metrics:

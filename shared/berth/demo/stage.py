@@ -3,15 +3,13 @@ Everything it starts ends with it, whatever happens; the worlds share nothing bu
 
 import json
 import os
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import urllib3
 
@@ -23,7 +21,7 @@ from berth.demo.gateway import Gateway
 from berth.demo.naive.counter import Counter
 from berth.demo.observer import Observer
 from berth.demo.story import Played
-from berth.demo.world import UNITS, Scheduler, World
+from berth.demo.world import UNITS, Count, Scheduler, World
 from berth.errors import BerthError
 from berth.kube.cluster import Cluster, connect
 from berth.ledger.ledger import Ledger
@@ -46,51 +44,35 @@ _START_SECONDS = 120.0
 
 
 class Place(NamedTuple):
-    """One world's API server: a kubeconfig that leads to it, and the functions' way to it."""
+    """One world's API server, the functions' way to it, and what starts a scheduler there that calls the
+    extender at a URL."""
 
-    name: str
-    kubeconfig: Path
     cluster: Cluster
     gateway: Gateway
+    start_scheduler: Callable[[str], Scheduler]
 
 
-def connected(name: str, kubeconfig: Path, gateway: Gateway) -> Place:
-    with environment({"KUBECONFIG": str(kubeconfig)}):
-        return Place(name, kubeconfig, connect(), gateway)
+Kit = Callable[[Path, ExitStack], Place]
+"""Starts an API server, real or a stand-in, with its files in a folder; it ends with the stack."""
 
 
-class Kit(Protocol):
-    """The API servers and kube-schedulers, real or stand-ins; what it starts ends with `stack`."""
+def stand_ins(folder: Path, stack: ExitStack) -> Place:
+    """Start the stand-in for the API server; its scheduler is a driver that makes kube-scheduler's calls."""
+    api = stack.enter_context(StandIn())
+    cluster = cluster_at(api.kubeconfig(folder / "kubeconfig"))
 
-    def place(self, name: str, folder: Path, stack: ExitStack) -> Place: ...
-
-    def scheduler(self, place: Place, extender: str, stack: ExitStack) -> Scheduler:
-        """Return a scheduler that calls the extender at this URL."""
-
-
-class StandIns:
-    """The stand-in for the API server, and a driver that makes kube-scheduler's calls."""
-
-    def place(self, name: str, folder: Path, stack: ExitStack) -> Place:
-        api = stack.enter_context(StandIn())
-        gateway = stack.enter_context(Gateway(api.url))
-        return connected(name, api.kubeconfig(folder / "kubeconfig"), gateway)
-
-    def scheduler(self, place: Place, extender: str, stack: ExitStack) -> Scheduler:
-        driver = Driver(place.cluster, extender, SCHEDULER)
+    def start_driver(extender: str) -> Driver:
+        driver = Driver(cluster, extender, SCHEDULER)
         driver.start()
         stack.callback(driver.stop)
         return driver
 
+    return Place(cluster, stack.enter_context(Gateway(api.url)), start_driver)
 
-@dataclass(frozen=True)
-class Count:
-    """One way to count, running: its functions, the units used by node according to it, and its file."""
 
-    functions: Supervisor
-    used: Callable[[], dict[str, int]]
-    file: Path
-    reconcile: Callable[[], None]
+def cluster_at(kubeconfig: Path) -> Cluster:
+    with environment({"KUBECONFIG": str(kubeconfig)}):
+        return connect()
 
 
 @contextmanager
@@ -99,7 +81,7 @@ def staged(
 ) -> Iterator[tuple[Played, Played]]:
     """Start the naive counter's world and Berth's, and stop them at the end. `observe` gets Berth's pods."""
     with ExitStack() as stack:
-        ours, theirs = (kit.place(name, _made(folder / name), stack) for name in ("berth", "naive"))
+        ours, theirs = (kit(_made(folder / name), stack) for name in ("berth", "naive"))
         stack.enter_context(environment(_settings(folder, ours, theirs)))
         functions = Functions(functions_folder(), port, _trouble, single=True)
         counting = _counting(functions.urls.values())
@@ -109,8 +91,8 @@ def staged(
         late = _late(stack)
         if not all(processes.wait_ready(late) for processes in (functions, counting)):
             raise BerthError(f"the demo's functions did not start within {_START_SECONDS:g} s: see above")
-        berth = _world("berth", kit, ours, _ledger(functions, stack), stack, go_on, observe)
-        yield _world("naive counter", kit, theirs, _counter(counting), stack, go_on), berth
+        berth = _world("berth", ours, _ledger(functions, stack), stack, go_on, observe)
+        yield _world("naive counter", theirs, _counter(counting), stack, go_on), berth
 
 
 def _counting(others: Collection[str]) -> Supervisor:
@@ -171,7 +153,6 @@ def _counter(counting: Supervisor) -> Count:
 
 def _world(
     name: str,
-    kit: Kit,
     place: Place,
     count: Count,
     stack: ExitStack,
@@ -190,24 +171,14 @@ def _world(
     world = World(
         name=name,
         cluster=cluster,
-        scheduler=kit.scheduler(place, urls["extender"], stack),
+        scheduler=place.start_scheduler(urls["extender"]),
         gateway=place.gateway,
         courier=courier,
-        counted=count.used,
-        kill_bind=lambda: _kill(count.functions),
-        lose_count=count.file.unlink,
-        reconcile=count.reconcile,
+        count=count,
         go_on=go_on,
     )
     promising = isinstance(count.functions, Functions)
     return Played(world, stack.enter_context(Observer(cluster, UNITS)), promising)
-
-
-def _kill(functions: Supervisor) -> None:
-    """Kill the extender (kill -9), its workers too."""
-    for function in functions.all:
-        if function.name == "extender" and function.pid is not None:
-            os.killpg(function.pid, signal.SIGKILL)
 
 
 def _reconcile(url: str) -> None:

@@ -46,7 +46,7 @@ class Played:
     def measure(self) -> str:
         """Reconcile, measure, and return the result in words."""
         world, measured = self.world, self.measured
-        world.reconcile()
+        world.count.reconcile()
         world.settle()
         if self.promising:
             # A real kube-scheduler may not have seen the wake yet, or be in the middle of a bind.
@@ -81,7 +81,7 @@ class Story:
             for number in range(1, WORKERS + 1):
                 world.add_node(f"worker-{number}")
         world = self._berth.world
-        world.until(lambda: len(world.counted()) == WORKERS, "the nodes' capacities are in the ledger")
+        world.until(lambda: len(world.count.used()) == WORKERS, "the nodes' capacities are in the ledger")
         with self._told(f"8 pods arrive, for {WORKERS * UNITS} units on {WORKERS} nodes."):
             self._add(*range(1, 9))
         with self._told(
@@ -104,7 +104,7 @@ class Story:
             self._add(14)
         with self._told("The ledger is deleted, and so is the counter's database; 6 pods arrive."):
             for world in self._worlds:
-                world.lose_count()
+                world.count.file.unlink()
                 world.create_pods(*range(15, 21))
 
     def _kill_bind_of(self, number: int) -> None:
@@ -112,7 +112,7 @@ class Story:
             hold = world.gateway.hold_next_binding()
             world.create_pods(number)
             world.until(hold.reached.is_set, f"bind makes the Binding of pod-{number}")
-            world.kill_bind()
+            world.count.kill()
             hold.dropped.set()
         for world in self._worlds:
             world.settle()

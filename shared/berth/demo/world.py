@@ -1,17 +1,21 @@
 """One world of the demo: its cluster, its scheduler, its count, and what the story does to them.
 It looks from outside, at the API server and at what the count says, and does not know how that counts."""
 
+import os
+import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from berth.demo.courier import Courier, Parcel
 from berth.demo.gateway import Gateway
 from berth.errors import BerthError, ClusterRefusedError
 from berth.kube.cluster import Cluster
+from berth.local.processes import Supervisor
 
 Json = dict[str, Any]
 
@@ -33,22 +37,32 @@ class Scheduler(Protocol):
 
 
 @dataclass(frozen=True)
-class World:
-    """Nodes with UNITS units each; every pod asks for one.
+class Count:
+    """One way to count, running: its functions, the units used by node according to it, and its file;
+    `reconcile` does nothing where there is none."""
 
-    `counted` gives the units that are used, according to the count, by node; `reconcile` does nothing where
-    there is none.
-    """
+    functions: Supervisor
+    used: Callable[[], dict[str, int]]
+    file: Path
+    reconcile: Callable[[], None]
+
+    def kill(self) -> None:
+        """Kill the extender (kill -9), its workers too."""
+        for function in self.functions.all:
+            if function.name == "extender" and function.pid is not None:
+                os.killpg(function.pid, signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class World:
+    """Nodes with UNITS units each; every pod asks for one."""
 
     name: str
     cluster: Cluster
     scheduler: Scheduler
     gateway: Gateway
     courier: Courier
-    counted: Callable[[], dict[str, int]]
-    kill_bind: Callable[[], None]
-    lose_count: Callable[[], None]
-    reconcile: Callable[[], None]
+    count: Count
     go_on: Callable[[], None] = lambda: None  # asked in every wait; raises when the demonstration is to end
 
     def add_node(self, name: str) -> None:
@@ -107,11 +121,11 @@ class World:
 
     def leaked(self) -> int:
         """Return the units that are used according to the count, beyond those that living pods hold."""
-        return (Counter(self.counted()) - Counter(self.bound().values())).total()
+        return (Counter(self.count.used()) - Counter(self.bound().values())).total()
 
     def uncounted(self) -> int:
         """Return the units that living pods hold and the count does not have."""
-        return (Counter(self.bound().values()) - Counter(self.counted())).total()
+        return (Counter(self.bound().values()) - Counter(self.count.used())).total()
 
     def until(self, condition: Callable[[], object], what: str) -> None:
         """Wait until the condition holds. Raises BerthError that says what did not happen."""

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from urllib3.util import wait_for_read
+
 from berth.errors import SettingsError
 from berth.http.endpoint import error_reply
 from berth.local.http_server import HttpHandler, HttpServer
@@ -82,15 +84,12 @@ class _Replica:
     def connection(self) -> http.client.HTTPConnection:
         """Raises OSError where the process does not take connections."""
         while (rested := self._take()) is not None:
-            if not _closed(rested):
+            # From one at rest nothing can be read, unless its server has ended it.
+            if not wait_for_read(rested.sock, timeout=0):
                 return rested
             rested.close()
         fresh = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_CONNECT_SECONDS)
-        try:
-            fresh.connect()
-        except OSError:
-            fresh.close()
-            raise
+        fresh.connect()
         fresh.sock.settimeout(_ANSWER_SECONDS)
         return fresh
 
@@ -244,10 +243,3 @@ def _end_to_end(headers: Iterable[tuple[str, str]]) -> Headers:
     listed = {value for name, value in given if name.lower() == "connection"}
     dropped = _HOP_BY_HOP | {name.strip().lower() for value in listed for name in value.split(",")}
     return [(name, value) for name, value in given if name.lower() not in dropped]
-
-
-def _closed(connection: http.client.HTTPConnection) -> bool:
-    """Whether its server has ended it: from one at rest nothing else can be read."""
-    poller = select.poll()
-    poller.register(connection.sock, select.POLLIN)
-    return bool(poller.poll(0))

@@ -72,9 +72,10 @@ class Component:
             self.process.wait()
         self.process = None
 
-    def wait_ready(self, token: str = "") -> None:
+    def wait_ready(self, token: str = "", url: str = "") -> None:
+        """Wait until it answers at `url`, or else at its `ready_url`."""
         deadline = time.monotonic() + READY_SECONDS
-        while not _answers(self.ready_url, token):
+        while not _answers(url or self.ready_url, token):
             self._fail_if(self.process is None or self.process.poll() is not None, "ended while it started")
             self._fail_if(time.monotonic() > deadline, f"was not ready within {READY_SECONDS:.0f} s")
             time.sleep(0.03)
@@ -155,11 +156,7 @@ class ControlPlane:
         """Start it on its data and port; return when it serves and has its namespace `default`."""
         self._apiserver.start()
         self._apiserver.wait_ready(self.admin_token)
-        deadline = time.monotonic() + READY_SECONDS
-        while not _answers(f"{self.url}/api/v1/namespaces/default", self.admin_token):
-            if time.monotonic() > deadline:
-                raise ControlPlaneError(f"no namespace `default`; see {self._apiserver.log}")
-            time.sleep(0.03)
+        self._apiserver.wait_ready(self.admin_token, f"{self.url}/api/v1/namespaces/default")
 
     def start_scheduler(self, config: Path, name: str = "berth", flags: Sequence[str] = ()) -> None:
         """Run `kube-scheduler --config`; that configuration has to name the API server."""

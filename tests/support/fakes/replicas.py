@@ -10,7 +10,9 @@ from contextlib import ExitStack, closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
-from berth.local.load_balancer import LoadBalancer, _closed
+from urllib3.util import wait_for_read
+
+from berth.local.load_balancer import LoadBalancer
 from berth.local.ports import free_ports
 from tests.support.cluster import wait
 
@@ -157,7 +159,11 @@ class Balanced:
         rightly gets 502."""
         assert self.balancer._server is not None
         resting = self.balancer._server.replicas[number - 1]._resting
-        wait(lambda: all(_closed(connection) for _, connection in resting), SECONDS, "the connections' end")
+
+        def ended() -> bool:
+            return all(wait_for_read(connection.sock, timeout=0) for _, connection in resting)
+
+        wait(ended, SECONDS, "the connections' end")
 
     def counts(self) -> dict[int, int]:
         return {number: len(replica.got) for number, replica in self.replicas.items()}

@@ -115,12 +115,9 @@ class Feed:
         """Return the ConfigMap's mark and documents; it is not read again if the known one is the listed
         one."""
         # Not berth.retry: a try follows the intent that the one before has met.
-        known = self._generations.known(name)
-        item = (
-            known
-            if known is not None and known.version == version
-            else self._generations.fetch(name, generation)
-        )
+        item = self._generations.known(name)
+        if item is None or item.version != version:
+            item = self._generations.fetch(name, generation)
         until = self._monotonic() + self._patience
         while (intent := item.content.intent) is not None:
             if intent.primary == name:

@@ -51,7 +51,7 @@ class Generations:
         self.head_name = client.url.name
         self._known: dict[str, Item] = {}
         self._reads: dict[str, Coalesced[Item]] = {}
-        self._head = Coalesced(self._read_head)
+        self.head = Coalesced(self._read_head)  # called: the head as it is now, of a whole generation
         self._lock = threading.Lock()
         self._beginning = threading.Lock()
         self._given: set[tuple[str, Version]] = set()
@@ -111,10 +111,6 @@ class Generations:
             name, Coalesced(lambda: self._read(name, generation))
         )
         return read()
-
-    def head(self) -> Item:
-        """Return the head as it is now, of a generation that is made whole."""
-        return self._head()
 
     def put(self, before: Item, content: Content, *, must: bool = False) -> Item | None:
         """Write a ConfigMap; None if it has changed since `before`, or is gone."""

@@ -73,15 +73,17 @@ def document(item: Item) -> Document | None:
 
 def not_there() -> Item:
     """The document does not exist: there is no item, or only what is left of a deleted one."""
-    return {"ConditionExpression": "attribute_not_exists(#body)", "ExpressionAttributeNames": {"#body": BODY}}
+    return _absent(BODY)
 
 
 def not_begun() -> Item:
     """No generation has begun in this table."""
-    return {
-        "ConditionExpression": "attribute_not_exists(#version)",
-        "ExpressionAttributeNames": {"#version": VERSION},
-    }
+    return _absent(VERSION)
+
+
+def _absent(attribute: str) -> Item:
+    names = {f"#{attribute}": attribute}
+    return {"ConditionExpression": f"attribute_not_exists(#{attribute})", "ExpressionAttributeNames": names}
 
 
 def as_read(version: Version) -> Item:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 class _Connection(NamedTuple):
     db: sqlite3.Connection
-    inode: tuple[int, int]
+    inode: tuple[int, int] | None
     generation: str
 
 
@@ -62,11 +62,15 @@ class Client:
                 with self._making:
                     make(self._path, self._new_generation, self._busy_seconds)
                 continue
-            connection = self._take_idle() or self._opened(inode)
-            if connection is not None and connection.inode == inode:
+            try:
+                connection = self._take_idle() or self._opened()
+            except (sqlite3.Error, StoreFailedError):
+                if _inode(self._path) == inode:
+                    raise
+                continue
+            if connection.inode == inode:
                 return connection
-            if connection is not None:
-                connection.db.close()
+            connection.db.close()
 
     def _take_idle(self) -> _Connection | None:
         try:
@@ -74,26 +78,19 @@ class Client:
         except IndexError:
             return None
 
-    def _opened(self, inode: tuple[int, int]) -> _Connection | None:
-        """Return a new connection; None if the file is no longer the one of this inode."""
-        db: sqlite3.Connection | None = None
+    def _opened(self) -> _Connection:
+        """Return a new connection, with the inode that the path has after the file was opened."""
+        # rw, not rwc: only `make` makes a file, or a half-made one could be seen.
+        url, seconds = f"{self._path.as_uri()}?mode=rw", self._busy_seconds
+        db = sqlite3.connect(url, seconds, isolation_level=None, check_same_thread=False, uri=True)
         try:
-            # rw, not rwc: only `make` makes a file, or a half-made one could be seen.
-            url, seconds = f"{self._path.as_uri()}?mode=rw", self._busy_seconds
-            db = sqlite3.connect(url, seconds, isolation_level=None, check_same_thread=False, uri=True)
-            connection = _Connection(db, inode, generation_of(db, self._path))
+            generation = generation_of(db, self._path)
             # FULL: a claim that bind answered for must outlive a power cut, or its unit could be given twice.
             db.execute("PRAGMA synchronous = FULL")
-        except (sqlite3.Error, StoreFailedError):
-            if db is not None:
-                db.close()
-            if _inode(self._path) == inode:
-                raise
-            return None
-        if _inode(self._path) == inode:
-            return connection
-        db.close()
-        return None
+        except BaseException:
+            db.close()
+            raise
+        return _Connection(db, _inode(self._path), generation)
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

@@ -65,17 +65,13 @@ def generation_of(db: sqlite3.Connection, path: Path) -> str:
 def _locked(path: Path, seconds: float) -> Iterator[None]:
     # The folder itself: a lock file would be deleted together with the ledger, and a second one locked.
     folder = os.open(path.parent, os.O_RDONLY)
+    # Not waited for in the system: whoever makes the file may be stopped, and would stop all the others.
+    lock = partial(fcntl.flock, folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     try:
-        _lock(folder, path, time.monotonic() + seconds)
+        try:
+            retry(lock, BlockingIOError, until=time.monotonic() + seconds, pauses=(0.01, 0.01))
+        except BlockingIOError as error:
+            raise busy(path, "another process has not finished making it") from error
         yield
     finally:
         os.close(folder)
-
-
-def _lock(folder: int, path: Path, until: float) -> None:
-    """Not waited for in the system: whoever makes the file may be stopped, and would stop all the others."""
-    lock = partial(fcntl.flock, folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    try:
-        retry(lock, BlockingIOError, until=until, pauses=(0.01, 0.01))
-    except BlockingIOError as error:
-        raise busy(path, "another process has not finished making it") from error
