@@ -39,9 +39,13 @@ def supply_of(pools: Mapping[str, Pool], nodes: Iterable[Node]) -> Supply:
         for domain in pool.domains_without_nodes():
             _add(supply, pool, domain, pool.capacity_of(domain))
     for node in nodes:
-        supply.places[node.metadata.name] = {}
+        places = supply.places[node.metadata.name] = {}
         for pool in pools.values():
-            _add_node(supply, pool, node)
+            place = pool.domain_of(node)
+            if place is not None and pool.spec.scope != "Node":
+                places[pool.name] = place
+            if place:
+                _add(supply, pool, place, pool.capacity_of(place, node))
     return supply
 
 
@@ -176,16 +180,6 @@ def _moved(claim: Claim, places: Places, terms: Terms) -> Claim:
         return claim
     others = (holding for holding in claim.holdings if holding.pool not in pools)
     return replace(claim, holdings=in_order((*with_own(moved, mine, terms).holdings, *others)))
-
-
-def _add_node(supply: Supply, pool: Pool, node: Node) -> None:
-    place = pool.domain_of(node)
-    if place is None:
-        return
-    if pool.spec.scope != "Node":
-        supply.places[node.metadata.name][pool.name] = place
-    if place:
-        _add(supply, pool, place, pool.capacity_of(place, node))
 
 
 def _add(supply: Supply, pool: Pool, domain: str, units: int | None) -> None:

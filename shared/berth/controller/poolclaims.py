@@ -46,13 +46,8 @@ class Admission(NamedTuple):
 
 def read_claims(cluster: Cluster, problems: list[str]) -> list[PoolClaim]:
     """Return the cluster's PoolClaims. For those that can't be read, lines are added to `problems`."""
-    claims, wrong = [], []
-    for document in cluster.poolclaims() or ():
-        try:
-            claims.append(parse(document))
-        except BadInputError as error:
-            wrong.append(str(error))
-    problems += _first(wrong)
+    claims, wrong = _parsed(cluster.poolclaims() or ())
+    problems += _first([*wrong.values()])
     return claims
 
 
@@ -161,14 +156,20 @@ def _too_many(most: int) -> str:
 
 def _refusals(documents: Iterable[Mapping[str, Any]], most: int) -> dict[str, str]:
     """Return why PoolClaims are not in the ledger, by namespace and name."""
-    whys, claims = {}, []
+    claims, wrong = _parsed(documents)
+    taken = {*within(claims, most)}
+    return wrong | {claim.label: _too_many(most) for claim in claims if claim not in taken}
+
+
+def _parsed(documents: Iterable[Mapping[str, Any]]) -> tuple[list[PoolClaim], dict[str, str]]:
+    """Return the PoolClaims, and what is wrong with the others by namespace and name."""
+    claims, wrong = [], {}
     for document in documents:
         try:
             claims.append(parse(document))
         except BadInputError as error:
-            whys[_label(document)] = str(error)
-    taken = {*within(claims, most)}
-    return whys | {claim.label: _too_many(most) for claim in claims if claim not in taken}
+            wrong[_label(document)] = str(error)
+    return claims, wrong
 
 
 def _label(document: Mapping[str, Any]) -> str:

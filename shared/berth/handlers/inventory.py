@@ -21,7 +21,7 @@ from berth.controller.poolclaims import admit, publish_claims, publish_free, rea
 from berth.controller.requeue import free_in, room_in, wake
 from berth.controller.retention import may_run, release_ended
 from berth.errors import BadInputError
-from berth.handlers import external, wiring
+from berth.handlers import external
 from berth.handlers.wiring import ledger_and_cluster
 from berth.http import cloudevents
 from berth.http.cloudevents import Event
@@ -224,5 +224,5 @@ def router(settings: Settings) -> Router:
         name="inventory",
         endpoints={"external": external.endpoint(ledger, cluster, settings, inventory.look_at_pools)},
         health=ledger.check,
-        default=wiring.subscriber("inventory", ledger, settings, handle),
+        default=cloudevents.subscriber("inventory", handle, ledger.check, settings),
     )

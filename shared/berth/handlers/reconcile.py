@@ -30,7 +30,6 @@ from berth.controller.retention import release_ended
 from berth.controller.settle import BIND_SECONDS, settle
 from berth.deadline import NO_DEADLINE, Deadline
 from berth.errors import BerthError, RetryableError, StoreFailedError, UnfinishedError
-from berth.handlers import wiring
 from berth.handlers.wiring import ledger_and_cluster
 from berth.http.endpoint import Endpoint
 from berth.kube.cluster import Cluster
@@ -268,6 +267,8 @@ class Reconcile:
 
 
 def endpoint(settings: Settings) -> Endpoint:
+    from berth.http import cloudevents  # `berth reconcile` starts without its library
+
     ledger, cluster = ledger_and_cluster(settings, while_closed=True)
     # Two at once would do the same work, and anybody may ask for it.
     reconciled = Coalesced(Reconcile(ledger, cluster, settings).run)
@@ -276,4 +277,4 @@ def endpoint(settings: Settings) -> Endpoint:
         """Reconcile, whatever was sent: a clock's tick, a dead letter, a person's call."""
         return asdict(reconciled())
 
-    return wiring.subscriber("reconcile", ledger, settings, handle, reads_body=False)
+    return cloudevents.subscriber("reconcile", handle, ledger.check, settings, reads_body=False)

@@ -9,7 +9,6 @@ from berth.controller.poolclaims import publish_free
 from berth.controller.requeue import SharedWake, room_in, wake
 from berth.controller.retention import still_held
 from berth.errors import BadInputError
-from berth.handlers import wiring
 from berth.handlers.wiring import ledger_and_cluster
 from berth.http import cloudevents
 from berth.http.cloudevents import Event
@@ -90,4 +89,4 @@ def endpoint(settings: Settings) -> Endpoint:
     def handle(headers: Mapping[str, str], body: bytes) -> Mapping[str, object]:
         return release.run(cloudevents.decode(headers, body))
 
-    return wiring.subscriber("release", ledger, settings, handle)
+    return cloudevents.subscriber("release", handle, ledger.check, settings)

@@ -12,7 +12,6 @@ from berth.stores import open_store, redacted
 from berth.stores.base import Store
 
 if TYPE_CHECKING:
-    from berth.http.cloudevents import Handle
     from berth.kube.cluster import Cluster
 
 
@@ -41,26 +40,6 @@ def verb(
         health=ledger.check,
         body_limit=settings.body_limit,
         authenticator=authentication.authenticator(settings.access),
-    )
-
-
-def subscriber(
-    name: str,
-    ledger: Ledger,
-    settings: Settings,
-    handle: "Handle",
-    *,
-    reads_body: bool = True,
-) -> Endpoint:
-    """Return the endpoint of a function that takes events."""
-    from berth.http import cloudevents  # the verbs start without its library
-
-    return cloudevents.subscriber(
-        name,
-        handle,
-        health=ledger.check,
-        body_limit=settings.body_limit if reads_body else 0,
-        authenticator=authentication.authenticator(settings.events),
     )
 
 

@@ -168,10 +168,8 @@ def authenticator(access: Access) -> TokenAuthenticator | None:
 
     The functions of one process share it, and with it the cache of reviews.
     """
-    if access.token is None and not access.accounts:
-        return None
     if not access.accounts:
-        return TokenAuthenticator(access)
+        return None if access.token is None else TokenAuthenticator(access)
     # The kubernetes client is not loaded for it in a pod (tests/unit/test_cold_start.py).
     from berth.kube.cluster import connect
 

@@ -14,7 +14,9 @@ from cloudevents.exceptions import GenericException
 from cloudevents.http import from_http
 
 from berth.errors import BadInputError
+from berth.http import authentication
 from berth.http.endpoint import Authenticator, Endpoint, Reply, error_reply
+from berth.settings import Settings
 
 T = TypeVar("T")
 
@@ -139,18 +141,13 @@ def _missing(headers: Mapping[str, str]) -> str:
 
 
 def subscriber(
-    name: str,
-    handle: Handle,
-    *,
-    health: Callable[[], None],
-    body_limit: int,
-    authenticator: Authenticator | None = None,
+    name: str, handle: Handle, health: Callable[[], None], settings: Settings, *, reads_body: bool = True
 ) -> Endpoint:
     """Return the endpoint of a function that Knative sends CloudEvents to, and that people may call as well.
 
     A person's call is answered with what was done, as JSON. A CloudEvent is answered with 204 and no body,
     and the log says what was done: to Knative's Broker a body that is no CloudEvent is a failure
-    (decision 0022). No body is read where `body_limit` is 0, and none larger than LARGEST_EVENT.
+    (decision 0022). No body larger than LARGEST_EVENT is read; `reads_body` False: none at all.
     """
 
     def answer(headers: Mapping[str, str], body: bytes) -> Reply:
@@ -168,15 +165,15 @@ def subscriber(
         _log(name, attributes, done)
         return Reply(204, b"")
 
-    limit = min(body_limit, LARGEST_EVENT)
-    limited_by = "BERTH_BODY_LIMIT" if limit == body_limit else "the largest event that is taken"
+    authenticator = authentication.authenticator(settings.events)
+    limit = min(settings.body_limit, LARGEST_EVENT)
     return Endpoint(
         name=name,
         answer=answer,
         failed=failed,
         health=health,
-        body_limit=limit,
-        limited_by=limited_by,
+        body_limit=limit if reads_body else 0,
+        limited_by="BERTH_BODY_LIMIT" if limit == settings.body_limit else "the largest event that is taken",
         authenticator=None if authenticator is None else LoggingAuthenticator(name, authenticator),
     )
 

@@ -131,12 +131,8 @@ def candidates(body: bytes) -> Candidates:
 def binding(body: bytes) -> BindingCall:
     """Decode a bind call (ExtenderBindingArgs). Raises BadInputError; every field must be set."""
     call = _decode(msgspec.json.Decoder(BindingCall), _fold(body, {}))
-    for name, value in (
-        ("PodName", call.name),
-        ("PodNamespace", call.namespace),
-        ("PodUID", call.uid),
-        ("Node", call.node),
-    ):
+    names = ("PodName", "PodNamespace", "PodUID", "Node")
+    for name, value in zip(names, msgspec.structs.astuple(call), strict=True):
         if not value:
             raise BadInputError(f"the bind call has an empty {name}")
     return call

@@ -13,7 +13,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self
 
 from werkzeug.wsgi import get_input_stream
@@ -137,9 +136,7 @@ class RequestBody:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._left:
             return
         self._left = True

@@ -18,6 +18,7 @@ from berth.http import cloudevents
 from berth.http.cloudevents import Event
 from berth.http.endpoint import Reply, respond
 from berth.kube.types import Gate, Node, Pod
+from berth.settings import Settings
 from tests.support.builders.ledgers import Time
 from tests.support.builders.objects import EVENTS
 
@@ -193,12 +194,17 @@ def test_a_failure_that_a_retry_may_mend_is_503_and_any_other_one_that_nobody_tr
 # How events are answered
 
 
+def no_trouble() -> None:
+    """The store is there."""
+
+
 def test_an_event_may_be_so_large_and_reconcile_reads_none() -> None:
-    def taken(limit: int, size: int) -> Reply:
+    def taken(limit: int, size: int, *, reads_body: bool = True) -> Reply:
         def handle(_: Mapping[str, str], body: bytes) -> dict[str, object]:
             return {"read": len(body)}
 
-        found = cloudevents.subscriber("release", handle, health=lambda: None, body_limit=limit)
+        settings = Settings(body_limit=limit)
+        found = cloudevents.subscriber("release", handle, no_trouble, settings, reads_body=reads_body)
         return respond(found, "POST", "/", {}, BytesIO(b"x" * size))
 
     largest = cloudevents.LARGEST_EVENT
@@ -208,7 +214,7 @@ def test_an_event_may_be_so_large_and_reconcile_reads_none() -> None:
         (taken(1000, 1001), "1000 bytes (BERTH_BODY_LIMIT)"),
     ):
         assert (refused.status, json.loads(refused.body)["error"]) == (413, f"the body is larger than {why}")
-    assert taken(0, 10) == Reply(200, b'{"read":0}')
+    assert taken(1000, 10, reads_body=False) == Reply(200, b'{"read":0}')
 
 
 def test_data_in_base64_are_read() -> None:
@@ -221,12 +227,8 @@ def test_data_in_base64_are_read() -> None:
 
 def asked(headers: Mapping[str, str], body: bytes = b"{}", done: Mapping[str, object] | None = None) -> Reply:
     """What a subscriber answers that has done this."""
-    found = cloudevents.subscriber(
-        "release",
-        lambda *_: {"released": 0, "why": "it lives"} if done is None else done,
-        health=lambda: None,
-        body_limit=1_000_000,
-    )
+    told = {"released": 0, "why": "it lives"} if done is None else done
+    found = cloudevents.subscriber("release", lambda *_: told, no_trouble, Settings())
     return respond(found, "POST", "/", headers, BytesIO(body))
 
 
@@ -260,7 +262,7 @@ def test_a_failure_says_why_to_an_event_s_sender_too(error: Exception) -> None:
     def fail(*_: object) -> NoReturn:
         raise error
 
-    found = cloudevents.subscriber("release", fail, health=lambda: None, body_limit=1000)
+    found = cloudevents.subscriber("release", fail, no_trouble, Settings())
     replies = [respond(found, "POST", "/", headers, BytesIO(b"{}")) for headers in (BINARY, {})]
     assert [reply.body for reply in replies] == [b'{"error":"why"}'] * 2
     assert {reply.status for reply in replies} <= {400, 422, 503}
@@ -311,7 +313,7 @@ def test_an_event_that_is_no_good_is_logged_and_a_person_s_call_is_not(
     def refuse(*_: object) -> NoReturn:
         raise BadInputError("mode Reference")
 
-    found = cloudevents.subscriber("release", refuse, health=lambda: None, body_limit=1000)
+    found = cloudevents.subscriber("release", refuse, no_trouble, Settings())
     for headers in (BINARY, {}):
         assert respond(found, "POST", "/", headers, BytesIO(b"{}")) == Reply(
             400, b'{"error":"mode Reference"}'
