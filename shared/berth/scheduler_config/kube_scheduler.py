@@ -80,7 +80,9 @@ def configuration(
     _check_lease(lease)
     # With a group ignored, pods of a Pool that is not listed in `managed` would be placed uncounted.
     ignoring = {"name": "NodeResourcesFit", "args": {"ignoredResourceGroups": sorted(set(groups))}}
-    plugins = [ignoring] if managed is None else []
+    plugins = {"pluginConfig": [ignoring]} if managed is None else {}
+    # With a share of the nodes, a pool that few of them have is missed (docs/kubernetes.md#sampling).
+    profile = {"percentageOfNodesToScore": 100, **plugins}
     election: dict[str, Any] = {"leaderElect": False}
     if lease is not None:
         election = {"leaderElect": True, "resourceNamespace": lease.namespace, "resourceName": lease.name}
@@ -89,7 +91,7 @@ def configuration(
         "kind": "KubeSchedulerConfiguration",
         **({} if kubeconfig is None else {"clientConnection": {"kubeconfig": kubeconfig}}),
         "leaderElection": election,
-        "profiles": [_profile(name, plugins) for name in names],
+        "profiles": [{"schedulerName": name, **profile} for name in names],
         "extenders": _extenders(calls, managed, f"{calls.timeout}s"),
     }
 
@@ -147,12 +149,6 @@ def _check_lease(lease: Lease | None) -> None:
             f"the lease {lease.namespace}/{lease.name} should be NAMESPACE/NAME, such as berth/scheduler: "
             "the API server refuses others"
         )
-
-
-def _profile(name: str, plugins: list[dict[str, Any]]) -> dict[str, Any]:
-    # With a share of the nodes, a pool that few of them have is missed (docs/kubernetes.md#sampling).
-    profile: dict[str, Any] = {"schedulerName": name, "percentageOfNodesToScore": 100}
-    return {**profile, "pluginConfig": plugins} if plugins else profile
 
 
 def _extenders(calls: Calls, managed: Sequence[str] | None, timeout: str | int) -> list[dict[str, Any]]:
