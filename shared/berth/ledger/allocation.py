@@ -273,10 +273,7 @@ def _fits(holding: Holding, at: At, requester: Requester) -> int:
 
 def _held(holding: Holding, domain: Domain, requester: Requester) -> set[str]:
     """Return the names of units that the requester can't have."""
-    held = domain.held(holding.pool, holding.domain)
-    return held | {
-        unit for left in domain.retained if left.bars(requester.owners, requester.now) for unit in left.units
-    }
+    return domain.held(holding.pool, holding.domain) | domain.barred(requester.owners, requester.now)
 
 
 def _parts(holding: Holding, count: int, at: At, requester: Requester) -> list[Holding] | None:

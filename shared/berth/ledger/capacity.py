@@ -10,7 +10,7 @@ from berth.api.units import MOST, Units
 from berth.ledger import retained
 from berth.ledger.allocation import MOST_STRIPES, STRIPE
 from berth.ledger.keys import PoolDomain, domain_key, parse_domain, stripe
-from berth.ledger.model import Domain, Holding, RetainedUnits
+from berth.ledger.model import Domain, Holding, RetainedUnits, listed_in
 from berth.ledger.retained import NOTHING_RETAINED, RetainedByUnit
 from berth.ledger.transitions import Domains
 
@@ -111,21 +111,15 @@ def rest_of(change: CapacityChange, done: Iterable[CapacityChange]) -> CapacityC
 
 
 def not_elsewhere(
-    changes: Iterable[CapacityChange], documents: Mapping[str, Mapping[str, Domain]]
+    pool: str, changes: Iterable[CapacityChange], documents: Mapping[str, Domain]
 ) -> list[CapacityChange]:
-    """Return the changes without names that another domain still lists, or that a pod holds there;
-    `documents` are the domains and stripes of each pool."""
-    listed, held = {}, {}
-    for pool, domains in documents.items():
-        listed[pool] = Units().joined(
-            Units.of(unit for domain in domains.values() for unit in domain.units or ())
-        )
-        held[pool] = {
-            unit: parse_domain(name).whole for name, part in domains.items() for unit in part.held(pool, name)
-        }
-    return [
-        _without(change, listed.get(change.pool, Units()), held.get(change.pool, {})) for change in changes
-    ]
+    """Return the changes of a pool's domains without names that another domain still lists, or that a pod
+    holds there; `documents` are the pool's domains and stripes."""
+    listed = listed_in(documents.values())
+    held = {
+        unit: parse_domain(name).whole for name, part in documents.items() for unit in part.held(pool, name)
+    }
+    return [_without(change, listed, held) for change in changes]
 
 
 def _without(change: CapacityChange, listed: Units, held: Mapping[str, str]) -> CapacityChange:

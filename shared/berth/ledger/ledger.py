@@ -49,7 +49,6 @@ from berth.ledger.model import (
     Holding,
     Places,
     PoolClaimSpec,
-    RetainedUnits,
     decode_domain,
     decode_pool,
     encode,
@@ -248,7 +247,7 @@ class Ledger:
             standing = [claim for domain in domains.values() if (claim := domain.claims.get(uid)) is not None]
             if label is not None and any(claim.label != label for claim in standing):
                 return (), {}
-            how = ReleasePolicy(partial(self._leave, view), self._clock(), hold, hold_as)
+            how = ReleasePolicy(view.pools, self._clock(), hold, hold_as)
             return transitions.released(uid, domains, how)
 
         return self._free(uid, {*view.keys_of(uid), *_stripes_too(also, view)}, decide)
@@ -464,19 +463,6 @@ class Ledger:
             which = (holding.pool, holding.domain)
             self.set_capacities({which: limit}, {which: None}, {which} if (limit or 0) > STRIPE else ())
 
-    def _leave(self, view: View, claim: Claim, holding: Holding) -> RetainedUnits | None:
-        pool, now = view.pools.get(holding.pool), self._clock()
-        if pool is None:
-            return None
-        # A PoolClaim remembers by itself what it had.
-        sticky = None if holding.claim else pool.spec.sticky
-        rest = now + pool.spec.reuse_after_seconds
-        if sticky is None:
-            return None if rest == now else RetainedUnits(holding.count, holding.units, rest_until=rest)
-        owner = claim.label if sticky.by == "Pod" else claim.owner
-        kept = now + sticky.for_seconds if owner else 0.0
-        return RetainedUnits(holding.count, holding.units, owner, rest if rest > now else 0.0, kept)
-
     def _reopen_closed(self, changed: Collection[Holding]) -> set[Holding]:
         """Reopen as `_reopen` does, after a commit that may itself have closed a domain in stripes: the View
         does not know of that yet."""
@@ -663,11 +649,12 @@ class Ledger:
         names = sorted(change for change in left if isinstance(change.after, tuple))
         for pool, some in groupby(names, lambda change: change.pool):
             turns = Turns(self._store, self._commits, self._new_id)
-            turns.run(pool, partial(self._listed, list(some), stripes, done))
+            turns.run(pool, partial(self._listed, pool, list(some), stripes, done))
         return done
 
     def _listed(
         self,
+        pool: str,
         changes: Collection[CapacityChange],
         stripes: Collection[PoolDomain],
         done: list[CapacityChange],
@@ -675,7 +662,7 @@ class Ledger:
         fence: Fence,
     ) -> None:
         """Make the changes, without names that another domain lists or that a pod holds there."""
-        free = capacity.not_elsewhere(changes, {change.pool: documents for change in changes})
+        free = capacity.not_elsewhere(pool, changes, documents)
         free = [change for change in free if change.before != change.after]
         done += self._resize(free, stripes, fence, retained.unlisted(documents.values()))
 

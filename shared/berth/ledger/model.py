@@ -205,6 +205,10 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         listed = (units.only(there.__contains__) for units in self.retained)
         return tuple(units for units in listed if units is not None)
 
+    def barred(self, owners: Collection[str], now: float) -> set[str]:
+        """Return the names of retained units that these owners may not have."""
+        return {unit for left in self.retained if left.bars(owners, now) for unit in left.units}
+
     def next_change(self, now: float) -> float | None:
         """Return when more of the retained units may be given, at the earliest; None: never by time alone."""
         if not self.retained:
@@ -304,6 +308,12 @@ _encoder = msgspec.json.Encoder()
 def in_order(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
     """Return a claim's holdings in the order that all claims have them in, so that they can be compared."""
     return tuple(sorted(holdings, key=lambda one: (one.pool, one.domain, one.claim)))
+
+
+def listed_in(domains: Iterable[Domain]) -> Units:
+    """Return the units that any of these domains lists."""
+    # Joined at once: there may be thousands of lists.
+    return Units().joined(Units.of(unit for domain in domains for unit in domain.units or ()))
 
 
 def by_whole(holdings: Iterable[Holding]) -> list[Holding]:

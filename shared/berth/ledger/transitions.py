@@ -2,7 +2,8 @@
 Whether the decision still holds is the store's to say: it takes the commit or reports a conflict."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -27,8 +28,6 @@ from berth.ledger.model import (
 from berth.ledger.unlisted import Unit
 
 Domains = Mapping[str, Domain]
-Leave = Callable[[Claim, Holding], RetainedUnits | None]
-"""What of a holding is nobody's, or only some owner's, for a while after it is freed."""
 
 
 class ElsewhereError(BerthError):
@@ -131,10 +130,10 @@ def without(uid: str, domains: Domains) -> Domains:
 
 
 class ReleasePolicy(NamedTuple):
-    """How a pod's units are freed: `leave` says what is left for a next pod, `hold` which pools' units stay
-    held, by a claim in state `hold_as`."""
+    """How a pod's units are freed at this time: by what these Pools say of a next pod. Units of the pools in
+    `hold` stay held, by a claim in state `hold_as`."""
 
-    leave: Leave | None = None
+    pools: Mapping[str, Pool] = MappingProxyType({})
     now: float = 0.0
     hold: Collection[str] = ()
     hold_as: Literal["bound", "lost"] = "lost"
@@ -143,6 +142,21 @@ class ReleasePolicy(NamedTuple):
         """Return what stays of the claim."""
         holdings = tuple(holding for holding in claim.holdings if holding.pool in self.hold)
         return replace(claim, holdings=holdings, state=self.hold_as)
+
+    def retained(self, claim: Claim, holding: Holding) -> RetainedUnits | None:
+        """Return what of a holding is nobody's, or only some owner's, for a while after it is freed."""
+        pool = self.pools.get(holding.pool)
+        if pool is None:
+            return None
+        # A PoolClaim remembers by itself what it had.
+        sticky = None if holding.claim else pool.spec.sticky
+        reuse = pool.spec.reuse_after_seconds
+        rest_until = self.now + reuse if reuse else 0.0
+        if sticky is None:
+            return RetainedUnits(holding.count, holding.units, rest_until=rest_until) if reuse else None
+        owner = claim.label if sticky.by == "Pod" else claim.owner
+        kept_until = self.now + sticky.for_seconds if owner else 0.0
+        return RetainedUnits(holding.count, holding.units, owner, rest_until, kept_until)
 
 
 def released(
@@ -174,16 +188,15 @@ def _after(claim: Claim, holding: Holding, domain: Domain, how: ReleasePolicy) -
     if holding.name.kind == "poolclaim":
         return _remembering(claim, holding, domain)
     if holding.is_quota:
-        counted = () if how.leave is None else _counted(claim, holding, how.leave)
-        return replace(domain, retained=(*standing, *counted))
-    left = None if how.leave is None else how.leave(claim, holding)
+        return replace(domain, retained=(*standing, *_counted(claim, holding, how)))
+    left = how.retained(claim, holding)
     if left is not None:
         # What an earlier pod left of the same unit is over: this one had it since.
         standing = (*retained.without(standing, left.units), left)
     return replace(domain, retained=standing)
 
 
-def _counted(claim: Claim, holding: Holding, leave: Leave) -> Iterator[RetainedUnits]:
+def _counted(claim: Claim, holding: Holding, how: ReleasePolicy) -> Iterator[RetainedUnits]:
     """Return what the claim's units leave of a quota, in one of its stripes if it has some: as many as nobody
     else may have. The claim's holdings at places, and the quota's, are as many units, in one order."""
     mine = [one for one in claim.holdings if (one.pool, one.whole) == (holding.pool, holding.whole)]
@@ -193,7 +206,7 @@ def _counted(claim: Claim, holding: Holding, leave: Leave) -> Iterator[RetainedU
     for one in claim.at_places(holding.pool):
         count = min(last, start + one.count) - max(first, start)
         start += one.count
-        if count > 0 and (left := leave(claim, one)) is not None:
+        if count > 0 and (left := how.retained(claim, one)) is not None:
             yield replace(left, count=count, units=(), owner=kept_at(left.owner, one.pool, one.whole))
 
 

@@ -1,16 +1,16 @@
 """Units that running pods say they use and that their Pool lists, but its documents do not (yet): whose they
 are; pure. A Pool may have listed them again, or a look may have ended before it listed them."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
-from itertools import chain
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from berth.api.pool import Pool
 from berth.api.units import Units
-from berth.ledger.model import Claim, Domain, Holding
+from berth.ledger.model import Claim, Domain, Holding, listed_in
 
 Unit = tuple[str, str]
 """A pool and the name of one of its units."""
@@ -27,6 +27,27 @@ class Believed(NamedTuple):
     unlisted: frozenset[Unit] = frozenset()
 
 
+class _Unlisted(NamedTuple):
+    """The units of one pool that pods say they use and their domain does not list.
+
+    `places` are their domains; those in `barred` may be given elsewhere. `holders` are the UIDs of all the
+    pool's units.
+    """
+
+    places: Mapping[str, str]
+    barred: Collection[str]
+    holders: Mapping[str, Collection[str]]
+
+    def believed(self, uid: str, holding: Holding) -> Holding:
+        """Return the pod's holding with those of its units that are no other pod's."""
+
+        def own(unit: str) -> bool:
+            holders = self.holders.get(unit, ())
+            return unit not in self.places or uid in holders or not (holders or unit in self.barred)
+
+        return replace(holding, units=tuple(filter(own, holding.units)))
+
+
 def believed(
     claims: Collection[Claim], pools: Mapping[str, Pool], before: Mapping[str, Pool], documents: Documents
 ) -> Believed:
@@ -35,31 +56,22 @@ def believed(
     A unit that another domain lists, or may list at any time by the Pools of `before`, may be given there: it
     is not believed. What the pod's own claim says already always is.
     """
-    places_by_pool = _unlisted(claims, pools, documents)
-    if not places_by_pool:
+    by_pool = {}
+    for pool, places in _unlisted(claims, pools, documents).items():
+        barred = _elsewhere(places, pools[pool], before.get(pool), documents.get(pool, {}))
+        by_pool[pool] = _Unlisted(places, barred, _holders(pool, documents.get(pool, {})))
+    if not by_pool:
         return Believed([*claims])
-    holders = {
-        (pool, unit): uids
-        for pool in places_by_pool
-        for unit, uids in _holders(documents.get(pool, {}), pool).items()
-    }
-    barred = {
-        (pool, unit)
-        for pool, places in places_by_pool.items()
-        for unit in _elsewhere(places, pools[pool], before.get(pool), documents.get(pool, {}))
-    }
 
-    def others(claim: Claim) -> Claim:
-        kept = tuple(
-            _without(claim.uid, holding, places_by_pool.get(holding.pool, {}), barred, holders)
+    def of_pod(claim: Claim) -> Claim:
+        holdings = (
+            by_pool[holding.pool].believed(claim.uid, holding) if holding.pool in by_pool else holding
             for holding in claim.holdings
         )
-        return claim if kept == claim.holdings else replace(claim, holdings=kept)
+        return replace(claim, holdings=tuple(holdings))
 
-    return Believed(
-        [others(claim) for claim in claims],
-        frozenset((pool, unit) for pool, places in places_by_pool.items() for unit in places),
-    )
+    unlisted = frozenset((pool, unit) for pool, units in by_pool.items() for unit in units.places)
+    return Believed(list(map(of_pod, claims)), unlisted)
 
 
 def _unlisted(
@@ -82,15 +94,12 @@ def _unlisted(
     return unlisted
 
 
-def _holders(documents: Mapping[str, Domain], pool: str) -> dict[str, set[str]]:
+def _holders(pool: str, documents: Mapping[str, Domain]) -> dict[str, set[str]]:
     """Return UIDs by the units that pods hold."""
-    holders: dict[str, set[str]] = {}
-    for domain in documents.values():
-        for claim in domain.claims.values():
-            for unit in (
-                unit for holding in claim.holdings if holding.pool == pool for unit in holding.units
-            ):
-                holders.setdefault(unit, set()).add(claim.uid)
+    holders = defaultdict[str, set[str]](set)
+    for claim in (claim for domain in documents.values() for claim in domain.claims.values()):
+        for unit in (unit for of, unit in claim.units if of == pool):
+            holders[unit].add(claim.uid)
     return holders
 
 
@@ -98,32 +107,11 @@ def _elsewhere(
     places: Mapping[str, str], pool: Pool, before: Pool | None, documents: Mapping[str, Domain]
 ) -> set[str]:
     """Return those of these units that another domain than theirs lists, or may list."""
-    listed = Units().joined(
-        Units.of(chain.from_iterable(domain.units or () for domain in documents.values()))
-    )
-    same = before is not None and before.counts == pool.counts
-    lists = (
-        {place: Units.parse(units) for place, units in before.spec.units.items()} if before and same else {}
-    )
-    known = Units()
-    for units in lists.values():
-        known = known.joined(units)
+    listed = listed_in(documents.values())
+    if before is None or before.counts != pool.counts:
+        return {unit for unit in places if unit in listed}
+    known, lists = before.all_units, before.spec.units
+    own = {place: Units.parse(lists.get(place, ())) for place in set(places.values())}
     return {
-        unit
-        for unit, place in places.items()
-        if unit in listed or (unit in known and unit not in lists.get(place, Units()))
+        unit for unit, place in places.items() if unit in listed or (unit in known and unit not in own[place])
     }
-
-
-def _without(
-    uid: str,
-    holding: Holding,
-    places: Mapping[str, str],
-    barred: Collection[Unit],
-    holders: Mapping[Unit, Collection[str]],
-) -> Holding:
-    def mine(unit: str) -> bool:
-        of = holders.get((holding.pool, unit), ())
-        return unit not in places or uid in of or not (of or (holding.pool, unit) in barred)
-
-    return replace(holding, units=tuple(filter(mine, holding.units)))

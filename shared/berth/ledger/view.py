@@ -186,13 +186,13 @@ class View:
     def names(self, pool: str) -> list[str]:
         """Return the pool's places, those too that only have claims; no quotas and no stripes."""
         names = map(parse_domain, self.domains.get(pool, ()))
-        places = (name.text for name in names if not (name.stripe or name.is_quota))
-        return [place for place in places if self._matters(pool, place)]
-
-    def _matters(self, pool: str, name: str) -> bool:
-        return self.capacity(pool, name) is not None or any(
-            part.claims for part in self.parts(pool, name).values()
-        )
+        places = [name.text for name in names if not (name.stripe or name.is_quota)]
+        return [
+            place
+            for place in places
+            if self.capacity(pool, place) is not None
+            or any(part.claims for part in self.parts(pool, place).values())
+        ]
 
     def capacity(self, pool: str, name: str) -> int | tuple[str, ...] | None:
         """Return a domain's capacity: in a named pool its units' names; None where it has no share."""

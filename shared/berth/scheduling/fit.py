@@ -194,9 +194,8 @@ class Fit:
         """Return the units of a document that the pod can't have."""
         mine = part.claims.get(self._pod.metadata.uid)
         own = frozenset[tuple[str, str]]() if mine is None else mine.units
-        return {unit for unit in part.held(pool, name) if (pool, unit) not in own} | {
-            unit for left in part.retained if left.bars(self._owners, self._now) for unit in left.units
-        }
+        held = {unit for unit in part.held(pool, name) if (pool, unit) not in own}
+        return held | part.barred(self._owners, self._now)
 
     @cached_property
     def _before(self) -> list[tuple[str, str]]:

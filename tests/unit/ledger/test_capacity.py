@@ -257,6 +257,6 @@ def test_a_name_that_another_domain_lists_or_a_pod_holds_there_is_not_given() ->
     holder = a_claim("u", 0, 1, ("held",))
     documents = {"a": Domain(1, units=("listed",)), "d#0": Domain(0, {"u": holder}, ()), "b": Domain(0)}
     wanted = CapacityChange("p", "b", (), ("listed", "held", "free"))
-    assert sizes.not_elsewhere([wanted], {"p": documents})[0].after == ("free",)
+    assert sizes.not_elsewhere("p", [wanted], documents)[0].after == ("free",)
     own = CapacityChange("p", "d", (), ("held", "free"))
-    assert sizes.not_elsewhere([own], {"p": documents})[0].after == ("held", "free")
+    assert sizes.not_elsewhere("p", [own], documents)[0].after == ("held", "free")
