@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from berth.api.units import Units
 from berth.errors import BerthError
 from berth.ledger import refusals
-from berth.ledger.keys import domain_key, kept_at, poolclaim_quota, stripe, stripe_keys
+from berth.ledger.keys import domain_key, kept_at, poolclaim_quota, stripe
 from berth.ledger.model import Claim, Domain, Holding, PoolClaimSpec, by_whole, in_order
 
 STRIPE = 128
@@ -166,16 +166,6 @@ def parted(holdings: Iterable[Holding], most: int) -> Iterator[set[str]]:
             part = set()
         part |= more
     yield part
-
-
-def all_keys(holdings: Iterable[Holding], at: At) -> list[set[str]]:
-    """Return the documents of each of these holdings of whole domains that has stripes."""
-    counts = {holding: at(holding.key).stripes for holding in holdings}
-    return [
-        {holding.key, *stripe_keys(holding.pool, holding.domain, count)}
-        for holding, count in counts.items()
-        if count
-    ]
 
 
 def taken(

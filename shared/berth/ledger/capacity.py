@@ -304,20 +304,14 @@ def counts(limit: Domain, now: float) -> bool:
     return bool(limit.claims) or any(left.stands(now) for left in limit.retained)
 
 
-def without_unused(now: float, domains: Domains) -> tuple[None, Domains]:
-    """Take the capacity of those domains that count nothing."""
-    unused = {
-        key: domain for key, domain in domains.items() if not counts(domain, now) and not domain.stripes
-    }
-    return None, {key: plain(domain, None) for key, domain in unused.items()}
-
-
-def withdrawn_unused(
-    which: PoolDomain, keys: Sequence[str], now: float, domains: Domains
+def without_unused(
+    limits: Mapping[PoolDomain, Sequence[str]], now: float, domains: Domains
 ) -> tuple[None, Domains]:
-    """Take the capacity of one domain, whose documents are its head and stripes, if it counts nothing."""
-    head, *stripes = (domains[key] for key in keys)
-    if head.stripes != len(stripes) or any(counts(part, now) for part in stripes):
-        return None, {}
-    changed = cut(*which, head, stripes, None)
-    return None, {domain_key(which[0], name): domain for name, domain in changed.items()}
+    """Take the capacity of those limits, given with the keys of their documents, that count nothing."""
+    changed: dict[str, Domain] = {}
+    for (pool, name), keys in limits.items():
+        head, *stripes = (domains[key] for key in keys)
+        if head.stripes == len(stripes) and not any(counts(part, now) for part in stripes or [head]):
+            parts = cut(pool, name, head, stripes, None)
+            changed |= {domain_key(pool, part): domain for part, domain in parts.items()}
+    return None, changed

@@ -41,9 +41,11 @@ def unit_rows(view: View, now: float, only: str | None = None) -> list[UnitRow]:
     for pool in names(view):
         for domain in sorted(view.names(pool), key=natural) if only in (None, pool) else ():
             rows = held_rows(view, pool, domain)
-            taken = {row.unit for row in rows}
-            rows += _left_rows(view, pool, domain, taken, now)
-            rows += _free_rows(view, pool, domain, {row.unit for row in rows})
+            listed = _listed(view, pool, domain)
+            if listed is not None:
+                rows += _retained_rows(view, pool, domain, listed.without(_units(rows)), now)
+                free = listed.without(_units(rows)).entries()
+                rows += [UnitRow(pool, domain, unit, Units.of([unit]).size, "free") for unit in free]
             all_rows += sorted(rows, key=_order)
     return all_rows
 
@@ -72,7 +74,6 @@ def holder(claim: Claim) -> str:
 def _of_holding(claim: Claim, holding: Holding, listed: Units | None) -> list[UnitRow]:
     if listed is None and not holding.units:
         return []
-    there = listed or Units()
     row = UnitRow(
         pool=holding.pool,
         domain=holding.domain,
@@ -84,36 +85,28 @@ def _of_holding(claim: Claim, holding: Holding, listed: Units | None) -> list[Un
         claim=holding.claim,
         node=claim.node,
     )
-    rows = [replace(row, unit=unit, count=1, state=_state(claim, unit in there)) for unit in holding.units]
-    return rows + ([row] if row.count else [])
+    rows = [] if row.count == 0 else [row]
+    for unit in holding.units:
+        withdrawn = claim.state != "lost" and (listed is None or unit not in listed)
+        rows.append(replace(row, unit=unit, count=1, state="withdrawn" if withdrawn else claim.state))
+    return rows
 
 
-def _state(claim: Claim, listed: bool) -> State:
-    return claim.state if listed or claim.state == "lost" else "withdrawn"
-
-
-def _left_rows(view: View, pool: str, domain: str, held: set[str], now: float) -> list[UnitRow]:
-    """Return the retained units, which wait for somebody."""
-    listed = _listed(view, pool, domain) or Units()
+def _retained_rows(view: View, pool: str, domain: str, listed: Units, now: float) -> list[UnitRow]:
+    """Return those of the listed units that wait for somebody."""
     rows: dict[str, UnitRow] = {}
-    standing = (
-        left for part in view.parts(pool, domain).values() for left in part.retained if left.stands(now)
-    )
+    parts = view.parts(pool, domain).values()
+    standing = (left for part in parts for left in part.retained if left.stands(now))
     for left in sorted(standing, key=lambda left: left.rest_until):
-        state: State = "resting" if now < left.rest_until else "kept"
-        for unit in left.units:
-            if unit in listed and unit not in held:
-                whom = left.owner if state == "kept" else ""
-                rows[unit] = UnitRow(pool, domain, unit, 1, state, whom)
+        resting = now < left.rest_until
+        for unit in filter(listed.__contains__, left.units):
+            state: State = "resting" if resting else "kept"
+            rows[unit] = UnitRow(pool, domain, unit, 1, state, "" if resting else left.owner)
     return list(rows.values())
 
 
-def _free_rows(view: View, pool: str, domain: str, taken: set[str]) -> list[UnitRow]:
-    listed = _listed(view, pool, domain)
-    if listed is None:
-        return []
-    free = listed.without(Units.parse(taken - {""}))
-    return [UnitRow(pool, domain, unit, Units.of([unit]).size, "free") for unit in free.entries()]
+def _units(rows: Iterable[UnitRow]) -> Units:
+    return Units.parse({row.unit for row in rows} - {""})
 
 
 def _listed(view: View, pool: str, domain: str) -> Units | None:

@@ -446,9 +446,11 @@ class Ledger:
 
     def _look(self, wanted: Claim, view: View) -> At:
         """Return the domains that the claim is to draw from, with their stripes, as they are in the store."""
-        domains = self._read(holding.key for holding in wanted.holdings)
-        for keys in allocation.all_keys(wanted.holdings, domains.__getitem__):
-            domains |= self._read(keys)
+        heads = self._read(holding.key for holding in wanted.holdings)
+        domains = dict(heads)
+        for key, head in heads.items():
+            if head.stripes:
+                domains |= self._read([key, *stripe_keys(*domain_of(key), head.stripes)])
         return lambda key: domains[key] if key in domains else view.at(key)
 
     def _patience(self) -> float:
@@ -693,19 +695,19 @@ class Ledger:
         view, now = self.view(), self._clock()
         names = ((pool, parse_domain(name)) for pool, domains in view.domains.items() for name in domains)
         limits = [(pool, name) for pool, name in names if name.kind == "namespace" and not name.stripe]
-        unused = [
-            (pool, name.text)
+        unused = {
+            (pool, name.text): view.keys(pool, name.text)
             for pool, name in limits
             if name.namespace not in namespaces
             and not any(capacity.counts(part, now) for part in view.parts(pool, name.text).values())
-        ]
-        plain = [domain_key(*which) for which in unused if not view.at(domain_key(*which)).stripes]
+        }
+        plain = {keys[0]: which for which, keys in unused.items() if len(keys) == 1}
         for batch in self._store.batches(plain):
-            self._commits.run(batch, partial(capacity.without_unused, now))
-        for which in unused:
-            if stripes := view.at(domain_key(*which)).stripes:
-                keys = [domain_key(*which), *stripe_keys(*which, stripes)]
-                self._commits.run(keys, partial(capacity.withdrawn_unused, which, keys, now))
+            some = {plain[key]: [key] for key in batch}
+            self._commits.run(batch, partial(capacity.without_unused, some, now))
+        for which, keys in unused.items():
+            if len(keys) > 1:
+                self._commits.run(keys, partial(capacity.without_unused, {which: keys}, now))
 
     def prepare(self, wanted: Mapping[PoolDomain, Capacity]) -> None:
         """Make the stripes of domains that are to have these capacities, but give them none yet: so that
@@ -877,7 +879,4 @@ def _places(claim: Claim, view: View) -> set[str]:
 
 def _stripes_too(holdings: Iterable[Holding], view: View) -> set[str]:
     """Return keys of these holdings' documents; of all stripes where a whole domain has some."""
-    keys = set()
-    for holding in holdings:
-        keys |= {holding.key, *stripe_keys(holding.pool, holding.domain, view.at(holding.key).stripes)}
-    return keys
+    return {key for holding in holdings for key in view.keys(holding.pool, holding.domain)}

@@ -239,7 +239,7 @@ def adopted(
     if not anew and not any(claim.uid in domain.claims for domain in domains.values()):
         return None, {}
     bound = known_to(claim, domains, unlisted)
-    if not stale and all(agrees(domains[key].claims.get(claim.uid), bound) for key in keys):
+    if not stale and _stands(bound, keys, domains):
         return None, {}
     freed, dropped = released(claim.uid, stale)
     held = with_claim(bound, domains)
@@ -260,9 +260,10 @@ def adopted_in(claim: Claim, domains: Domains, unlisted: Collection[Unit] = ()) 
     require_whole(here.holdings, domains.__getitem__)
     if known_to(here, domains, unlisted) != here:
         raise StripeFullError("a unit is another pod's now")
-    if all(agrees(domains[holding.key].claims.get(claim.uid), claim) for holding in here.holdings):
+    keys = {holding.key for holding in here.holdings}
+    if _stands(claim, keys, domains):
         return False, {}
-    held = _in_each({holding.key for holding in here.holdings}, claim, domains)
+    held = _in_each(keys, claim, domains)
     return True, {**held, **_closed(here, {**domains, **held})}
 
 
@@ -314,13 +315,11 @@ def _amounts(holdings: Iterable[Holding], by_name: bool) -> Counter[tuple[str, s
     return amounts
 
 
-def agrees(standing: Claim | None, claim: Claim) -> bool:
-    """Whether the pod's claim already says what the pod shows."""
-    return standing is not None and (standing.node, standing.state, standing.holdings) == (
-        claim.node,
-        claim.state,
-        claim.holdings,
-    )
+def _stands(claim: Claim, keys: Iterable[str], domains: Domains) -> bool:
+    """Whether the pod's claim in these domains already says what the pod shows."""
+    shown = (claim.node, claim.state, claim.holdings)
+    standing = (domains[key].claims.get(claim.uid) for key in keys)
+    return all(there is not None and (there.node, there.state, there.holdings) == shown for there in standing)
 
 
 def _known(uid: str, holding: Holding, domains: Domains, unlisted: Collection[Unit]) -> Holding:

@@ -19,6 +19,7 @@ from berth.ledger.keys import (
     owner_of_kept,
     parse_domain,
     stripe,
+    stripe_keys,
     unreserved_quota,
 )
 from berth.ledger.model import (
@@ -176,6 +177,10 @@ class View:
     def document(self, pool: str, name: str) -> Domain:
         """Return the document of this domain or stripe; an empty one where there is none."""
         return self.domains.get(pool, {}).get(name, _EMPTY)
+
+    def keys(self, pool: str, name: str) -> list[str]:
+        """Return the keys of a domain and of all its stripes."""
+        return [domain_key(pool, name), *stripe_keys(pool, name, self.document(pool, name).stripes)]
 
     def parts(self, pool: str, name: str) -> dict[str, Domain]:
         """Return the documents that a domain's claims stand in, by their names: itself, or its stripes."""

@@ -159,9 +159,8 @@ class Fit:
 
     def _not_here(self, pool: Pool) -> dict[str, str]:
         """Return the domains that can't give any unit, and why."""
-        suspended, free = pool.spec.suspended, self._shares.free[pool.name]
-        domains = () if isinstance(suspended, bool) else suspended
-        reasons = dict.fromkeys(domains, refusals.suspended(pool.name))
+        free = self._shares.free[pool.name]
+        reasons = dict.fromkeys(pool.spec.suspended_domains, refusals.suspended(pool.name))
         limited = self._limited(pool, self._demand.units[pool.name])
         if limited is not None:
             reasons |= dict.fromkeys(free.keys() - limited.there, limited.text)
