@@ -151,7 +151,8 @@ def cut(
         return _withdrawn(name, head, stripes)
     count = stripes_for(capacity, len(stripes))
     before = [*stripes, *[Domain()] * (count - len(stripes))]
-    parts = [_part(pool, stripe(name, number), part) for number, part in enumerate(before)]
+    named = ((stripe(name, number), part) for number, part in enumerate(before))
+    parts = [Part(part, part.used(pool, own), Units.parse(part.held(pool, own))) for own, part in named]
     if isinstance(capacity, tuple):
         parts = _listed(parts, Units.of(capacity))
     total, used = amount(capacity), sum(part.used for part in parts)
@@ -228,10 +229,6 @@ def _withdrawn(name: str, head: Domain, stripes: Sequence[Domain]) -> dict[str, 
     count = len(stripes) if any(part.claims or part.retained for part in stripes) else 0
     changed = {stripe(name, number): plain(part, None) for number, part in enumerate(stripes)}
     return {name: replace(plain(head, None), closed=False, stripes=count), **changed}
-
-
-def _part(pool: str, name: str, domain: Domain) -> Part:
-    return Part(domain, domain.used(pool, name), Units.parse(domain.held(pool, name)))
 
 
 def _listed(parts: Sequence[Part], whole: Units) -> list[Part]:

@@ -10,11 +10,8 @@ class Due:
 
     def __init__(self) -> None:
         self._times: dict[Key, float] = {}
-        self._queue: list[tuple[float, Key]] = []  # those too that were set anew since, which are passed over
-
-    def __len__(self) -> int:
-        """Return entries in memory: at most two for each key that has a time, and a few."""
-        return len(self._queue)
+        # With those too that were set anew since, which are passed over: at most two a key, and a few.
+        self._queue: list[tuple[float, Key]] = []
 
     def set(self, key: Key, time: float | None) -> None:
         """Say when the key is due; None: it is not."""

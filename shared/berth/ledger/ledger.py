@@ -3,7 +3,6 @@ Written once for all stores. It asks no API server: whether a pod is gone is for
 
 import copy
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -13,6 +12,7 @@ from typing import Literal, Self
 from msgspec.structs import replace
 
 from berth.api.pool import Pool
+from berth.deadline import Deadline
 from berth.errors import (
     BerthError,
     ContentionError,
@@ -102,7 +102,6 @@ class Ledger:
         while_closed: bool = False,
         cluster: Callable[[], str] | None = None,
         name: str = "",
-        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
         """`while_closed` is for reconcile, which must work on a ledger that has no epoch (yet).
 
@@ -120,7 +119,6 @@ class Ledger:
             cluster=cluster,
             name=name,
         )
-        self._new_id = new_id
         self._turn = ""
 
     # Claims
@@ -137,7 +135,8 @@ class Ledger:
         other = next((claim for claim in mine if claim.node != wanted.node), None)
         if other is not None:
             raise ElsewhereError(other) if after is None else SupersededError(wanted)
-        requester, until = self._requester(wanted, view.pools), self._patience()
+        requester = self._requester(wanted, view.pools)
+        deadline = Deadline.after(PATIENCE_SECONDS, self._monotonic)
         same = next((claim.holdings for claim in mine if claim.logical() == wanted.logical()), None)
         at: At = view.at
         looked = False
@@ -153,7 +152,7 @@ class Ledger:
                     scattered = refusals.scattered(holding.pool for holding in holdings)
                     raise RefusedError("; ".join(lack.text() for lack in short) or scattered)
             except StripeFullError as error:
-                if self._monotonic() >= until:
+                if deadline.left() <= 0:
                     raise BusyError from error
             # A stripe was full when it came to it, or all seemed to be: look at all as they are now.
             same, at, looked = None, self._look(wanted, view), True
@@ -279,7 +278,8 @@ class Ledger:
         and was released since the caller looked. `pools` as for `adopt_all`; `unlisted` are units that may be
         believed to be the pod's though their domain does not list them.
         """
-        claim, view, until = _whole(claim), self.view(), self._patience()
+        claim, view = _whole(claim), self.view()
+        deadline = Deadline.after(PATIENCE_SECONDS, self._monotonic)
         at: At = view.at
         while True:
             bound = self._bound(claim, view, at, pools)
@@ -287,7 +287,7 @@ class Ledger:
             try:
                 freed = self._adopted(bound, anew, places, unlisted)
             except StripeFullError as error:
-                if self._monotonic() >= until:
+                if deadline.left() <= 0:
                     raise BusyError from error
                 view = self.view()
                 at = self._look(claim, view)
@@ -453,9 +453,6 @@ class Ledger:
                 domains |= self._read([key, *stripe_keys(*domain_of(key), head.stripes)])
         return lambda key: domains[key] if key in domains else view.at(key)
 
-    def _patience(self) -> float:
-        return self._monotonic() + PATIENCE_SECONDS
-
     def _make_limits(self, wanted: Claim, view: View, at: At) -> None:
         """Make the document of a namespace's limit, when its first pod comes."""
         for holding in wanted.holdings:
@@ -543,7 +540,7 @@ class Ledger:
 
     def _take_turn(self, writes: Writes) -> None:
         """Write these documents, and expect from now on that the turn to look is still ours."""
-        version = self._commits.write_mark(self._turn, self._new_id(), writes)
+        version = self._commits.write_mark(self._turn, writes)
         if version is None:
             raise OutdatedError
         self._commits = self._commits.within({self._turn: version})
@@ -650,7 +647,7 @@ class Ledger:
         done += self._resize([change for change in left if not isinstance(change.after, tuple)], stripes)
         names = sorted(change for change in left if isinstance(change.after, tuple))
         for pool, some in groupby(names, lambda change: change.pool):
-            turns = Turns(self._store, self._commits, self._new_id)
+            turns = Turns(self._store, self._commits)
             turns.run(pool, partial(self._listed, pool, list(some), stripes, done))
         return done
 
@@ -772,7 +769,7 @@ class Ledger:
 
     def begin_rebuild(self, rebuild_id: str) -> Version:
         """Say that this caller rebuilds the ledger; the mark that `open` wants. Raises ContentionError."""
-        version = self._commits.write_mark(REBUILD, rebuild_id, self._commits.owner())
+        version = self._commits.write_mark(REBUILD, self._commits.owner(), rebuild_id)
         if version is None:
             raise ContentionError("another reconcile is rebuilding berth's ledger; leaving it to that one")
         return version

@@ -51,7 +51,7 @@ class _Source(msgspec.Struct, frozen=True):
     epoch: Epoch
 
 
-def resume(store: Store, name: str, new_id: Callable[[], str] = lambda: uuid.uuid4().hex) -> bool:
+def resume(store: Store, name: str) -> bool:
     """Let claims go on in a ledger whose copy died; False if they were not paused.
 
     A copy that is still at work stops then. Raises MovedError, and CopyError.
@@ -64,7 +64,7 @@ def resume(store: Store, name: str, new_id: Callable[[], str] = lambda: uuid.uui
         raise MovedError(epoch.to)
     if not epoch.paused:
         return False
-    resumed = Epoch(new_id(), epoch.since, held=epoch.held)
+    resumed = Epoch(uuid.uuid4().hex, epoch.since, held=epoch.held)
     if not store.commit({EPOCH: encode(resumed)}, {EPOCH: documents[EPOCH].version}):
         raise CopyError(f"{name} was changed by another at this moment: try again")
     return True
@@ -82,13 +82,12 @@ class Copy:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
-        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
         """Each store comes with its URL as it may be shown."""
         self._source = RetryingStore(*source, monotonic=monotonic, sleep=sleep)
         self._target = RetryingStore(*target, monotonic=monotonic, sleep=sleep)
         self._tell, self._clock = tell, clock
-        self._id = new_id()
+        self._id = uuid.uuid4().hex
 
     def run(self) -> Copied:
         """What was copied; the target is the ledger then. A copy that died when it had moved the source is

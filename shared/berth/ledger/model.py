@@ -294,6 +294,9 @@ class HeldBack(NamedTuple):
 NOTHING_HELD_BACK = HeldBack()
 HELD_BACK_KEYS = (EPOCH, UNFENCED)
 
+Documents = Mapping[str, Mapping[str, Domain]]
+"""Domains' documents by pool and name."""
+
 Places = Mapping[str, str]
 """A node's domain in each pool whose domains are not nodes; "" where its label is missing."""
 

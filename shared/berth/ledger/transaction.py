@@ -2,6 +2,7 @@
 decide again. It promises no order among those who want the same documents."""
 
 import copy
+import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import TypeVar
@@ -141,12 +142,13 @@ class Commits:
         """Write these documents, whatever was in them; with none, only see that the ledger may be written."""
         self.run((), lambda _: (None, writes))
 
-    def write_mark(self, key: str, mark: str, also: Writes = NOTHING_ELSE) -> Version | None:
-        """Write who has the turn that the document `key` is about, and `also` others. Return the version that
-        must stand as long as the turn lasts; None: another caller has taken it already."""
-        self.write({key: mark.encode(), **also})
+    def write_mark(self, key: str, also: Writes = NOTHING_ELSE, mark: str | None = None) -> Version | None:
+        """Write that it is our turn, which the document `key` tells, and `also` others. Return the version
+        that stands as long as the turn lasts; None: another caller has taken it already."""
+        body = (mark or uuid.uuid4().hex).encode()
+        self.write({key: body, **also})
         document = self._store.read([key]).get(key)
-        return document.version if document is not None and document.body == mark.encode() else None
+        return document.version if document is not None and document.body == body else None
 
     def _try(
         self,

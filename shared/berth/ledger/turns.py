@@ -18,7 +18,6 @@ class Turns(NamedTuple):
 
     store: Store
     commits: Commits
-    new_id: Callable[[], str]
 
     def run(self, pool: str, work: Callable[[Mapping[str, Domain], Fence], T]) -> T:
         """Return what `work` does with the pool's documents, by their names, as they are once it is our turn;
@@ -35,7 +34,7 @@ class Turns(NamedTuple):
             ) from error
 
     def _take(self, pool: str) -> tuple[Mapping[str, Domain], Fence]:
-        version = self.commits.write_mark(turn_key(pool), self.new_id())
+        version = self.commits.write_mark(turn_key(pool))
         if version is None:
             raise OvertakenError(f"another caller lists the units of pool {pool} now")
         # A snapshot: later changes may lag, and would not tell what was listed a moment before.

@@ -10,13 +10,10 @@ from msgspec.structs import replace
 
 from berth.api.pool import Pool
 from berth.api.units import Units
-from berth.ledger.model import Claim, Domain, Holding, listed_in
+from berth.ledger.model import Claim, Documents, Domain, Holding, listed_in
 
 Unit = tuple[str, str]
 """A pool and the name of one of its units."""
-
-Documents = Mapping[str, Mapping[str, Domain]]
-"""By pool and name."""
 
 
 class Believed(NamedTuple):

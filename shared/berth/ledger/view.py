@@ -25,6 +25,7 @@ from berth.ledger.keys import (
 from berth.ledger.model import (
     COPY,
     Claim,
+    Documents,
     Domain,
     Epoch,
     Places,
@@ -34,9 +35,6 @@ from berth.ledger.model import (
     decode_pool,
 )
 from berth.stores.base import EPOCH, Changes, Cursor
-
-Documents = Mapping[str, Mapping[str, Domain]]
-"""Domains' documents by pool and name."""
 
 _EMPTY = Domain()
 _NO_SHARES = Free()

@@ -26,5 +26,5 @@ def test_a_key_is_taken_once_when_the_time_that_was_set_last_has_come(
         wanted.pop(key, None)
         if time is not None:
             wanted[key] = time
-        assert len(due) <= 2 * len(wanted) + 8
+        assert len(due._queue) <= 2 * len(wanted) + 8
     assert sorted(due.take(100.0)) == sorted(wanted)

@@ -23,12 +23,12 @@ def changed_often() -> View:
 
 def test_that_it_notes_each_change_is_seen() -> None:
     with each_update_of_a_document_makes_one_time_more():
-        assert len(changed_often()._due) == 3000
+        assert len(changed_often()._due._queue) == 3000
 
 
 def test_a_domain_with_units_that_rest_is_noted_once_however_often_it_changes() -> None:
     view = changed_often()
-    assert len(view._due) <= 10
+    assert len(view._due._queue) <= 10
     view.refresh(31.0)
     assert view.free["ip"]["n1"] == (50, 100)
 
@@ -61,7 +61,7 @@ def test_nothing_is_due_of_a_domain_that_is_gone() -> None:
     for number in range(100):
         view.update({domain_key("ip", f"n{number}"): encode(Domain(1, retained=resting(1, 10.0)))}, 1.0)
     view.update({domain_key("ip", f"n{number}"): None for number in range(100)}, 1.0)
-    assert len(view._due) <= 10
+    assert len(view._due._queue) <= 10
     assert view.free["ip"] == {}
 
 
