@@ -24,14 +24,12 @@ _KEPT_DELETIONS = 10_000  # deletions remembered for readers that are behind
 _MARK = b"\xff"
 
 
-def _script(name: str, *, reads_only: bool = False) -> Script:
+def _script(name: str) -> Script:
     folder = resources.files(__name__)
-    text = "".join((folder / f"{part}.lua").read_text("utf-8") for part in ("generation", name))
-    return Script(text, reads_only=reads_only)
+    return Script("".join((folder / f"{part}.lua").read_text("utf-8") for part in ("generation", name)))
 
 
 _READ, _COMMIT, _CHANGES = _script("read"), _script("transaction"), _script("feed")
-_ONLY_READ, _ONLY_CHANGES = _script("read", reads_only=True), _script("feed", reads_only=True)
 
 
 class RedisStore:
@@ -46,7 +44,7 @@ class RedisStore:
         reads_only: bool = False,
     ) -> None:
         self._reads_only = reads_only
-        self._client = Client(url, seconds)
+        self._client = Client(url, seconds, reads_only=reads_only)
         self._keys = [f"{{{url.prefix}}}:{name}" for name in ("documents", "written", "deleted")]
         self._new_generation, self._replicas = new_generation, url.wait
         self._generations = Generations()
@@ -54,7 +52,7 @@ class RedisStore:
     def read(self, keys: Collection[str]) -> Mapping[str, Document]:
         if not keys:
             return {}
-        generation, _, values = self._run(_ONLY_READ if self._reads_only else _READ, *keys)
+        generation, _, values = self._run(_READ, *keys)
         if not generation:
             return {}
         read = zip(keys, values, strict=True)
@@ -78,8 +76,7 @@ class RedisStore:
 
     def changes(self, since: Cursor | None) -> Changes:
         known, _, seen = (since or "").partition(".")
-        script = _ONLY_CHANGES if self._reads_only else _CHANGES
-        generation, rev, changed = self._run(script, known, seen if seen.isdecimal() else -1)
+        generation, rev, changed = self._run(_CHANGES, known, seen if seen.isdecimal() else -1)
         if not generation:
             return NOTHING
         documents: dict[str, bytes | None] = {}

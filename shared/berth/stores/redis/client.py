@@ -18,22 +18,24 @@ _WAIT_MS = 500  # for replicas; a connection waits a second for any answer
 
 
 class Script:
-    """One Lua script, which a server knows by its hash once it has run it. With `reads_only` it is run by a
-    command that lets it write nothing, and that needs no right to write."""
+    """One Lua script, which a server knows by its hash once it has run it."""
 
-    def __init__(self, text: str, *, reads_only: bool = False) -> None:
-        self.text, self.reads_only = text, reads_only
+    def __init__(self, text: str) -> None:
+        self.text = text
         self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 class Client:
-    """Safe to use from many threads: each call has a connection to itself, taken from those that are idle."""
+    """Safe to use from many threads: each call has a connection to itself, taken from those that are idle.
 
-    def __init__(self, url: RedisUrl, seconds: float) -> None:
+    With `reads_only` scripts are run by a command that lets them write nothing, and needs no right to write.
+    """
+
+    def __init__(self, url: RedisUrl, seconds: float, *, reads_only: bool) -> None:
         self._url, self._seconds = url, seconds
         self._topology = Topology(url, seconds)
         self._idle: list[NodeConnection] = []
-        self._suffix = "_RO"  # of commands that let a script only read; none where the user lacks that right
+        self._suffix = "_RO" if reads_only else ""  # of the commands; none where the user lacks that right
         self._closed = False
 
     def run(self, script: Script, arguments: list[Any], *, again: bool, replicas: int = 0) -> list[Any]:
@@ -88,9 +90,9 @@ class Client:
         return answer
 
     def _answer(self, connection: Connection, script: Script, arguments: list[Any]) -> list[Any]:
-        """Return the answer of a script; one that only reads is run by the command for such. A user that
-        was made before Berth used that command lacks the right to it, and runs them like all others."""
-        suffix = self._suffix if script.reads_only else ""
+        """Return the script's answer. A user that was made before Berth used the command that only reads
+        lacks the right to it, and runs scripts like all others."""
+        suffix = self._suffix
         try:
             return _evaluated(connection, script, arguments, suffix)
         except theirs.NoPermissionError as refused:

@@ -54,13 +54,12 @@ class Topology:
             tried.append(address)
             try:
                 node = NodeConnection(address, self._connected(address, give_up_at))
-            except theirs.AuthenticationError as error:
-                raise store_error(error, self._url.at(address), self._seconds) from error
-            except (redis.ConnectionError, redis.TimeoutError) as error:
+            except redis.RedisError as error:
+                away = isinstance(error, redis.ConnectionError | redis.TimeoutError)
+                if not away or isinstance(error, theirs.AuthenticationError):
+                    raise store_error(error, self._url.at(address), self._seconds) from error
                 failed = error
                 self.lost(address)
-            except redis.RedisError as error:
-                raise store_error(error, self._url.at(address), self._seconds) from error
             else:
                 self.primary = address
                 return node
