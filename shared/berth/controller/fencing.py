@@ -3,9 +3,8 @@ Before a lost ledger opens every waiting pod is fenced. One that can't be writte
 requests (decision 0026)."""
 
 import uuid
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
-from functools import partial
 
 from berth.deadline import Deadline
 from berth.errors import ClusterRefusedError, ClusterUnavailableError
@@ -60,35 +59,29 @@ def fence_claim(cluster: Cluster, claim: Claim, now: float, deadline: Deadline) 
         raise
 
 
-def fence_waiting(
-    cluster: Cluster,
-    writes: PodWrites,
-    schedulers: Iterable[str],
-    now: float,
-    suspects: Collection[str] | None,
-    done: set[str],
-    go_on: Callable[[], object],
-) -> set[str]:
-    """Fence the waiting pods of these UIDs; None: all waiting pods that may hold a reservation, also of Pools
-    that are not known now. Return the UIDs of those that were not fenced; they may be bound or gone.
-
-    `done` are UIDs that need no fence any more; those of fenced pods are added. `go_on` is called before each
-    fence, and may raise."""
+def pods_to_fence(
+    cluster: Cluster, schedulers: Iterable[str], suspects: Collection[str] | None, now: float
+) -> list[Pod]:
+    """Return the waiting pods of these UIDs; None: all that may hold a reservation, also of Pools that are
+    not known now. Each minute another one is first."""
     waiting = [
         pod
         for pod in list_waiting(cluster, schedulers)
         if might_ask(pod) and (suspects is None or pod.metadata.uid in suspects)
     ]
     start = int(now / 60 * _GOLDEN % 1 * len(waiting))
-    for pod in (*waiting[start:], *waiting[:start]):
-        if pod.metadata.uid in done:
-            continue
-        go_on()
-        meta, write = pod.metadata, partial(_fenced, cluster, pod, now)
-        what = f"pod {pod.label} was not fenced, so what it asks for is held back"
-        if not writes.spent() and writes.attempt(pod.namespace, meta.name, what, write):
-            done.add(meta.uid)
-    return ({pod.metadata.uid for pod in waiting} if suspects is None else set(suspects)) - done
+    return [*waiting[start:], *waiting[:start]]
+
+
+def fence_waiting(cluster: Cluster, writes: PodWrites, pod: Pod, now: float) -> bool:
+    """Fence a waiting pod. Return whether that was done; `writes` notes why not."""
+
+    def write() -> bool:
+        _fence(cluster, pod, now, FENCE_SECONDS)
+        return True
+
+    what = f"pod {pod.label} was not fenced, so what it asks for is held back"
+    return not writes.spent() and bool(writes.attempt(pod.namespace, pod.metadata.name, what, write))
 
 
 def to_hold(pods: Iterable[Pod], unfenced: Collection[str], epoch: str) -> HeldBack:
@@ -109,8 +102,3 @@ def to_hold(pods: Iterable[Pod], unfenced: Collection[str], epoch: str) -> HeldB
 def _fence(cluster: Cluster, pod: Pod, now: float, timeout: float) -> Pod | None:
     note = condition("Fenced", "an unfinished bind was stopped", now)
     return cluster.set_condition(pod, note, timeout)
-
-
-def _fenced(cluster: Cluster, pod: Pod, now: float) -> bool:
-    _fence(cluster, pod, now, FENCE_SECONDS)
-    return True

@@ -14,7 +14,6 @@ from berth.deadline import Deadline
 from berth.errors import BerthError
 from berth.kube.cluster import Cluster
 from berth.kube.types import Node, Pod
-from berth.ledger.keys import parse_domain
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding, in_order
 from berth.scheduling.demand import Demand, Terms, owner_of, terms_of
@@ -90,12 +89,9 @@ def moved(claim: Claim, node: str, terms: Terms) -> Claim:
     if claim.node == node:
         return claim
     holdings = (
-        replace(holding, domain=_moved(holding.domain, holding.pool, claim, node, terms))
+        replace(holding, domain=holding.name.at(terms.place(holding.pool, node)))
+        if holding.name.place == terms.place(holding.pool, claim.node)
+        else holding
         for holding in claim.logical()
     )
     return replace(claim, node=node, holdings=in_order(holdings))
-
-
-def _moved(domain: str, pool: str, claim: Claim, node: str, terms: Terms) -> str:
-    name = parse_domain(domain)
-    return name.at(terms.place(pool, node)) if name.place == terms.place(pool, claim.node) else domain

@@ -20,7 +20,7 @@ from berth.coalesce import Coalesced
 from berth.controller.adopt import adopt
 from berth.controller.capacity_sync import prepare_domains, problems, sync_all, withdraw
 from berth.controller.external_use import take_external
-from berth.controller.fencing import FENCE_SECONDS, fence_waiting, to_hold
+from berth.controller.fencing import FENCE_SECONDS, fence_waiting, pods_to_fence, to_hold
 from berth.controller.node_status import publish_native
 from berth.controller.pool_source import read_pools
 from berth.controller.pool_status import publish
@@ -158,8 +158,14 @@ class Reconcile:
         """Fence the suspects (None: all pods that wait). Return the UIDs of those that were not fenced."""
         if suspects is not None and not suspects:
             return set()
-        ours, now = self._settings.scheduler_names, self._clock()
-        return fence_waiting(self._cluster, self._writes, ours, now, suspects, self._fenced, self._in_time)
+        now = self._clock()
+        pods = pods_to_fence(self._cluster, self._settings.scheduler_names, suspects, now)
+        for pod in pods:
+            if pod.metadata.uid not in self._fenced:
+                self._in_time()
+                if fence_waiting(self._cluster, self._writes, pod, now):
+                    self._fenced.add(pod.metadata.uid)
+        return ({pod.metadata.uid for pod in pods} if suspects is None else set(suspects)) - self._fenced
 
     def _end(self, mark: Version | None, before: HeldBack, after: HeldBack) -> None:
         """Open the ledger if this is a rebuild, and say what is held back."""
