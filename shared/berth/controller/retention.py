@@ -20,8 +20,8 @@ Twice the 30 s that its watch waits at most to connect again
 class StillHeld(NamedTuple):
     """The pools whose units an ended pod still holds, and the state of the claim that holds them."""
 
-    pools: frozenset[str] = frozenset()
-    state: Literal["bound", "lost"] = "lost"
+    pools: frozenset[str]
+    state: Literal["bound", "lost"]
 
 
 def still_held(

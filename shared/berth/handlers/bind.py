@@ -13,6 +13,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -42,21 +43,15 @@ _TELL_SECONDS = 0.5  # for PoolClaims' status, which is for people
 _SETTLE_SECONDS = 1.8  # kept back from the Binding's time, so that its outcome can be settled
 
 
-class Bind:
+class Bind(NamedTuple):
     """The bind verb on one ledger and cluster; safe for many calls at once, also for one pod."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        cluster: Cluster,
-        schedulers: tuple[str, ...],
-        *,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
-        new_attempt: Callable[[], str] = lambda: uuid.uuid4().hex[:12],
-    ) -> None:
-        self.ledger, self.cluster, self.schedulers = ledger, cluster, schedulers
-        self.clock, self.monotonic, self.new_attempt = clock, monotonic, new_attempt
+    ledger: Ledger
+    cluster: Cluster
+    schedulers: tuple[str, ...]
+    clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+    new_attempt: Callable[[], str] = lambda: uuid.uuid4().hex[:12]
 
     def run(self, call: extender_v1.BindingCall) -> None:
         """Return when the pod is bound to the node and its claim stands; else raise a BerthError that says
