@@ -62,7 +62,7 @@ def _right(view: View, pools: Iterable[Pool], node: str) -> _Amounts:
     for pool in pools:
         size, held = view.capacity(pool.name, node), _held(view, pool.name, node)
         if size is not None or held:
-            amounts[pool.resource] = max(held, 0 if size is None else amount(size))
+            amounts[pool.resource] = max(held, amount(size))
     return amounts
 
 

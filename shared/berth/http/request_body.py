@@ -91,7 +91,7 @@ class RequestBodies:
             self._reading[body] = self._clock()
             self._any.set()
             if self._watcher is None:  # not before: a server may fork after it has loaded the function
-                self._watcher = threading.Thread(target=self._watch, name="intake", daemon=True)
+                self._watcher = threading.Thread(target=self._watch, name="bodies", daemon=True)
                 self._watcher.start()
 
     def finish(self, body: "RequestBody") -> None:

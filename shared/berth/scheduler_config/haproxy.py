@@ -4,12 +4,12 @@ into answers that a pod's event can show (docs/decisions/0031). It needs HAProxy
 import json
 import re
 from collections.abc import Iterator, Mapping
-from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from berth.errors import SettingsError
+from berth.scheduler_config.kube_scheduler import ip_version
 
 PORT = 8089
 TOKEN = "/var/run/secrets/berth/token"
@@ -110,7 +110,7 @@ def haproxy(proxy: Proxy, urls: Mapping[str, str], ca: str | None, seconds: int)
             raise SettingsError(
                 f"{name}'s URL {url} has characters in its path that a proxy's rules can't hold"
             )
-        if url.startswith("https:") and _is_address(_host(url)):
+        if url.startswith("https:") and ip_version(_host(url)):
             raise SettingsError(
                 f"{name}'s URL {url} has an address, and HAProxy finds names alone in a certificate: "
                 "name the host"
@@ -223,12 +223,4 @@ def _host(url: str) -> str:
 
 def _needs_dns(host: str) -> bool:
     """Whether DNS is asked for the host: a cluster's need not know localhost."""
-    return host != "localhost" and not _is_address(host)
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
+    return host != "localhost" and ip_version(host) is None

@@ -1,9 +1,9 @@
 """The configuration with which a kube-scheduler calls Berth; before 1.23 it is a Policy.
 With one URL a function it needs a scheduler of its own: docs/kubernetes.md#several-extenders."""
 
-import ipaddress
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -217,12 +217,12 @@ def _is_url(url: str) -> bool:
     match = _URL.fullmatch(url)
     if match is None or not 0 < int(match["port"] or 1) < 65536:
         return False
-    return not match["host"].startswith("[") or _is_ipv6(match["host"][1:-1])
+    return not match["host"].startswith("[") or ip_version(match["host"][1:-1]) == 6
 
 
-def _is_ipv6(text: str) -> bool:
+def ip_version(host: str) -> int | None:
+    """Return 4 or 6 for an address, None for a name."""
     try:
-        ipaddress.IPv6Address(text)
+        return ip_address(host).version
     except ValueError:
-        return False
-    return True
+        return None
