@@ -122,7 +122,7 @@ def publish_claims(
         status = _status_now(domain, meta["name"], beyond.get(label, ""))
         what = f"the status of PoolClaim {label} was not written"
         if document.get("status") != status:
-            writes.attempt(what, partial(_set, cluster, document, status))
+            writes.attempt(what, partial(cluster.set_pool_claim_status, document, status, _SECONDS))
     return writes.problems
 
 
@@ -212,19 +212,9 @@ def _write(
         return
     try:
         document = cluster.pool_claim(namespace, name, seconds)
-        if document is not None and (seconds := left()) > 0:
-            _set(cluster, document, status, seconds)
+        if document is not None and document.get("status") != status and (seconds := left()) > 0:
+            cluster.set_pool_claim_status(document, status, seconds)
     except BerthError as error:
+        if isinstance(error, ClusterRefusedError) and error.status in (404, 409):
+            return  # gone, or written by somebody else meanwhile: reconcile writes it
         log.warning("the status of PoolClaim %s/%s waits for reconcile: %s", namespace, name, error)
-
-
-def _set(
-    cluster: Cluster, document: Mapping[str, Any], status: Mapping[str, Any], seconds: float = _SECONDS
-) -> None:
-    if document.get("status") == status:
-        return
-    try:
-        cluster.set_pool_claim_status(document, status, seconds)
-    except ClusterRefusedError as error:
-        if error.status not in (404, 409):  # gone, or written by somebody else meanwhile: reconcile writes it
-            raise

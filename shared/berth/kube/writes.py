@@ -103,8 +103,6 @@ class StatusWrites(_Writes):
         began = self._monotonic()
         try:
             write()
-        except ClusterRefusedError as error:
-            if error.status not in (404, 409):
+        except (ClusterRefusedError, ClusterUnavailableError) as error:
+            if not isinstance(error, ClusterRefusedError) or error.status not in (404, 409):
                 self._add_failure(what, error, began)
-        except ClusterUnavailableError as error:
-            self._add_failure(what, error, began)
