@@ -96,8 +96,8 @@ def plan(claim: Claim, at: At, requester: Requester) -> tuple[tuple[Holding, ...
             continue
         parts = None if head.closed or head.capacity is None else _parts(holding, head.stripes, at, requester)
         if parts is None:
-            free = 0 if head.closed else _free(holding, head, at, requester)
-            short.append(_short(holding, free, at, requester))
+            rooms = (_room(_in(holding, number), at, requester) for number in range(head.stripes))
+            short.append(_short(holding, 0 if head.closed else sum(rooms), at, requester))
         planned += parts or ()
     return tuple(planned), short
 
@@ -336,10 +336,6 @@ def _noted(holding: Holding, count: int, at: At, requester: Requester) -> list[H
         replace(_in(holding, number), count=len(units) + rest * (number == first), units=units)
         for number, units in by_stripe.items()
     ]
-
-
-def _free(holding: Holding, head: Domain, at: At, requester: Requester) -> int:
-    return sum(_room(_in(holding, number), at, requester) for number in range(head.stripes))
 
 
 def _in(holding: Holding, number: int) -> Holding:

@@ -12,7 +12,6 @@ from typing import Literal, Self
 from msgspec.structs import replace
 
 from berth.api.pool import Pool
-from berth.deadline import Deadline
 from berth.errors import (
     BerthError,
     ContentionError,
@@ -60,7 +59,6 @@ from berth.ledger.retained import NOTHING_RETAINED, RetainedByUnit
 from berth.ledger.transaction import (
     MOST_KEYS,
     NO_FENCE,
-    PATIENCE_SECONDS,
     BusyError,
     Commits,
     Drawn,
@@ -77,7 +75,7 @@ from berth.ledger.transitions import (
     ReleasePolicy,
     SupersededError,
 )
-from berth.ledger.turns import Turns
+from berth.ledger.turns import in_turn
 from berth.ledger.unlisted import Believed, Unit, believed
 from berth.ledger.view import Follower, View
 from berth.stores.base import EPOCH, Document, Store, Version
@@ -108,17 +106,9 @@ class Ledger:
         `cluster` tells the identity of the cluster that the caller acts for: then whatever decides something
         raises OtherClusterError, and changes nothing, in the ledger of another one. `name` is for its text.
         """
-        self._store, self._clock, self._monotonic = store, clock, monotonic
-        self._while_closed = while_closed
+        self._store, self._clock = store, clock
         self._follower = Follower(store.changes, clock)
-        self._commits = Commits(
-            store,
-            monotonic=monotonic,
-            sleep=sleep,
-            while_closed=while_closed,
-            cluster=cluster,
-            name=name,
-        )
+        self._commits = Commits(store, monotonic, sleep, while_closed, cluster, name)
         self._turn = ""
 
     # Claims
@@ -135,8 +125,7 @@ class Ledger:
         other = next((claim for claim in mine if claim.node != wanted.node), None)
         if other is not None:
             raise ElsewhereError(other) if after is None else SupersededError(wanted)
-        requester = self._requester(wanted, view.pools)
-        deadline = Deadline.after(PATIENCE_SECONDS, self._monotonic)
+        requester, deadline = self._requester(wanted, view.pools), self._commits.deadline()
         same = next((claim.holdings for claim in mine if claim.logical() == wanted.logical()), None)
         at: At = view.at
         looked = False
@@ -278,8 +267,7 @@ class Ledger:
         and was released since the caller looked. `pools` as for `adopt_all`; `unlisted` are units that may be
         believed to be the pod's though their domain does not list them.
         """
-        claim, view = _whole(claim), self.view()
-        deadline = Deadline.after(PATIENCE_SECONDS, self._monotonic)
+        claim, view, deadline = _whole(claim), self.view(), self._commits.deadline()
         at: At = view.at
         while True:
             bound = self._bound(claim, view, at, pools)
@@ -505,7 +493,7 @@ class Ledger:
         """Return all that the ledger holds, as `changes` tells it; see View for what it does not promise. Who
         works `while_closed` may look at one that is paused or was moved."""
         view = self._follower.view()
-        if not self._while_closed:
+        if not self._commits.while_closed:
             epoch = view.epoch  # once: another thread may be updating the view
             if epoch is None:
                 raise RebuildingError
@@ -531,7 +519,7 @@ class Ledger:
         """Return this ledger for a look at something else by the Pools as they are in it: OutdatedError as
         soon as a look at the Pools begins, or changes them. It stops nobody's look."""
         beside = copy.copy(self)
-        beside._commits = self._commits.within(versions_of(self._store.read([LOOK]), [LOOK]))
+        beside._commits = self._commits._replace(fence=versions_of(self._store.read([LOOK]), [LOOK]))
         return beside
 
     def snapshot(self) -> None:
@@ -543,7 +531,7 @@ class Ledger:
         version = self._commits.write_mark(self._turn, writes)
         if version is None:
             raise OutdatedError
-        self._commits = self._commits.within({self._turn: version})
+        self._commits = self._commits._replace(fence={self._turn: version})
 
     # Pools and nodes
 
@@ -647,8 +635,7 @@ class Ledger:
         done += self._resize([change for change in left if not isinstance(change.after, tuple)], stripes)
         names = sorted(change for change in left if isinstance(change.after, tuple))
         for pool, some in groupby(names, lambda change: change.pool):
-            turns = Turns(self._store, self._commits)
-            turns.run(pool, partial(self._listed, pool, list(some), stripes, done))
+            in_turn(self._commits, pool, partial(self._listed, pool, list(some), stripes, done))
         return done
 
     def _listed(

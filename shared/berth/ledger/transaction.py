@@ -1,12 +1,12 @@
 """How the ledger decides: read documents, decide on them, commit expecting what was read; on a conflict
 decide again. It promises no order among those who want the same documents."""
 
-import copy
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from berth.deadline import Deadline
 from berth.errors import ContentionError, RebuildingError, RefusedError
 from berth.ledger import refusals
 from berth.ledger.keys import CLUSTER
@@ -67,39 +67,28 @@ class LostAgainError(ContentionError):
         super().__init__("berth's ledger was lost again or is being rebuilt by another reconcile; try again")
 
 
-class Commits:
-    """The commits of one ledger. Each expects the epoch and the ledger's cluster as they were read."""
+class Commits(NamedTuple):
+    """The commits of one ledger. Each expects the epoch and the ledger's cluster as they were read.
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        monotonic: Callable[[], float],
-        sleep: Callable[[float], None],
-        while_closed: bool,
-        cluster: Callable[[], str] | None,
-        name: str,
-    ) -> None:
-        """As in Ledger."""
-        self._store, self._monotonic, self._sleep = store, monotonic, sleep
-        self._while_closed = while_closed
-        self._cluster, self._name = cluster, name
-        self._fence = NO_FENCE
+    Each raises OutdatedError where a document of `fence` has changed. The other fields are as in Ledger.
+    """
 
-    def within(self, fence: Fence) -> "Commits":
-        """Return commits that expect these documents too, and raise OutdatedError where one has changed."""
-        fenced = copy.copy(self)
-        fenced._fence = fence
-        return fenced
+    store: Store
+    monotonic: Callable[[], float]
+    sleep: Callable[[float], None]
+    while_closed: bool
+    cluster: Callable[[], str] | None
+    name: str
+    fence: Fence = NO_FENCE
 
     @property
     def most_keys(self) -> int:
         """Return documents that one decision can be about, beside what each expects."""
-        return MOST_KEYS - len(self._fence)
+        return MOST_KEYS - len(self.fence)
 
     def owner(self) -> Writes:
         """Return the document that says that the ledger is this cluster's."""
-        return {} if self._cluster is None else {CLUSTER: self._cluster().encode()}
+        return {} if self.cluster is None else {CLUSTER: self.cluster().encode()}
 
     def run(
         self,
@@ -135,8 +124,12 @@ class Commits:
 
     def again(self, call: Callable[[], T], on: type[Exception], pauses: tuple[float, float]) -> T:
         """Return what `call` returns, called again for PATIENCE_SECONDS while it raises `on`."""
-        until = self._monotonic() + PATIENCE_SECONDS
-        return retry(call, on, until=until, pauses=pauses, monotonic=self._monotonic, sleep=self._sleep)
+        until = self.deadline().at
+        return retry(call, on, until=until, pauses=pauses, monotonic=self.monotonic, sleep=self.sleep)
+
+    def deadline(self) -> Deadline:
+        """Return until when a decision that begins now is made again."""
+        return Deadline.after(PATIENCE_SECONDS, self.monotonic)
 
     def write(self, writes: Writes) -> None:
         """Write these documents, whatever was in them; with none, only see that the ledger may be written."""
@@ -147,7 +140,7 @@ class Commits:
         that stands as long as the turn lasts; None: another caller has taken it already."""
         body = (mark or uuid.uuid4().hex).encode()
         self.write({key: body, **also})
-        document = self._store.read([key]).get(key)
+        document = self.store.read([key]).get(key)
         return document.version if document is not None and document.body == body else None
 
     def _try(
@@ -157,16 +150,16 @@ class Commits:
         fence: Fence,
         drawn: Drawn,
     ) -> T:
-        ours = None if self._cluster is None else self._cluster()
-        documents = self._store.read({EPOCH, CLUSTER, *self._fence, *fence, *keys})
+        ours = None if self.cluster is None else self.cluster()
+        documents = self.store.read({EPOCH, CLUSTER, *self.fence, *fence, *keys})
         if ours is not None and CLUSTER in documents:
-            require_cluster(documents[CLUSTER].body, ours, self._name)
+            require_cluster(documents[CLUSTER].body, ours, self.name)
         epoch = epoch_of(documents)
-        if epoch is None and not self._while_closed:
+        if epoch is None and not self.while_closed:
             raise RebuildingError
         if epoch is not None and (trouble := epoch.trouble()) is not None:
             raise trouble
-        if versions_of(documents, self._fence) != self._fence:
+        if versions_of(documents, self.fence) != self.fence:
             raise OutdatedError
         if epoch is not None and (held := [drawn[resource] for resource in epoch.held if resource in drawn]):
             raise RefusedError("; ".join(map(refusals.held_back, sorted(held))))
@@ -176,8 +169,8 @@ class Commits:
                 "another caller has changed this part of berth's ledger meanwhile; try again"
             )
         # Every document read is expected as it was, the epoch too: a lost ledger takes no commit.
-        expected = {**versions_of(documents, {EPOCH, CLUSTER, *keys}), **self._fence, **fence}
-        if writes and not self._store.commit(
+        expected = {**versions_of(documents, {EPOCH, CLUSTER, *keys}), **self.fence, **fence}
+        if writes and not self.store.commit(
             {key: _body(document) for key, document in writes.items()}, expected
         ):
             raise _ConflictError
