@@ -58,7 +58,7 @@ from berth.ledger.model import (
 from berth.ledger.retained import NOTHING_RETAINED, RetainedByUnit
 from berth.ledger.transaction import (
     MOST_KEYS,
-    NO_FENCE,
+    NOTHING,
     BusyError,
     Commits,
     Drawn,
@@ -713,7 +713,7 @@ class Ledger:
         self,
         changes: Collection[CapacityChange],
         stripes: Collection[PoolDomain],
-        fence: Fence = NO_FENCE,
+        fence: Fence = NOTHING,
         elsewhere: RetainedByUnit = NOTHING_RETAINED,
     ) -> Iterator[CapacityChange]:
         """Yield each change once it is made. `elsewhere` are retained units that another domain had."""
@@ -730,7 +730,7 @@ class Ledger:
             yield from self._commits.run(some, partial(capacity.resized, some, elsewhere), fence)
 
     def _cut(
-        self, change: CapacityChange, fence: Fence = NO_FENCE, elsewhere: RetainedByUnit = NOTHING_RETAINED
+        self, change: CapacityChange, fence: Fence = NOTHING, elsewhere: RetainedByUnit = NOTHING_RETAINED
     ) -> bool:
         """Resize one domain that is in stripes. Return whether it still had the capacity that the change is
         from."""

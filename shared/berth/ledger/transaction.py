@@ -4,7 +4,7 @@ decide again. It promises no order among those who want the same documents."""
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Never, TypeVar
 
 from berth.deadline import Deadline
 from berth.errors import ContentionError, RebuildingError, RefusedError
@@ -27,15 +27,14 @@ Bodies = Mapping[str, bytes | None]
 Fence = Mapping[str, Version | None]
 """Documents that must still have these versions (None: not be there), or nothing is written."""
 
-NO_FENCE: Fence = MappingProxyType({})
 Drawn = Mapping[str, str]
 """Pools from which units are given, by the resource that they count."""
 
-NOTHING: Drawn = MappingProxyType({})
 Writes = Mapping[str, Domain | bytes | None]
 """What a decision changes: domains, and other documents as their bytes (None: it goes)."""
 
-NOTHING_ELSE: Writes = MappingProxyType({})
+NOTHING: Mapping[str, Never] = MappingProxyType({})
+"""No fence, and nothing that is drawn or written."""
 
 
 class _ConflictError(Exception):
@@ -79,7 +78,7 @@ class Commits(NamedTuple):
     while_closed: bool
     cluster: Callable[[], str] | None
     name: str
-    fence: Fence = NO_FENCE
+    fence: Fence = NOTHING
 
     @property
     def most_keys(self) -> int:
@@ -94,7 +93,7 @@ class Commits(NamedTuple):
         self,
         keys: Collection[str],
         decide: Callable[[Domains], tuple[T, Writes]],
-        fence: Fence = NO_FENCE,
+        fence: Fence = NOTHING,
         drawn: Drawn = NOTHING,
     ) -> T:
         """Return what was decided of these domains, once it is committed; it gives units of `drawn`.
@@ -113,7 +112,7 @@ class Commits(NamedTuple):
         self,
         keys: Collection[str],
         decide: Callable[[Bodies], tuple[T, Writes]],
-        fence: Fence = NO_FENCE,
+        fence: Fence = NOTHING,
         drawn: Drawn = NOTHING,
     ) -> T:
         """Return what was decided of any documents, once it is committed; errors as for `run`."""
@@ -135,7 +134,7 @@ class Commits(NamedTuple):
         """Write these documents, whatever was in them; with none, only see that the ledger may be written."""
         self.run((), lambda _: (None, writes))
 
-    def write_mark(self, key: str, also: Writes = NOTHING_ELSE, mark: str | None = None) -> Version | None:
+    def write_mark(self, key: str, also: Writes = NOTHING, mark: str | None = None) -> Version | None:
         """Write that it is our turn, which the document `key` tells, and `also` others. Return the version
         that stands as long as the turn lasts; None: another caller has taken it already."""
         body = (mark or uuid.uuid4().hex).encode()

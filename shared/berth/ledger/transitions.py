@@ -91,15 +91,17 @@ def with_claim(claim: Claim, domains: Domains) -> Domains:
 
 
 def _in_each(keys: Iterable[str], claim: Claim, domains: Domains) -> Domains:
-    return {key: _back(key, claim, _with(domains[key], claim), domains[key]) for key in keys}
+    return {key: _with(claim, key, domains[key]) for key in keys}
 
 
-def _back(key: str, claim: Claim, domain: Domain, before: Domain) -> Domain:
-    """Return the domain, where units that were left wait no more once a pod that may have them is bound.
+def _with(claim: Claim, key: str, domain: Domain) -> Domain:
+    """Return the domain with the claim; units that were left wait no more once a pod that may have them is
+    bound.
 
     Which units without names it has, nobody can tell; none of those that rested when it was reserved.
     """
-    known = before.claims.get(claim.uid)
+    known = domain.claims.get(claim.uid)
+    domain = replace(domain, claims={**domain.claims, claim.uid: claim})
     if not domain.retained or claim.state != "bound" or (known is not None and known.state == "bound"):
         return domain
     held = [holding for holding in claim.holdings if holding.key == key]
@@ -174,7 +176,7 @@ def released(
         held = how.held(claim)
         if any(holding.key == key for holding in held.holdings):
             if held != claim:
-                changed[key] = _with(domain, held)
+                changed[key] = replace(domain, claims={**domain.claims, uid: held})
             continue
         changed |= without(uid, {key: domain})
         for holding in (holding for holding in claim.holdings if holding.key == key):
@@ -361,10 +363,6 @@ def _closed(claim: Claim, domains: Domains) -> Domains:
         if over and head != holding.key and not domains[head].closed:
             heads[head] = replace(domains[head], closed=True)
     return heads
-
-
-def _with(domain: Domain, claim: Claim) -> Domain:
-    return replace(domain, claims={**domain.claims, claim.uid: claim})
 
 
 def placed(

@@ -51,7 +51,10 @@ class Evictions:
         would; None where no eviction can help."""
         if any(self._view.pools[name].suspends(self._terms.place(name, node)) for name in self._demand.units):
             return None
-        at, claim = cache(partial(self._without, frozenset(victims))), self._claim(node)
+        at, meta = cache(partial(self._without, frozenset(victims))), self._pod.metadata
+        holdings = self._terms.holdings(self._pod, node, self._demand)
+        namespace = self._requester.namespace
+        claim = Claim(uid=meta.uid, namespace=namespace, name=meta.name, node=node, holdings=holdings)
         requester = self._requester._replace(places=allocation.places_of(claim))
         holdings, short = allocation.plan(claim, at, requester)
         if not short:
@@ -61,13 +64,6 @@ class Evictions:
     def held(self, uids: Iterable[str]) -> bool:
         """Whether the ledger still counts something for one of these pods."""
         return any(self._view.claims_of(uid) for uid in uids)
-
-    def _claim(self, node: str) -> Claim:
-        holdings = self._terms.holdings(self._pod, node, self._demand)
-        meta = self._pod.metadata
-        return Claim(
-            uid=meta.uid, namespace=self._requester.namespace, name=meta.name, node=node, holdings=holdings
-        )
 
     def _without(self, victims: frozenset[str], key: str) -> Domain:
         """Return a document without the claims of these pods."""
