@@ -8,6 +8,8 @@ from typing import TypeVar
 
 import tenacity
 
+from berth.deadline import NO_DEADLINE, Deadline
+
 T = TypeVar("T")
 
 
@@ -15,22 +17,21 @@ def retry(
     call: Callable[[], T],
     on: type[Exception] | tuple[type[Exception], ...],
     *,
-    until: float = math.inf,
+    deadline: Deadline = NO_DEADLINE,
     tries: float = math.inf,
     pauses: tuple[float, float] = (0.0, 0.0),
-    monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
     """Return what `call` returns, called again while it raises `on`.
 
-    Raise that error once `monotonic` has reached `until`, or `call` was called `tries` times. `pauses` are
-    the first and the longest, in seconds; the actual ones are random parts of those.
+    Raise that error once the deadline is over, or `call` was called `tries` times. `pauses` are the first and
+    the longest, in seconds; the actual ones are random parts of those.
     """
     first, longest = pauses
     attempts = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(on),
         wait=tenacity.wait_random_exponential(multiplier=first, max=longest),
-        stop=lambda state: state.attempt_number >= tries or monotonic() >= until,
+        stop=lambda state: state.attempt_number >= tries or deadline.left() <= 0,
         sleep=sleep,
         reraise=True,
     )

@@ -123,8 +123,7 @@ class Commits(NamedTuple):
 
     def again(self, call: Callable[[], T], on: type[Exception], pauses: tuple[float, float]) -> T:
         """Return what `call` returns, called again for PATIENCE_SECONDS while it raises `on`."""
-        until = self.deadline().at
-        return retry(call, on, until=until, pauses=pauses, monotonic=self.monotonic, sleep=self.sleep)
+        return retry(call, on, deadline=self.deadline(), pauses=pauses, sleep=self.sleep)
 
     def deadline(self) -> Deadline:
         """Return until when a decision that begins now is made again."""

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from berth.deadline import Deadline
 from berth.errors import StoreUnavailableError
 from berth.retry import retry
 from berth.stores.base import Document, Store, Version
@@ -41,11 +42,5 @@ class RetryingStore:
         return self._store.batches(keys)
 
     def _retry(self, call: Callable[[], T]) -> T:
-        return retry(
-            call,
-            StoreUnavailableError,
-            until=self._monotonic() + PATIENCE_SECONDS,
-            pauses=(0.02, 0.5),
-            monotonic=self._monotonic,
-            sleep=self._sleep,
-        )
+        deadline = Deadline.after(PATIENCE_SECONDS, self._monotonic)
+        return retry(call, StoreUnavailableError, deadline=deadline, pauses=(0.02, 0.5), sleep=self._sleep)

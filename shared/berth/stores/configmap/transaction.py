@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 
+from berth.deadline import Deadline
 from berth.errors import BerthError
 from berth.retry import retry
 from berth.stores.base import as_expected
@@ -77,9 +78,8 @@ class Transactions:
                 return retry(
                     lambda: self._try(attempt, names),
                     _ConflictError,
-                    until=until,
+                    deadline=Deadline(until, self._monotonic),
                     pauses=(0.004, 0.1),
-                    monotonic=self._monotonic,
                     sleep=self._sleep,
                 )
             except _ConflictError as error:

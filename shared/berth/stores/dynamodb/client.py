@@ -13,6 +13,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError
 
+from berth.deadline import Deadline
 from berth.retry import retry
 from berth.stores.dynamodb.clock import ServerClock
 from berth.stores.dynamodb.errors import LASTING, MISSING, code_of, foreign, reasons, store_error
@@ -93,14 +94,8 @@ class Client:
                 raise
 
         try:
-            return retry(
-                once,
-                _AgainError,
-                until=self.clock.local() + self._seconds,
-                pauses=(0.01, 0.2),
-                monotonic=self.clock.local,
-                sleep=self.sleep,
-            )
+            deadline = Deadline.after(self._seconds, self.clock.local)
+            return retry(once, _AgainError, deadline=deadline, pauses=(0.01, 0.2), sleep=self.sleep)
         except (_AgainError, ClientError, BotoCoreError) as error:
             cause = error.__cause__ if isinstance(error, _AgainError) else error
             if isinstance(error, ClientError):

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from berth.deadline import Deadline
 from berth.errors import StoreFailedError, StoreUnavailableError
 from berth.retry import retry
 from berth.stores.dynamodb.client import Boto3Clients, Client, MissingTableError
@@ -82,9 +83,8 @@ class _Making:
         return retry(
             active,
             (MissingTableError, StoreUnavailableError),  # AWS tells of a new table a little later
-            until=self._client.clock.local() + _READY_SECONDS,
+            deadline=Deadline.after(_READY_SECONDS, self._client.clock.local),
             pauses=_LOOK_SECONDS,
-            monotonic=self._client.clock.local,
             sleep=self._client.sleep,
         )
 

@@ -5,12 +5,12 @@ import fcntl
 import glob
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
+from berth.deadline import Deadline
 from berth.retry import retry
 from berth.stores.sqlite.errors import busy, not_ours, of_another_version
 
@@ -69,7 +69,7 @@ def _locked(path: Path, seconds: float) -> Iterator[None]:
     lock = partial(fcntl.flock, folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     try:
         try:
-            retry(lock, BlockingIOError, until=time.monotonic() + seconds, pauses=(0.01, 0.01))
+            retry(lock, BlockingIOError, deadline=Deadline.after(seconds), pauses=(0.01, 0.01))
         except BlockingIOError as error:
             raise busy(path, "another process has not finished making it") from error
         yield
