@@ -63,13 +63,9 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         store=environment.get("BERTH_STORE") or DEFAULT_STORE,
         pools=Path(pools) if pools else None,
         scheduler_names=names,
-        access=_admission(environment, "BERTH_AUTH"),
-        external=_admission(environment, "BERTH_EXTERNAL"),
-        events=Access(
-            prefix="BERTH_EVENTS",
-            accounts=_accounts(environment, "BERTH_EVENTS_ACCOUNTS"),
-            audience=_audience(environment),
-        ),
+        access=_access(environment, "BERTH_AUTH", _token(environment, "BERTH_AUTH_TOKEN")),
+        external=_access(environment, "BERTH_EXTERNAL", _token(environment, "BERTH_EXTERNAL_TOKEN")),
+        events=_access(environment, "BERTH_EVENTS"),
         hosts=_hosts(environment),
         body_limit=_number(environment, "BERTH_BODY_LIMIT", DEFAULT_BODY_LIMIT, "of bytes "),
         log_level=_log_level(environment.get("BERTH_LOG_LEVEL") or "INFO"),
@@ -77,20 +73,12 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
     )
 
 
-def _admission(environment: Mapping[str, str], prefix: str) -> Access:
-    return Access(
-        prefix=prefix,
-        token=_token(environment, f"{prefix}_TOKEN"),
-        accounts=_accounts(environment, f"{prefix}_ACCOUNTS"),
-        audience=_audience(environment),
-    )
-
-
-def _audience(environment: Mapping[str, str]) -> str:
+def _access(environment: Mapping[str, str], prefix: str, token: str | None = None) -> Access:
     audience = environment.get("BERTH_AUTH_AUDIENCE", DEFAULT_AUDIENCE).strip()
+    accounts = _accounts(environment, f"{prefix}_ACCOUNTS")
     if not audience:
         raise SettingsError(_empty("BERTH_AUTH_AUDIENCE", f"an audience, such as {DEFAULT_AUDIENCE}"))
-    return audience
+    return Access(prefix=prefix, token=token, accounts=accounts, audience=audience)
 
 
 def _token(environment: Mapping[str, str], name: str) -> str | None:
