@@ -1,7 +1,7 @@
 """What a pod demands of the pools, and what it is to hold on a node.
 Of a pod's annotations only the one that names PoolClaims counts: no other is a demand or proves a claim."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -299,7 +299,7 @@ def _no_such_pool(resource: str, pools: Mapping[str, Pool]) -> str:
 def _too_few(counts: Mapping[str, int], claims: Iterable[tuple[str, str, PoolClaimSpec]]) -> str | None:
     """Return what is wrong where a pod asks for less than its PoolClaims give it: it might be bound without
     a call."""
-    given = Counter[str]()
+    given: dict[str, int] = defaultdict(int)
     for _, pool, spec in claims:
         given[pool] += spec.count
     for pool, most in given.items():
