@@ -130,15 +130,9 @@ def normal(unit: str) -> str:
 
 @lru_cache(maxsize=_LISTS)
 def _of(canonical: tuple[str, ...]) -> Units:
-    names = []
-    spans = []
-    for entry in canonical:
-        span = addresses.span_of(entry)
-        if span is None:
-            names.append(entry)
-        else:
-            spans.append(span)
-    return Units(tuple(names), tuple(spans))
+    spans = [addresses.span_of(entry) for entry in canonical]
+    names = tuple(entry for entry, span in zip(canonical, spans, strict=True) if span is None)
+    return Units(names, tuple(span for span in spans if span is not None))
 
 
 def _once(units: Iterable[str]) -> Iterator[str]:
