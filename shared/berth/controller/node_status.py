@@ -80,8 +80,8 @@ def _held(view: View, pool: str, node: str) -> int:
 
 
 def _shown(status: Mapping[str, Quantity] | None) -> _Amounts:
-    ours = ((name, amount) for name, amount in (status or {}).items() if name.startswith(f"{NATIVE}/"))
-    return {name: _whole(quantity) for name, quantity in ours}
+    quantities = (status or {}).items()
+    return {name: _whole(quantity) for name, quantity in quantities if name.startswith(f"{NATIVE}/")}
 
 
 def _whole(quantity: Quantity) -> int:

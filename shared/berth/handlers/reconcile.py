@@ -135,7 +135,11 @@ class Reconcile:
             if mark is not None:
                 raise LostAgainError from None
             raise
-        self._end(mark, back, to_hold(pods, unfenced, back.epoch))
+        after = to_hold(pods, unfenced, back.epoch)
+        if mark is not None:
+            self._ledger.open(self._new_id(), mark, after)
+        elif after != back:
+            self._ledger.hold_back(after, back)
         self._report.rebuilt = mark is not None
         return named, nodes
 
@@ -166,13 +170,6 @@ class Reconcile:
                 if fence_waiting(self._cluster, self._writes, pod, now):
                     self._fenced.add(pod.metadata.uid)
         return ({pod.metadata.uid for pod in pods} if suspects is None else set(suspects)) - self._fenced
-
-    def _end(self, mark: Version | None, before: HeldBack, after: HeldBack) -> None:
-        """Open the ledger if this is a rebuild, and say what is held back."""
-        if mark is not None:
-            self._ledger.open(self._new_id(), mark, after)
-        elif after != before:
-            self._ledger.hold_back(after, before)
 
     def _terms(self, ledger: Ledger, terms: Terms, anew: bool) -> Terms:
         """Return these terms with nodes' domains, looked up only if the ledger can't know them yet."""
