@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from berth.cli import demo, main
-from berth.demo.environment import environment
+from berth.demo.stage import environment
 from berth.demo.story import Measured
 from tests.docs import demo_picture
 from tests.support.cluster import wait

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Self, TextIO
+from typing import NamedTuple, Self, TextIO
 
 import msgspec
 from rich.console import Console, Group
@@ -132,6 +132,7 @@ class LiveView:
             console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
         )
         self._waiters = Waiters(clock)
+        self.observe = self._waiters.observe  # takes what an EventRelay reports about our pods
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
         self._last = _Read()
         self._drawn: object = None
@@ -150,10 +151,6 @@ class LiveView:
         """Show lines above the table."""
         self._lines.extend(text.split("\n"))
         self._wake.set()
-
-    def observe(self, kind: str, item: Mapping[str, Any]) -> None:
-        """Take what an EventRelay reports about our pods."""
-        self._waiters.observe(kind, item)
 
     def __enter__(self) -> Self:
         with contextlib.suppress(AttributeError, OSError, ValueError):

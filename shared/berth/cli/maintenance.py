@@ -6,7 +6,6 @@ import argparse
 import time
 from collections.abc import Iterable
 from functools import cache, partial
-from pathlib import Path
 
 from berth import settings
 from berth.api.pool import EVERYWHERE, Pool
@@ -98,7 +97,7 @@ def suspend(options: argparse.Namespace) -> int:
     )
     if view is None and not options.resume:
         note(f"how many pods hold units there is not known: {why}")
-    _say_where_written(config.pools)
+    print(f"written to {config.pools or 'the cluster'}")
     return 0
 
 
@@ -173,7 +172,7 @@ def external(options: argparse.Namespace) -> int:
     view, _ = _view(config)
     if view is not None and (over := _over(after, view)) > 0:
         print(f"over-committed by {over}: nothing new is given until pods have left as many")
-    _say_where_written(config.pools)
+    print(f"written to {config.pools or 'the cluster'}")
     return 0
 
 
@@ -195,10 +194,6 @@ def _view(config: Settings) -> tuple[View | None, str]:
             return Ledger(store).view(), ""
     except BerthError as error:
         return None, str(error)
-
-
-def _say_where_written(path: Path | None) -> None:
-    print(f"written to {path or 'the cluster'}")
 
 
 # release

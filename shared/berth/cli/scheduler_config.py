@@ -111,7 +111,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _text(options: argparse.Namespace) -> str:
-    _refuse_empty(options, ("ca", "scheduler_kubeconfig", "output", "proxy", "proxy_token", "proxy_tls"))
+    for name in ("ca", "scheduler_kubeconfig", "output", "proxy", "proxy_token", "proxy_tls"):
+        if getattr(options, name) == "":  # as where a script's variable is not set
+            raise SettingsError(f"--{name.replace('_', '-')} is empty: name a path, or leave it out")
     if options.in_a_url is not None:
         raise SettingsError(
             "--from and --token-file put the token into the scheduler's URLs, and it prints those into pods' "
@@ -203,13 +205,6 @@ def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> No
     for name in names:
         if getattr(options, name):
             raise SettingsError(f"{why} --{name.replace('_', '-')}: leave it out")
-
-
-def _refuse_empty(options: argparse.Namespace, names: tuple[str, ...]) -> None:
-    """Raise SettingsError for an option that is empty, as where a script's variable is not set."""
-    for name in names:
-        if getattr(options, name) == "":
-            raise SettingsError(f"--{name.replace('_', '-')} is empty: name a path, or leave it out")
 
 
 def _lease(text: str | None) -> Lease | None:

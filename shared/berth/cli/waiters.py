@@ -60,7 +60,7 @@ class Waiters:
         with self._lock:
             scheduler = item["schedulerName"]
             known = {uid for uid, waiter in self._waiters.items() if waiter.scheduler == scheduler}
-            for uid in known - {_uid(pod) for pod in item["items"]}:
+            for uid in known - {pod.get("metadata", {}).get("uid") for pod in item["items"]}:
                 del self._waiters[uid]
         for pod in item["items"]:
             self._put(pod, True, None)
@@ -112,7 +112,3 @@ def _seconds(time_stamp: str | None) -> float | None:
         return datetime.fromisoformat(time_stamp or "").timestamp()
     except ValueError:
         return None
-
-
-def _uid(item: Mapping[str, Any]) -> Any:
-    return item.get("metadata", {}).get("uid")

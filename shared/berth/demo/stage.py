@@ -16,7 +16,6 @@ import urllib3
 from berth.demo import naive
 from berth.demo.courier import Courier
 from berth.demo.driver import Driver
-from berth.demo.environment import environment
 from berth.demo.gateway import Gateway
 from berth.demo.naive.counter import Counter
 from berth.demo.observer import Observer
@@ -68,6 +67,24 @@ def stand_ins(folder: Path, stack: ExitStack) -> Place:
         return driver
 
     return Place(cluster, stack.enter_context(Gateway(api.url)), start_driver)
+
+
+@contextmanager
+def environment(settings: Mapping[str, str]) -> Iterator[None]:
+    """Set these variables, and unset other BERTH_*: what the demo is run with is not for its functions.
+
+    They are the whole process's: two blocks must not overlap in different threads."""
+    before = dict(os.environ)
+    for name in before:
+        if name.startswith("BERTH_"):
+            del os.environ[name]
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def cluster_at(kubeconfig: Path) -> Cluster:

@@ -10,7 +10,6 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from berth.errors import StoreUnavailableError
@@ -74,9 +73,15 @@ class DynamoDbStore:
         # Each kilobyte of an item costs a unit.
         packed = {key: None if body is None else pack(body) for key, body in writes.items()}
         require_room(self._url, {key: len(body) for key, body in packed.items() if body is not None})
+
+        def request() -> dict[str, Any]:
+            seal = random.randrange(SEALS)
+            items = transaction.transaction(self._url.table, packed, expected, self._stamp(), seal)
+            # AWS takes a transaction with the same token for the same one: it may be sent again.
+            return {"TransactItems": items, "ClientRequestToken": self._new_id()}
+
         with self._table_there():
             generation = self._generations.current()
-            request = partial(self._transaction, packed, expected)
             try:
                 self._client.call("transact_write_items", request, list(writes))
             except UnmetError:
@@ -117,15 +122,6 @@ class DynamoDbStore:
             if not (generation := self._generations.check(mark=True)):
                 return NOTHING
         raise StoreUnavailableError(f"{ledger(self._url)} is being made anew")
-
-    def _transaction(
-        self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]
-    ) -> dict[str, Any]:
-        items = transaction.transaction(
-            self._url.table, writes, expected, self._stamp(), random.randrange(SEALS)
-        )
-        # AWS takes a transaction with the same token for the same one: it may be sent again.
-        return {"TransactItems": items, "ClientRequestToken": self._new_id()}
 
     def _stamp(self) -> Stamp:
         now = self._client.clock.now()

@@ -115,7 +115,8 @@ class Feed:
         entries = self._entries(position.at - int(1000 * (WIDE if wide else self._overlap)))
         if entries.pop(GENERATION, None) != position.generation and not marked:
             return None
-        before = self._recall(position)
+        with self._lock:
+            before = self._seen.get(str(position), {})
         fresh = [key for key, version in entries.items() if before.get(key) != version]
         items = self._read(fresh)
         if EPOCH in fresh and _version(items.get(EPOCH)) != before.get(EPOCH, ""):
@@ -130,10 +131,6 @@ class Feed:
 
     def _now(self) -> int:
         return int(1000 * self._client.clock.now())
-
-    def _recall(self, position: Position) -> Seen:
-        with self._lock:
-            return self._seen.get(str(position), {})
 
     def _remember(self, generation: str, at: int, wide_at: int, seen: Seen) -> Cursor:
         cursor = str(Position(generation, at, wide_at, self._new_id()))

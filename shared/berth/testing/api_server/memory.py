@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from berth.testing.api_server import rules
 from berth.testing.api_server.rules import Json, Key, Match, StatusError
 
+_GRACE = "deletionGracePeriodSeconds"
+_FIXED = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", _GRACE)
+
 
 @dataclass(frozen=True)
 class Change:
@@ -92,7 +95,8 @@ class Memory:
         with self._changed:
             old = self._get(key)
             rules.check_identity(key, old, body.get("metadata") or {})
-            body = {**body, "metadata": {**(body.get("metadata") or {}), **_fixed(old)}}
+            fixed = {field: old["metadata"].get(field) for field in _FIXED}
+            body = {**body, "metadata": {**(body.get("metadata") or {}), **fixed}}
             body.pop(keep, None)
             merged = rules.strategic_merge(old, body) if strategic else rules.merge(old, body)
             return self._write(key, _completed(merged))
@@ -122,7 +126,7 @@ class Memory:
             if key.resource == "nodes":
                 return self._remove(key)
             grace = rules.grace_of(old, asked_grace)
-            if old["metadata"].get("deletionGracePeriodSeconds") == grace:
+            if old["metadata"].get(_GRACE) == grace:
                 return old
             until = rules.timestamp(self._clock() + grace)
             dying = self._write(key, _stamped(old, deletionTimestamp=until, deletionGracePeriodSeconds=grace))
@@ -190,11 +194,6 @@ class Memory:
 
 def _stamped(document: Json, **metadata: object) -> Json:
     return {**document, "metadata": {**document["metadata"], **metadata}}
-
-
-def _fixed(old: Json) -> Json:
-    fixed = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
-    return {field: old["metadata"].get(field) for field in (*fixed, "deletionGracePeriodSeconds")}
 
 
 def _completed(document: Json) -> Json:
