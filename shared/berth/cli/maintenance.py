@@ -245,14 +245,11 @@ def _judged_of_node(node: str, cluster: Cluster, view: View) -> list[Release]:
 
 def _list(releases: Iterable[Release], done: str) -> None:
     lines = [
-        f"{done}: {holding.count} {holding.pool} of {holding.domain}{_in_brackets(holding.units)},"
-        f" held by {holder(release.claim)} (UID {release.claim.uid})"
+        f"{done}: {holding.count} {holding.pool} of {holding.domain}"
+        + (f" ({', '.join(holding.units)})" if holding.units else "")
+        + f", held by {holder(release.claim)} (UID {release.claim.uid})"
         for release in releases
         for holding in wholes(release.claim)
         if holding.pool not in release.keep
     ]
     print("\n".join(lines) if lines else "nothing is held there by a pod that is gone")
-
-
-def _in_brackets(units: tuple[str, ...]) -> str:
-    return f" ({', '.join(units)})" if units else ""

@@ -34,7 +34,6 @@ from berth.scheduler_config.haproxy import Proxy
 from berth.scheduler_config.kube_scheduler import Calls
 from berth.settings import Settings
 from berth.stores import open_store, redacted
-from berth.stores.base import Store
 
 if TYPE_CHECKING:
     from berth.cli.dashboard import LiveView
@@ -97,9 +96,12 @@ def run(options: argparse.Namespace) -> int:
     cluster = connect()
     _check_cluster(config, cluster)
     written = Path(options.scheduler_config) if options.scheduler_config else None
-    pools = _pools(config, cluster, options.single and written is not None)
+    # The cluster may not have the kind yet: its Pools are read only if they are needed.
+    needed = config.pools is not None or (options.single and written is not None)
+    pools = read_pools(config.pools, cluster) if needed else {}
     store = open_store(config.store)
-    table = None if options.json else _live_table(store)
+    ledger = Ledger(store, while_closed=True)
+    table = None if options.json else _live_table(ledger)
     say = table.say if table else _say_json if options.json else _say_text
     if not options.json:
         _print(f"berth: ledger {redacted(config.store)}")
@@ -120,7 +122,6 @@ def run(options: argparse.Namespace) -> int:
         hung=functions.end,
     )
     with closing(store):
-        ledger = Ledger(store, while_closed=True)
         look = _looker(ledger, redacted(config.store), managed if written else None, say)
         stop = _stop_signal()
         with table or contextlib.nullcontext():
@@ -128,11 +129,10 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _live_table(store: Store) -> "LiveView | None":
+def _live_table(ledger: Ledger) -> "LiveView | None":
     """Return the table of the ledger, if standard output is a terminal that can show it."""
     from berth.cli import dashboard  # rich takes 0.1 s to import
 
-    ledger = Ledger(store, while_closed=True)
     return dashboard.LiveView(ledger.view, _words) if dashboard.possible() else None
 
 
@@ -185,11 +185,6 @@ def _check_cluster(config: Settings, cluster: Cluster) -> None:
     trouble = contextlib.suppress(ClusterUnavailableError, ClusterRefusedError)
     with closing(open_store(config.store)) as store, trouble:
         ledger_of(cluster, config, store, while_closed=True).require_cluster()
-
-
-def _pools(config: Settings, cluster: Cluster, needed: bool) -> Mapping[str, Pool]:
-    """Return the Pools by name; the cluster's only if they are needed, for it may not have the kind yet."""
-    return read_pools(config.pools, cluster) if needed or config.pools is not None else {}
 
 
 def _looker(ledger: Ledger, name: str, managed: Iterable[str] | None, say: Say) -> Callable[[], None]:

@@ -34,8 +34,5 @@ def number(option: str, text: str, least: int, most: int, wrong: Wrong) -> int:
 
 def seconds(given: Mapping[str, str], wrong: Wrong) -> float:
     """Return the option `timeout`: how long a store may take to answer; a second if it is not given."""
-
-    def too_long(what: str) -> SettingsError:
-        return wrong(f"{what} seconds, since kube-scheduler waits for 5")
-
-    return float(number("timeout", given.get("timeout", "1"), 1, MOST_SECONDS, too_long))
+    text, why = given.get("timeout", "1"), "seconds, since kube-scheduler waits for 5"
+    return float(number("timeout", text, 1, MOST_SECONDS, lambda what: wrong(f"{what} {why}")))

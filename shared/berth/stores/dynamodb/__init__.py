@@ -19,7 +19,7 @@ from berth.stores.dynamodb import transaction
 from berth.stores.dynamodb.client import Boto3Clients, Client, MissingTableError, UnmetError
 from berth.stores.dynamodb.clock import ServerClock
 from berth.stores.dynamodb.errors import ledger, missing, require_room
-from berth.stores.dynamodb.feed import TOMBSTONES, Feed, Position, overlap
+from berth.stores.dynamodb.feed import TOMBSTONES, Feed, Position
 from berth.stores.dynamodb.generation import Generations
 from berth.stores.dynamodb.table import make
 from berth.stores.dynamodb.transaction import SEALED, SEALS, Stamp
@@ -47,7 +47,7 @@ class DynamoDbStore:
         seconds = seconds or url.seconds
         self._client = Client(url, seconds, clock or ServerClock(), sleep, clients)
         self._generations = Generations(self._client, self._stamp, begins=not reads_only)
-        self._feed = Feed(self._client, new_id, overlap(seconds))
+        self._feed = Feed(self._client, new_id, seconds)
 
     def make(self, *, protect: bool) -> Iterator[str]:
         return make(self._url, protect=protect, sleep=self._sleep, clients=self._clients)

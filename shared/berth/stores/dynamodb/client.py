@@ -156,7 +156,17 @@ class Boto3Clients:
         which = (url.region, url.endpoint, seconds)
         with self._lock:
             if which not in self._made:
-                self._made[which] = self._make(url, seconds)
+                config = Config(
+                    connect_timeout=seconds,
+                    read_timeout=seconds,
+                    retries={"total_max_attempts": 1},
+                    max_pool_connections=64,
+                    tcp_keepalive=True,
+                    parameter_validation=False,  # our requests are all of one shape, and it takes a tenth
+                )
+                self._made[which] = self._session().client(
+                    "dynamodb", region_name=url.region, endpoint_url=url.endpoint, config=config
+                )
             self._users[id(self._made[which])] += 1
             return self._made[which]
 
@@ -166,21 +176,6 @@ class Boto3Clients:
             self._users[id(boto3_client)] -= 1
             if not self._users[id(boto3_client)]:
                 boto3_client.close()
-
-    def _make(self, url: DynamoDbUrl, seconds: float) -> Any:
-        return self._session().client(
-            "dynamodb",
-            region_name=url.region,
-            endpoint_url=url.endpoint,
-            config=Config(
-                connect_timeout=seconds,
-                read_timeout=seconds,
-                retries={"total_max_attempts": 1},
-                max_pool_connections=64,
-                tcp_keepalive=True,
-                parameter_validation=False,  # our requests are all of one shape, and it takes a tenth
-            ),
-        )
 
 
 _BOTO3_CLIENTS = Boto3Clients()

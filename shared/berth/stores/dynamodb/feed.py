@@ -46,12 +46,6 @@ class _UnreadError(Exception):
     """DynamoDB has not read all items yet."""
 
 
-def overlap(seconds: float) -> float:
-    """Return the overlap for calls that take up to so many seconds: each may be sent twice, two clocks are
-    right to a second, and the index takes one."""
-    return 2 * seconds + 2 + 1
-
-
 class Position(NamedTuple):
     """A cursor: the generation, when the last read began, when the last wide one did (both in milliseconds),
     and a name of its own."""
@@ -76,8 +70,11 @@ class Feed:
     """Reads of one table. What was returned with a cursor is remembered, so that an overlap reads no body
     twice; it may be forgotten."""
 
-    def __init__(self, client: Client, new_id: Callable[[], str], overlap: float) -> None:
-        self._client, self._table, self._new_id, self._overlap = client, client.url.table, new_id, overlap
+    def __init__(self, client: Client, new_id: Callable[[], str], seconds: float) -> None:
+        """`seconds` is how long a call may take."""
+        self._client, self._table, self._new_id = client, client.url.table, new_id
+        # A call may be sent twice, two clocks are right to a second, and the index takes one.
+        self._overlap = 2 * seconds + 2 + 1
         self._seen: OrderedDict[str, Seen] = OrderedDict()
         self._lock = threading.Lock()
 

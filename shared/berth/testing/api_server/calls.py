@@ -61,10 +61,6 @@ Answer = tuple[int, Json | str]
 Action = Callable[[Memory, Call], Answer]
 
 
-def _text(code: int, text: str) -> Action:
-    return lambda _memory, _call: (code, text)
-
-
 def _list(memory: Memory, call: Call) -> Answer:
     items, revision = memory.select(call.resource, call.namespace, call.match)
     # As in the real one, a list's items have neither kind nor apiVersion.
@@ -106,10 +102,10 @@ def _delete(memory: Memory, call: Call) -> Answer:
 
 _PODS = "/api/v1/namespaces/(?P<namespace>[^/]+)/(?P<resource>pods)"
 ROUTES: list[tuple[str, dict[str, Action]]] = [
-    ("/version/?", {"GET": lambda _memory, _call: (200, VERSION)}),
-    ("/(healthz|livez|readyz)", {"GET": _text(200, "ok")}),
+    ("/version/?", {"GET": lambda *_: (200, VERSION)}),
+    ("/(healthz|livez|readyz)", {"GET": lambda *_: (200, "ok")}),
     # Plain text, not a Status, is what the real one answers for a group that no custom resource defines.
-    (r"/apis/berth\.dev/.*", {"GET": _text(404, "404 page not found\n")}),
+    (r"/apis/berth\.dev/.*", {"GET": lambda *_: (404, "404 page not found\n")}),
     ("/api/v1/namespaces/kube-system", {"GET": lambda memory, _call: (200, memory.kube_system)}),
     ("/api/v1/(?P<resource>nodes)", {"GET": _list, "POST": _create}),
     ("/api/v1/(?P<resource>nodes)/(?P<name>[^/]+)", {"GET": _get, "PATCH": _patch, "DELETE": _delete}),
