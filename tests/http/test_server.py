@@ -316,3 +316,17 @@ def test_requests_that_have_begun_are_answered_when_it_ends(tmp_path: Path) -> N
         begun.sendall(b"rth\r\nContent-Length: 2\r\n\r\n{}")
         reading.sendall(b"{}")
         assert (answer(reading).status, answer(begun).status) == (400, 400)
+
+
+def test_it_opens_no_socket_in_the_users_home(tmp_path: Path) -> None:
+    """gunicorn would, for its own control: one for all servers of a user, which can stop them."""
+    home = tmp_path / "home"
+    home.mkdir()
+    environment = {
+        "BERTH_STORE": f"sqlite:///{tmp_path}/ledger.db",
+        "HOME": str(home),
+        "XDG_RUNTIME_DIR": str(home),
+    }
+    with function("filter", environment, "webserver") as url:
+        wait(lambda: health(url) == 200, 30, "it answers")
+        assert list(home.rglob("*")) == []

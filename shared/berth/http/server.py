@@ -247,6 +247,7 @@ class Server(BaseApplication):  # type: ignore[misc]
             "worker_class": Worker,
             "worker_connections": _CONNECTIONS,
             "timeout": 0,
+            "control_socket_disable": True,  # its socket is one for all servers of a user
             "loglevel": os.environ.get("GUNICORN_LOG_LEVEL", "error"),
         }
         for name, value in settings.items():
