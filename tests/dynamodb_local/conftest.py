@@ -13,8 +13,8 @@ from pathlib import Path
 import boto3
 import pytest
 
-from berth.local.deathsig import when_parent_dies
 from berth.local.ports import free_port
+from berth.local.prctl import when_parent_dies
 from berth.stores.dynamodb.table import make
 from berth.stores.dynamodb.url import parse
 from tests.support.builders.places import Place

@@ -20,7 +20,7 @@ import yaml
 
 from berth.ledger.ledger import Ledger
 from berth.ledger.view import View
-from berth.local.deathsig import when_parent_dies
+from berth.local.prctl import when_parent_dies
 from berth.stores import open_store
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.invariant import difference, more_than_there_is
@@ -164,16 +164,13 @@ class Berth:
             raise
 
     def end(self) -> None:
-        """Stop it where no test looks on: its functions are killed first, since their orderly end takes half
-        as much of a core as their start."""
+        """Kill it and its functions, where no test looks on: an orderly end takes seconds."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGSTOP)  # it would start them again
             for pid in set(self.replica_pids.values()):
                 with suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
-            self.process.send_signal(signal.SIGTERM)
-            self.process.send_signal(signal.SIGCONT)
-        self.stop()
+        self.stop(signal.SIGKILL)
 
     def kill(self, function: str, replica: int = 1) -> int:
         """kill -9 of one of the function's processes and its workers; the pid it had."""

@@ -25,8 +25,9 @@ from berth.errors import BerthError
 from berth.kube.cluster import Cluster, connect
 from berth.ledger.ledger import Ledger
 from berth.local.event_relay import EventRelay, Observe
+from berth.local.forkserver import ForkServer
 from berth.local.ports import free_ports
-from berth.local.processes import FunctionProcess, Functions, Supervisor, functions_folder
+from berth.local.processes import IMPORTED, FunctionProcess, Functions, Supervisor, functions_folder
 from berth.stores import open_store
 from berth.testing import kubeconfig
 from berth.testing.api_server import StandIn
@@ -117,7 +118,8 @@ def _counting(others: Collection[str]) -> Supervisor:
     source = Path(naive.__file__).with_name("extender") / "main.py"
     # Not a port that another function has been given and does not listen at yet.
     free = (port for port in free_ports(len(others) + 1) if f"http://127.0.0.1:{port}" not in others)
-    return Supervisor([FunctionProcess("extender", source, next(free), _trouble)])
+    forks = ForkServer(IMPORTED)
+    return Supervisor([FunctionProcess("extender", source, next(free), _trouble, forks)], forks)
 
 
 def _late(stack: ExitStack) -> threading.Event:

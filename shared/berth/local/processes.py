@@ -6,16 +6,16 @@ import http.client
 import itertools
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import berth
 from berth.errors import SettingsError
-from berth.local.deathsig import when_parent_dies
+from berth.local.forkserver import Fork, ForkServer
 from berth.local.load_balancer import LoadBalancer, port_taken
 from berth.local.ports import free_ports, is_free
 
@@ -32,6 +32,13 @@ That path has threads of its own, so a process that is busy is not silent."""
 _VERBS = ("filter", "prioritize", "preempt", "bind")
 """What the function extender serves under its one URL."""
 _NOT_BUILT_YET = ("status",)
+
+IMPORTED = (
+    "berth.http.server",
+    "berth.kube.cluster",
+    *(f"berth.handlers.{name}" for name in ORDER if name not in _NOT_BUILT_YET),
+)
+"""What the functions import, by name: this package is below theirs."""
 
 Say = Callable[[Mapping[str, object]], None]
 
@@ -79,9 +86,7 @@ class _Health:
     503 (its store is away) is an answer.
     """
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], port: int, silence: float, hung: Callable[[str], None]
-    ) -> None:
+    def __init__(self, process: Fork, port: int, silence: float, hung: Callable[[str], None]) -> None:
         self.ready = threading.Event()
         self._process, self._port, self._silence, self._hung = process, port, silence, hung
         threading.Thread(target=self._watch, daemon=True).start()
@@ -122,6 +127,7 @@ class FunctionProcess:
         source: Path,
         port: int,
         say: Say,
+        forks: ForkServer,
         *,
         url: str = "",
         replica: int | None = None,
@@ -129,9 +135,9 @@ class FunctionProcess:
     ) -> None:
         self.name, self.port, self.url = name, port, url or f"http://127.0.0.1:{port}"
         self.replica = replica
-        self._source, self._say = source, say
+        self._source, self._say, self._forks = source, say, forks
         self._silence = SILENCE_SECONDS if silence is None else silence
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Fork | None = None
         self._health: _Health | None = None
         self._ready, self._started = False, 0.0
         self._pause, self._not_before = 0.2, 0.0
@@ -163,28 +169,26 @@ class FunctionProcess:
         if process is None or process.poll() is not None:
             return
         process.terminate()
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
+        if not process.wait(_STOP_SECONDS):
             _kill_group(process)
-            process.wait()
+            process.wait(_STOP_SECONDS)
 
     def _start(self) -> None:
         if time.monotonic() < self._not_before:
             return
-        server = [sys.executable, "-m", "berth.http.server", "--host", "127.0.0.1", "--port", str(self.port)]
+        where = ["--host", "127.0.0.1", "--port", str(self.port)]
         self._started = began = time.monotonic()
-        self._process = process = subprocess.Popen(
-            [*server, "--source", str(self._source), "--target", self.name],
-            env=self._environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for us to pass on, in order
-            preexec_fn=when_parent_dies(signal.SIGTERM),
-        )
+        try:
+            process, output = self._forks.fork(
+                [*where, "--source", str(self._source), "--target", self.name], self._environment()
+            )
+        except OSError as error:
+            self._pause_before_the_next()
+            self._state("died", why=str(error))
+            return
+        self._process = process
         self._state("starting")
-        threading.Thread(target=self._copy_output, args=(process,), daemon=True).start()
+        threading.Thread(target=self._copy_output, args=(output,), daemon=True).start()
         self._health = _Health(process, self.port, self._silence, lambda why: self.end(why, began))
 
     def _environment(self) -> dict[str, str]:
@@ -193,21 +197,23 @@ class FunctionProcess:
         more = {"THREADS": _BINDING_THREADS} if self.name in ("bind", "extender") else {}
         return {**more, "BERTH_HOSTS": _HOSTS, **os.environ}
 
-    def _died(self, process: subprocess.Popen[bytes]) -> None:
+    def _died(self, process: Fork) -> None:
         _kill_group(process)  # a worker that hangs would keep the port
         self._process, self._ready = None, False
-        self._not_before, self._pause = time.monotonic() + self._pause, min(2 * self._pause, _LONGEST_PAUSE)
+        self._pause_before_the_next()
         self._state("died", exit=process.returncode)
+
+    def _pause_before_the_next(self) -> None:
+        self._not_before, self._pause = time.monotonic() + self._pause, min(2 * self._pause, _LONGEST_PAUSE)
 
     def _state(self, state: str, **more: object) -> None:
         pid = {} if self._process is None else {"pid": self._process.pid}
         which = {} if self.replica is None else {"replica": self.replica}
         self._say({"function": self.name, "url": self.url, "state": state, **which, **pid, **more})
 
-    def _copy_output(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdout is not None  # for mypy: it is a pipe
+    def _copy_output(self, output: BinaryIO) -> None:
         name = self.name if self.replica is None else f"{self.name} {self.replica}"
-        with process.stdout as lines:
+        with output as lines:
             for line in lines:
                 # Read on even if nobody listens: a full pipe would stop the function.
                 with contextlib.suppress(OSError, AttributeError):
@@ -218,8 +224,8 @@ class FunctionProcess:
 class Supervisor:
     """Keeps processes alive from `start` to `stop`, with one thread."""
 
-    def __init__(self, processes: Sequence[FunctionProcess]) -> None:
-        self.all = processes
+    def __init__(self, processes: Sequence[FunctionProcess], forks: ForkServer) -> None:
+        self.all, self._forks = processes, forks
         self.urls = {process.name: process.url for process in processes}
         self._stop, self._ready = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="functions", daemon=True)
@@ -243,6 +249,7 @@ class Supervisor:
             ender.start()
         for ender in enders:
             ender.join()
+        self._forks.close()
 
     def end(self, name: str, why: str, since: float) -> None:
         """End the processes of this function that have run since then (monotonic seconds); others follow."""
@@ -275,18 +282,19 @@ class Functions(Supervisor):
         self._balancers: list[LoadBalancer] = []
         processes: list[FunctionProcess] = []
         own = _own_ports(public, replicas)
+        forks = ForkServer(IMPORTED)
         for name, port in public.items():
             source = folder / name / "main.py"
             if replicas == 1:
-                processes.append(FunctionProcess(name, source, port, say, silence=silence))
+                processes.append(FunctionProcess(name, source, port, say, forks, silence=silence))
                 continue
             self._balancers.append(LoadBalancer(name, port, own[name]))
             url = f"http://127.0.0.1:{port}"
             processes += [
-                FunctionProcess(name, source, own_port, say, url=url, replica=number, silence=silence)
+                FunctionProcess(name, source, own_port, say, forks, url=url, replica=number, silence=silence)
                 for number, own_port in enumerate(own[name], 1)
             ]
-        super().__init__(processes)
+        super().__init__(processes, forks)
 
     def start(self) -> None:
         """Raise SettingsError where a port has been taken meanwhile."""
@@ -309,7 +317,7 @@ def _own_ports(public: Mapping[str, int], replicas: int) -> dict[str, list[int]]
     return {name: list(itertools.islice(free, replicas)) for name in public}
 
 
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
+def _kill_group(process: Fork) -> None:
     """Kill the process (kill -9) and its workers, which may outlive it."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Self
 
 from berth.errors import BerthError
-from berth.local.deathsig import when_parent_dies
 from berth.local.ports import free_port, free_ports
+from berth.local.prctl import when_parent_dies
 from berth.testing import kubeconfig
 
 READY_SECONDS = 60.0

@@ -21,8 +21,8 @@ from typing import Any
 
 import yaml
 
-from berth.local.deathsig import when_parent_dies
 from berth.local.ports import free_port
+from berth.local.prctl import when_parent_dies
 
 ROOT = Path(__file__).resolve().parents[3]
 CONTAINERFILE = ROOT / "infra" / "Containerfile"

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from berth.local.deathsig import when_parent_dies
+from berth.local.prctl import when_parent_dies
 
 _SEQUENCE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
 # The program's own terminal, so that Ctrl-C becomes a signal to it; not by preexec_fn: tests have threads.

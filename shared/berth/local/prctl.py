@@ -1,5 +1,5 @@
-"""Linux' parent death signal: whatever ends a process, even `kill -9`, ends its children, too.
-On other systems nothing happens: there they must be ended by hand."""
+"""What Linux' prctl does for a process: it ends with its parent, and has a name.
+On other systems nothing happens: there children of a killed process must be ended by hand."""
 
 import ctypes
 import os
@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 # Loaded before any fork: in a new child, a lock of the loader may be held by a thread that is not there.
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
@@ -26,3 +27,9 @@ def when_parent_dies(number: signal.Signals) -> Callable[[], None]:
                 os.kill(os.getpid(), number)
 
     return ask
+
+
+def name_process(name: str) -> None:
+    """Give this process the name that `ps -o comm` and `top` show, 15 bytes of it."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_NAME, name.encode())
