@@ -32,6 +32,7 @@ def seen_by(plane: LentPlane) -> Cluster:
     return Cluster(plane.url, plane.admin_token, plane.ca_file)
 
 
+@pytest.mark.long
 def test_what_a_test_has_made_is_gone_whoever_would_keep_it(lender: Planes) -> None:
     with lender.lent() as plane:
         cluster = seen_by(plane)
@@ -52,6 +53,7 @@ def test_what_a_test_has_made_is_gone_whoever_would_keep_it(lender: Planes) -> N
     cluster.close()
 
 
+@pytest.mark.long
 def test_a_plane_is_not_lent_again_when_what_it_began_with_is_changed(lender: Planes) -> None:
     with lender.lent() as plane:
         cluster = seen_by(plane)

@@ -5,6 +5,8 @@ It reports how long that took and how many binds were refused on the way, and as
 
 import time
 
+import pytest
+
 from tests.e2e.bursts import (
     PATIENCE,
     attempts_failed,
@@ -24,6 +26,7 @@ NODES, UNITS, PODS = 100, 10, 1050
 REASON = f"underlay-ip: 0 of {UNITS} free, 1 asked"
 
 
+@pytest.mark.long
 def test_of_1050_pods_at_once_exactly_1000_are_bound_and_50_wait_with_a_reason(
     system_of: Systems, place: Place
 ) -> None:

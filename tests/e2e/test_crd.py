@@ -108,6 +108,7 @@ def test_the_status_is_what_the_ledger_has_and_kubectl_shows_it(system_of: Syste
     wait(lambda: row(cluster)["Capacity"] == 4, 30, "the status by the Pool's own event")
 
 
+@pytest.mark.long
 def test_the_crd_is_replaced_under_load_and_its_removal_frees_nothing(
     system_of: Systems, cluster: Cluster
 ) -> None:

@@ -48,6 +48,7 @@ def stand_in() -> Iterator[StandIn]:
         yield served
 
 
+@pytest.mark.long
 def test_the_image_is_small_the_same_each_time_and_runs_all_that_infra_runs_without_writing_to_its_root(
     image: Image, stand_in: StandIn, moto_server: MotoServer
 ) -> None:

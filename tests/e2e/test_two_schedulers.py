@@ -7,6 +7,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.bursts import PATIENCE, creating, in_the_end, tell
 from tests.e2e.conftest import Systems
@@ -45,6 +47,7 @@ def the_leader(system: System, *names: str) -> str:
     return wait(lambda: next((name for name in names if leads(system, name)), ""), PATIENCE, "a leader")
 
 
+@pytest.mark.long
 def test_the_leader_killed_in_mid_bind_leaves_nothing_that_the_next_one_does_not_finish(
     system_of: Systems, place: Place, plane: ControlPlane, tmp_path: Path
 ) -> None:

@@ -133,6 +133,7 @@ def names_of(items: list[Object]) -> set[str]:
     return {each["metadata"]["name"] for each in items}
 
 
+@pytest.mark.long
 def test_while_the_policies_are_upgraded_nothing_slips_through_and_nothing_good_is_refused(
     kubectl: Kubectl, plane: ControlPlane, cluster: Cluster
 ) -> None:
@@ -163,6 +164,7 @@ def test_while_the_policies_are_upgraded_nothing_slips_through_and_nothing_good_
         assert all(number <= last for number, _, _ in odd), (odd[-1], last)
 
 
+@pytest.mark.long
 def test_the_documented_step_deletes_all_that_an_upgrade_leaves_over(
     kubectl: Kubectl, cluster: Cluster
 ) -> None:

@@ -18,11 +18,12 @@ from tests.support.cluster import Object, wait
 from tests.support.fakes.proxy import Fault, wait_reached
 from tests.support.kubernetes import AT_ONCE
 from tests.support.neighbours import MEASURED
+from tests.support.selection import IS_LONG, examples
 
 pytestmark = pytest.mark.alone
 
-ROUNDS = 20
-STALL_SECONDS = 15.0
+ROUNDS = examples(6, 20)
+STALL_SECONDS = 15.0 if IS_LONG else 5.0
 POOLS = [pool(units=2), pool("licence", 2, scope="Cluster")]
 SMALL, LARGE = "small", "large"  # two units each; by CPU a pod of 4 fits on the large one alone
 
@@ -70,6 +71,7 @@ def stays_pending(world: World, name: str, seconds: float) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.drawn
 def test_a_deleted_pod_s_unit_goes_to_the_waiter_within_a_second_each_time(world: World) -> None:
     times = []
     for number in range(ROUNDS):
@@ -241,6 +243,7 @@ def test_a_release_killed_each_time_between_commit_and_patch_is_made_good_by_rec
     settled(world)
 
 
+@pytest.mark.drawn
 def test_without_a_wake_the_waiter_sleeps_beside_a_free_unit_and_one_patch_binds_it(world: World) -> None:
     world.cluster.create_pod("waiter")
     world.wait_idle(1)

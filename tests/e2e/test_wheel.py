@@ -93,6 +93,7 @@ def test_berth_comes_from_the_wheel(installed: Path, empty: Path) -> None:
     assert "usage: berth" in run(installed / "berth", "--help", folder=empty)
 
 
+@pytest.mark.long
 def test_the_demo_runs_from_the_wheel_in_an_empty_directory(installed: Path, empty: Path) -> None:
     said = run(installed / "berth", "demo", "--json", folder=empty)
     assert json.loads(said.splitlines()[-1])

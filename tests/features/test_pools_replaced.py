@@ -17,6 +17,7 @@ from berth.ledger.ledger import Ledger
 from tests.support.builders.places import Place
 from tests.support.builders.pools_stage import PoolsStage, pools_staged
 from tests.support.builders.steps import Step, each_step
+from tests.support.selection import IS_LONG
 
 IP = "berth.dev/ip"
 TWO: dict[str, Any] = {"resource": IP, "capacity": {"perDomain": 2}}
@@ -295,6 +296,7 @@ def test_a_ledger_that_is_lost_when_a_pool_is_renamed_believes_names_that_are_li
     stage.check_well()
 
 
+@pytest.mark.drawn
 @pytest.mark.slow
 @ONE_STORE
 @VERBS
@@ -317,7 +319,7 @@ def test_a_bind_at_any_step_of_a_change_of_pools_gets_no_more_than_there_is(
             stage.bind(stage.pod(name, ip=1))
 
     full = f"{'new' if 'new' in after else 'old'}: 0 of 2 free, 1 asked"
-    for step in each_step():
+    for step in each_step(every=1 if IS_LONG else 4):
         stage.clear_pods()
         stage.pools(old=TWO, new=None)
         stage.bound_pod("holder", ip=1)

@@ -190,6 +190,7 @@ def test_clients_that_take_no_answers_are_cut_off(url: str, path: str, status: i
     assert (asked.longest < SOON, asked.wrong) == (True, 0)
 
 
+@pytest.mark.long
 def test_a_client_that_does_not_take_a_large_answer_holds_no_thread_for_long(url: str) -> None:
     sample = json.loads((ROOT / "events/extender/filter-full.json").read_bytes())
     (node, *_) = sample["Nodes"]["items"]

@@ -28,8 +28,8 @@ EXAMPLES = {
     "sqlite": examples(15, 40),
     "redis": examples(5, 25),
     "redis-cluster": examples(3, 10),
-    "dynamodb": examples(2, 5),
-    "configmap": examples(2, 3),
+    "dynamodb": examples(1, 5),
+    "configmap": examples(1, 3),
 }
 TO_FIND_A_BUG = 25  # examples from each of so many seeds: those from one seed are much alike
 SEEDS = 60  # not found with so many is no bad luck
@@ -75,6 +75,7 @@ def test_whatever_happens_every_promise_holds(place: Place) -> None:
         run(store, place.lose, RANDOM or EXAMPLES[place.name], derandomize=not RANDOM)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("promise", "bug", "kind"), BUGS, ids=[f"{number} {bug.__name__}" for number, bug, _ in BUGS]
 )

@@ -30,19 +30,19 @@ _HEAD = """# Tests that only `make test-long` runs
 Written by `python -m tests.support.selection`; tests/project/test_long.py compares it with the marks.
 In brackets: the parameters with which a test runs there; with others it runs in `make test`.
 The suites `tests/knative`, `tests/dynamodb_local` and `tests/fuzz` run there, too.
-What is marked `drawn` runs in both, with more random examples there.
+What is marked `drawn` runs in both: there with more random examples, steps or rounds.
 """
 
 
 def examples(short: int, full: int) -> int:
-    """How many random examples a test draws: `full` in `make test-long`."""
+    """How many random examples a test draws, or rounds it makes: `full` in `make test-long`."""
     return full if IS_LONG else short
 
 
 def pytest_configure(config: pytest.Config) -> None:
     for line in (
         "long: runs in `make test-long` alone",
-        "drawn: draws more examples at random in `make test-long`",
+        "drawn: tries more in `make test-long`: examples at random, steps, rounds",
         "every_store: runs on every store in `make test`, too",
         "slow: takes a second of a core or more, or waits for so long: not in `make test-fast`",
         "fast: runs in `make test-fast`; who may, is found out",
