@@ -23,9 +23,11 @@ from urllib.parse import urlsplit
 import urllib3
 from msgspec.structs import replace
 
-from berth.http.endpoint import Endpoint, Reply
+from berth.handlers import inventory
+from berth.http.endpoint import Endpoint, Reply, Router
 from berth.http.function import Response, serve
 from berth.ledger.ledger import Ledger
+from berth.settings import Settings
 from berth.stores.base import Changes, Document, Store
 
 FAULTS = Path(os.environ.get("FAULTS", "."))
@@ -42,8 +44,10 @@ def faulty(name: str) -> Answer:
     """The function's callable, as serve makes it, with its faults."""
     if name == "bind":
         _watch_calls()
+    if name == "inventory":
+        return serve(_told_inventory)
     endpoint = importlib.import_module(f"berth.handlers.{name}").endpoint
-    if name in ("release", "inventory"):
+    if name == "release":
         return serve(lambda settings: _told(name, endpoint(settings)))
     wrapped = {"bind": _ordered, "preempt": _mortal, "reconcile": _timeless}[name]
     return functools.partial(wrapped, name, serve(endpoint))
@@ -278,6 +282,12 @@ def _told(name: str, endpoint: Endpoint) -> Endpoint:
             return max(replies, key=lambda reply: reply.status)
 
     return replace(endpoint, answer=answer)
+
+
+def _told_inventory(settings: Settings) -> Router:
+    router = inventory.router(settings)
+    assert router.default is not None
+    return replace(router, default=_told("inventory", router.default))
 
 
 def _timeless(_: str, answer: Answer, request: Any) -> Response:
