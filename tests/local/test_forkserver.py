@@ -56,6 +56,14 @@ def test_a_fork_is_told_what_it_is_and_tells_its_output_and_its_end(
     assert fork.poll() == 3
 
 
+def test_who_ends_with_a_word_says_it_and_ends_with_1(server: ForkServer, tmp_path: Path) -> None:
+    fork, output = server.fork(arguments(tmp_path, "import sys\nsys.exit('berth can\\'t start')\n"), {})
+    with output:
+        assert output.read() == b"berth can't start\n"
+    assert fork.wait(SECONDS)
+    assert fork.poll() == 1
+
+
 def test_wrong_arguments_end_a_fork_alone(server: ForkServer, tmp_path: Path) -> None:
     waiting, output = server.fork(arguments(tmp_path, WAITS), {})
     wrong, said = server.fork(["--nonsense"], {})
