@@ -118,6 +118,7 @@ def test_a_function_that_refuses_every_node_is_not_measured_but_ends_the_bench(t
     assert "there is no PoolClaim k80-erc in the pod's namespace" in told
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("redis_installed")
 def test_what_a_claim_costs_is_measured_on_every_store_by_one_caller_and_by_many(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
@@ -136,6 +137,7 @@ def test_what_a_claim_costs_is_measured_on_every_store_by_one_caller_and_by_many
     assert len(lines) == 2 + len(cells) + 2 + 2
 
 
+@pytest.mark.long
 def test_the_cluster_wide_pool_is_measured_in_stripes_and_in_one_document(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     tiny = ("--rounds", "1", "--seconds", "0.1", "--stores", "sqlite")

@@ -205,6 +205,7 @@ def test_what_the_demo_is_run_with_does_not_reach_its_functions(monkeypatch: pyt
     assert os.environ["BERTH_BODY_LIMIT"] == "no number"
 
 
+@pytest.mark.long
 def test_on_a_terminal_a_table_of_berths_pools_follows_the_story(tmp_path: Path) -> None:
     own = {key: os.environ[key] for key in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH") if key in os.environ}
     with Terminal([str(BERTH), "demo"], {**own, "TERM": "xterm"}, tmp_path, size=(160, 60)) as terminal:

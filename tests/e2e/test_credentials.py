@@ -142,6 +142,7 @@ def test_on_a_shared_loopback_the_proxy_takes_kube_scheduler_s_certificate_and_n
         assert answers(url, own, (theirs, their_key))
 
 
+@pytest.mark.long
 def test_an_upgrade_from_a_token_in_the_urls_costs_no_pod_and_ends_with_that_token_worth_nothing(
     system_of: Systems, haproxy_program: Path, tmp_path: Path
 ) -> None:

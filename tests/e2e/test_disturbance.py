@@ -7,6 +7,8 @@ import json
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import Systems
 from tests.e2e.counting import CountedFilter
 from tests.e2e.harness import System, settled
@@ -15,6 +17,7 @@ from tests.support.cluster import UNDERLAY_IP
 IDLE_SECONDS = 30
 
 
+@pytest.mark.long
 def test_a_waiter_costs_at_most_three_filter_calls_in_30_idle_seconds(
     system_of: Systems, tmp_path: Path
 ) -> None:

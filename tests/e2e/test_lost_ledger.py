@@ -121,6 +121,7 @@ def pod_spec(world: World) -> Object:
     return {**spec, "nodeName": ""}
 
 
+@pytest.mark.long
 def test_a_ledger_deleted_again_and_again_under_load_gives_no_unit_twice(world: World) -> None:
     losses = 0
     with world.cluster.watch_pods() as seen, world.scheduling(), Churn(world) as churn:

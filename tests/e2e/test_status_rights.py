@@ -131,6 +131,7 @@ def test_each_function_writes_its_condition_first_and_again_beside_those_of_othe
         assert after["podIP"] == RUNNING["podIP"]
 
 
+@pytest.mark.long
 def test_a_tenant_can_t_make_a_pod_that_no_function_may_write_to(stage: Stage, acting_as: Any) -> None:
     """With tens of thousands of labels the policy looked at each of them, for longer than 10 s.
     After a loss of the ledger what such a pod asks for is held back from all, for it can't be fenced."""

@@ -85,6 +85,7 @@ def test_functions_that_hang_are_replaced_and_what_they_had_to_do_is_done(system
     }
 
 
+@pytest.mark.long
 def test_with_two_replicas_a_killed_one_costs_no_pod_and_ctrl_c_ends_all(system_of: Systems) -> None:
     system = system_of(2, replicas=2)
     berth, cluster = system.berth, system.cluster

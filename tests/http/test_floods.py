@@ -87,6 +87,7 @@ def test_clients_without_the_token_that_send_slowly_hold_nothing(
     assert (asked.longest < SOON, asked.wrong) == (True, 0)
 
 
+@pytest.mark.long
 def test_a_body_that_comes_too_slowly_is_given_up(serve: Serve, environment: Environment) -> None:
     with serve("filter", {**environment, **TOKEN, "THREADS": "8"}) as url:
         with trickles(url, 1, GOOD) as (client,), Health(url) as asked:

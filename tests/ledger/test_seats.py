@@ -85,6 +85,7 @@ def test_64_callers_for_10_000_seats_have_exactly_10_000_winners(place: Place) -
         assert (used(ledger), len(ledger.view().claims()), len(parts(ledger))) == (SEATS, SEATS, 79)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 def test_64_callers_for_the_last_300_of_10_000_seats_have_exactly_300_winners(place: Place) -> None:
