@@ -255,7 +255,7 @@ def a_rack_is_taken_for_the_node_of_the_same_name() -> Any:
 
 
 def an_older_look_at_pools_undoes_a_newer_one() -> Any:
-    return mock.patch.object(Commits, "within", lambda self, _: self)
+    return mock.patch.object(Commits, "_replace", lambda self, **_: self)  # no fence is kept
 
 
 def a_pod_that_nobody_can_write_to_stops_reconcile() -> Any:
