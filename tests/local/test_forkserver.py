@@ -106,6 +106,18 @@ def test_one_that_can_not_import_what_it_must_is_an_error_each_time(
     assert "No module named 'berth.nonsense'" in capfd.readouterr().err
 
 
+def test_one_that_hangs_is_killed_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid = tmp_path / "pid"
+    source = f"open({str(pid)!r}, 'w').write(str(os.getpid()))"
+    (tmp_path / "hangs.py").write_text(f"import os, signal\n{source}\nsignal.pause()\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    server = ForkServer(["hangs"], seconds=5.0)
+    with pytest.raises(ChildProcessError, match="the process that starts functions has died"):
+        server.fork(arguments(tmp_path, WAITS), {})
+    server.close()
+    wait(lambda: not Path(f"/proc/{pid.read_text()}").exists(), SECONDS, "the server is gone")
+
+
 def test_closed_it_leaves_no_process(server: ForkServer, tmp_path: Path) -> None:
     fork, output = server.fork(arguments(tmp_path, WAITS), {})
     with output:

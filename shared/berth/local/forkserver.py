@@ -54,10 +54,10 @@ class ForkServer:
     """Starts forks of a process that has imported these modules.
 
     That process begins with the first fork, and anew if it has died. Forks die with it, and it dies with us:
-    on Linux even by `kill -9`."""
+    on Linux even by `kill -9`. One that does not answer for `seconds` is killed."""
 
-    def __init__(self, modules: Sequence[str]) -> None:
-        self._modules = modules
+    def __init__(self, modules: Sequence[str], seconds: float = 60.0) -> None:
+        self._modules, self._seconds = modules, seconds
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket
@@ -91,25 +91,29 @@ class ForkServer:
     def _asked(self, request: bytes, output: int) -> Fork | None:
         if self._process is None or self._process.poll() is not None:
             self._end()
-            self._start()
+            self._process = self._start()
         try:
             sent = socket.send_fds(self._control, [request], [output])
             self._control.sendall(request[sent:])
+            return self._started.get(timeout=self._seconds)
+        except queue.Empty:
+            self._process.kill()
         except BrokenPipeError:
-            return None
-        return self._started.get()
+            pass
+        return None
 
-    def _start(self) -> None:
+    def _start(self) -> subprocess.Popen[bytes]:
         self._control, its = socket.socketpair()
         self._started = queue.SimpleQueue()
         with its:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "berth.local.forkserver", *self._modules],
                 stdin=its.fileno(),
                 stdout=subprocess.DEVNULL,
             )
-        told = self._control.makefile("rb"), self._process, self._started
+        told = self._control.makefile("rb"), process, self._started
         threading.Thread(target=_listen, args=told, daemon=True).start()
+        return process
 
 
 def _listen(
