@@ -9,7 +9,9 @@ STAMP := .venv/.berth-stamp
 SOURCES := $(wildcard shared functions tests)
 FAST := $(wildcard $(addprefix tests/,unit stores ledger handlers features))
 PYTEST_ARGS ?=
-WORKERS ?= 2
+WORKERS ?= 4
+# One a core: what computes for minutes meets its time-outs where it has less.
+test-long test-oldest: WORKERS = 2
 SIDE_BY_SIDE = -n $(WORKERS)
 BENCH_ARGS ?=
 CHAOS_ARGS ?=

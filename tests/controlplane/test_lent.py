@@ -63,6 +63,7 @@ def test_a_plane_is_not_lent_again_when_what_it_began_with_is_changed(lender: Pl
         assert another is not plane
 
 
+@pytest.mark.long
 def test_a_plane_is_not_lent_to_two_at_once(lender: Planes) -> None:
     with lender.lent() as one, lender.lent() as other:
         assert one.url != other.url

@@ -122,6 +122,7 @@ def test_one_command_installs_all_and_another_removes_all(kubectl: Kubectl, tmp_
     remove(kubectl, tmp_path, OVERLAY)
 
 
+@pytest.mark.long
 def test_what_was_removed_and_applied_again_is_in_force_again(kubectl: Kubectl, tmp_path: Path) -> None:
     """Policies that read a ConfigMap never see it again: docs/kubernetes.md#parameters-of-policies."""
     pods = {

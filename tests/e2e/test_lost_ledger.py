@@ -93,7 +93,9 @@ class Churn(threading.Thread):
             self._world.cluster.delete_pod(name)
 
 
-@pytest.mark.parametrize("what", ["ledger.db.life-*", "ledger.db*"])  # ledger.db alone: tests/chaos
+@pytest.mark.parametrize(  # ledger.db alone: tests/chaos
+    "what", [pytest.param("ledger.db.life-*", marks=pytest.mark.long), "ledger.db*"]
+)
 def test_a_ledger_deleted_under_load_is_rebuilt_and_no_unit_is_given_twice(world: World, what: str) -> None:
     with world.cluster.watch_pods() as seen, world.scheduling(), Churn(world) as churn:
         churn.stop.set()

@@ -24,7 +24,7 @@ from tests.support.servers.haproxy import HAProxy
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/berth/leases/berth-scheduler"
 
 
-@pytest.mark.parametrize("overlay", ["per-verb", "single"])
+@pytest.mark.parametrize("overlay", ["per-verb", pytest.param("single", marks=pytest.mark.long)])
 def test_what_is_shipped_places_pods_by_a_reviewed_token_and_the_lease_of_its_account(
     system_of: Systems, haproxy_program: Path, overlay: str
 ) -> None:

@@ -319,7 +319,7 @@ def test_a_bind_at_any_step_of_a_change_of_pools_gets_no_more_than_there_is(
             stage.bind(stage.pod(name, ip=1))
 
     full = f"{'new' if 'new' in after else 'old'}: 0 of 2 free, 1 asked"
-    for step in each_step(every=1 if IS_LONG else 4):
+    for step in each_step(every=1 if IS_LONG else 8):
         stage.clear_pods()
         stage.pools(old=TWO, new=None)
         stage.bound_pod("holder", ip=1)

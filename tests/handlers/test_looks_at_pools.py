@@ -22,8 +22,11 @@ from tests.support.builders.places import Place
 from tests.support.builders.pools_stage import PoolsStage, pools_staged
 from tests.support.builders.races import in_threads, persistently
 from tests.support.builders.steps import each_step
+from tests.support.selection import IS_LONG
 
 pytestmark = pytest.mark.slow
+
+EVERY = 4 if IS_LONG else 8  # steps of a look, of which one is tried
 Take = Callable[[PoolsStage], object]
 VERBS = pytest.mark.parametrize("take", [PoolsStage.reconcile, PoolsStage.inventory_of_pool])
 ONE_STORE = pytest.mark.parametrize("place", ["sqlite"], indirect=True)  # the steps are the verbs' own
@@ -40,7 +43,7 @@ def stage(tmp_path: Path, place: Place) -> Iterator[PoolsStage]:
 def overtaken(stage: PoolsStage, place: Place, take: Take, before: Any, after: Any) -> Iterator[int]:
     """At each of these steps of a look that takes over `before`, `after` is written, and taken over at once.
     In the slow stores they are few: the steps are the verbs' own."""
-    for step in each_step(every=4 if place.name == "sqlite" else 36):
+    for step in each_step(every=EVERY if place.name == "sqlite" else 36):
         stage.write_pools(ip=None)
         stage.clear_pods()
         stage.write_pools(**before)
@@ -49,6 +52,7 @@ def overtaken(stage: PoolsStage, place: Place, take: Take, before: Any, after: A
             yield step.number
 
 
+@pytest.mark.drawn
 @VERBS
 def test_a_unit_that_was_taken_off_the_list_is_not_listed_again(
     stage: PoolsStage, place: Place, take: Take
@@ -60,6 +64,7 @@ def test_a_unit_that_was_taken_off_the_list_is_not_listed_again(
         assert Units.of(listed).size == 1
 
 
+@pytest.mark.drawn
 @VERBS
 def test_external_use_that_was_just_told_stays(stage: PoolsStage, place: Place, take: Take) -> None:
     before, after = {"seat": SEAT, "ip": {}}, {"seat": {**SEAT, "external": 5}}
@@ -68,12 +73,14 @@ def test_external_use_that_was_just_told_stays(stage: PoolsStage, place: Place, 
         assert stage.bind(stage.pod(seat=1)) == "seat: 0 of 5 free, 1 asked"
 
 
+@pytest.mark.drawn
 @VERBS
 def test_a_pool_that_was_just_suspended_gives_nothing(stage: PoolsStage, place: Place, take: Take) -> None:
     for at in overtaken(stage, place, take, {"ip": {}}, {"ip": {"suspended": True}}):
         assert stage.bind(stage.pod(ip=1)) == "ip: suspended, no new pods", f"step {at}"
 
 
+@pytest.mark.drawn
 @VERBS
 @pytest.mark.parametrize("units", [1, 3], ids=["lowered", "edited there and back"])
 def test_a_capacity_is_what_the_pool_said_last(
@@ -102,13 +109,14 @@ def test_a_look_that_begins_in_the_middle_of_a_node_s_event_keeps_no_pods_where_
         assert stage.free("ip", "b") == (0, 2), f"step {step.number}"
 
 
+@pytest.mark.drawn
 @ONE_STORE
 def test_a_node_that_comes_in_the_middle_of_a_look_gives_by_the_new_pool(stage: PoolsStage) -> None:
     def joins() -> None:
         stage.add_node("n3")
         stage.inventory("n3")
 
-    for step in each_step(every=4):
+    for step in each_step(every=EVERY):
         stage.pools(ip={"capacity": {"perDomain": 3}})
         stage.write_pools(ip={"capacity": {"perDomain": 1}})
         stage.stepping(PoolsStage.inventory_of_pool, step.doing(joins))
@@ -117,10 +125,11 @@ def test_a_node_that_comes_in_the_middle_of_a_look_gives_by_the_new_pool(stage: 
             remove_node(stage, "n3")
 
 
+@pytest.mark.drawn
 @ONE_STORE
 def test_a_look_in_the_middle_of_a_new_node_s_event_has_it_give_by_the_new_pool(stage: PoolsStage) -> None:
     changes = partial(stage.pools, ip={"capacity": {"perDomain": 1}})
-    for step in each_step(every=4):
+    for step in each_step(every=EVERY):
         stage.pools(ip={"capacity": {"perDomain": 3}})
         stage.add_node("n3")
         stage.stepping(lambda staged: staged.inventory("n3"), step.doing(changes))
@@ -134,9 +143,10 @@ def remove_node(stage: PoolsStage, name: str) -> None:
     stage.inventory(name)
 
 
+@pytest.mark.drawn
 @ONE_STORE
 def test_a_poolclaim_that_came_while_reconcile_looked_is_there(stage: PoolsStage) -> None:
-    for step in each_step(every=4):
+    for step in each_step(every=EVERY):
         stage.stepping(PoolsStage.reconcile, step.doing(lambda: stage.claim_object("erc", "seat")))
         if step.reached:
             claims = stage._ledger(stage.store).view().domains["seat"]
@@ -145,9 +155,10 @@ def test_a_poolclaim_that_came_while_reconcile_looked_is_there(stage: PoolsStage
             stage.inventory_of_claim("erc")
 
 
+@pytest.mark.drawn
 @ONE_STORE
 def test_who_was_overtaken_wakes_those_for_whom_it_made_room(stage: PoolsStage) -> None:
-    for step in each_step(every=4):
+    for step in each_step(every=EVERY):
         stage.clear_pods()
         stage.pools(ip={"capacity": {"perDomain": 0}})
         waiter = stage.pod(ip=1)
@@ -180,12 +191,13 @@ def test_who_may_use_a_node_that_a_look_finds_moved_is_woken(stage: PoolsStage) 
     assert stage.woken() == {waiter.name}
 
 
+@pytest.mark.drawn
 @ONE_STORE
 def test_a_look_that_died_is_made_good_when_its_event_comes_again(stage: PoolsStage) -> None:
     def dies() -> None:
         raise KilledError
 
-    for step in each_step(every=4):
+    for step in each_step(every=EVERY):
         stage.clear_pods()
         stage.pools(ip={"capacity": {"perDomain": 0}})
         waiter = stage.pod(ip=1)

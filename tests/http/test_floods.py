@@ -17,6 +17,8 @@ from berth.testing.api_server import StandIn
 from tests.support.floods import MIB, Health, answer, health, opened, peak, pour, trickles
 from tests.support.servers.framework import function, send
 
+pytestmark = pytest.mark.group("floods")  # two at a time would measure each other's memory and time
+
 TOKEN = {"BERTH_AUTH_TOKEN": "s3cret"}
 GOOD = {"Authorization": f"Basic {b64encode(b'berth:s3cret').decode()}"}
 EVENT = {

@@ -32,7 +32,7 @@ from tests.support.builders.races import (
     used,
 )
 
-pytestmark = [pytest.mark.every_store, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 PROCESSES, THREADS = 4, 16
 
@@ -107,6 +107,7 @@ def race(place: Place, work: Work) -> Counter[str]:
     return answers
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize("units", [1, 10])
 def test_as_many_pods_win_as_there_are_units(place: Place, units: int) -> None:
     with started(place, ip=units) as ledger:

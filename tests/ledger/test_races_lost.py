@@ -27,7 +27,7 @@ from tests.support.builders.races import (
     used,
 )
 
-pytestmark = [pytest.mark.every_store, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 PROCESSES, THREADS, TRIES = 2, 8, 5
 

@@ -55,6 +55,7 @@ def broken(said: Mapping[str, list[str]]) -> dict[str, list[str]]:
     return {name: lines for name, lines in said.items() if lines}
 
 
+@pytest.mark.group("sources")  # parsed once for all rules, in one process
 @pytest.mark.parametrize("rule", RULES)
 def test_every_source_keeps_the_rule(rule: str) -> None:
     folders, check = RULES[rule]

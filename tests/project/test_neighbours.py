@@ -1,4 +1,4 @@
-"""`make test` runs tests two at a time: who states a time is alone, and nothing is lost of what tests say.
+"""`make test` runs tests side by side: who states a time has quiet neighbours; nothing that is said is lost.
 Shown on a run of made-up tests; how long a real run takes is no matter for a test."""
 
 import json
@@ -40,17 +40,29 @@ def test_together(number):
 def test_sharing(shared, number):
     noted("sharing", of=shared)
 
+@pytest.mark.group("one process")
+@pytest.mark.parametrize("number", range(3))
+def test_grouped(number):
+    noted("grouped")
+
+@pytest.mark.fast
+@pytest.mark.parametrize("number", range(3))
+def test_quiet(number):
+    noted("quiet")
+
 def test_failing():
     assert not "a word of its own"
 """
 
 
-def test_tests_side_by_side_share_no_port_and_those_that_state_a_time_have_no_neighbour(
+def test_tests_side_by_side_share_no_port_and_those_that_state_a_time_have_no_loud_neighbour(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "tests" / "unit").mkdir(parents=True)
     (tmp_path / "tests" / "unit" / "test_made_up.py").write_text(_TESTS)
-    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib --strict-markers\n")
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\naddopts = --import-mode=importlib --strict-markers\nmarkers = fast: needs no server\n"
+    )
     notes = tmp_path / "notes"
     own = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     done = subprocess.run(
@@ -75,7 +87,7 @@ def test_tests_side_by_side_share_no_port_and_those_that_state_a_time_have_no_ne
         check=False,
     )
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "1 failed, 11 passed" in done.stdout
+    assert "1 failed, 17 passed" in done.stdout
     assert "a word of its own" in done.stdout
     assert all(f"\n{number} of something\n" in done.stdout for number in range(6))
 
@@ -83,8 +95,10 @@ def test_tests_side_by_side_share_no_port_and_those_that_state_a_time_have_no_ne
     alone = [line for line in lines if line["kind"] == "alone"]
     assert len({line["pid"] for line in alone}) == 1
     for one in alone:
-        others = (line for line in lines if line is not one)
+        others = (line for line in lines if line is not one and line["kind"] != "quiet")
         assert all(line["ended"] < one["began"] or one["ended"] < line["began"] for line in others)
+    for kind in ("grouped", "quiet"):
+        assert len({line["pid"] for line in lines if line["kind"] == kind}) == 1
     assert len({line["of"] for line in lines if line["kind"] == "sharing"}) == 1
 
     ports = {line["pid"]: line["ports"] for line in lines if line["kind"] == "together"}

@@ -175,7 +175,9 @@ def test_many_that_meet_no_ledger_at_once_make_one(configmaps: Opened, shards: i
     assert whole(configmaps)
 
 
-@pytest.mark.parametrize("there", [False, True], ids=["a new ledger", "after a loss"])
+@pytest.mark.parametrize(
+    "there", [False, pytest.param(True, marks=pytest.mark.long)], ids=["a new ledger", "after a loss"]
+)
 def test_who_is_killed_at_any_request_while_it_makes_a_ledger_leaves_it_to_the_next(
     configmaps: Opened, there: bool
 ) -> None:

@@ -1,4 +1,4 @@
-"""Tests side by side (`pytest -n 2`, as in `make test`); who is marked `alone` has the machine to itself.
+"""Tests side by side (`pytest -n 4`, as in `make test`); beside one marked `alone` run quiet ones at most.
 Also what tests have measured, told at the end of any run. One process alone runs them as pytest does."""
 
 import fcntl
@@ -18,7 +18,10 @@ from berth.local.ports import FIRST, LAST
 MEASURED = "measured: "  # begins a line that a test prints for whoever reads the run
 _FOLDER = "berth-neighbours"  # what a process is told: where the locks and the groups are
 # The longest first: with them at the end one process would wait for the other. Other folders are between.
-_FIRST = ("e2e", "chaos", "controlplane", "testing", "bench", "properties", "local", "cli", "http", "stores")
+_FIRST = (
+    *("e2e", "chaos", "controlplane", "testing", "bench", "properties"),
+    *("project", "local", "cli", "http", "stores"),
+)
 _LAST = "unit"
 # What takes seconds of a core to start, and some of one to stand there: one is enough for all processes.
 _SERVERS = {"configmap_server": "configmap", "moto_server": "dynamodb", "redis_cluster": "redis-cluster"}
@@ -43,6 +46,7 @@ class _Measured:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "alone: states a time, which a busy machine would falsify")
+    config.addinivalue_line("markers", "group(name): never beside another test of this group")
     if (told := _told(config)) is None:
         config.pluginmanager.register(_Measured())
     else:
@@ -96,7 +100,7 @@ def _shared(config: pytest.Config) -> Path:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if (told := _told(config)) is None:
         return
-    items.sort(key=lambda item: (_is_alone(item), _rank(item)))
+    items.sort(key=lambda item: (_is_alone(item), _is_quiet(item), _rank(item)))
     groups = {item.nodeid: group for item in items if (group := _group(item))}
     fresh = Path(told[_FOLDER]) / f"groups-{told['workerid']}"
     fresh.write_text(json.dumps(groups))
@@ -106,6 +110,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     if (told := _told(item.config)) is None:
+        return (yield)
+    if _is_quiet(item):
         return (yield)
     with _turn(Path(told[_FOLDER]), alone=_is_alone(item)):
         return (yield)
@@ -128,6 +134,10 @@ def _group(item: pytest.Item) -> str:
     """Tests of one group run in one process: what they share is then set up only once."""
     if _is_alone(item):
         return "alone"
+    if _is_quiet(item):
+        return "quiet"
+    if (named := item.get_closest_marker("group")) is not None:
+        return str(named.args[0])
     if not isinstance(item, pytest.Function):
         return ""
     scopes = {fixture.scope for named in item._fixtureinfo.name2fixturedefs.values() for fixture in named}
@@ -147,6 +157,11 @@ def _server(item: pytest.Function) -> str:
 
 def _is_alone(item: pytest.Item) -> bool:
     return item.get_closest_marker("alone") is not None
+
+
+def _is_quiet(item: pytest.Item) -> bool:
+    """Whether it may run beside one that is alone: a single process runs all of these, on one core."""
+    return _folder(item) == _LAST and item.get_closest_marker("fast") is not None
 
 
 def _rank(item: pytest.Item) -> int:

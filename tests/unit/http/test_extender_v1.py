@@ -4,13 +4,14 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from berth.errors import BadInputError
 from berth.http import extender_v1
 from berth.http.extender_v1 import Refused
 from tests.support.builders.objects import EVENTS, IP
+from tests.support.selection import examples
 
 EXTENDER = EVENTS / "extender"
 POD = b'"Pod":{"metadata":{"name":"a"}}'
@@ -219,6 +220,8 @@ def test_any_bytes_are_understood_or_refused(body: bytes) -> None:
     only_bad_input(body)
 
 
+@pytest.mark.drawn
+@settings(max_examples=examples(25, 100))
 @given(calls)
 def test_any_json_is_understood_or_refused(document: dict[str, Any]) -> None:
     only_bad_input(json.dumps(document).encode())
