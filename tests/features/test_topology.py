@@ -3,13 +3,17 @@ What many callers at once get of them is in test_seats.py."""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 
+from berth.errors import ClusterUnavailableError
+from berth.kube.cluster import Cluster
 from berth.ledger.view import View
 from tests.support.builders.places import Place
 from tests.support.builders.pools_stage import PoolsStage, mended, pools_staged
+from tests.support.builders.steps import each_step
 
 NODES = {"n1": {"zone": "a"}, "n2": {"zone": "a"}, "n3": {"zone": "b"}, "n4": {}}
 ALL = tuple(NODES)
@@ -76,6 +80,41 @@ def test_a_node_s_changed_label_moves_what_its_pods_hold(stage: PoolsStage) -> N
     stage.inventory("n2")
     assert stage.of(other, "ip")[0] == "b"
     stage.check_well()
+
+
+@CHEAP
+@pytest.mark.parametrize("heard", [True, False], ids=["answered", "answer lost"])
+def test_a_node_that_moves_at_any_step_of_a_bind_takes_the_pod_s_units_along(
+    stage: PoolsStage, heard: bool
+) -> None:
+    """Also where its event came before the bind had confirmed: a reservation moves with no node."""
+    bind = Cluster.bind
+
+    def moves() -> None:
+        stage.write_node("n1", zone="c")
+        stage.inventory("n1")
+        free.append(stage.free("ip", "a")[0])
+        stage.pod("waiter", ip=2)
+
+    def binds(*call: Any) -> None:
+        bind(*call)
+        if not heard:
+            raise ClusterUnavailableError("lost")
+
+    for step in each_step():
+        stage.clear_pods()
+        stage.write_node("n1", zone="a")
+        stage.inventory("n1")
+        free: list[int] = []
+        call = stage.pod(ip=2, seat=1)
+        with mock.patch.object(Cluster, "bind", binds):
+            if stage.bind(call, "n1", step=step.doing(moves)):  # it had reserved where the node was
+                assert stage.bind(call, "n1") == "", f"step {step.number}"
+        if step.reached:
+            assert stage.of(call, "ip")[0] == "c", f"step {step.number}"
+            assert stage.free("ip", "a") == (2, 2), f"step {step.number}"
+            assert free == [2] or "waiter" in stage.woken(), f"step {step.number}"
+            stage.check_well()
 
 
 @CHEAP

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.parametrize("place", ["redis", "sqli
 
 BEFORE_BINDING = 11  # steps of a bind until it is about to POST: each call it makes is two, before and after
 UNTIL_IT_TRIES_AGAIN = 13  # from a POST that met 409 to the next one, with a renewed reservation
-MOST_STEPS = 40
+MOST_STEPS = 46
 SECONDS = 120  # only to end a test that hangs
 
 

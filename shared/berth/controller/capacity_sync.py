@@ -1,7 +1,8 @@
 """Set the ledger's capacities by the Pools and by the nodes as they are.
 It frees no claim and wakes no pod; it returns what changed."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -14,7 +15,7 @@ from berth.ledger import capacity
 from berth.ledger.capacity import Capacity, CapacityChange
 from berth.ledger.keys import PoolDomain, parse_domain, unreserved_quota
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import Claim, Places, in_order
+from berth.ledger.model import Claim, Holding, Places, in_order
 from berth.ledger.transaction import OutdatedError
 from berth.ledger.view import View
 from berth.retry import retry
@@ -156,17 +157,39 @@ def closed(view: View) -> list[PoolDomain]:
     return sorted(closed)
 
 
+def follow_node(ledger: Ledger, uid: str) -> tuple[Holding, ...]:
+    """Move what a pod uses if its node came to other domains before its claim was bound; what this freed.
+
+    Who moves a node moves only what is bound there. Who has confirmed a claim calls this, so one of the two
+    sees what the other wrote.
+    """
+
+    def astray(ledger: Ledger) -> Iterator[Claim]:
+        view = ledger.view()
+        return _astray(view, view.claims_of(uid), view.nodes)
+
+    if not any(astray(ledger)):
+        return ()
+    beside = ledger.beside_looks()
+    return tuple(chain.from_iterable(beside.adopt(there, anew=False) or () for there in astray(beside)))
+
+
+def _astray(view: View, claims: Iterable[Claim], moves: Mapping[str, Places]) -> Iterator[Claim]:
+    """Yield those of these claims that are bound where their node is no more, as they should be."""
+    terms = terms_of(view)
+    for claim in (claim for claim in claims if claim.state == "bound"):
+        there = _moved(claim, moves.get(claim.node, {}), terms)
+        if there.logical() != claim.logical():
+            yield there
+
+
 def _follow(ledger: Ledger, moves: Mapping[str, Places]) -> None:
     """Move what pods use with these nodes, which come with their domains now."""
     if not moves:
         return
     view = ledger.view()
-    terms = terms_of(view)
-    for claim in view.claims():
-        if claim.node in moves and claim.state == "bound":
-            there = _moved(claim, moves[claim.node], terms)
-            if there.logical() != claim.logical():
-                ledger.adopt(there, anew=False)
+    for there in _astray(view, (claim for claim in view.claims() if claim.node in moves), moves):
+        ledger.adopt(there, anew=False)
 
 
 def _moved(claim: Claim, places: Places, terms: Terms) -> Claim:

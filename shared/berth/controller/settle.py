@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from berth.controller.annotation import ALLOCATED, merged
+from berth.controller.capacity_sync import follow_node
 from berth.controller.fencing import fence_claim
 from berth.controller.retention import release_ended
 from berth.deadline import Deadline
@@ -77,7 +78,8 @@ def settle(ledger: Ledger, cluster: Cluster, claim: Claim, now: float, deadline:
         # The claim as it stands now: a change of Pools may have moved it to others since it was made.
         latest = min([*view.claims_of(claim.uid), claim], key=lambda known: known.node != node)
         there = moved(latest, node, terms_of(view))
-        return Settled(pod, ledger.adopt(there, anew=False, also=claim.holdings) or ())
+        freed = ledger.adopt(there, anew=False, also=claim.holdings) or ()
+        return Settled(pod, (*freed, *follow_node(ledger, claim.uid)))
     except BerthError as error:
         # The pod is bound: that is the answer. Reconcile brings the ledger up to date.
         log.warning("pod %s is on %s, and its claim waits for reconcile: %s", claim.label, node, error)

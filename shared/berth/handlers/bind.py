@@ -18,6 +18,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from berth.controller.adopt import claim_due, stands
+from berth.controller.capacity_sync import follow_node
 from berth.controller.poolclaims import publish_free, publish_held
 from berth.controller.requeue import room_in, wake
 from berth.controller.retention import release_ended, still_held
@@ -186,12 +187,11 @@ class BindAttempt:
         try:
             self._ledger.confirm(claim)
             publish_held(self._cluster, replace(claim, state="bound"), self._deadline.within(_TELL_SECONDS))
+            self._free(follow_node(self._ledger, claim.uid))
         except MissingClaimError as error:
             log.warning("%s", error)
         except BerthError as error:
-            log.warning(
-                "pod %s is bound, and its claim stays reserved until reconcile: %s", claim.label, error
-            )
+            log.warning("pod %s is bound, and its claim waits for reconcile: %s", claim.label, error)
 
     def _adopt(self, pod: Pod) -> None:
         """Bring the claim of a pod that is bound to its node, whoever bound it, as reconcile would."""
