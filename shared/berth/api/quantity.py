@@ -3,6 +3,7 @@ It does not round: what is not a whole number is an error, because either way of
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 LARGEST = 2**63 - 1  # apimachinery's own limit: an int64
 
@@ -20,6 +21,7 @@ _SUFFIXES = {
 _LONGEST = 64  # characters: no real quantity is longer, and huge numbers take long to parse
 
 
+@lru_cache(maxsize=1024, typed=True)  # 1 is a quantity, and True is none
 def units(quantity: str | int | float) -> int:
     """Return the whole number for which a quantity such as 3, "1k", "2Ki" or "1e3" stands.
 

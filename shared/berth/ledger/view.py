@@ -110,6 +110,8 @@ class View:
         Only one thread may call this, but others read meanwhile: dicts that they go through are replaced,
         never changed; a claim that moves has a key all the time; and what opens the ledger comes last.
         """
+        if not documents:
+            return
         changed: dict[str, dict[str, Domain]] = {}
         for key, body in documents.items():
             if key.startswith(DOMAIN):

@@ -57,18 +57,21 @@ class SqliteStore:
             self._turn.release()
 
     def changes(self, since: Cursor | None) -> Changes:
+        def cursor(db: sqlite3.Connection, generation: str) -> Cursor:
+            return f"{generation}.{db.execute('SELECT rev FROM meta').fetchone()[0]}"
+
         def look(db: sqlite3.Connection, generation: str) -> Changes:
             rev, floor = db.execute("SELECT rev, floor FROM meta").fetchone()
             known, _, seen = (since or "").partition(".")
-            cursor = f"{generation}.{rev}"
             if known != generation or not floor <= int(seen) <= rev:
                 rows = db.execute("SELECT key, body FROM docs WHERE body IS NOT NULL")
-                return Changes(dict(rows), cursor, True)
-            if cursor == since:
-                return Changes({}, cursor, False)
+                return Changes(dict(rows), f"{generation}.{rev}", True)
             rows = db.execute("SELECT key, body FROM docs WHERE rev > ? ORDER BY rev", (int(seen),))
-            return Changes(dict(rows), cursor, False)
+            return Changes(dict(rows), f"{generation}.{rev}", False)
 
+        # As a rule nothing has changed, which one statement tells in a sixth of a transaction's time.
+        if since is not None and self._client.run("", cursor) == since:
+            return Changes({}, since, False)
         return self._client.run("DEFERRED", look)
 
     def batches(self, keys: Collection[str]) -> Iterable[Sequence[str]]:

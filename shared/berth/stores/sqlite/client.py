@@ -1,6 +1,7 @@
 """Connections to a ledger's file, and calls on the one that is at its path now.
 A call on a file that was replaced meanwhile is made again on the new one; nothing else is tried twice."""
 
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -26,11 +27,13 @@ class Client:
 
     def __init__(self, path: Path, new_generation: Callable[[], str], busy_seconds: float) -> None:
         self._path, self._new_generation, self._busy_seconds = path, new_generation, busy_seconds
+        self._name = str(path)
         self._making = threading.Lock()
         self._idle: list[_Connection] = []
 
     def run(self, mode: str, work: Callable[[sqlite3.Connection, str], T]) -> T:
-        """Return what `work` returns of the file's generation, in one transaction. Raises store errors."""
+        """Return what `work` returns of the file's generation, in one transaction; with an empty `mode` each
+        statement is one of its own. Raises store errors."""
         # Not berth.retry: there is another try only for another file, and nothing to wait for.
         try:
             while True:
@@ -40,12 +43,12 @@ class Client:
                         result = work(connection.db, connection.generation)
                 except BaseException as error:
                     connection.db.close()
-                    if isinstance(error, sqlite3.Error) and _inode(self._path) != connection.inode:
+                    if isinstance(error, sqlite3.Error) and _inode(self._name) != connection.inode:
                         continue
                     raise
                 self._idle.append(connection)
                 # A deleted file lives on in whoever has it open; what was done there is lost (decision 0003).
-                if _inode(self._path) == connection.inode:
+                if _inode(self._name) == connection.inode:
                     return result
         except (sqlite3.Error, OSError) as error:
             raise store_error(error, self._path) from error
@@ -57,7 +60,7 @@ class Client:
     def _connected(self) -> _Connection:
         """Return a connection to the file that is there now, this thread's alone until it is idle again."""
         while True:
-            inode = _inode(self._path)
+            inode = _inode(self._name)
             if inode is None:
                 with self._making:
                     make(self._path, self._new_generation, self._busy_seconds)
@@ -65,7 +68,7 @@ class Client:
             try:
                 connection = self._take_idle() or self._opened()
             except (sqlite3.Error, StoreFailedError):
-                if _inode(self._path) == inode:
+                if _inode(self._name) == inode:
                     raise
                 continue
             if connection.inode == inode:
@@ -90,12 +93,12 @@ class Client:
         except BaseException:
             db.close()
             raise
-        return _Connection(db, _inode(self._path), generation)
+        return _Connection(db, _inode(self._name), generation)
 
 
-def _inode(path: Path) -> tuple[int, int] | None:
+def _inode(path: str) -> tuple[int, int] | None:
     try:
-        status = path.stat()
+        status = os.stat(path)  # noqa: PTH116 - Path's takes thrice the time, and each call makes two
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino
@@ -103,6 +106,9 @@ def _inode(path: Path) -> tuple[int, int] | None:
 
 @contextmanager
 def _transaction(db: sqlite3.Connection, mode: str) -> Iterator[None]:
+    if not mode:
+        yield
+        return
     db.execute(f"BEGIN {mode}")
     try:
         yield
