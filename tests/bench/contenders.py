@@ -23,9 +23,12 @@ SHIPPED = "webserver"  # what the image and `berth up` start
 PLAIN = "gthread"  # functions-framework
 EXTENDER = "extender"  # both verbs in the one process of functions/extender, as shipped
 PROXIED = "proxied"  # as shipped, with a token, behind the HAProxy that adds it beside kube-scheduler
-SERVERS = (SHIPPED, PLAIN, EXTENDER, PROXIED, "asgi", "asgi-threads")
+SERVERS = (SHIPPED, PLAIN, EXTENDER, PROXIED, "uvicorn", "uvicorn-threads")
 TOKEN = "s3cret" * 200  # as long as a pod's
-_ASGI = ROOT / "tests" / "bench" / "asgi.py"
+_UVICORN = (
+    *(sys.executable, "-m", "uvicorn", "--loop", "asyncio", "--http", "httptools", "--lifespan", "off"),
+    *("--no-access-log", "--log-level", "error", "--host", "127.0.0.1", "--port", "PORT"),
+)
 
 
 @dataclass(frozen=True)
@@ -117,15 +120,14 @@ def _proxied(tree: Tree, verb: str, environment: Mapping[str, str]) -> Iterator[
 
 @contextmanager
 def _served(tree: Tree, kind: str, verb: str, environment: Mapping[str, str]) -> Iterator[Server]:
+    source = ["--target", verb, "--host", "127.0.0.1", "--port", "PORT", "--source"]
+    source.append(str(tree.functions / verb / "main.py"))
     if kind in (SHIPPED, EXTENDER):
-        command = [sys.executable, "-m", "berth.http.server"]
+        command = [sys.executable, "-m", "berth.http.server", *source]
+    elif kind == PLAIN:
+        command = [str(Path(sys.executable).with_name("functions-framework")), *source]
     else:
-        command = [str(Path(sys.executable).with_name("functions-framework"))]
-    command += ["--target", verb, "--host", "127.0.0.1", "--port", "PORT", "--source"]
-    if kind.startswith("asgi"):
-        command += [str(_ASGI), "--asgi"]
-    else:
-        command += [str(tree.functions / verb / "main.py")]
-    threads = {"BENCH_ASGI_THREADS": "1"} if kind == "asgi-threads" else {}
+        command = [*_UVICORN, f"tests.bench.asgi:{verb}"]
+    threads = {"BENCH_ASGI_THREADS": "1"} if kind == "uvicorn-threads" else {}
     with server(command, {**environment, **threads}) as up:
         yield up

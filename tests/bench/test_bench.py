@@ -79,14 +79,14 @@ def test_every_case_is_measured_on_every_store_with_both_verbs(tmp_path: Path) -
 
 
 def test_trees_and_servers_are_told_apart(tmp_path: Path) -> None:
-    trees = ("--source", "old=functions", "--source", "new=functions", "--servers", "extender,asgi")
+    trees = ("--source", "old=functions", "--source", "new=functions", "--servers", "extender,uvicorn")
     few = ("--stores", "sqlite", "--cases", "changed", "--verbs", "filter")
     figures = tmp_path / "figures.json"
     done = _finished(*_TINY, *few, *trees, "--json", str(figures))
     assert done.returncode == 0, done.stderr
     found = {row["contender"] for row in json.loads(figures.read_text())["rows"]}
     assert found == {
-        "·".join(filter(None, each)) for each in product(("old", "new"), ("sqlite",), ("extender", "asgi"))
+        "·".join(filter(None, each)) for each in product(("old", "new"), ("sqlite",), ("extender", "uvicorn"))
     }
 
 

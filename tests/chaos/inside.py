@@ -31,26 +31,23 @@ from berth.settings import Settings
 from berth.stores.base import Changes, Document, Store
 
 FAULTS = Path(os.environ.get("FAULTS", "."))
-Answer = Callable[[Any], Response]
 T = TypeVar("T")
 BINDING = "POST binding"
 CUT, LOST, CHANGED = "cut", "answer lost", "changed"
 UNDECIDED, DECIDED = "undecided", "decided"
-OK: Response = (b"", 204, {})
+OK = Reply(204, b"")
 PHASES = ("reserve", "confirm", "cancel", "release", "adopt")
 
 
-def faulty(name: str) -> Answer:
-    """The function's callable, as serve makes it, with its faults."""
+def faulty(name: str) -> Callable[..., Response]:
+    """The function, as serve makes it, with its faults."""
     if name == "bind":
         _watch_calls()
     if name == "inventory":
         return serve(_told_inventory)
+    wrapped = {"bind": _ordered, "preempt": _mortal, "reconcile": _timeless, "release": _told}[name]
     endpoint = importlib.import_module(f"berth.handlers.{name}").endpoint
-    if name == "release":
-        return serve(lambda settings: _told(name, endpoint(settings)))
-    wrapped = {"bind": _ordered, "preempt": _mortal, "reconcile": _timeless}[name]
-    return functools.partial(wrapped, name, serve(endpoint))
+    return serve(lambda settings: wrapped(endpoint(settings)))
 
 
 # bind: one request at a time follows an order
@@ -69,17 +66,20 @@ class _Here(threading.local):
 _here = _Here()
 
 
-def _ordered(_: str, answer: Answer, request: Any) -> Response:
-    order = _take() if request.method == "POST" else None
-    if order is None:
-        return answer(request)
-    _here.order, _here.through, _here.calls, _here.phases = order, False, [], []
-    try:
-        return answer(request)
-    finally:
-        _here.order = None
-        if not _here.through:
-            _leave(order, _here.calls)
+def _ordered(endpoint: Endpoint) -> Endpoint:
+    def answer(headers: Mapping[str, str], body: bytes) -> Reply:
+        order = _take()
+        if order is None:
+            return endpoint.answer(headers, body)
+        _here.order, _here.through, _here.calls, _here.phases = order, False, [], []
+        try:
+            return endpoint.answer(headers, body)
+        finally:
+            _here.order = None
+            if not _here.through:
+                _leave(order, _here.calls)
+
+    return replace(endpoint, answer=answer)
 
 
 def _take() -> dict[str, Any] | None:
@@ -243,14 +243,17 @@ def _note() -> bytes:
 # preempt: one call is not answered
 
 
-def _mortal(_: str, answer: Answer, request: Any) -> Response:
-    order = _text("preempt") if request.method == "POST" else ""
-    if order == UNDECIDED:
-        _die_of("preempt")
-    response = answer(request)
-    if order == DECIDED and b'"UID"' in response[0]:  # it has chosen somebody
-        _die_of("preempt")
-    return response
+def _mortal(endpoint: Endpoint) -> Endpoint:
+    def answer(headers: Mapping[str, str], body: bytes) -> Reply:
+        order = _text("preempt")
+        if order == UNDECIDED:
+            _die_of("preempt")
+        reply = endpoint.answer(headers, body)
+        if order == DECIDED and b'"UID"' in reply.body:  # it has chosen somebody
+            _die_of("preempt")
+        return reply
+
+    return replace(endpoint, answer=answer)
 
 
 def _die_of(order: str) -> None:
@@ -264,8 +267,9 @@ def _die_of(order: str) -> None:
 # Events
 
 
-def _told(name: str, endpoint: Endpoint) -> Endpoint:
+def _told(endpoint: Endpoint) -> Endpoint:
     """The endpoint, to which events come as the order says."""
+    name = endpoint.name
 
     def answer(headers: Mapping[str, str], body: bytes) -> Reply:
         mode = _text("events")
@@ -287,12 +291,16 @@ def _told(name: str, endpoint: Endpoint) -> Endpoint:
 def _told_inventory(settings: Settings) -> Router:
     router = inventory.router(settings)
     assert router.default is not None
-    return replace(router, default=_told("inventory", router.default))
+    return replace(router, default=_told(router.default))
 
 
-def _timeless(_: str, answer: Answer, request: Any) -> Response:
-    ticking = request.headers.get("User-Agent") == "berth-up"
-    return (b"{}", 200, {}) if ticking and (FAULTS / "no-tick").exists() else answer(request)
+def _timeless(endpoint: Endpoint) -> Endpoint:
+    def answer(headers: Mapping[str, str], body: bytes) -> Reply:
+        if headers.get("user-agent") == "berth-up" and (FAULTS / "no-tick").exists():
+            return Reply(200, b"{}")
+        return endpoint.answer(headers, body)
+
+    return replace(endpoint, answer=answer)
 
 
 def _text(name: str) -> str:

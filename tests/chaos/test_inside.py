@@ -2,9 +2,8 @@
 others do; events that are doubled or kept are whole ones."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,12 +14,18 @@ from tests.chaos import inside
 OK = inside.OK
 
 
+def endpoint(name: str, answer: Callable[..., Reply]) -> Endpoint:
+    def failed(*_: object) -> Reply:
+        raise AssertionError
+
+    return Endpoint(name=name, answer=answer, failed=failed, health=lambda: None, body_limit=9)
+
+
 def test_an_order_that_was_carried_out_is_not_given_again_when_the_next_one_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inside, "FAULTS", tmp_path)
     monkeypatch.setattr(inside, "_killed", bool)
-    post = SimpleNamespace(method="POST")
     first, second = ({"way": "", "step": "commit", "victims": [each], "tries": 2} for each in (1, 2))
 
     def told() -> Any:
@@ -28,7 +33,7 @@ def test_an_order_that_was_carried_out_is_not_given_again_when_the_next_one_is_t
         (tmp_path / "done").unlink()
         return done
 
-    def answer(_: object) -> Any:
+    def answer(*_: object) -> Reply:
         inside._step("commit")
         assert told()["killed"] == [1]
         (tmp_path / "order").write_text(json.dumps(second))
@@ -36,7 +41,7 @@ def test_an_order_that_was_carried_out_is_not_given_again_when_the_next_one_is_t
         return OK
 
     (tmp_path / "order").write_text(json.dumps(first))
-    assert inside._ordered("bind", answer, post) == OK
+    assert inside._ordered(endpoint("bind", answer)).answer({}, b"{}") == OK
     assert not (tmp_path / "order").exists()
     assert json.loads((tmp_path / "taken").read_text()) == second
 
@@ -52,13 +57,9 @@ def test_events_come_as_ordered_and_whole(
         got.append((headers, body))
         return Reply(204, b"")
 
-    def failed(*_: object) -> Reply:
-        raise AssertionError
-
-    real = Endpoint(name="release", answer=answer, failed=failed, health=lambda: None, body_limit=9)
     (tmp_path / "events").write_text(mode)
     headers = {"ce-type": "dev.knative.apiserver.resource.delete"}
-    assert inside._told("release", real).answer(headers, b"{}") == Reply(204, b"")
+    assert inside._told(endpoint("release", answer)).answer(headers, b"{}") == Reply(204, b"")
     assert got == [(headers, b"{}")] * seen
     kept = [json.loads(each.read_text()) for each in tmp_path.glob("kept-*")]
     assert kept == [{"function": "release", "headers": headers, "body": "{}"}] * (mode == "kept")

@@ -39,16 +39,9 @@ ROOT = Path(__file__).resolve().parents[2]
 LATE = "late"
 FAULTY = ("bind", "preempt", "release", "inventory", "reconcile")
 MAIN = """
-import functions_framework
-
 from tests.chaos.inside import faulty
 
-answer = faulty("{name}")
-
-
-@functions_framework.http
-def {name}(request):
-    return answer(request)
+{name} = faulty("{name}")
 """
 
 

@@ -27,12 +27,30 @@ FUNCTIONS = ("filter", "prioritize", "preempt", "bind", "release", "inventory", 
 NAMES = ("KUBECONFIG", "BERTH_STORE", "BERTH_POOLS", "BERTH_AUTH_TOKEN", "BERTH_AUTH_TOKEN_FILE")
 _FAKE = """
 import json, os
-import functions_framework
 
-@functions_framework.http
-def {name}(request):
+from berth.http.endpoint import Endpoint, Reply, error_reply
+from berth.http.function import Served
+
+
+def answer(headers, body):
     said = {{"process": os.getppid(), "threads": os.environ.get("THREADS")}}
-    return json.dumps(said), 200, {{"Content-Type": "application/json"}}
+    return Reply(200, json.dumps(said).encode())
+
+
+def {name}():
+    pass
+
+
+{name}.served = Served(
+    Endpoint(
+        name="{name}",
+        answer=answer,
+        failed=lambda message, _: error_reply(500, message),
+        health=lambda: None,
+        body_limit=1000,
+    ),
+    None,
+)
 """
 # Whatever the test run itself was started with, for this signal `berth up` begins as told.
 _WITH_SIGHUP = (

@@ -12,8 +12,6 @@ from tests.e2e.harness import faulty_functions
 _FILTER = """
 from pathlib import Path
 
-import functions_framework
-
 from berth.handlers import filter as verb
 from berth.http.function import serve
 
@@ -27,12 +25,7 @@ def run(ledger, call, **how):
 
 
 verb.run = run
-answer = serve(verb.endpoint)
-
-
-@functions_framework.http
-def filter(request):
-    return answer(request)
+filter = serve(verb.endpoint)
 """
 
 

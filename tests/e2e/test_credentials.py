@@ -23,11 +23,14 @@ from tests.support.servers.haproxy import HAProxy
 
 RETRIED = "; the pod will be retried"
 _ANSWERS = """
-import functions_framework
+from berth.http.endpoint import Endpoint, Reply
+from berth.http.function import Served
 
-@functions_framework.http
-def filter(request):
-    return ("{}", 200) if request.method == "GET" else ("words", STATUS)
+def filter():
+    pass
+
+answers = dict.fromkeys(("answer", "failed"), lambda *_: Reply(STATUS, b"words"))
+filter.served = Served(Endpoint(name="filter", health=lambda: None, body_limit=10**6, **answers), None)
 """
 
 

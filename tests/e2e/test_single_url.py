@@ -20,7 +20,6 @@ _EXTENDER = """
 import json
 from pathlib import Path
 
-import functions_framework
 from msgspec.structs import replace
 
 from berth.handlers.extender import router
@@ -43,12 +42,7 @@ def counting(settings):
     return replace(made, endpoints={name: counted(name, told) for name, told in made.endpoints.items()})
 
 
-answer = serve(counting)
-
-
-@functions_framework.http
-def extender(request):
-    return answer(request)
+extender = serve(counting)
 """
 
 

@@ -61,7 +61,7 @@ def test_a_large_body_is_refused_before_it_is_read(name: str, serve: Serve, envi
             told = pour(url, 700 * MIB, headers)
             assert told.status in (0, status), "who sends on and on may miss the answer"
             assert told.sent < 20 * MIB
-            connection = opened(url, {"Content-Length": str(10**20), **headers})
+            connection = opened(url, {"Content-Length": str(10**18), **headers})
             with connection:
                 assert answer(connection).status == status
         assert peak(url) - before < 20
@@ -99,17 +99,23 @@ def test_a_body_that_comes_too_slowly_is_given_up(serve: Serve, environment: Env
         assert asked.longest < SOON
 
 
-def test_slow_bodies_make_way_where_they_hold_most_threads(serve: Serve, environment: Environment) -> None:
+def test_slow_bodies_hold_nobody_up(serve: Serve, environment: Environment) -> None:
     with serve("release", {**environment, "THREADS": "8"}) as url, trickles(url, 8, EVENT) as clients:
         began = time.monotonic()
         assert health(url) == 200
         assert send(url, "POST", "/", b"{}", EVENT)[0] == 400
         assert time.monotonic() - began < SOON
+        assert {answer(each).status for each in clients} <= {408, 503}
+
+
+@pytest.mark.long
+def test_slow_bodies_make_way_where_they_hold_most_threads(environment: Environment) -> None:
+    """Of plain functions-framework; our own server needs no thread to read."""
+    with function("release", {**environment, "THREADS": "8"}) as url, trickles(url, 8, EVENT) as clients:
         told = [answer(each) for each in clients]
-        assert {each.status for each in told} <= {408, 503}
-        made_way = [each for each in told if each.status == 503]
-        assert len(made_way) > 2, "fewer than three quarters of the threads read, and those may have 10 s"
-        assert {each.headers["retry-after"] for each in made_way} == {"1"}
+    made_way = [each for each in told if each.status == 503]
+    assert len(made_way) > 2, "fewer than three quarters of the threads read, and those may have 10 s"
+    assert {each.headers["retry-after"] for each in made_way} == {"1"}
 
 
 def test_nobody_stops_reconcile_by_a_body(serve: Serve, environment: Environment) -> None:

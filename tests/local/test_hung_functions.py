@@ -25,22 +25,47 @@ _FAKE = """
 import os
 from pathlib import Path
 
-import functions_framework
+from berth.errors import StoreUnavailableError
+from berth.http.endpoint import Endpoint, Reply, Router, error_reply
+from berth.http.function import Served
 
 folder = Path(__file__).parent
 
 
-@functions_framework.http
-def {name}(request):
-    if request.method == "GET":
-        with (folder / "asked").open("a") as asked:
-            asked.write(".")
-        if (folder / "stuck").exists():
-            (folder / "done").open().close()
-    elif request.path == "/work":
-        (folder / "began").touch()
-        (folder / "done").open().close()  # a pipe: until the test opens it, too
-    return str(os.getppid()), 503 if (folder / "sick").exists() else 200, {{"Content-Type": "text/plain"}}
+def wait():
+    (folder / "done").open().close()  # a pipe: until the test opens it, too
+
+
+def health():
+    with (folder / "asked").open("a") as asked:
+        asked.write(".")
+    if (folder / "stuck").exists():
+        wait()
+    if (folder / "sick").exists():
+        raise StoreUnavailableError("it is sick")
+
+
+def answer(headers, body):
+    return Reply(200, str(os.getppid()).encode())
+
+
+def work(headers, body):
+    (folder / "began").touch()
+    wait()
+    return answer(headers, body)
+
+
+def endpoint(answer):
+    failed = lambda message, _: error_reply(500, message)
+    return Endpoint(name="{name}", answer=answer, failed=failed, health=health, body_limit=1000)
+
+
+def {name}():
+    pass
+
+
+router = Router(name="{name}", endpoints={{"work": endpoint(work)}}, health=health, default=endpoint(answer))
+{name}.served = Served(router, None)
 """
 Start = Callable[..., "Stage"]
 

@@ -24,11 +24,14 @@ from berth.testing.control_plane import Component
 from tests.e2e.harness import Berth
 
 FAKE = '''
-import functions_framework
+from berth.http.endpoint import Endpoint, Reply
+from berth.http.function import Served
 
-@functions_framework.http
-def {0}(request):
-    return "{{}}", 200, {{"Content-Type": "application/json"}}
+def {0}():
+    pass
+
+answers = dict.fromkeys(("answer", "failed"), lambda *_: Reply(200, b"{{}}"))
+{0}.served = Served(Endpoint(name="{0}", health=lambda: None, body_limit=1000, **answers), None)
 '''
 
 

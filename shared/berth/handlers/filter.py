@@ -72,4 +72,4 @@ def endpoint(settings: Settings, ledger: Ledger | None = None) -> Endpoint:
         call = extender_v1.candidates(body)
         return extender_v1.filter_answer(call, run(ledger, call, nominations=nominations))
 
-    return wiring.verb("filter", ledger, settings, answer, extender_v1.filter_error)
+    return wiring.verb("filter", ledger, settings, answer, extender_v1.filter_error, advises=True)

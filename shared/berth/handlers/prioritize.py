@@ -49,4 +49,4 @@ def endpoint(settings: Settings, ledger: Ledger | None = None) -> Endpoint:
     def answer(body: bytes) -> bytes:
         return extender_v1.priorities(run(ledger, extender_v1.candidates(body)))
 
-    return wiring.verb("prioritize", ledger, settings, answer)
+    return wiring.verb("prioritize", ledger, settings, answer, advises=True)

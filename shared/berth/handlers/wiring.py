@@ -8,7 +8,7 @@ from berth.http import authentication
 from berth.http.endpoint import Endpoint, Reply, error_reply, event_message
 from berth.ledger.ledger import Ledger
 from berth.settings import Settings
-from berth.stores import open_store, redacted
+from berth.stores import is_embedded, open_store, redacted
 from berth.stores.base import Store
 
 if TYPE_CHECKING:
@@ -21,10 +21,13 @@ def verb(
     settings: Settings,
     answer: Callable[[bytes], bytes],
     error_answer: Callable[[str], bytes] | None = None,
+    *,
+    advises: bool = False,
 ) -> Endpoint:
     """Return the endpoint of one of kube-scheduler's calls: `answer` takes and returns a body.
 
     `error_answer` makes the body of a failure that the pod's event is to show; without it a failure is a 503.
+    What only `advises` asks nobody but the ledger.
     """
 
     def failed(message: str, retryable: bool) -> Reply:
@@ -40,6 +43,7 @@ def verb(
         health=ledger.check,
         body_limit=settings.body_limit,
         authenticator=authentication.authenticator(settings.access),
+        waits=not (advises and is_embedded(settings.store)),
     )
 
 

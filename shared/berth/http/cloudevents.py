@@ -195,6 +195,9 @@ class LoggingAuthenticator:
             log.warning("%s: refused an event or a call: it %s", self._name, why)
         return why
 
+    def knows(self, authorization: str) -> bool:
+        return self._authenticator.knows(authorization)
+
 
 def failed(message: str, retryable: bool) -> Reply:
     """Return the reply to an event that failed: 503 where a retry may help, else 422.

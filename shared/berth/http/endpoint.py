@@ -39,6 +39,9 @@ class Authenticator(Protocol):
         """Return in words what a caller with this header lacks; empty: it may call. May raise a
         BerthError."""
 
+    def knows(self, authorization: str) -> bool:
+        """Whether `refusal` need not ask the API server about this header."""
+
 
 class Reply(msgspec.Struct, frozen=True):
     """The answer: a status and a JSON body, and the seconds after which a retry may help."""
@@ -47,13 +50,25 @@ class Reply(msgspec.Struct, frozen=True):
     body: bytes
     retry_after: int | None = None
 
+    def headers(self) -> dict[str, str]:
+        """Return the answer's headers, but for its length and what is the connection's."""
+        headers = {"Content-Type": "application/json"}
+        if self.status == 405:
+            headers["Allow"] = "POST"
+        if self.status == 401:
+            headers["WWW-Authenticate"] = 'Bearer realm="berth"'
+        if self.retry_after is not None:
+            headers["Retry-After"] = str(self.retry_after)
+        return headers
+
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One function that answers requests.
 
     `answer` takes the lower-case headers and the whole body; `failed` makes the reply for an error's text
     and whether a retry may help; `health` raises when the store does not answer; without an `authenticator`
-    anyone may call. With a `body_limit` of 0 no body is read, and `answer` gets an empty one.
+    anyone may call. With a `body_limit` of 0 no body is read, and `answer` gets an empty one. `waits`: it
+    asks others over the network, and takes a thread for that.
     """
 
     name: str
@@ -63,6 +78,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     body_limit: int
     limited_by: str = "BERTH_BODY_LIMIT"
     authenticator: Authenticator | None = None
+    waits: bool = True
 
 
 class Router(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,50 +126,55 @@ def respond(
     hosts: Collection[str] | None = None,
 ) -> Reply:
     """Return the reply to one request; an Endpoint answers on any path. Raises nothing: errors are in the
-    reply and in the log.
-
-    With `hosts`, which are names of this machine, requests of web pages are refused: those of other sites,
-    and those that reach this machine by another name (DNS rebinding).
-    """
+    reply and in the log. `hosts` as for `admit`."""
     headers = {name.lower(): value for name, value in headers.items()}
+    admitted = admit(target, method, path, headers, hosts)
+    if admitted is None:
+        return health(target)
+    if isinstance(admitted, Reply):
+        return admitted
+    return refusal(admitted, headers) or _take(admitted, headers, body)
+
+
+def admit(
+    target: Endpoint | Router,
+    method: str,
+    path: str,
+    headers: Mapping[str, str],
+    hosts: Collection[str] | None = None,
+) -> Endpoint | Reply | None:
+    """Return the endpoint that is asked, or the reply to who may ask none; None: it asks for `health`.
+
+    The headers have lower-case names. With `hosts`, which are names of this machine, requests of web pages
+    are refused: those of other sites, and those that reach this machine by another name (DNS rebinding).
+    """
     if hosts is not None and (refused := _from_a_page(headers, hosts)) is not None:
         return refused
     if path.rstrip("/") == "/healthz" and method in ("GET", "HEAD"):
-        return _health(target)
+        return None
     if method != "POST":
         return error_reply(405, f"{target.name} takes POST, and GET /healthz; this was {method} {path}")
-    if isinstance(target, Router):
-        endpoint = target.at(path)
-        if endpoint is None:
-            return error_reply(
-                404, f"{target.name} has no {path or '/'}: it takes POST {target.paths}, and GET /healthz"
-            )
-        target = endpoint
-    return _take(target, headers, body)
+    if not isinstance(target, Router):
+        return target
+    return target.at(path) or error_reply(
+        404, f"{target.name} has no {path or '/'}: it takes POST {target.paths}, and GET /healthz"
+    )
 
 
-def _take(endpoint: Endpoint, headers: Mapping[str, str], body: Stream) -> Reply:
+def refusal(endpoint: Endpoint, headers: Mapping[str, str]) -> Reply | None:
+    """Return the reply to who may not call, or announces too large a body; None: its body may be read."""
     if endpoint.authenticator is not None:
         try:
-            refusal = endpoint.authenticator.refusal(headers.get("authorization", ""))
+            lacking = endpoint.authenticator.refusal(headers.get("authorization", ""))
         except BerthError as error:
             return _failed(endpoint, error)
-        if refusal:
-            return error_reply(401, f"{endpoint.name} {refusal}")
-    if _declared(headers) > endpoint.body_limit > 0:
-        return _too_large(endpoint)
-    try:
-        content = _read(body, endpoint.body_limit) if endpoint.body_limit else b""
-    except BodyRefusedError as refusal:
-        return error_reply(refusal.status, refusal.message, refusal.retry_after)
-    except Exception as error:  # noqa: BLE001 - every web framework has its own for a client that hangs up
-        return error_reply(400, f"the body could not be read to its end ({type(error).__name__})")
-    if content is None:
-        return _too_large(endpoint)
-    return _call(endpoint, headers, content)
+        if lacking:
+            return error_reply(401, f"{endpoint.name} {lacking}")
+    return too_large(endpoint) if declared(headers) > endpoint.body_limit > 0 else None
 
 
-def _call(endpoint: Endpoint, headers: Mapping[str, str], content: bytes) -> Reply:
+def call(endpoint: Endpoint, headers: Mapping[str, str], content: bytes) -> Reply:
+    """Return the endpoint's reply to a whole body. Raises nothing, as `respond`."""
     try:
         return endpoint.answer(headers, content)
     except BadInputError as error:
@@ -166,6 +187,16 @@ def _call(endpoint: Endpoint, headers: Mapping[str, str], content: bytes) -> Rep
         return endpoint.failed(
             f"internal error ({type(error).__name__}); see the log of {endpoint.name}", False
         )
+
+
+def _take(endpoint: Endpoint, headers: Mapping[str, str], body: Stream) -> Reply:
+    try:
+        content = _read(body, endpoint.body_limit) if endpoint.body_limit else b""
+    except BodyRefusedError as refused:
+        return error_reply(refused.status, refused.message, refused.retry_after)
+    except Exception as error:  # noqa: BLE001 - every web framework has its own for a client that hangs up
+        return error_reply(400, f"the body could not be read to its end ({type(error).__name__})")
+    return too_large(endpoint) if content is None else call(endpoint, headers, content)
 
 
 def _failed(endpoint: Endpoint, error: BerthError) -> Reply:
@@ -194,7 +225,7 @@ def _from_a_page(headers: Mapping[str, str], hosts: Collection[str]) -> Reply | 
     return None
 
 
-def _health(target: Endpoint | Router) -> Reply:
+def health(target: Endpoint | Router) -> Reply:
     """Return whether it can work. The reason is only logged: anyone may ask, and it names the store's
     host."""
     try:
@@ -209,7 +240,7 @@ def _health(target: Endpoint | Router) -> Reply:
     return Reply(200, msgspec.json.encode({"status": "ok", "function": target.name}))
 
 
-def _declared(headers: Mapping[str, str]) -> int:
+def declared(headers: Mapping[str, str]) -> int:
     """Return the Content-Length, 0 if that is no number; the client may send more or less."""
     said = headers.get("content-length", "").lstrip("0")
     if not (said.isascii() and said.isdecimal()):
@@ -217,7 +248,8 @@ def _declared(headers: Mapping[str, str]) -> int:
     return int(said[:_DIGITS])
 
 
-def _too_large(endpoint: Endpoint) -> Reply:
+def too_large(endpoint: Endpoint) -> Reply:
+    """Return the reply to a body that is larger than the endpoint takes."""
     return error_reply(413, f"the body is larger than {endpoint.body_limit} bytes ({endpoint.limited_by})")
 
 

@@ -3,8 +3,8 @@ It reads the settings, and knows of the web framework only what a request looks 
 
 import logging
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, NamedTuple
 
 from flask import current_app, has_app_context
 
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 
 
 Response = tuple[bytes, int, dict[str, str]]
+
+
+class Served(NamedTuple):
+    """What answers requests, and by which names of this machine it may be reached (None: any)."""
+
+    target: Endpoint | Router
+    hosts: Collection[str] | None
 
 
 def serve(endpoint: Callable[[Settings], Endpoint | Router]) -> Callable[["Request"], Response]:
@@ -44,14 +51,8 @@ def serve(endpoint: Callable[[Settings], Endpoint | Router]) -> Callable[["Reque
         with bodies.body(request.environ) as body:
             sent = dict(request.headers.items())
             reply = respond(built, request.method, request.path, sent, body, config.hosts)
-        headers = {"Content-Type": "application/json"}
-        if reply.status == 405:
-            headers["Allow"] = "POST"
-        if reply.status == 401:
-            headers["WWW-Authenticate"] = 'Bearer realm="berth"'
-        if reply.retry_after is not None:
-            headers["Retry-After"] = str(reply.retry_after)
-        return reply.body, reply.status, headers
+        return reply.body, reply.status, reply.headers()
 
     answer.__name__ = built.name  # by which functions-framework knows that it takes plain requests
+    answer.served = Served(built, config.hosts)  # type: ignore[attr-defined] # for http/server.py
     return answer

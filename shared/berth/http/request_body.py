@@ -1,5 +1,5 @@
-"""Limits for request bodies: seconds for one body, and bytes for all bodies of a process. It is between a
-WSGI server and endpoint.py, and does not see a client before its headers have come (server.py).
+"""Limits for request bodies under plain functions-framework: seconds for one body, bytes for all bodies of a
+process. It does not see a client before its headers have come; Berth's own server does (connection.py).
 
 Without it gunicorn reads the headers, and the part of the body that came with them. The function reads the
 rest. functions-framework then reads all that the function left, into memory. gunicorn reads for 5 s what is
@@ -27,8 +27,6 @@ PATIENCE = 10.0
 CROWDED_PATIENCE = 1.0
 """Seconds while most threads wait for bodies: slow bodies are ended, so that others are let in."""
 RETRY_AFTER = 1
-END_CONNECTION = "end_connection"
-"""The attribute of a server's stream by which the answer tells the client that its connection ends."""
 LEAST_IN_HAND = 6 * 1024 * 1024
 """Bytes that the bodies of all calls under way may take, unless one may be larger: two of the largest events.
 What is decoded from JSON may take 30 times as much."""
@@ -189,7 +187,6 @@ class RequestBody:
         with contextlib.suppress(AttributeError):
             # gunicorn's own mark for a body that was not read to its end: it ends the connection.
             self._stream.failed = True  # type: ignore[attr-defined]
-        getattr(self._stream, END_CONNECTION, lambda: None)()
         with contextlib.suppress(OSError):
             # Else gunicorn waits 2 s for the client to end it, in the thread that accepts all connections.
             self._socket.shutdown(socket.SHUT_RD)

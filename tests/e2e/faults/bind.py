@@ -10,11 +10,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import functions_framework
-from flask import Request
-
 from berth.handlers import bind as verb
-from berth.http.function import Response, serve
+from berth.http.function import serve
 from berth.kube.cluster import Cluster
 from berth.ledger.ledger import Ledger
 
@@ -45,9 +42,4 @@ deadly(Ledger, "reserve", "before reserve", "after reserve")
 deadly(Cluster, "bind", "before Binding", "after Binding")
 deadly(Ledger, "confirm", "before confirm", "after confirm")
 deadly(Cluster, "set_condition", "before fence", "after fence")
-answer = serve(verb.endpoint)
-
-
-@functions_framework.http
-def bind(request: Request) -> Response:
-    return answer(request)
+bind = serve(verb.endpoint)

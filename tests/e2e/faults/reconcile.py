@@ -3,20 +3,28 @@ Otherwise it is Berth's own: a tick in the middle of a test would mend what the 
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
-import functions_framework
-from flask import Request
+from msgspec.structs import replace
 
 from berth.handlers import reconcile as verb
-from berth.http.function import Response, serve
+from berth.http.endpoint import Endpoint, Reply
+from berth.http.function import serve
+from berth.settings import Settings
 
 NO_TICK = Path(os.environ["FAULTS"]) / "no-tick"
-answer = serve(verb.endpoint)
 
 
-@functions_framework.http
-def reconcile(request: Request) -> Response:
-    if NO_TICK.exists() and request.headers.get("User-Agent") == "berth-up":
-        return b"{}", 200, {}
-    return answer(request)
+def endpoint(settings: Settings) -> Endpoint:
+    real = verb.endpoint(settings)
+
+    def answer(headers: Mapping[str, str], body: bytes) -> Reply:
+        if NO_TICK.exists() and headers.get("user-agent") == "berth-up":
+            return Reply(200, b"{}")
+        return real.answer(headers, body)
+
+    return replace(real, answer=answer)
+
+
+reconcile = serve(endpoint)

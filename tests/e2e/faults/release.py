@@ -9,16 +9,18 @@ these three wait for the file `go`. It writes into `seen` which event it was thr
 import os
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import functions_framework
-from flask import Request
+from msgspec.structs import replace
 
 from berth.controller.requeue import wake
 from berth.handlers import release as verb
-from berth.http.function import Response, serve
+from berth.http.endpoint import Endpoint, Reply
+from berth.http.function import serve
+from berth.settings import Settings
 
 FAULTS = Path(os.environ["FAULTS"])
 HELD = ("mute", "dies", "dies-once")
@@ -34,27 +36,32 @@ def faulty_wake(*arguments: Any, **named: Any) -> int:
 
 
 mock.patch.object(verb, "wake", faulty_wake).start()
-answer = serve(verb.endpoint)
 
 
-@functions_framework.http
-def release(request: Request) -> Response:
-    try:
-        return faulty(request)
-    finally:
-        # Looks at its health come in between, and are no events.
-        if name := request.headers.get("Ce-Name"):
-            change = request.headers["Ce-Type"].rpartition(".")[2]
-            (FAULTS / "seen").write_text(f"{change} {name}")
+def endpoint(settings: Settings) -> Endpoint:
+    real = verb.endpoint(settings)
+
+    def answer(headers: Mapping[str, str], body: bytes) -> Reply:
+        try:
+            return faulty(real, headers, body)
+        finally:
+            if name := headers.get("ce-name"):
+                change = headers["ce-type"].rpartition(".")[2]
+                (FAULTS / "seen").write_text(f"{change} {name}")
+
+    return replace(real, answer=answer)
 
 
-def faulty(request: Request) -> Response:
+def faulty(real: Endpoint, headers: Mapping[str, str], body: bytes) -> Reply:
     if (FAULTS / "deaf").exists():
-        return b"", 204, {}
-    if (FAULTS / "late").exists() and request.headers.get("Ce-Type", "").endswith(".delete"):
+        return Reply(204, b"")
+    if (FAULTS / "late").exists() and headers.get("ce-type", "").endswith(".delete"):
         time.sleep(float((FAULTS / "late").read_text()))
     while any((FAULTS / fault).exists() for fault in HELD) and not (FAULTS / "go").exists():
         # As with any event (docs/kubernetes.md#requeue) kube-scheduler is to look in vain first: its own
         # look might find the unit that is free already, and nobody would miss the wake.
         time.sleep(0.01)
-    return answer(request)
+    return real.answer(headers, body)
+
+
+release = serve(endpoint)

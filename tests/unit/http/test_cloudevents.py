@@ -297,12 +297,16 @@ def test_the_log_says_once_a_minute_that_senders_are_refused(caplog: pytest.LogC
         def refusal(self, authorization: str) -> str:
             return "" if authorization == "good" else "needs a token of x"
 
+        def knows(self, authorization: str) -> bool:
+            return authorization != "unknown"
+
     time = Time()
     authenticator = cloudevents.LoggingAuthenticator("release", Shut(), time)
     for passed in (0.0, cloudevents.LOG_SECONDS - 0.001, 0.001, 1.0):
         time.advance(passed)
         assert authenticator.refusal("bad secret") == "needs a token of x"
     assert authenticator.refusal("good") == ""
+    assert (authenticator.knows("good"), authenticator.knows("unknown")) == (True, False)
     line = "release: refused an event or a call: it needs a token of x"
     assert [(each.levelno, each.getMessage()) for each in caplog.records] == [(logging.WARNING, line)] * 2
 

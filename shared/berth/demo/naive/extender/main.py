@@ -1,22 +1,40 @@
 """The naive counter as a function: kube-scheduler's calls by their paths, CloudEvents at any other.
 Run it: functions-framework --source main.py --target extender"""
 
-import json
 import os
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import functions_framework
-from flask import Request
+import msgspec
 
 from berth.demo.naive.counter import Counter
+from berth.http.endpoint import Endpoint, Reply, Router, error_reply
+from berth.http.function import serve
+from berth.settings import Settings
 
-counter = Counter(
-    Path(os.environ["NAIVE_COUNTS"]), int(os.environ["NAIVE_CAPACITY"]), os.environ["NAIVE_API"]
-)
+
+def router(settings: Settings) -> Router:
+    counter = Counter(
+        Path(os.environ["NAIVE_COUNTS"]), int(os.environ["NAIVE_CAPACITY"]), os.environ["NAIVE_API"]
+    )
+
+    def answer(path: str, headers: Mapping[str, str], body: bytes) -> Reply:
+        said = counter.answer(path, headers.get("ce-type", ""), msgspec.json.decode(body or b"{}"))
+        return Reply(200, msgspec.json.encode(said))
+
+    def endpoint(path: str) -> Endpoint:
+        return Endpoint(
+            name=f"naive/{path}",
+            answer=partial(answer, path),
+            failed=lambda message, _: error_reply(500, message),
+            health=lambda: None,
+            body_limit=settings.body_limit,
+        )
+
+    calls = {path: endpoint(path) for path in ("filter", "prioritize", "bind")}
+    return Router(name="naive", endpoints=calls, health=lambda: None, default=endpoint("events"))
 
 
-@functions_framework.http
-def extender(request: Request) -> tuple[str, int, dict[str, str]]:
-    body = request.get_json(silent=True) or {}
-    answer = counter.answer(request.path, request.headers.get("Ce-Type", ""), body)
-    return json.dumps(answer), 200, {"Content-Type": "application/json"}
+extender = functions_framework.http(serve(router))

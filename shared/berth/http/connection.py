@@ -1,0 +1,382 @@
+"""One client's connection: its requests are read as they come, and answered one after the other.
+What all connections of a process share, and how long one may take, is in connections.py.
+
+A request's way, and what may end it before its answer:
+
+    head ─────────► token ─────► body ─────────► answer ─► the next request
+     400, 404, 405,  401          408, 413, 503
+     414, 417, 431
+"""
+
+import asyncio
+import enum
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import httptools
+
+from berth.http import endpoint
+from berth.http.endpoint import Endpoint, Reply, error_reply
+
+if TYPE_CHECKING:
+    from berth.http.connections import Connections
+
+LARGEST_HEAD = 64 * 1024
+"""Bytes of a request's first line and headers; kube-scheduler and Knative send some 2,000."""
+
+_LARGEST_PATH, _LARGEST_FIELD, _MOST_FIELDS = 4094, 8190, 100  # gunicorn's own limits
+_MOST_AHEAD = 32  # requests that a client may send while one is under way
+_ON_THE_WIRE = 8  # bytes for each of a body in chunks: one in a chunk of its own takes 6
+_SKIPPED = 64 * 1024  # bytes of a body that nobody reads which are taken all the same, to keep the connection
+_QUICK = 256 * 1024  # bytes of a body: a larger one is answered by a thread in any case
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
+
+
+class Phase(enum.Enum):
+    """What a connection waits for."""
+
+    HEAD = "the next request's head"
+    BODY = "the rest of a request's body"
+    ANSWER = "an answer that is being made"
+    RECEIPT = "its client to take an answer"
+    END = "its client to end it"
+
+
+class _RefusedError(Exception):
+    """What came is no request, or has too large a head."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.reply = error_reply(status, message)
+
+
+class Request:
+    """One request, as much of it as has come."""
+
+    def __init__(self) -> None:
+        self.url, self.method = b"", ""
+        self.headers: dict[str, str] = {}
+        self.fields = 0
+        self.parts: list[bytes] = []  # of its body
+        self.size = 0  # of the body that has come, kept or not
+        self.counted = 0  # of it, among the bytes in hand
+        self.has_head = self.is_whole = False
+        self.stays = False  # whether its connection is for another request after it
+        self.endpoint: Endpoint | None = None
+        self.works = False  # whether a thread has it
+        self.reply: Reply | None = None
+        self.is_answered = False
+
+    @property
+    def rest(self) -> int:
+        """Return how many bytes of its body are to come: more than anybody skips, where it does not say."""
+        if self.is_whole:
+            return 0
+        if "content-length" not in self.headers:
+            return _SKIPPED + 1
+        return endpoint.declared(self.headers) - self.size
+
+
+class Connection(asyncio.Protocol):
+    """See above. All of it happens in the event loop, but for what threads do for a request."""
+
+    def __init__(self, shared: "Connections") -> None:
+        self._shared = shared
+        self._parser = httptools.HttpRequestParser(self)
+        self._requests: deque[Request] = deque()  # the first is under way
+        self._latest = Request()
+        self._around = 0  # bytes since the last request that were no body's
+        self._is_broken = False  # what comes now is no request
+        self._is_half = False  # its client has ended its half
+        self._is_paused = self._is_blocked = False
+        self._drained = 0
+        self.transport: asyncio.Transport
+        self.phase, self.since, self.unsent = Phase.HEAD, shared.now(), 0
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.set_write_buffer_limits(high=0)  # who has not taken an answer gets no other
+        self._shared.add(self)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self.phase = Phase.END
+        self._shared.remove(self)
+        for request in self._requests:
+            if not request.works:
+                self._shared.forget(request)
+        self._requests.clear()
+
+    def data_received(self, data: bytes) -> None:
+        if self.phase is Phase.END or self._is_broken:
+            self._drained += len(data)
+            if self._drained > _SKIPPED:
+                self.transport.abort()
+            return
+        self._around += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:  # its request is answered as if it had not asked for that
+            self._is_broken, self._latest.stays = True, False
+        except httptools.HttpParserError as error:
+            ours = error.__context__
+            no_request = error_reply(400, "this is no HTTP request")
+            self._break(ours.reply if isinstance(ours, _RefusedError) else no_request)
+        if self._around > LARGEST_HEAD + _ON_THE_WIRE * self._latest.size:
+            self.transport.abort()
+            return
+        self.go_on()
+
+    def eof_received(self) -> bool:
+        """Keep the connection only for answers to whole requests: a client may end its own half first."""
+        due = self.phase is not Phase.END and any(request.is_whole for request in self._requests)
+        if due:
+            self._is_broken = self._is_half = True
+            self._requests[-1].stays = False
+        return due
+
+    def pause_writing(self) -> None:
+        self._is_blocked = True
+
+    def resume_writing(self) -> None:
+        self._is_blocked = False
+        self.go_on()
+
+    # What the parser calls
+
+    def on_message_begin(self) -> None:
+        self._latest = Request()
+        self._requests.append(self._latest)
+        if len(self._requests) > _MOST_AHEAD:
+            raise _RefusedError(400, "too many requests were sent ahead")
+
+    def on_url(self, url: bytes) -> None:
+        self._latest.url += url
+        if len(self._latest.url) > _LARGEST_PATH:
+            raise _RefusedError(414, f"the path is longer than {_LARGEST_PATH} bytes")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        request = self._latest
+        if request.has_head:
+            return  # behind the last chunk
+        request.fields += 1
+        if request.fields > _MOST_FIELDS or len(name) + len(value) > _LARGEST_FIELD:
+            raise _RefusedError(
+                431,
+                f"there are more than {_MOST_FIELDS} headers, or one is larger than {_LARGEST_FIELD} bytes",
+            )
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        request.headers[key] = f"{request.headers[key]},{text}" if key in request.headers else text
+
+    def on_headers_complete(self) -> None:
+        request, parser = self._latest, self._parser
+        if parser.get_http_version() not in ("1.0", "1.1"):
+            raise _RefusedError(400, "this server speaks HTTP/1.1 only")
+        if request.headers.get("transfer-encoding", "chunked").lower() != "chunked":
+            raise _RefusedError(501, "a body may come in chunks, and in no other transfer encoding")
+        if request.headers.get("expect", "100-continue").lower() != "100-continue":
+            raise _RefusedError(417, "this server meets no expectation but 100-continue")
+        request.method = parser.get_method().decode("latin-1")
+        request.stays = parser.should_keep_alive()
+        request.has_head = True
+
+    def on_body(self, part: bytes) -> None:
+        request = self._latest
+        self._around -= len(part)
+        request.size += len(part)
+        if request.reply is None:
+            request.parts.append(part)
+            request.counted += len(part)
+            self._shared.held += len(part)
+
+    def on_message_complete(self) -> None:
+        self._latest.is_whole = True
+        self._around = 0
+
+    # A request's way
+
+    def go_on(self) -> None:
+        """Bring the first request as far as it comes by now, and those after it."""
+        while self._requests and not self._is_blocked and self.phase is not Phase.END:
+            request = self._requests[0]
+            if request.reply is None and not request.works:
+                self._advance(request)
+            if request.reply is not None and not request.is_answered:
+                self._answer(request, request.reply)
+            if not (request.is_answered and request.is_whole):
+                break
+            self._requests.popleft()
+        self._wait()
+
+    def end_body(self, reply: Reply) -> None:
+        """Answer the request whose body does not come; one that is answered already ends its connection."""
+        request = self._requests[0]
+        if request.is_answered:
+            self.transport.abort()
+            return
+        request.reply, request.stays = reply, False
+        self.go_on()
+
+    def end(self) -> None:
+        """End the connection once all is sent, and its client has ended it: one that still sends could miss
+        its answer otherwise."""
+        self.phase, self.since = Phase.END, self._shared.now()
+        self._resume()
+        if self._is_half:
+            self.transport.close()
+        elif not self.transport.is_closing():
+            self.transport.write_eof()
+
+    def _advance(self, request: Request) -> None:
+        if not request.has_head:
+            return
+        if request.endpoint is None:
+            self._admit(request)
+        if request.endpoint is not None and request.reply is None and not request.works:
+            self._take(request, request.endpoint)
+
+    def _admit(self, request: Request) -> None:
+        shared = self._shared
+        admitted = endpoint.admit(
+            shared.target, request.method, _path(request), request.headers, shared.hosts
+        )
+        if admitted is None:
+            self._work(request, shared.health, lambda: endpoint.health(shared.target))
+        elif isinstance(admitted, Reply):
+            request.reply = admitted
+        elif admitted.authenticator is None or admitted.authenticator.knows(_token(request)):
+            self._let_in(request, admitted, endpoint.refusal(admitted, request.headers))
+        else:
+            request.works = True
+            shared.submit(
+                shared.reviews,
+                lambda: endpoint.refusal(admitted, request.headers),
+                lambda refused: self._reviewed(request, admitted, refused),
+            )
+
+    def _reviewed(self, request: Request, admitted: Endpoint, refused: Reply | None) -> None:
+        request.works = False
+        if request not in self._requests:
+            self._shared.forget(request)
+            return
+        self._let_in(request, admitted, refused)
+        self.go_on()
+
+    def _let_in(self, request: Request, admitted: Endpoint, refused: Reply | None) -> None:
+        request.endpoint, request.reply = admitted, refused
+        if refused is None and admitted.body_limit and not request.is_whole and "expect" in request.headers:
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _take(self, request: Request, asked: Endpoint) -> None:
+        """Answer the request if its body is there, or is not wanted."""
+        if asked.body_limit:
+            if request.size > asked.body_limit:
+                request.reply = endpoint.too_large(asked)
+            elif self._shared.held > self._shared.most:
+                request.reply = self._shared.crowded()
+            if request.reply is not None or not request.is_whole:
+                return
+        body = _joined(request) if asked.body_limit else b""
+        if asked.waits or len(body) > _QUICK:
+            self._work(request, self._shared.threads, lambda: endpoint.call(asked, request.headers, body))
+        else:
+            request.reply = endpoint.call(asked, request.headers, body)
+
+    def _work(self, request: Request, pool: Executor, work: Callable[[], Reply]) -> None:
+        request.works = True
+        self._shared.submit(pool, work, lambda reply: self._made(request, reply))
+
+    def _made(self, request: Request, reply: Reply) -> None:
+        request.works, request.reply = False, reply
+        if request in self._requests:
+            self.go_on()
+        else:
+            self._shared.forget(request)  # its client has gone
+
+    def _answer(self, request: Request, reply: Reply) -> None:
+        request.is_answered = True
+        self._shared.forget(request)
+        stays = request.stays and not self._shared.ends and request.rest <= _SKIPPED
+        self.transport.writelines(self._shared.encoded(reply, stays, head_only=request.method == "HEAD"))
+        self.since = self._shared.now()
+        if not stays:
+            self.end()
+
+    def _break(self, reply: Reply) -> None:
+        """Answer what is no request, after all that came before it, and read no more."""
+        self._is_broken = True
+        if not self._requests or self._requests[-1].is_whole:
+            self._requests.append(Request())
+        broken = self._requests[-1]
+        broken.stays = False
+        if broken.reply is None and not broken.works:
+            broken.reply = reply
+
+    def _wait(self) -> None:
+        """Note what the connection waits for, and since when; take nothing more while it is busy."""
+        if self.phase is Phase.END:
+            return
+        phase = self._waits_for()
+        if phase is not self.phase:
+            self.phase, self.since = phase, self._shared.now()
+        if phase in (Phase.ANSWER, Phase.RECEIPT):
+            if len(self._requests) > 1 or not all(request.is_whole for request in self._requests):
+                self._pause()
+        else:
+            self._resume()
+
+    def _waits_for(self) -> Phase:
+        if self._is_blocked:
+            return Phase.RECEIPT
+        if not self._requests or not self._requests[0].has_head:
+            return Phase.HEAD
+        return Phase.ANSWER if self._requests[0].works else Phase.BODY
+
+    def _pause(self) -> None:
+        if not self._is_paused:
+            self._is_paused = True
+            self.transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._is_paused:
+            self._is_paused = False
+            self.transport.resume_reading()
+
+
+def encoded(reply: Reply, stays: bool, *, head_only: bool, date: str) -> list[bytes]:
+    """Return an answer's bytes."""
+    lines = [f"HTTP/1.1 {reply.status} {_PHRASES.get(reply.status, '')}", f"Date: {date}"]
+    if reply.status != HTTPStatus.NO_CONTENT:
+        lines += [f"{name}: {value}" for name, value in reply.headers().items()]
+        lines.append(f"Content-Length: {len(reply.body)}")
+    lines += [] if stays else ["Connection: close"]
+    head = "\r\n".join([*lines, "", ""]).encode("latin-1")
+    return [head] if head_only or not reply.body else [head, reply.body]
+
+
+def date_now(seconds: float) -> str:
+    """Return a time in Unix seconds as a header Date has it."""
+    return formatdate(seconds, usegmt=True)
+
+
+def _joined(request: Request) -> bytes:
+    """Return the body, which the request has no longer."""
+    parts, request.parts = request.parts, []
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _path(request: Request) -> str:
+    try:
+        return (httptools.parse_url(request.url).path or b"").decode("utf-8", "replace")
+    except httptools.HttpParserInvalidURLError:
+        return request.url.decode("latin-1")
+
+
+def _token(request: Request) -> str:
+    return request.headers.get("authorization", "")

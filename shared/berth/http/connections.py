@@ -1,0 +1,135 @@
+"""What the connections of one process share: room, bytes in hand, threads, and how long each may take.
+It answers nothing itself; connection.py does."""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import TypeVar
+
+from berth.http.connection import Connection, Phase, Request, date_now, encoded
+from berth.http.endpoint import Endpoint, Reply, Router, error_reply
+from berth.http.request_body import LEAST_IN_HAND, PATIENCE, RETRY_AFTER, threads
+
+T = TypeVar("T")
+
+HEADER_SECONDS = 5.0
+"""Seconds until a connection has brought a whole head, the first one or the next."""
+
+ANSWER_SECONDS = 10.0
+"""Seconds that an answer waits for a client to receive a part of it."""
+
+_MOST = 512  # connections
+_LINGER_SECONDS = 2.0
+_ENDING_SECONDS = 1.0  # for a head that is on its way when the process is to end
+_SWEEP_SECONDS = 0.25
+_HEALTH_THREADS = _REVIEW_THREADS = 2
+
+
+class Connections:
+    """The connections of a process that serves `target`, in one event loop."""
+
+    def __init__(
+        self,
+        target: Endpoint | Router,
+        hosts: Collection[str] | None,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.target, self.hosts = target, hosts
+        self.most, self.held = max(LEAST_IN_HAND, target.body_limit), 0  # bytes of bodies in hand
+        self.ends = False  # whether the process ends with the requests under way
+        self.threads: Executor = ThreadPoolExecutor(threads(), "calls")
+        self.health: Executor = ThreadPoolExecutor(_HEALTH_THREADS, "health")
+        self.reviews: Executor = ThreadPoolExecutor(_REVIEW_THREADS, "reviews")
+        self._loop, self._clock = loop, clock
+        self._open: dict[Connection, None] = {}  # the oldest first
+        self._date = (-1, "")  # a second, and its text
+        self.now = loop.time
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, connection: Connection) -> None:
+        """Take a new connection, and make room for it."""
+        self._open[connection] = None
+        if len(self._open) > _MOST:
+            self._make_room(connection)
+        if self._sweeping is None:
+            self._sweep()
+
+    def remove(self, connection: Connection) -> None:
+        self._open.pop(connection, None)
+
+    def submit(self, pool: Executor, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Have a thread do the work, and go on with its result in the event loop."""
+
+        def done(future: "Future[T]") -> None:
+            with suppress(RuntimeError):  # the loop has ended, and nobody waits for this
+                self._loop.call_soon_threadsafe(then, future.result())
+
+        pool.submit(work).add_done_callback(done)
+
+    def forget(self, request: Request) -> None:
+        """Count a request's body no more."""
+        self.held -= request.counted
+        request.counted = 0
+        request.parts = []
+
+    def crowded(self) -> Reply:
+        """Return the reply to a request whose body is one too many."""
+        return error_reply(
+            503, f"calls under way hold as many bytes as they may ({self.most}); try again", RETRY_AFTER
+        )
+
+    def encoded(self, reply: Reply, stays: bool, *, head_only: bool) -> list[bytes]:
+        """Return an answer's bytes."""
+        second = int(self._clock())
+        if self._date[0] != second:
+            self._date = second, date_now(second)
+        return encoded(reply, stays, head_only=head_only, date=self._date[1])
+
+    def end(self) -> None:
+        """Let requests come to their answers, also those on their way, and end each connection then."""
+        self.ends = True
+        for connection in self._open:
+            if connection.phase is Phase.HEAD:
+                connection.since = min(connection.since, self.now() + _ENDING_SECONDS - HEADER_SECONDS)
+
+    def _make_room(self, newest: Connection) -> None:
+        """Close the connection that has been without a request for longest, but not the newest, which has had
+        no time to send one; those whose request is under way stay."""
+        idle = [
+            connection
+            for connection in self._open
+            if connection.phase in (Phase.HEAD, Phase.END) and connection is not newest
+        ]
+        if idle:
+            min(idle, key=lambda connection: connection.since).transport.abort()
+        else:
+            newest.transport.abort()
+
+    def _sweep(self) -> None:
+        now = self.now()
+        for connection in list(self._open):
+            self._hurry(connection, now)
+        self._sweeping = self._loop.call_later(_SWEEP_SECONDS, self._sweep) if self._open else None
+
+    def _hurry(self, connection: Connection, now: float) -> None:
+        """End a connection, or a request's body, that has taken too long."""
+        phase, waited = connection.phase, now - connection.since
+        unsent = connection.transport.get_write_buffer_size()
+        if unsent != connection.unsent:
+            connection.unsent, connection.since = unsent, now
+        elif phase is Phase.RECEIPT or (phase is Phase.END and unsent):
+            if waited > ANSWER_SECONDS:
+                connection.transport.abort()
+        elif phase is Phase.BODY:
+            if waited > PATIENCE:
+                connection.end_body(error_reply(408, f"the body did not come within {PATIENCE:g} s"))
+        elif (phase is Phase.HEAD and waited > HEADER_SECONDS) or (
+            phase is Phase.END and waited > _LINGER_SECONDS
+        ):
+            connection.transport.abort()

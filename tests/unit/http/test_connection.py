@@ -1,0 +1,415 @@
+"""One client's connection in memory: what is sent for what came, and when. Time is a number here, and threads
+work when they are told to; tests/http/test_server.py has real ones."""
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import pytest
+
+from berth.errors import StoreUnavailableError
+from berth.http.connection import LARGEST_HEAD, Connection, Phase
+from berth.http.connections import ANSWER_SECONDS, HEADER_SECONDS, Connections
+from berth.http.endpoint import Endpoint, Reply, Router, error_reply
+from berth.http.request_body import LEAST_IN_HAND, PATIENCE
+
+SKIPPED = 64 * 1024
+DATE = b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"
+
+
+class Loop:
+    """The event loop, as far as it is used: what is called later, is called by `Stage.pass_time`."""
+
+    def __init__(self) -> None:
+        self.now, self.later = 0.0, list[Callable[[], object]]()
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, _: float, call: Callable[[], object]) -> object:
+        self.later.append(call)
+        return call
+
+    def call_soon_threadsafe(self, call: Callable[..., object], *arguments: object) -> None:
+        call(*arguments)
+
+
+class Threads(Executor):
+    """Threads that do their work when the test says so."""
+
+    def __init__(self) -> None:
+        self.works = list[tuple[Callable[[], Any], Future[Any]]]()
+
+    def submit(self, work: Callable[..., Any], /, *_: Any, **__: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.works.append((work, future))
+        return future
+
+    def work(self) -> None:
+        work, future = self.works.pop(0)
+        future.set_result(work())
+
+
+class Transport(asyncio.Transport):
+    """Keeps what is sent; the client takes all at once, unless it is `deaf`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent, self.unsent = b"", b""
+        self.deaf = self.aborted = self.closed = self.ended = self.paused = False
+        self.protocol: Connection
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert not self.ended
+        if self.deaf:
+            self.unsent += bytes(data)
+            self.protocol.pause_writing()
+        else:
+            self.sent += bytes(data)
+
+    def take(self) -> None:
+        self.deaf, self.sent, self.unsent = False, self.sent + self.unsent, b""
+        self.protocol.resume_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.unsent)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert (high, low) == (0, None)
+
+    def write_eof(self) -> None:
+        self.ended = True
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def abort(self) -> None:
+        if not self.aborted:
+            self.aborted = True
+            self.protocol.connection_lost(None)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+
+class Keeper:
+    """An authenticator that knows the token `known`, and asks about `asked`."""
+
+    def refusal(self, authorization: str) -> str:
+        return "" if authorization in ("known", "asked") else "needs a token"
+
+    def knows(self, authorization: str) -> bool:
+        return authorization != "asked"
+
+
+class Stage:
+    """A process's connections, and what its endpoint was given."""
+
+    def __init__(self, *, waits: bool = False, limit: int = 1000, closed: bool = False) -> None:
+        self.got = list[bytes]()
+        self.loop, self.threads, self.health, self.reviews = Loop(), Threads(), Threads(), Threads()
+        loop: Any = self.loop
+        endpoint = Endpoint(
+            name="filter",
+            answer=self._answer,
+            failed=lambda message, _: error_reply(503, message),
+            health=lambda: None,
+            body_limit=limit,
+            authenticator=Keeper() if closed else None,
+            waits=waits,
+        )
+        router = Router(
+            name="filter", endpoints={"filter": endpoint}, health=endpoint.health, default=endpoint
+        )
+        self.shared = Connections(router, None, loop, clock=lambda: 0.0)
+        self.shared.threads, self.shared.health, self.shared.reviews = self.threads, self.health, self.reviews
+
+    def _answer(self, _: Mapping[str, str], body: bytes) -> Reply:
+        self.got.append(body)
+        if body == b"away":
+            raise StoreUnavailableError("the store is away")
+        return Reply(204, b"") if body == b"event" else Reply(200, b'"%d"' % len(self.got))
+
+    def connect(self) -> Transport:
+        transport = Transport()
+        transport.protocol = Connection(self.shared)
+        transport.protocol.connection_made(transport)
+        return transport
+
+    def pass_time(self, seconds: float) -> None:
+        self.loop.now += seconds
+        for call in [self.loop.later.pop(0) for _ in list(self.loop.later)]:
+            call()
+
+
+def post(body: bytes = b"", *headers: bytes, length: int | None = None, path: bytes = b"/filter") -> bytes:
+    size = len(body) if length is None else length
+    lines = [b"POST %s HTTP/1.1" % path, b"Host: berth", b"Content-Length: %d" % size, *headers, b"", body]
+    return b"\r\n".join(lines)
+
+
+def ok(body: bytes, *more: bytes) -> bytes:
+    length = b"Content-Length: %d\r\n" % len(body)
+    said = b"Content-Type: application/json\r\n" + length + b"".join(line + b"\r\n" for line in more)
+    return b"HTTP/1.1 200 OK\r\n" + DATE + said + b"\r\n" + body
+
+
+def statuses(transport: Transport) -> list[int]:
+    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", transport.sent)]
+
+
+def test_a_request_is_answered_however_it_is_cut() -> None:
+    stage = Stage()
+    request = post(b"hello")
+    for step in (1, 2, 7, len(request)):
+        transport = stage.connect()
+        for at in range(0, len(request), step):
+            assert transport.sent == b""
+            transport.protocol.data_received(request[at : at + step])
+        assert transport.sent == ok(b'"%d"' % len(stage.got))
+        assert transport.protocol.phase is Phase.HEAD
+    assert set(stage.got) == {b"hello"}
+    assert stage.shared.held == 0
+
+
+def test_a_body_in_chunks_is_read_and_what_follows_it_is_no_header() -> None:
+    stage = Stage()
+    transport = stage.connect()
+    head = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    transport.protocol.data_received(head + b"5;x=y\r\nhello\r\n1\r\n!\r\n0\r\nA: b\r\n\r\n")
+    assert stage.got == [b"hello!"]
+    assert statuses(transport) == [200]
+
+
+def test_requests_that_are_sent_ahead_are_answered_in_order_by_threads_too() -> None:
+    stage = Stage(waits=True)
+    transport = stage.connect()
+    transport.protocol.data_received(post(b"a") + b"GET /healthz HTTP/1.1\r\n\r\n" + post(b"b"))
+    assert (len(stage.threads.works), len(stage.health.works), transport.paused) == (1, 0, True)
+    stage.threads.work()
+    assert (len(stage.threads.works), len(stage.health.works), statuses(transport)) == (0, 1, [200])
+    stage.health.work()
+    stage.threads.work()
+    assert statuses(transport) == [200, 200, 200]
+    assert (stage.got, transport.paused) == ([b"a", b"b"], False)
+
+
+def test_who_sends_too_many_ahead_is_cut_off_behind_those_that_were_whole() -> None:
+    stage = Stage(waits=True)
+    transport = stage.connect()
+    transport.protocol.data_received(post(b"a") * 40)
+    for _ in range(32):
+        stage.threads.work()
+    assert statuses(transport) == [*[200] * 32, 400]
+    assert transport.ended
+
+
+def test_an_event_s_answer_has_no_body_and_a_head_s_neither() -> None:
+    stage = Stage()
+    transport = stage.connect()
+    transport.protocol.data_received(post(b"event"))
+    assert transport.sent == b"HTTP/1.1 204 No Content\r\n" + DATE + b"\r\n"
+    transport.sent = b""
+    transport.protocol.data_received(b"HEAD /healthz HTTP/1.1\r\n\r\n")
+    stage.health.work()
+    assert transport.sent.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"Content-Length: 35\r\n" in transport.sent
+    assert transport.sent.endswith(b"\r\n\r\n")
+
+
+def test_an_error_of_the_endpoint_is_its_reply() -> None:
+    stage = Stage()
+    transport = stage.connect()
+    transport.protocol.data_received(post(b"away"))
+    assert statuses(transport) == [503]
+    assert b"the store is away" in transport.sent
+
+
+@pytest.mark.parametrize(
+    ("request_", "stays"),
+    [
+        (b"POST / HTTP/1.0\r\nContent-Length: 0\r\n\r\n", False),
+        (b"POST / HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n", True),
+        (post(b"", b"Connection: close"), False),
+        (post(b""), True),
+    ],
+)
+def test_a_connection_ends_with_its_answer_where_its_client_wants_that(request_: bytes, stays: bool) -> None:
+    transport = Stage().connect()
+    transport.protocol.data_received(request_)
+    assert (b"Connection: close\r\n" in transport.sent, transport.ended) == (not stays, not stays)
+
+
+def test_a_token_that_is_not_known_is_reviewed_before_the_body_is_read_on() -> None:
+    stage = Stage(closed=True)
+    transport = stage.connect()
+    transport.protocol.data_received(post(b"hel", b"Authorization: asked", length=5))
+    assert (len(stage.reviews.works), transport.paused, stage.got) == (1, True, [])
+    stage.reviews.work()
+    assert not transport.paused
+    transport.protocol.data_received(b"lo")
+    assert (statuses(transport), stage.got) == ([200], [b"hello"])
+
+
+@pytest.mark.parametrize("rest", [SKIPPED, SKIPPED + 1])
+def test_a_refused_request_costs_its_connection_only_if_much_of_it_is_to_come(rest: int) -> None:
+    stage = Stage(closed=True)
+    transport = stage.connect()
+    transport.protocol.data_received(post(b"", length=rest))
+    assert statuses(transport) == [401]
+    assert transport.ended == (rest > SKIPPED)
+    if not transport.ended:
+        transport.protocol.data_received(b"x" * rest + post(b"a", b"Authorization: known"))
+        assert statuses(transport) == [401, 200]
+    assert stage.shared.held == 0
+
+
+def test_a_body_over_the_limit_is_refused_as_soon_as_that_is_clear() -> None:
+    stage = Stage(limit=10)
+    said, chunked = stage.connect(), stage.connect()
+    said.protocol.data_received(post(b"", length=11))
+    chunked.protocol.data_received(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n" + b"x" * 11)
+    assert statuses(said) == statuses(chunked) == [413]
+    assert (said.ended, chunked.ended, stage.shared.held, stage.got) == (False, True, 0, [])
+
+
+def test_a_body_that_may_not_be_read_is_left_and_answered_at_once() -> None:
+    stage = Stage(limit=0)
+    transport = stage.connect()
+    transport.protocol.data_received(post(b"abc", length=5))
+    assert (stage.got, statuses(transport), stage.shared.held) == ([b""], [200], 0)
+    transport.protocol.data_received(b"de" + post(b"f"))
+    assert statuses(transport) == [200, 200]
+
+
+def test_all_bodies_in_hand_are_bounded_until_they_are_answered() -> None:
+    stage = Stage(waits=True, limit=LEAST_IN_HAND)
+    big = stage.connect()
+    big.protocol.data_received(post(b"x" * LEAST_IN_HAND))
+    other = stage.connect()
+    other.protocol.data_received(post(b"x"))
+    assert statuses(other) == [503]
+    assert b"Retry-After: 1\r\n" in other.sent
+    stage.threads.work()
+    assert stage.shared.held == 0
+    other.protocol.data_received(post(b"x"))
+    stage.threads.work()
+    assert statuses(other) == [503, 200]
+
+
+def test_a_body_that_is_asked_for_comes_after_its_head() -> None:
+    transport = Stage().connect()
+    transport.protocol.data_received(post(b"", b"Expect: 100-continue", length=2))
+    assert transport.sent == b"HTTP/1.1 100 Continue\r\n\r\n"
+    transport.protocol.data_received(b"{}")
+    assert statuses(transport) == [100, 200]
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET /" + b"x" * 5000 + b" HTTP/1.1\r\n\r\n", 414),
+        (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 101 + b"\r\n", 431),
+        (b"GET / HTTP/1.1\r\nA: " + b"x" * 8200 + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nExpect: much\r\n\r\n", 417),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501),
+        (b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n", 400),
+        (b"GET / HTTP/2.0\r\n\r\n", 400),
+        (b"\x16\x03\x01", 400),
+    ],
+)
+def test_what_is_no_request_is_told_so_after_all_answers_and_ends_the_connection(
+    request_: bytes, status: int
+) -> None:
+    stage = Stage(waits=True)
+    transport = stage.connect()
+    transport.protocol.data_received(post(b"a") + request_)
+    assert statuses(transport) == []
+    stage.threads.work()
+    assert (statuses(transport), transport.ended) == ([200, status], True)
+    assert transport.sent.count(b"\n") == transport.sent.count(b"\r\n")
+
+
+def test_who_wants_another_protocol_is_answered_in_this_one() -> None:
+    transport = Stage().connect()
+    transport.protocol.data_received(
+        b"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nabc"
+    )
+    assert (statuses(transport), transport.ended) == ([405], True)
+
+
+def test_a_head_or_chunks_without_end_are_cut_off() -> None:
+    stage = Stage()
+    head, chunks = stage.connect(), stage.connect()
+    head.protocol.data_received(b"\r\n" * LARGEST_HEAD)
+    chunks.protocol.data_received(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;")
+    for _ in range(2):
+        chunks.protocol.data_received(b"x" * LARGEST_HEAD)
+    assert (head.aborted, chunks.aborted) == (True, True)
+    assert len(stage.shared) == 0
+
+
+def test_time_runs_out_for_heads_bodies_and_those_who_take_no_answer() -> None:
+    stage = Stage()
+    silent, slow, deaf = stage.connect(), stage.connect(), stage.connect()
+    slow.protocol.data_received(post(b"a", length=5))
+    deaf.deaf = True
+    deaf.protocol.data_received(post(b"a") * 2)
+    stage.pass_time(HEADER_SECONDS + 0.1)
+    assert (silent.aborted, slow.aborted, deaf.aborted) == (True, False, False)
+    stage.pass_time(PATIENCE - HEADER_SECONDS)
+    assert (statuses(slow), slow.ended, deaf.aborted) == ([408], True, False)
+    stage.pass_time(ANSWER_SECONDS)
+    assert (deaf.aborted, len(stage.got)) == (True, 1)
+
+
+def test_who_takes_an_answer_late_gets_the_next_one() -> None:
+    stage = Stage()
+    transport = stage.connect()
+    transport.deaf = True
+    transport.protocol.data_received(post(b"a") * 2)
+    assert len(stage.got) == 1
+    transport.take()
+    assert statuses(transport) == [200, 200]
+
+
+def test_a_client_that_has_gone_leaves_nothing_behind() -> None:
+    stage = Stage(waits=True)
+    transport = stage.connect()
+    transport.protocol.data_received(post(b"abc") + post(b"def"))
+    transport.abort()
+    stage.threads.work()
+    assert (transport.sent, stage.shared.held, len(stage.shared)) == (b"", 0, 0)
+
+
+def test_a_client_that_ends_its_half_gets_the_answers_that_are_due() -> None:
+    stage = Stage(waits=True)
+    due, half = stage.connect(), stage.connect()
+    due.protocol.data_received(post(b"a"))
+    half.protocol.data_received(post(b"a", length=2))
+    assert (due.protocol.eof_received(), half.protocol.eof_received()) == (True, False)
+    stage.threads.work()
+    assert (statuses(due), due.closed) == ([200], True)
+
+
+def test_the_end_of_the_process_lets_begun_requests_come_to_their_answers() -> None:
+    stage = Stage(waits=True)
+    fresh, begun, working = stage.connect(), stage.connect(), stage.connect()
+    begun.protocol.data_received(post(b"a")[:20])
+    working.protocol.data_received(post(b"a"))
+    stage.shared.end()
+    begun.protocol.data_received(post(b"a")[20:])
+    for transport in (working, begun):
+        stage.threads.work()
+        assert (statuses(transport), transport.ended) == ([200], True)
+    assert not fresh.aborted  # its next request may be on its way
+    stage.pass_time(1.1)
+    assert fresh.aborted
