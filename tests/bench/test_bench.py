@@ -91,16 +91,25 @@ def test_trees_and_servers_are_told_apart(tmp_path: Path) -> None:
 
 
 WRONG = """
-import functions_framework
 import json
 
+from berth.http.endpoint import Endpoint, Reply
+from berth.http.function import Served
 
-@functions_framework.http
-def filter(request):
-    names = request.get_json()["NodeNames"]
+
+def answer(headers, body):
+    names = json.loads(body)["NodeNames"]
     refused = dict.fromkeys(names, "there is no PoolClaim k80-erc in the pod's namespace")
-    answer = {"Nodes": None, "NodeNames": [], "FailedNodes": {}, "FailedAndUnresolvableNodes": refused}
-    return json.dumps({**answer, "Error": ""}), 200, {"Content-Type": "application/json"}
+    said = {"Nodes": None, "NodeNames": [], "FailedNodes": {}, "FailedAndUnresolvableNodes": refused}
+    return Reply(200, json.dumps({**said, "Error": ""}).encode())
+
+
+def filter():
+    pass
+
+
+answers = dict.fromkeys(("answer", "failed"), answer)
+filter.served = Served(Endpoint(name="filter", health=lambda: None, body_limit=10**6, **answers), None)
 """
 
 
