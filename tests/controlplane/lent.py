@@ -127,7 +127,7 @@ class LentPlane(ControlPlane):
 
         def left() -> set[_Key]:
             left = _Contents.of(cluster).versions.keys() - self._first.versions.keys()
-            for key in left:
+            for key in sorted(left, key=_turn):  # what is left in a namespace that is gone can't be released
                 _release(cluster, key)
             return left
 
