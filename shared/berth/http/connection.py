@@ -171,7 +171,7 @@ class Connection(asyncio.Protocol):
                 431,
                 f"there are more than {_MOST_FIELDS} headers, or one is larger than {_LARGEST_FIELD} bytes",
             )
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1").rstrip(" \t")
         request.headers[key] = f"{request.headers[key]},{text}" if key in request.headers else text
 
     def on_headers_complete(self) -> None:

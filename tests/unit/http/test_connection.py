@@ -272,6 +272,14 @@ def test_a_refused_request_costs_its_connection_only_if_much_of_it_is_to_come(re
     assert stage.shared.held == 0
 
 
+def test_space_behind_a_length_is_no_part_of_it() -> None:
+    """A body that nobody reads would be taken to its end, where its length could not be told."""
+    stage = Stage(closed=True)
+    transport = stage.connect()
+    transport.protocol.data_received(b"POST / HTTP/1.1\r\nContent-Length: 700000000 \t\r\n\r\n")
+    assert (statuses(transport), transport.ended) == ([401], True)
+
+
 def test_a_body_over_the_limit_is_refused_as_soon_as_that_is_clear() -> None:
     stage = Stage(limit=10)
     said, chunked = stage.connect(), stage.connect()
