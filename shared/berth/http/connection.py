@@ -253,12 +253,12 @@ class Connection(asyncio.Protocol):
         elif admitted.authenticator is None or admitted.authenticator.knows(_token(request)):
             self._let_in(request, admitted, endpoint.refusal(admitted, request.headers))
         else:
-            request.works = True
             shared.submit(
                 shared.reviews,
                 lambda: endpoint.refusal(admitted, request.headers),
                 lambda refused: self._reviewed(request, admitted, refused),
             )
+            request.works = True
 
     def _reviewed(self, request: Request, admitted: Endpoint, refused: Reply | None) -> None:
         request.works = False
@@ -289,8 +289,8 @@ class Connection(asyncio.Protocol):
             request.reply = endpoint.call(asked, request.headers, body)
 
     def _work(self, request: Request, pool: Executor, work: Callable[[], Reply]) -> None:
-        request.works = True
         self._shared.submit(pool, work, lambda reply: self._made(request, reply))
+        request.works = True  # where there is no thread for it, it is forgotten with its connection
 
     def _made(self, request: Request, reply: Reply) -> None:
         request.works, request.reply = False, reply

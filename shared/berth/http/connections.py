@@ -9,10 +9,10 @@ from contextlib import suppress
 from typing import TypeVar
 
 from berth.http.connection import Connection, Phase, Request, date_now, encoded
-from berth.http.endpoint import Endpoint, Reply, Router, error_reply
+from berth.http.endpoint import Endpoint, Reply, Router, error_reply, log
 from berth.http.request_body import LEAST_IN_HAND, PATIENCE, RETRY_AFTER, threads
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Reply | None)
 
 HEADER_SECONDS = 5.0
 """Seconds until a connection has brought a whole head, the first one or the next."""
@@ -63,12 +63,15 @@ class Connections:
     def remove(self, connection: Connection) -> None:
         self._open.pop(connection, None)
 
-    def submit(self, pool: Executor, work: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Have a thread do the work, and go on with its result in the event loop."""
+    def submit(self, pool: Executor, work: Callable[[], T], then: Callable[[T | Reply], None]) -> None:
+        """Have a thread do the work, and go on with its result in the event loop, or with a reply that says
+        that it failed."""
 
         def done(future: "Future[T]") -> None:
+            error = future.exception()
+            reply = future.result() if error is None else _failed(self.target.name, error)
             with suppress(RuntimeError):  # the loop has ended, and nobody waits for this
-                self._loop.call_soon_threadsafe(then, future.result())
+                self._loop.call_soon_threadsafe(then, reply)
 
         pool.submit(work).add_done_callback(done)
 
@@ -133,3 +136,8 @@ class Connections:
             phase is Phase.END and waited > _LINGER_SECONDS
         ):
             connection.transport.abort()
+
+
+def _failed(name: str, error: BaseException) -> Reply:
+    log.error("%s failed", name, exc_info=error)
+    return error_reply(503, f"internal error ({type(error).__name__}); see the log of {name}")

@@ -49,7 +49,10 @@ class Threads(Executor):
 
     def work(self) -> None:
         work, future = self.works.pop(0)
-        future.set_result(work())
+        try:
+            future.set_result(work())
+        except Exception as error:  # noqa: BLE001 - as a pool's threads do
+            future.set_exception(error)
 
 
 class Transport(asyncio.Transport):
@@ -104,10 +107,12 @@ class Keeper:
     """An authenticator that knows the token `known`, and asks about `asked`."""
 
     def refusal(self, authorization: str) -> str:
+        if authorization == "broken":
+            raise RecursionError
         return "" if authorization in ("known", "asked") else "needs a token"
 
     def knows(self, authorization: str) -> bool:
-        return authorization != "asked"
+        return authorization not in ("asked", "broken")
 
 
 class Stage:
@@ -396,6 +401,31 @@ def test_a_client_that_has_gone_leaves_nothing_behind() -> None:
     transport.abort()
     stage.threads.work()
     assert (transport.sent, stage.shared.held, len(stage.shared)) == (b"", 0, 0)
+
+
+def test_what_a_thread_could_not_do_is_answered_too(caplog: pytest.LogCaptureFixture) -> None:
+    """Such a connection would never end, and its body would be in hand for ever."""
+    stage = Stage(closed=True)
+    transport = stage.connect()
+    transport.protocol.data_received(post(b"a", b"Authorization: broken"))
+    stage.reviews.work()
+    assert (statuses(transport), stage.shared.held) == ([503], 0)
+    assert b"internal error (RecursionError)" in transport.sent
+    assert "RecursionError" in caplog.text
+
+
+def test_where_no_thread_can_be_started_nothing_stays_in_hand() -> None:
+    class NoThreads(Threads):
+        def submit(self, _: Callable[..., Any], /, *__: Any, **___: Any) -> Future[Any]:
+            raise RuntimeError("can't start new thread")
+
+    stage = Stage(waits=True)
+    stage.shared.threads = NoThreads()
+    transport = stage.connect()
+    with pytest.raises(RuntimeError, match="thread"):  # for which asyncio ends the connection
+        transport.protocol.data_received(post(b"a"))
+    transport.abort()
+    assert stage.shared.held == 0
 
 
 def test_a_client_that_ends_its_half_gets_the_answers_that_are_due() -> None:
