@@ -115,10 +115,11 @@ class Connections:
             newest.transport.abort()
 
     def _sweep(self) -> None:
+        # First the next time, which an error must not take from all others.
+        self._sweeping = self._loop.call_later(_SWEEP_SECONDS, self._sweep) if self._open else None
         now = self.now()
         for connection in list(self._open):
             self._hurry(connection, now)
-        self._sweeping = self._loop.call_later(_SWEEP_SECONDS, self._sweep) if self._open else None
 
     def _hurry(self, connection: Connection, now: float) -> None:
         """End a connection, or a request's body, that has taken too long."""

@@ -384,6 +384,23 @@ def test_time_runs_out_for_heads_bodies_and_those_who_take_no_answer() -> None:
     assert (deaf.aborted, len(stage.got)) == (True, 1)
 
 
+def test_what_goes_wrong_at_one_deadline_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    slow, silent = stage.connect(), stage.connect()
+    slow.protocol.data_received(post(b"a", length=5))
+    stage.pass_time(HEADER_SECONDS + 0.1)
+    later = stage.connect()
+
+    def gone() -> None:
+        raise OSError("Transport endpoint is not connected")
+
+    monkeypatch.setattr(slow, "write_eof", gone)
+    with pytest.raises(OSError, match="not connected"):
+        stage.pass_time(PATIENCE - HEADER_SECONDS)
+    stage.pass_time(HEADER_SECONDS)
+    assert (silent.aborted, slow.aborted, later.aborted) == (True, True, True)
+
+
 def test_who_takes_an_answer_late_gets_the_next_one() -> None:
     stage = Stage()
     transport = stage.connect()
