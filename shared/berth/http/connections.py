@@ -102,17 +102,19 @@ class Connections:
                 connection.since = min(connection.since, self.now() + _ENDING_SECONDS - HEADER_SECONDS)
 
     def _make_room(self, newest: Connection) -> None:
-        """Close the connection that has been without a request for longest, but not the newest, which has had
-        no time to send one; those whose request is under way stay."""
-        idle = [
-            connection
-            for connection in self._open
-            if connection.phase in (Phase.HEAD, Phase.END) and connection is not newest
-        ]
-        if idle:
-            min(idle, key=lambda connection: connection.since).transport.abort()
-        else:
-            newest.transport.abort()
+        """Close the connection whose client has let us wait for longest, but not the newest, which has had no
+        time to send anything; one that waits for an answer of ours stays, and one whose request has begun
+        goes last."""
+        first = min(
+            (
+                connection
+                for connection in self._open
+                if connection.phase is not Phase.ANSWER and connection is not newest
+            ),
+            key=lambda connection: (connection.phase in (Phase.BODY, Phase.RECEIPT), connection.since),
+            default=newest,
+        )
+        first.transport.abort()
 
     def _sweep(self) -> None:
         # First the next time, which an error must not take from all others.

@@ -16,6 +16,7 @@ from berth.http.endpoint import Endpoint, Reply, Router, error_reply
 from berth.http.request_body import LEAST_IN_HAND, PATIENCE
 
 SKIPPED = 64 * 1024
+ROOM = 512  # connections
 DATE = b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"
 
 
@@ -409,6 +410,38 @@ def test_who_takes_an_answer_late_gets_the_next_one() -> None:
     assert len(stage.got) == 1
     transport.take()
     assert statuses(transport) == [200, 200]
+
+
+SLOW = post(b"", length=10)
+
+
+@pytest.mark.parametrize(
+    ("sent", "deaf"), [(b"", False), (SLOW, False), (SLOW + b"x" * 10, True)], ids=["head", "body", "deaf"]
+)
+@pytest.mark.parametrize("closed", [False, True])
+def test_who_lets_us_wait_for_longest_makes_room_for_who_comes(sent: bytes, deaf: bool, closed: bool) -> None:
+    stage = Stage(closed=closed)
+    clients = list[Transport]()
+    for at in range(ROOM):
+        stage.loop.now = at / 1000
+        clients.append(stage.connect())
+        clients[-1].deaf = deaf
+        clients[-1].protocol.data_received(sent)
+    stage.loop.now = 1.0
+    newest = stage.connect()
+    newest.protocol.data_received(b"GET /healthz HTTP/1.1\r\n\r\n")
+    stage.health.work()
+    assert statuses(newest) == [200]
+    assert [client.aborted for client in clients] == [True] + [False] * (ROOM - 1)
+
+
+def test_an_answer_that_is_being_made_makes_no_room() -> None:
+    stage = Stage(waits=True)
+    clients = [stage.connect() for _ in range(ROOM)]
+    for client in clients:
+        client.protocol.data_received(post(b"a"))
+    assert stage.connect().aborted
+    assert not any(client.aborted for client in clients)
 
 
 def test_a_client_that_has_gone_leaves_nothing_behind() -> None:
