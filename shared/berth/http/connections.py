@@ -114,6 +114,7 @@ class Connections:
             key=lambda connection: (connection.phase in (Phase.BODY, Phase.RECEIPT), connection.since),
             default=newest,
         )
+        self.remove(first)  # it is told of its end only after others that come now
         first.transport.abort()
 
     def _sweep(self) -> None:

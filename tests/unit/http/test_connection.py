@@ -104,6 +104,13 @@ class Transport(asyncio.Transport):
         self.paused = False
 
 
+class Lingering(Transport):
+    """Tells of its end later than the test ends."""
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
 class Keeper:
     """An authenticator that knows the token `known`, and asks about `asked`."""
 
@@ -144,8 +151,8 @@ class Stage:
             raise StoreUnavailableError("the store is away")
         return Reply(204, b"") if body == b"event" else Reply(200, b'"%d"' % len(self.got))
 
-    def connect(self) -> Transport:
-        transport = Transport()
+    def connect(self, transport: Transport | None = None) -> Transport:
+        transport = transport or Transport()
         transport.protocol = Connection(self.shared)
         transport.protocol.connection_made(transport)
         return transport
@@ -433,6 +440,14 @@ def test_who_lets_us_wait_for_longest_makes_room_for_who_comes(sent: bytes, deaf
     stage.health.work()
     assert statuses(newest) == [200]
     assert [client.aborted for client in clients] == [True] + [False] * (ROOM - 1)
+
+
+def test_each_of_many_that_come_at_once_makes_room_of_another() -> None:
+    """asyncio tells of a connection's end only after all that came with it."""
+    stage = Stage()
+    clients = [stage.connect(Lingering()) for _ in range(ROOM + 100)]
+    assert [client.aborted for client in clients] == [True] * 100 + [False] * ROOM
+    assert len(stage.shared) == ROOM
 
 
 def test_an_answer_that_is_being_made_makes_no_room() -> None:
