@@ -1,5 +1,6 @@
 """Berth's own server: clients that come slowly hold nobody up, and all others are served as by gunicorn."""
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -13,6 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from berth.http.connection import Connection
+from berth.http.connections import Connections
+from berth.http.endpoint import Endpoint, Reply
+from berth.http.server import end
 from tests.support.cluster import wait
 from tests.support.floods import (
     MIB,
@@ -317,6 +322,39 @@ def test_requests_that_have_begun_are_answered_when_it_ends(tmp_path: Path) -> N
         begun.sendall(b"rth\r\nContent-Length: 2\r\n\r\n{}")
         reading.sendall(b"{}")
         assert (answer(reading).status, answer(begun).status) == (400, 400)
+
+
+@pytest.mark.parametrize("turns", range(1, 5))
+def test_a_connection_that_comes_while_it_ends_is_answered(turns: int) -> None:
+    """So many turns of the loop before the end: asyncio takes some to accept it, and to tell of it."""
+    endpoint = Endpoint(
+        name="filter",
+        answer=lambda _, body: Reply(200, body),
+        failed=lambda message, _: Reply(503, message.encode()),
+        health=lambda: None,
+        body_limit=1000,
+    )
+
+    async def answered() -> bytes:
+        loop = asyncio.get_running_loop()
+        listener = socket.create_server(("127.0.0.1", 0))
+        with (
+            listener,
+            listener.dup() as shared,
+            silent(f"http://127.0.0.1:{shared.getsockname()[1]}") as client,
+        ):
+            connections = Connections(endpoint, None, loop)
+            serving = await loop.create_server(lambda: Connection(connections), sock=listener)
+            client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await end([listener], [serving], connections, 0.1)
+            client.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                return client.recv(1000)
+            return b""
+
+    assert asyncio.run(answered())[:12] == b"HTTP/1.1 405"
 
 
 def test_it_opens_no_socket_in_the_users_home(tmp_path: Path) -> None:

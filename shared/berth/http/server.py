@@ -12,7 +12,9 @@ import asyncio
 import importlib.util
 import os
 import signal
+import socket
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from berth.http.connections import Connections
 from berth.http.function import Served
 
 _CHECK_SECONDS = 1.0  # between two looks at whether the process that watches us lives
+_LOOK_SECONDS = 0.02  # between two looks at whether connections are left
 _BACKLOG = 1024
 
 
@@ -60,12 +63,29 @@ class Worker(BaseWorker):  # type: ignore[misc]
         while not stop.is_set() and self.ppid == os.getppid():
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), _CHECK_SECONDS)
-        for server in servers:
-            server.close()
-        connections.end()
-        until = loop.time() + self.cfg.graceful_timeout
-        while connections and loop.time() < until:
-            await asyncio.sleep(0.02)
+        await end(
+            [listener.sock for listener in self.sockets], servers, connections, self.cfg.graceful_timeout
+        )
+
+
+async def end(
+    listeners: Iterable[socket.socket],
+    servers: Iterable[asyncio.Server],
+    connections: Connections,
+    seconds: float,
+) -> None:
+    """Take no new connection, and wait for the end of those that were taken, so many seconds at most."""
+    loop = asyncio.get_running_loop()
+    for listener in listeners:
+        loop.remove_reader(listener)
+    await asyncio.sleep(0)  # a server that is closed drops what it has accepted in this moment
+    for server in servers:
+        server.close()
+    connections.end()
+    until = loop.time() + seconds
+    await asyncio.sleep(_LOOK_SECONDS)  # nor has it told yet of those that it accepted last
+    while connections and loop.time() < until:
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 class Server(BaseApplication):  # type: ignore[misc]
