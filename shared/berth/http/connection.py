@@ -192,8 +192,7 @@ class Connection(asyncio.Protocol):
         request.size += len(part)
         if request.reply is None:
             request.parts.append(part)
-            request.counted += len(part)
-            self._shared.held += len(part)
+            self._count(request)
 
     def on_message_complete(self) -> None:
         self._latest.is_whole = True
@@ -270,8 +269,15 @@ class Connection(asyncio.Protocol):
 
     def _let_in(self, request: Request, admitted: Endpoint, refused: Reply | None) -> None:
         request.endpoint, request.reply = admitted, refused
+        self._count(request)
         if refused is None and admitted.body_limit and not request.is_whole and "expect" in request.headers:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _count(self, request: Request) -> None:
+        """Count what is kept of the body among the bytes in hand, where its client was let in."""
+        if request.endpoint is not None and request.reply is None:
+            self._shared.held += request.size - request.counted
+            request.counted = request.size
 
     def _take(self, request: Request, asked: Endpoint) -> None:
         """Answer the request if its body is there, or is not wanted."""

@@ -326,6 +326,21 @@ def test_all_bodies_in_hand_are_bounded_until_they_are_answered() -> None:
     assert statuses(other) == [503, 200]
 
 
+@pytest.mark.parametrize("token", [b"", b"Authorization: asked"])
+def test_bodies_of_those_who_were_not_let_in_are_none_of_them(token: bytes) -> None:
+    """Or strangers could fill the bound with what they send behind a request whose answer they do not take,
+    or with tokens that are asked for."""
+    stage = Stage(closed=True, limit=1000)
+    for _ in range(50):
+        stranger = stage.connect()
+        stranger.deaf = True
+        stranger.protocol.data_received(b"" if token else b"GET / HTTP/1.1\r\n\r\n")
+        stranger.protocol.data_received(post(b"x" * 200_000, token))
+    other = stage.connect()
+    other.protocol.data_received(post(b"a", b"Authorization: known"))
+    assert (statuses(other), stage.shared.held) == ([200], 0)
+
+
 def test_a_body_that_is_asked_for_comes_after_its_head() -> None:
     transport = Stage().connect()
     transport.protocol.data_received(post(b"", b"Expect: 100-continue", length=2))
