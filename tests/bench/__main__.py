@@ -12,7 +12,7 @@ from types import FrameType
 from typing import NoReturn
 
 from berth.errors import BerthError
-from tests.bench import costs, foreign, proxied, report, seats
+from tests.bench import binds, costs, foreign, proxied, report, seats
 from tests.bench.client import CallError
 from tests.bench.contender_processes import BenchError
 from tests.bench.contenders import OWN, SERVERS, Tree, functions, the_floor
@@ -56,6 +56,13 @@ def _seats(options: argparse.Namespace) -> dict[str, object]:
     return {"machine": about, "rows": rows}
 
 
+def _binds(options: argparse.Namespace) -> dict[str, object]:
+    rows = binds.measure(options.stores, options.source or [], options.rounds, options.pods)
+    about = report.machine()
+    print(f"{binds.table(rows)}\n\n{report.told(about)}")
+    return {"machine": about, "rows": rows}
+
+
 def _foreign(options: argparse.Namespace) -> dict[str, object]:
     rows, about = foreign.measure(options.events), report.machine()
     print(f"{foreign.table(rows)}\n\n{report.told(about)}")
@@ -68,7 +75,7 @@ def _proxy(options: argparse.Namespace) -> dict[str, object]:
     return {"machine": about, "rows": rows}
 
 
-_OTHERS = {"costs": _costs, "seats": _seats, "foreign": _foreign, "proxy": _proxy}
+_OTHERS = {"costs": _costs, "seats": _seats, "binds": _binds, "foreign": _foreign, "proxy": _proxy}
 
 
 def _run(options: argparse.Namespace) -> list[Measured]:
@@ -124,18 +131,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--servers", type=_some(SERVERS), default=SERVERS[:1], help=",".join(SERVERS), metavar="A,B"
     )
-    parser.add_argument(
-        "--source",
-        type=_tree,
-        action="append",
-        metavar="LABEL=DIR",
-        help="a folder of functions, shared/ beside it, instead of this tree's; again for another one",
-    )
+    _add_source(parser)
     parser.add_argument("--no-floor", dest="floor", action="store_false", help="without Go: no ratios then")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
     others = parser.add_subparsers(dest="what", title="instead of filter and prioritize", metavar="")
     _add_costs(others)
     _add_seats(others)
+    _add_binds(others)
     _add_foreign(others)
     _add_proxy(others)
     return parser
@@ -162,6 +164,26 @@ def _add_seats(parsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         "--stores", type=_some(STORES), default=seats.USUAL, help=",".join(STORES), metavar="A,B"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+
+
+def _add_binds(parsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    what = "a bind from its call to its answer (binds --help)"
+    parser = parsers.add_parser("binds", help=what, description=binds.__doc__)
+    parser.add_argument("--rounds", type=_count, default=5, help="rounds, each with every cell in it")
+    parser.add_argument("--pods", type=_count, default=1000, help="pods that are bound in a cell of a round")
+    parser.add_argument("--stores", type=_some(STORES), default=USUAL, help=",".join(STORES), metavar="A,B")
+    _add_source(parser)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+
+
+def _add_source(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--source",
+        type=_tree,
+        action="append",
+        metavar="LABEL=DIR",
+        help="a folder of functions, shared/ beside it, instead of this tree's; again for another one",
+    )
 
 
 def _add_foreign(parsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -19,11 +19,12 @@ from berth.handlers import filter as filter_verb
 from berth.handlers import prioritize as prioritize_verb
 from berth.http import extender_v1
 from berth.ledger.ledger import Ledger
+from berth.ledger.model import Claim, Holding
 from berth.stores import open_store
 from berth.stores.base import Store
 from berth.testing.loopback import Loopback, Reply
 from tests.bench import __main__ as bench
-from tests.bench import costs, report, seats
+from tests.bench import binds, costs, report, seats
 from tests.bench.answers import Asked, Expected, check, of_the_floor, without_its_claim
 from tests.bench.bodies import CLAIMING, PLAIN, REFUSED, Calls, node
 from tests.bench.callers import Caller, WrongError, claims
@@ -159,6 +160,70 @@ def test_the_cluster_wide_pool_is_measured_in_stripes_and_in_one_document(tmp_pa
     measured = [row for row in rows if row["p50"] is not None]
     assert {row["kind"] for row in measured} >= {"stripes"}
     assert all(0 < row["p50"] <= row["p99"] for row in measured)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("redis_installed")
+def test_binds_are_measured_on_every_store_and_what_they_ask_of_it_is_counted(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    done = _finished("binds", "--rounds", "1", "--pods", "8", "--json", str(figures))
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(figures.read_text())["rows"]
+    usual = set(product(("sqlite", "redis"), ("each node's own", "a pool with units to spare"), (1, 8, 64)))
+    last = set(product(("sqlite", "redis"), ("a pool's last",), (64,)))
+    assert {(row["bind"], row["units"], row["callers"]) for row in rows} == usual | last
+    assert all(0 < row["p50"] <= row["p99"] for row in rows)
+    alone = [row for row in rows if row["callers"] == 1]
+    assert all(row["commits"] == 2 and row["conflicts"] == 0 for row in alone)
+
+
+POD = binds.Pod(binds.NODES, "00000000-0000-4000-8000-000000000001", "node-00001")
+
+
+def test_a_bind_that_is_one_claim_and_one_binding_is_a_figure(tmp_path: Path) -> None:
+    assert _unconfirmed(tmp_path, [POD], {POD.name: [POD.node]}) == 0
+
+
+@pytest.mark.parametrize(
+    ("claims", "nodes"),
+    [
+        ([POD], []),
+        ([POD], [POD.node, POD.node]),
+        ([POD], ["node-00002"]),
+        ([], [POD.node]),
+        ([POD, POD._replace(uid="00000000-0000-4000-8000-000000000002")], [POD.node]),
+    ],
+    ids=["not bound", "bound twice", "bound elsewhere", "without a claim", "a claim too many"],
+)
+def test_a_bind_that_is_not_one_claim_and_one_binding_ends_the_bench(
+    claims: Sequence[binds.Pod], nodes: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(BenchError, match=r"and (it is )?not"):
+        _unconfirmed(tmp_path, claims, {POD.name: nodes} if nodes else {})
+
+
+def _unconfirmed(folder: Path, claims: Sequence[binds.Pod], bound: dict[str, list[str]]) -> int:
+    """Check a bind of POD in a ledger with these pods' claims, on an API server where these are bound."""
+    with (
+        closing(open_store(f"sqlite:///{folder}/ledger.db")) as store,
+        Loopback(lambda _: Reply(200, msgspec.json.encode(bound))) as api,
+    ):
+        binds.fill(store, 200)
+        ledger = Ledger(store)
+        for pod in claims:
+            holdings = (Holding(pod.pool, pod.node, 1),)
+            claim = Claim(
+                uid=pod.uid,
+                namespace="default",
+                name=pod.name,
+                node=pod.node,
+                holdings=holdings,
+                attempt="a",
+                since=0.0,
+            )
+            ledger.confirm(ledger.reserve(claim))
+        port = int(api.url.rpartition(":")[2])
+        return binds.Contender("bind", store, Server(0, 0), Server(port, 0), folder).check([POD])
 
 
 NAMES = node_names(20)

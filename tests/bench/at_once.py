@@ -1,0 +1,108 @@
+"""An API server that answers at once: any pod that is asked for waits, until it is bound.
+It knows two calls of bind's and no other rule; GET /bound tells each pod's nodes, and forgets them."""
+
+import argparse
+import asyncio
+import re
+from collections import defaultdict
+
+import msgspec
+
+_POD = re.compile(
+    r"/api/v1/namespaces/default/pods/(?P<name>(?P<pool>[a-z-]+)\.(?P<uid>[0-9a-f-]+))(/binding)?"
+)
+_IDENTITY = b'{"metadata":{"name":"kube-system","uid":"bench"}}'
+_ANSWER = b"HTTP/1.1 %d OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+
+
+def pod_name(pool: str, uid: str) -> str:
+    """Return the name of the pod with this UID that asks for one unit of the pool."""
+    return f"{pool}.{uid}"
+
+
+class Pods:
+    """Who was bound where, as often as it was; all others wait."""
+
+    def __init__(self) -> None:
+        self._nodes: defaultdict[str, list[str]] = defaultdict(list)
+
+    def answer(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        if path == "/bound":
+            nodes, self._nodes = self._nodes, defaultdict(list)
+            return 200, msgspec.json.encode(nodes)
+        if path.endswith("/kube-system"):
+            return 200, _IDENTITY
+        if (match := _POD.fullmatch(path)) is None:
+            return 404, b'{"message":"nothing is known of it here"}'
+        name = match["name"]
+        if method == "GET":
+            return 200, msgspec.json.encode(self._pod(name, match["pool"], match["uid"]))
+        binding = msgspec.json.decode(body)
+        if binding["metadata"]["resourceVersion"] != self._version(name):
+            return 409, b'{"message":"it was written since"}'
+        self._nodes[name].append(binding["target"]["name"])
+        return 201, b'{"kind":"Status","status":"Success"}'
+
+    def _version(self, name: str) -> str:
+        return str(1 + len(self._nodes.get(name, ())))
+
+    def _pod(self, name: str, pool: str, uid: str) -> object:
+        requests = {"cpu": "100m", f"berth.dev/{pool}": "1"}
+        container = {"name": "main", "resources": {"requests": requests, "limits": requests}}
+        nodes = self._nodes.get(name)
+        return {
+            "kind": "Pod",
+            "apiVersion": "v1",
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "uid": uid,
+                "resourceVersion": self._version(name),
+            },
+            "spec": {
+                "schedulerName": "berth",
+                "containers": [container],
+                **({"nodeName": nodes[-1]} if nodes else {}),
+            },
+            "status": {"phase": "Pending"},
+        }
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, pods: Pods) -> None:
+        self._pods, self._received = pods, b""
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None
+        self._received += data
+        while (end := self._received.find(b"\r\n\r\n")) >= 0:
+            head = self._received[:end].decode("latin-1")
+            size = re.search(r"(?im)^content-length: *(\d+)", head)
+            whole = end + 4 + (int(size[1]) if size else 0)
+            if len(self._received) < whole:
+                return
+            body, self._received = self._received[end + 4 : whole], self._received[whole:]
+            method, path, _ = head.split(" ", 2)
+            status, content = self._pods.answer(method, path, body)
+            self._transport.write(_ANSWER % (status, len(content), content))
+
+
+async def _serve(port: int) -> None:
+    pods, loop = Pods(), asyncio.get_running_loop()
+    server = await loop.create_server(lambda: _Connection(pods), "127.0.0.1", port, backlog=1024)
+    await server.serve_forever()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--port", type=int, required=True)
+    asyncio.run(_serve(parser.parse_args().port))
+
+
+if __name__ == "__main__":
+    main()
