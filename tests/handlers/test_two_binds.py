@@ -16,9 +16,9 @@ from tests.support.selection import IS_LONG
 # What is tried here is the verb's order, not the store's; on every store: tests/properties.
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)]
 
-BEFORE_BINDING = 11  # steps of a bind until it is about to POST: each call it makes is two, before and after
-UNTIL_IT_TRIES_AGAIN = 13  # from a POST that met 409 to the next one, with a renewed reservation
-MOST_STEPS = 46
+BEFORE_BINDING = 9  # steps of a bind until it is about to POST: each call it makes is two, before and after
+UNTIL_IT_TRIES_AGAIN = 11  # from a POST that met 409 to the next one, with a renewed reservation
+MOST_STEPS = 42
 SECONDS = 120  # only to end a test that hangs
 
 

@@ -34,7 +34,7 @@ from berth.kube.types import Node, Pod
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding
 from berth.ledger.transitions import ElsewhereError, MissingClaimError, SupersededError
-from berth.scheduling.demand import might_ask, terms_of
+from berth.scheduling.demand import Terms, might_ask, terms_of
 from berth.settings import Settings
 
 log = logging.getLogger("berth.bind")
@@ -116,11 +116,15 @@ class BindAttempt:
 
     def _reserve(self, pod: Pod) -> Claim | None:
         """Return the pod's reservation, None if it asks for nothing. Raises RefusedError, ElsewhereError."""
-        demanded = self._demanded(pod)
+        if not might_ask(pod):
+            return None
+        view = self._ledger.view()
+        demanded = self._demanded(pod, terms_of(view))
         if demanded is None:
             return None
+        after = None if self._claim is None else self._claim.attempt
         try:
-            claim = self._ledger.reserve(demanded, after=None if self._claim is None else self._claim.attempt)
+            claim = self._ledger.reserve(demanded, after=after, view=view)
         except SupersededError:
             # The Binding of the one before was refused, or we would not try again.
             self._cancel()
@@ -128,11 +132,8 @@ class BindAttempt:
         publish_held(self._cluster, claim, self._deadline.later(-_SETTLE_SECONDS).within(_TELL_SECONDS))
         return claim
 
-    def _demanded(self, pod: Pod) -> Claim | None:
+    def _demanded(self, pod: Pod, terms: Terms) -> Claim | None:
         """Return what the pod is to hold there, None if it asks for nothing. Raises RefusedError."""
-        if not might_ask(pod):
-            return None
-        terms = terms_of(self._ledger.view())
         demand = terms.demand(pod)
         if demand.refusal is not None:
             raise RefusedError(demand.refusal)

@@ -3,7 +3,7 @@ A plan may be made by documents that are old; `taken` decides, on those that the
 
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import filterfalse
+from itertools import chain, filterfalse
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -273,17 +273,22 @@ def _parts(holding: Holding, count: int, at: At, requester: Requester) -> list[H
     Each pod begins at another stripe, so that many at once seldom want the same document.
     """
     start = _first(requester.uid, count)
-    stripes = [_in(holding, (start + number) % count) for number in range(count)]
+
+    def stripes() -> Iterator[Holding]:
+        return (_in(holding, (start + number) % count) for number in range(count))
+
     spec = poolclaim_of(holding, at, requester)
     if spec is not None and spec.units:
-        return _with_units(spec.units, stripes, at, requester)
+        return _with_units(spec.units, stripes(), at, requester)
     had = () if spec is None or len(spec.had) != holding.count else spec.had
-    if had and (again := _with_units(had, stripes, at, requester)) is not None:
+    if had and (again := _with_units(had, stripes(), at, requester)) is not None:
         return again
-    owners = requester.owners_at(holding)
-    kept = [part for part in stripes if any(left.owner in owners for left in at(part.key).retained)]
+    kept: list[Holding] = []
+    if holding.pool in requester.retaining:
+        owners = requester.owners_at(holding)
+        kept = [part for part in stripes() if any(left.owner in owners for left in at(part.key).retained)]
     rooms: dict[Holding, int] = {}
-    for part in (*kept, *stripes):  # one look as a rule: with thousands of claims each is dear
+    for part in chain(kept, stripes()):  # one look as a rule: with thousands of claims each is dear
         rooms[part] = _fits(part, at, requester)
         if rooms[part] >= holding.count:
             return [part]
@@ -301,7 +306,7 @@ def _over(holding: Holding, rooms: Mapping[Holding, int], kept: Collection[Holdi
 
 
 def _with_units(
-    units: Sequence[str], stripes: Sequence[Holding], at: At, requester: Requester
+    units: Sequence[str], stripes: Iterable[Holding], at: At, requester: Requester
 ) -> list[Holding] | None:
     """Return the stripes that have these very units; None where one is in none, or there is no room."""
     parts = []

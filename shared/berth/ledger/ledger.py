@@ -113,14 +113,15 @@ class Ledger:
 
     # Claims
 
-    def reserve(self, wanted: Claim, *, after: str | None = None) -> Claim:
+    def reserve(self, wanted: Claim, *, after: str | None = None, view: View | None = None) -> Claim:
         """Hold `wanted.holdings`, of whole domains, for the pod, all or nothing; the claim as it then stands.
 
         `after` names the attempt that this one goes on from. Each call needs an attempt of its own: cancel
         drops what it was shown, and must miss a reservation renewed since. Raises RefusedError where units
         are short, ElsewhereError while the pod has a claim for another node, SupersededError (with `after`).
+        `view` is the one by which the caller has just made `wanted`; without it, this looks by itself.
         """
-        view = self.view()
+        view = view or self.view()
         mine = view.claims_of(wanted.uid)
         other = next((claim for claim in mine if claim.node != wanted.node), None)
         if other is not None:
