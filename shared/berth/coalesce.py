@@ -1,8 +1,8 @@
-"""Coalesces concurrent reads: threads of a process that read the same thing at the same time share one read.
-A caller gets the result of a read that began after its call; nothing is cached for later calls."""
+"""Coalesces what threads of a process do at the same time: one read for all who want the same, one piece of
+work for all who would be in each other's way. Nothing is kept for later calls."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Set
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -45,3 +45,98 @@ class Coalesced(Generic[T]):
         if self._error is not None:
             raise self._error
         return self._result[0]
+
+
+class _Waiting(Generic[T]):
+    """One caller's item, and how its thread learns that its turn has come, or that it need do nothing."""
+
+    def __init__(self, item: T, wants: Set[str], beside: Set[str]) -> None:
+        self.item, self.wants, self.beside = item, wants, beside
+        self.group: _Group[T] | None = None  # what its thread is to do
+        self.error: BaseException | None = None
+        self._turn = threading.Lock()
+        self._turn.acquire()
+
+    def wait(self) -> None:
+        self._turn.acquire()
+
+    def go_on(self) -> None:
+        self._turn.release()
+
+
+class _Group(Generic[T]):
+    """Items that are done together, the first of them by its own thread."""
+
+    def __init__(self, first: _Waiting[T]) -> None:
+        self.members, self.wants, self._all = [first], {*first.wants}, {*first.wants, *first.beside}
+
+    def joined(self, other: _Waiting[T], most: int) -> bool:
+        """Take another one in, if that makes no more than so many things."""
+        everything = self._all.union(other.wants, other.beside)
+        if len(everything) > most:
+            return False
+        self.members.append(other)
+        self.wants |= other.wants
+        self._all = everything
+        return True
+
+
+class Grouped(Generic[T]):
+    """Does items that want the same things one after another, and those that had to wait for it together.
+
+    The thread that came first does the work for all of them. Nobody waits for items that want other things.
+    """
+
+    def __init__(self, work: Callable[[Sequence[T]], None], most: int) -> None:
+        """`work` does a group of items, which want `most` things at most, or is one that wants more."""
+        self._work, self._most = work, most
+        self._guard = threading.Lock()
+        self._taken = set[str]()
+        self._waiting: list[_Waiting[T]] = []
+
+    def do(self, item: T, wants: Set[str], beside: Set[str] = frozenset()) -> None:
+        """Return once the work on the item is done. `beside` are things that it needs, and others may have
+        as well. Raises what the work raised, also where that was about another item of the group."""
+        mine = _Waiting(item, wants, beside)
+        with self._guard:
+            self._waiting.append(mine)
+            self._give_turns()
+        mine.wait()
+        if mine.group is not None:
+            self._do(mine.group)
+        if mine.error is not None:
+            raise mine.error
+
+    def _do(self, group: _Group[T]) -> None:
+        error = None
+        try:
+            self._work([member.item for member in group.members])
+        except BaseException as raised:  # noqa: BLE001 - each caller raises it
+            error = raised
+        with self._guard:
+            self._taken -= group.wants
+            self._give_turns()
+        for member in group.members:
+            member.error = error
+        for member in group.members[1:]:
+            member.go_on()
+
+    def _give_turns(self) -> None:
+        """Let those go on whose things are free: who came first comes first, with those who want the same."""
+        groups, blocked, left = list[_Group[T]](), set(self._taken), list[_Waiting[T]]()
+        for waiting in self._waiting:
+            if blocked.isdisjoint(waiting.wants):
+                near = [group for group in groups if not group.wants.isdisjoint(waiting.wants)]
+                if not near:
+                    groups.append(_Group(waiting))
+                    continue
+                if len(near) == 1 and near[0].joined(waiting, self._most):
+                    continue
+            blocked |= waiting.wants
+            left.append(waiting)
+        self._waiting = left
+        for group in groups:
+            self._taken |= group.wants
+            first = group.members[0]
+            first.group = group
+            first.go_on()

@@ -64,14 +64,14 @@ class Caller:
 
     def cycle(self, claim: Claim, *, release: bool = True) -> bool:
         """A pod's way through the ledger: reserved, confirmed, released. False where it was refused."""
-        self._witness.taken()
+        before = self._witness.so_far()
         began = time.perf_counter()
         try:
             self._ledger.confirm(self._ledger.reserve(claim))
             if release:
                 self._ledger.release(claim.uid)
             self.done.seconds.append(time.perf_counter() - began)
-            self.told.append((claim, self._witness.taken()))
+            self.told.append((claim, self._witness.since(before)))
         except RefusedError:
             self.done.refused += 1
             return False
@@ -81,8 +81,8 @@ class Caller:
         return True
 
     def check(self, *, release: bool = True) -> None:
-        """Raises WrongError unless each whole cycle made a reservation, confirmed it and gave it back, with a
-        commit for each."""
+        """Raises WrongError unless each whole cycle made a reservation, confirmed it and gave it back, by
+        commits in this order."""
         expected = [RESERVED, BOUND, GONE] if release else [RESERVED, BOUND]
         for claim, commits in self.told:
             found = states(claim.uid, commits)
@@ -121,6 +121,7 @@ class Callers:
             for uid in kept:
                 patiently(partial(self._ledger.release, uid))
             return Done()
+        self._witness.forget()
         callers = [Caller(self._ledger, self._witness) for _ in range(order.threads)]
         threads = [
             threading.Thread(target=self._call, args=(caller, order, f"{self._who}-{turn}-{number}"))

@@ -398,10 +398,10 @@ def test_a_commit_made_once_more_because_nobody_knew_its_outcome_is_one_step(fil
     witness = Witness(filled)
     ledger, claim = Ledger(witness), next(claims(NAMES[:1], "one"))
     reserved = ledger.reserve(claim)
-    (writes,) = witness.taken()
+    (writes,) = witness.since(0)
     assert states(claim.uid, [writes, writes]) == ["reserved"]
     ledger.confirm(reserved)
-    assert states(claim.uid, [writes, *witness.taken(), {"epoch": b"{}"}]) == ["reserved", "bound"]
+    assert states(claim.uid, [writes, *witness.since(1), {"epoch": b"{}"}]) == ["reserved", "bound"]
 
 
 def test_what_a_cell_leaves_behind_ends_the_bench(filled: Store) -> None:

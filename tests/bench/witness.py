@@ -2,9 +2,8 @@
 It knows of a document only where its claims stand and their states."""
 
 import itertools
-import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,10 +17,11 @@ Writes = Mapping[str, bytes | None]
 
 
 class Witness:
-    """A store that keeps what each thread has committed, or may have: where the store did not say."""
+    """A store that keeps what was committed, or may have been: where the store did not say. Which thread did
+    it tells nothing: one may commit what several have decided."""
 
     def __init__(self, store: Store) -> None:
-        self._store, self._here = store, threading.local()
+        self._store, self._commits = store, list[Writes]()
         self.batches, self.close = store.batches, store.close
 
     def read(self, keys: Collection[str]) -> Mapping[str, Document]:
@@ -31,33 +31,46 @@ class Witness:
         try:
             done = self._store.commit(writes, expected)
         except StoreUnavailableError:
-            self._here.commits = [*self._commits(), writes]
+            self._commits.append(writes)
             raise
         if done:
-            self._here.commits = [*self._commits(), writes]
+            self._commits.append(writes)
         return done
 
     def changes(self, since: str | None) -> Changes:
         return self._store.changes(since)
 
-    def taken(self) -> Sequence[Writes]:
-        """What this thread has committed since it asked last."""
-        commits, self._here.commits = self._commits(), []
-        return commits
+    def so_far(self) -> int:
+        """How many commits it has kept."""
+        return len(self._commits)
 
-    def _commits(self) -> list[Writes]:
-        found: list[Writes] = getattr(self._here, "commits", [])
-        return found
+    def since(self, so_far: int) -> Sequence[Writes]:
+        """All commits after that many."""
+        return self._commits[so_far:]
+
+    def forget(self) -> None:
+        """Keep none of those until now."""
+        self._commits.clear()
 
 
-def states(uid: str, commits: Iterable[Writes]) -> list[str]:
-    """What became of a pod's claim with these commits; what one did once more is told once."""
+def states(uid: str, commits: Sequence[Writes]) -> list[str]:
+    """What became of a pod's claim with these commits, in the documents where it came to be; what one did
+    once more is told once."""
+    bodies = [{key: body for key, body in writes.items() if key.startswith("domain/")} for writes in commits]
+    mine = {key for writes in bodies for key, body in writes.items() if _state(uid, body) != GONE}
     found: list[str] = []
-    for writes in commits:
-        domains = [_claims(body) for key, body in writes.items() if key.startswith("domain/")]
-        here = {claims[uid].get("state", RESERVED) if uid in claims else GONE for claims in domains}
+    for writes in bodies:
+        here = {_state(uid, body) for key, body in writes.items() if key in mine}
         found += ["/".join(sorted(here))] if here else []
-    return [state for state, _ in itertools.groupby(found)]
+    told = [state for state, _ in itertools.groupby(found)]
+    return told[1:] if told[:1] == [GONE] else told
+
+
+def _state(uid: str, body: bytes | None) -> str:
+    if body is None or uid.encode() not in body:
+        return GONE
+    claim = _claims(body).get(uid)
+    return GONE if claim is None else str(claim.get("state", RESERVED))
 
 
 def held(store: Store, keys: Sequence[str]) -> Counter[str]:

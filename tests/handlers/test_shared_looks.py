@@ -109,7 +109,7 @@ def test_who_comes_while_a_look_is_under_way_shares_the_next_one(
     settings: Settings, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert call(reconcile.endpoint(settings)).status == 204
-    monkeypatch.setattr("berth.coalesce.threading", SimpleNamespace(Condition=Waiters))
+    monkeypatch.setattr("berth.coalesce.threading", SimpleNamespace(Condition=Waiters, Lock=threading.Lock))
     target = inventory.router(settings) if name == "inventory" else reconcile.endpoint(settings)
     with gated() as gate, ThreadPoolExecutor(MANY + 1) as pool:
         first = pool.submit(call, target)
@@ -127,7 +127,7 @@ def test_who_comes_while_a_look_is_under_way_shares_the_next_one(
 
 def test_forged_deletions_of_pods_share_wakes(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     assert call(reconcile.endpoint(settings)).status == 204
-    monkeypatch.setattr("berth.coalesce.threading", SimpleNamespace(Condition=Waiters))
+    monkeypatch.setattr("berth.coalesce.threading", SimpleNamespace(Condition=Waiters, Lock=threading.Lock))
     target = release.endpoint(settings)
     with gated("unbound_pods") as gate, ThreadPoolExecutor(MANY + 1) as pool:
         first = pool.submit(call, target, "Pod")

@@ -108,7 +108,7 @@ class Ledger:
         """
         self._store, self._clock = store, clock
         self._follower = Follower(store.changes, clock)
-        self._commits = Commits(store, monotonic, sleep, while_closed, cluster, name)
+        self._commits = Commits(store, monotonic, sleep, while_closed, cluster, name).shared()
         self._turn = ""
 
     # Claims
@@ -136,7 +136,8 @@ class Ledger:
             try:
                 if not short and len(keys := allocation.keys(holdings)) <= MOST_KEYS:
                     decide = partial(self._reserved, wanted, holdings, after, view, requester)
-                    return self._commits.run(keys, decide, drawn=_drawn(wanted, view))
+                    places = {holding.key for holding in holdings}
+                    return self._commits.run(places, decide, drawn=_drawn(wanted, view), beside=keys)
                 _require_limits(short, view)
                 if looked:
                     scattered = refusals.scattered(holding.pool for holding in holdings)

@@ -1,13 +1,15 @@
 """How the ledger decides: read documents, decide on them, commit expecting what was read; on a conflict
-decide again. It promises no order among those who want the same documents."""
+decide again. Threads that want the same documents decide one after another, and commit together. Among
+processes it promises no order."""
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, Never, TypeVar
+from typing import Any, Generic, NamedTuple, Never, TypeVar
 
+from berth.coalesce import Grouped
 from berth.deadline import Deadline
-from berth.errors import ContentionError, RebuildingError, RefusedError
+from berth.errors import BerthError, ContentionError, RebuildingError, RefusedError, StoreFailedError
 from berth.ledger import refusals
 from berth.ledger.keys import CLUSTER
 from berth.ledger.model import Domain, decode_domain, encode, epoch_of
@@ -35,6 +37,67 @@ Writes = Mapping[str, Domain | bytes | None]
 
 NOTHING: Mapping[str, Never] = MappingProxyType({})
 """No fence, and nothing that is drawn or written."""
+
+
+class _State:
+    """Documents as they were read, and as decisions change them one after the other."""
+
+    def __init__(self, documents: Mapping[str, Document]) -> None:
+        self._documents = documents
+        self._domains: dict[str, Domain] = {}
+        self.writes: dict[str, Domain | bytes | None] = {}
+
+    def body(self, key: str) -> bytes | None:
+        if key in self.writes:
+            return _body(self.writes[key])
+        return self._documents[key].body if key in self._documents else None
+
+    def domain(self, key: str) -> Domain:
+        if key not in self._domains:
+            self._domains[key] = decode_domain(self.body(key))
+        return self._domains[key]
+
+    def change(self, writes: Writes) -> None:
+        for key, written in writes.items():
+            self.writes[key] = written
+            self._domains.pop(key, None)
+            if isinstance(written, Domain) and not written.empty:
+                self._domains[key] = written
+
+
+class _Decision(Generic[T]):
+    """What a caller decides of its documents, and what became of it: a result or an error."""
+
+    def __init__(
+        self,
+        wanted: frozenset[str],
+        keys: frozenset[str],
+        decide: Callable[[_State], tuple[T, Writes]],
+        drawn: Drawn,
+    ) -> None:
+        """`wanted` are the documents that it may change, `keys` all that it is decided by."""
+        self.wanted, self.keys, self._decide, self._drawn = wanted, keys, decide, drawn
+        self.result: list[T] = []
+        self.error: BerthError | None = None
+
+    def make(self, state: _State, held: Collection[str]) -> None:
+        """Decide by the documents as they are now, and change them; `held` resources are not given."""
+        self.result, self.error = [], None
+        try:
+            if refused := [self._drawn[resource] for resource in held if resource in self._drawn]:
+                raise RefusedError("; ".join(map(refusals.held_back, sorted(refused))))
+            result, writes = self._decide(state)
+        except BerthError as error:
+            self.error = error
+        else:
+            self.result = [result]
+            state.change(writes)
+
+    def outcome(self) -> T:
+        """Return the result, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return self.result[0]
 
 
 class _ConflictError(Exception):
@@ -69,7 +132,8 @@ class LostAgainError(ContentionError):
 class Commits(NamedTuple):
     """The commits of one ledger. Each expects the epoch and the ledger's cluster as they were read.
 
-    Each raises OutdatedError where a document of `fence` has changed. The other fields are as in Ledger.
+    Each raises OutdatedError where a document of `fence` has changed. `together` has those wait for each
+    other that want the same documents (see `shared`). The other fields are as in Ledger.
     """
 
     store: Store
@@ -79,6 +143,12 @@ class Commits(NamedTuple):
     cluster: Callable[[], str] | None
     name: str
     fence: Fence = NOTHING
+    together: "Grouped[_Decision[Any]] | None" = None
+
+    def shared(self) -> "Commits":
+        """Return these commits for threads that may want the same documents: such threads don't meet as
+        conflicts, but decide one after another, on what the one before has decided, in one commit."""
+        return self._replace(together=Grouped(self._decided_together, MOST_KEYS))
 
     @property
     def most_keys(self) -> int:
@@ -95,29 +165,54 @@ class Commits(NamedTuple):
         decide: Callable[[Domains], tuple[T, Writes]],
         fence: Fence = NOTHING,
         drawn: Drawn = NOTHING,
+        beside: Collection[str] = (),
     ) -> T:
-        """Return what was decided of these domains, once it is committed; it gives units of `drawn`.
+        """Return what was decided of these domains, once it is committed; it gives units of `drawn`. It is
+        decided by the domains `beside` as well, and does not change those as a rule.
 
         Raises RefusedError where one of these is held back, ContentionError when PATIENCE_SECONDS are over,
         OvertakenError, what `decide` raises, the store's errors, OtherClusterError, PausedError and
         MovedError, and RebuildingError while the ledger has no epoch (but for `while_closed`).
         """
+        wanted, everything = frozenset(keys), frozenset(keys).union(beside)
 
-        def decide_bodies(bodies: Bodies) -> tuple[T, Writes]:
-            return decide({key: decode_domain(body) for key, body in bodies.items()})
+        def decide_state(state: _State) -> tuple[T, Writes]:
+            return decide({key: state.domain(key) for key in everything})
 
-        return self.run_bodies(keys, decide_bodies, fence, drawn)
+        return self._run(_Decision(wanted, everything, decide_state, drawn), fence)
 
-    def run_bodies(
-        self,
-        keys: Collection[str],
-        decide: Callable[[Bodies], tuple[T, Writes]],
-        fence: Fence = NOTHING,
-        drawn: Drawn = NOTHING,
-    ) -> T:
+    def run_bodies(self, keys: Collection[str], decide: Callable[[Bodies], tuple[T, Writes]]) -> T:
         """Return what was decided of any documents, once it is committed; errors as for `run`."""
+        wanted = frozenset(keys)
+
+        def decide_state(state: _State) -> tuple[T, Writes]:
+            return decide({key: state.body(key) for key in wanted})
+
+        return self._run(_Decision(wanted, wanted, decide_state, NOTHING), NOTHING)
+
+    def _run(self, decision: "_Decision[T]", fence: Fence) -> T:
+        if self.together is None or self.fence or fence:
+            self._decided([decision], fence)
+        else:
+            self.together.do(decision, decision.wanted, decision.keys)
+        return decision.outcome()
+
+    def _decided_together(self, decisions: "Sequence[_Decision[Any]]") -> None:
+        """Make these decisions in one commit, or each by itself where the store can't take them together."""
         try:
-            return self.again(lambda: self._try(keys, decide, fence, drawn), _ConflictError, (0.002, 0.1))
+            self._decided(decisions, NOTHING)
+        except StoreFailedError:
+            if len(decisions) == 1:
+                raise
+            for decision in decisions:
+                try:
+                    self._decided([decision], NOTHING)
+                except BerthError as error:
+                    decision.error = error
+
+    def _decided(self, decisions: "Sequence[_Decision[Any]]", fence: Fence) -> None:
+        try:
+            self.again(lambda: self._try(decisions, fence), _ConflictError, (0.002, 0.1))
         except _ConflictError as error:
             raise BusyError from error
 
@@ -141,14 +236,9 @@ class Commits(NamedTuple):
         document = self.store.read([key]).get(key)
         return document.version if document is not None and document.body == body else None
 
-    def _try(
-        self,
-        keys: Collection[str],
-        decide: Callable[[Bodies], tuple[T, Writes]],
-        fence: Fence,
-        drawn: Drawn,
-    ) -> T:
+    def _try(self, decisions: "Sequence[_Decision[Any]]", fence: Fence) -> None:
         ours = None if self.cluster is None else self.cluster()
+        keys = frozenset[str]().union(*(decision.keys for decision in decisions))
         documents = self.store.read({EPOCH, CLUSTER, *self.fence, *fence, *keys})
         if ours is not None and CLUSTER in documents:
             require_cluster(documents[CLUSTER].body, ours, self.name)
@@ -159,20 +249,18 @@ class Commits(NamedTuple):
             raise trouble
         if versions_of(documents, self.fence) != self.fence:
             raise OutdatedError
-        if epoch is not None and (held := [drawn[resource] for resource in epoch.held if resource in drawn]):
-            raise RefusedError("; ".join(map(refusals.held_back, sorted(held))))
-        result, writes = decide({key: documents[key].body if key in documents else None for key in keys})
-        if versions_of(documents, fence) != fence:
+        state = _State(documents)
+        for decision in decisions:
+            decision.make(state, () if epoch is None else epoch.held)
+        if versions_of(documents, fence) != fence and any(decision.error is None for decision in decisions):
             raise OvertakenError(
                 "another caller has changed this part of berth's ledger meanwhile; try again"
             )
         # Every document read is expected as it was, the epoch too: a lost ledger takes no commit.
         expected = {**versions_of(documents, {EPOCH, CLUSTER, *keys}), **self.fence, **fence}
-        if writes and not self.store.commit(
-            {key: _body(document) for key, document in writes.items()}, expected
-        ):
+        writes = {key: _body(document) for key, document in state.writes.items()}
+        if writes and not self.store.commit(writes, expected):
             raise _ConflictError
-        return result
 
 
 def versions_of(documents: Mapping[str, Document], keys: Iterable[str]) -> Fence:
