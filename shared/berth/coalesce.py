@@ -57,8 +57,9 @@ class _Waiting(Generic[T]):
         self._turn = threading.Lock()
         self._turn.acquire()
 
-    def wait(self) -> None:
-        self._turn.acquire()
+    def wait(self, seconds: float = -1) -> bool:
+        """Whether its turn came, or the work was done, within so many seconds; -1: however long it takes."""
+        return self._turn.acquire(timeout=seconds)
 
     def go_on(self) -> None:
         self._turn.release()
@@ -94,14 +95,21 @@ class Grouped(Generic[T]):
         self._taken = set[str]()
         self._waiting: list[_Waiting[T]] = []
 
-    def do(self, item: T, wants: Set[str], beside: Set[str] = frozenset()) -> None:
+    def do(self, item: T, seconds: float, wants: Set[str], beside: Set[str] = frozenset()) -> None:
         """Return once the work on the item is done. `beside` are things that it needs, and others may have
-        as well. Raises what the work raised, also where that was about another item of the group."""
+        as well. Raises what the work raised, also where that was about another item of the group, and
+        TimeoutError if the work has not begun within so many seconds: then it is left."""
         mine = _Waiting(item, wants, beside)
         with self._guard:
             self._waiting.append(mine)
             self._give_turns()
-        mine.wait()
+        if not mine.wait(seconds):
+            with self._guard:
+                if mine in self._waiting:
+                    self._waiting.remove(mine)
+                    self._give_turns()  # somebody may have waited for this one alone
+                    raise TimeoutError
+            mine.wait()
         if mine.group is not None:
             self._do(mine.group)
         if mine.error is not None:

@@ -5,16 +5,22 @@ rights and processes that are killed in test_sqlite_trouble.py."""
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
+from typing import Any
+from unittest import mock
 
 import pytest
 
 from berth.errors import StoreFailedError, StoreUnavailableError
 from berth.stores import sqlite
 from berth.stores.sqlite import SqliteStore
+from tests.support.cluster import wait
+
+SECONDS = 30
+MANY = 8
 
 
 @pytest.fixture
@@ -120,12 +126,60 @@ def test_a_writer_that_finds_the_file_locked_for_too_long_is_told_to_retry(path:
     store.close()
 
 
-def test_a_writer_whose_turn_does_not_come_in_time_is_told_to_retry_and_readers_go_on(path: Path) -> None:
+def test_a_writer_whose_turn_does_not_come_in_time_is_told_to_retry_and_readers_go_on(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = SqliteStore(path, busy_seconds=0.05)
-    with store._turn, pytest.raises(StoreUnavailableError, match=r"is busy \(sqlite:////.*ledger\.db, "):
+    began, let_go = Event(), Event()
+    work = store._commits._work
+
+    def slowly(commits: Sequence[Any]) -> None:
+        began.set()
+        assert let_go.wait(SECONDS)
+        work(commits)
+
+    monkeypatch.setattr(store._commits, "_work", slowly)
+    first = Thread(target=store.commit, args=({"b": b"1"}, {}))
+    first.start()
+    assert began.wait(SECONDS)
+    with pytest.raises(StoreUnavailableError, match=r"is busy \(sqlite:////.*ledger\.db, "):
         store.commit({"a": b"1"}, {})
     assert store.read(["a"]) == {}
+    let_go.set()
+    first.join(SECONDS)
+    assert store.read(["a", "b"]).keys() == {"b"}
     assert store.commit({"a": b"1"}, {})
+    store.close()
+
+
+def test_commits_that_wait_for_each_other_are_made_in_one_transaction_each_or_none_of_it(path: Path) -> None:
+    store, done = SqliteStore(path), list[int]()
+    assert store.commit({"a": b"", "b": b""}, {})
+    version = store.read(["a"])["a"].version
+    runs = mock.Mock(wraps=store._client.run)
+
+    def commit(number: int) -> None:
+        if store.commit({"a": b"%d" % number, f"own-{number}": b""}, {"a": version}):
+            done.append(number)
+
+    threads = [Thread(target=commit, args=(number,)) for number in range(MANY)]
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        first = Thread(target=store.commit, args=({"b": b"1"}, {}))
+        first.start()
+        wait(lambda: store._commits._taken, SECONDS, "that the first one waits for the file")
+        for thread in threads:
+            thread.start()
+        wait(lambda: len(store._commits._waiting) == MANY, SECONDS, "that all others wait for the first")
+        with mock.patch.object(store._client, "run", runs):
+            other.execute("ROLLBACK")
+            for thread in (first, *threads):
+                thread.join(SECONDS)
+    (winner,) = done
+    documents = store.read(["a", "b", *(f"own-{number}" for number in range(MANY))])
+    assert documents.keys() == {"a", "b", f"own-{winner}"}
+    assert documents["a"].body == b"%d" % winner
+    assert runs.call_count == 1
     store.close()
 
 

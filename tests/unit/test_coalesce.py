@@ -55,12 +55,17 @@ class Stage:
             thread.join(SECONDS)
             assert not thread.is_alive()
 
-    def _call(self, item: str, wants: str, beside: str) -> None:
+    def comes_in_vain(self, item: str, wants: str) -> None:
+        """A caller that waits for no more than a moment."""
+        self._call(item, wants, "", 0.01)
+        self.threads[-1].join(SECONDS)
+
+    def _call(self, item: str, wants: str, beside: str, seconds: float = SECONDS) -> None:
         def call() -> None:
             try:
-                self.grouped.do(item, {*wants}, {*beside})
-            except ValueError as error:
-                self.told[item] = str(error)
+                self.grouped.do(item, seconds, {*wants}, {*beside})
+            except (ValueError, TimeoutError) as error:
+                self.told[item] = str(error) or "too late"
             else:
                 self.told[item] = "done"
 
@@ -134,3 +139,23 @@ def test_an_error_is_told_to_its_group_and_to_nobody_else(stage: Stage) -> None:
     stage.begins("fourth", "a")
     stage.end()
     assert stage.told["fourth"] == "done"
+
+
+def test_who_has_waited_long_enough_is_told_so_and_keeps_nobody_else_from_going_on(stage: Stage) -> None:
+    stage.begins("first", "a")
+    stage.comes_in_vain("second", "ab")
+    assert stage.told == {"second": "too late"}
+    stage.begins("third", "b")
+    stage.waits("fourth", "a")
+    stage.end()
+    assert stage.work.groups == [["first"], ["third"], ["fourth"]]
+
+
+def test_who_waits_behind_one_that_gives_up_goes_on(stage: Stage) -> None:
+    stage.begins("first", "a")
+    stage._call("second", "ab", "", 0.2)
+    stage.begins("third", "b")
+    stage.threads[1].join(SECONDS)
+    assert stage.told == {"second": "too late"}
+    stage.end()
+    assert stage.work.groups == [["first"], ["third"]]

@@ -194,7 +194,10 @@ class Commits(NamedTuple):
         if self.together is None or self.fence or fence:
             self._decided([decision], fence)
         else:
-            self.together.do(decision, decision.wanted, decision.keys)
+            try:
+                self.together.do(decision, PATIENCE_SECONDS, decision.wanted, decision.keys)
+            except TimeoutError as error:
+                raise BusyError from error
         return decision.outcome()
 
     def _decided_together(self, decisions: "Sequence[_Decision[Any]]") -> None:

@@ -3,17 +3,28 @@ Not for network file systems (SQLite's locks fail there). `changes` is exact: it
 
 import os
 import sqlite3
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from berth.coalesce import Grouped
 from berth.stores.base import Changes, Cursor, Document, Version, as_expected, chunks
 from berth.stores.sqlite.client import Client
 from berth.stores.sqlite.errors import busy
 from berth.stores.sqlite.url import parse
 
 _BUSY_SECONDS = 1.0
+_FILE = frozenset(["file"])  # which only one writes at a time
 _KEPT_DELETIONS = 10_000  # deletions remembered for readers that are behind
+
+
+@dataclass(eq=False)
+class _Commit:
+    """One caller's commit, and whether it was done."""
+
+    writes: Mapping[str, bytes | None]
+    expected: Mapping[str, Version | None]
+    done: bool = False
 
 
 class SqliteStore:
@@ -32,7 +43,9 @@ class SqliteStore:
     ) -> None:
         self._path, self._busy_seconds = path.absolute(), busy_seconds
         self._client = Client(self._path, new_generation, busy_seconds)
-        self._turn = threading.Lock()
+        # The threads of a process queue here: SQLite lets whoever waits sleep and try again, in no order, and
+        # in a burst the unlucky ones would run out of time. Those who wait share a transaction, and its sync.
+        self._commits = Grouped(self._commit_all, 1)
 
     def is_there(self) -> bool:
         return self._path.exists()
@@ -41,20 +54,24 @@ class SqliteStore:
         return self._client.run("DEFERRED", lambda db, generation: _documents(db, generation, keys))
 
     def commit(self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]) -> bool:
-        def write(db: sqlite3.Connection, generation: str) -> bool:
-            if not as_expected(_documents(db, generation, expected.keys()), expected):
-                return False
-            _store(db, writes)
-            return True
-
-        # The threads of a process queue here: SQLite lets whoever waits sleep and try again, in no order, and
-        # in a burst the unlucky ones would run out of time.
-        if not self._turn.acquire(timeout=self._busy_seconds):
-            raise busy(self._path, "too many writers in this process")
+        commit = _Commit(writes, expected)
         try:
-            return self._client.run("IMMEDIATE", write)
-        finally:
-            self._turn.release()
+            self._commits.do(commit, self._busy_seconds, _FILE)
+        except TimeoutError as error:
+            raise busy(self._path, "too many writers in this process") from error
+        return commit.done
+
+    def _commit_all(self, commits: "Sequence[_Commit]") -> None:
+        """Make these commits one after the other in one transaction, each or none of it."""
+
+        def write(db: sqlite3.Connection, generation: str) -> None:
+            for commit in commits:
+                there = _documents(db, generation, commit.expected.keys())
+                commit.done = as_expected(there, commit.expected)
+                if commit.done:
+                    _store(db, commit.writes)
+
+        self._client.run("IMMEDIATE", write)
 
     def changes(self, since: Cursor | None) -> Changes:
         def cursor(db: sqlite3.Connection, generation: str) -> Cursor:
