@@ -122,7 +122,7 @@ class View:
         self._update_places({key: body for key, body in documents.items() if key.startswith(NODE)})
         old = {pool: {name: self.document(pool, name) for name in names} for pool, names in changed.items()}
         indexes = (self._uids, self._labels, self._lost, self._kept)
-        entries = list(zip(indexes, _entries(old), _entries(changed), strict=True))
+        entries = list(zip(indexes, _entries(old, changed), _entries(changed, old), strict=True))
         for index, before, after in entries:
             index.add(after - before)
         for pool, domains in changed.items():
@@ -380,21 +380,27 @@ class Follower:
         return view
 
 
-def _entries(documents: Documents) -> list[set[tuple[str, str]]]:
-    """Return whose these documents are, with their keys: what each of a View's indexes has of them."""
+def _entries(documents: Documents, others: Documents) -> list[set[tuple[str, str]]]:
+    """Return whose these documents are, with their keys: what each of a View's indexes has of them. Claims
+    that are the same in `others`, those documents at another time, are left out."""
     keyed = [
-        (domain_key(pool, name), domain)
+        (domain_key(pool, name), domain, others[pool][name].claims)
         for pool, domains in documents.items()
         for name, domain in domains.items()
     ]
-    claims = [(claim, key) for key, domain in keyed for claim in domain.claims.values()]
+    claims = [
+        (claim, key)
+        for key, domain, known in keyed
+        for claim in domain.claims.values()
+        if known.get(claim.uid) != claim
+    ]
     return [
         {(claim.uid, key) for claim, key in claims},
         {(claim.label, key) for claim, key in claims},
         {(claim.uid, key) for claim, key in claims if claim.state == "lost"},
         {
             (left.owner, key)
-            for key, domain in keyed
+            for key, domain, _ in keyed
             for left in domain.retained
             if left.owner and not parse_domain(domain_of(key)[1]).is_quota
         },
