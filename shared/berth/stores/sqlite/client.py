@@ -1,19 +1,34 @@
 """Connections to a ledger's file, and calls on the one that is at its path now.
-A call on a file that was replaced meanwhile is made again on the new one; nothing else is tried twice."""
+A call on a file that was replaced meanwhile is made again on the new one; no other call is made twice."""
 
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from berth.deadline import Deadline
 from berth.errors import StoreFailedError
+from berth.retry import retry
 from berth.stores.sqlite.errors import store_error
 from berth.stores.sqlite.generation import generation_of, make
 
 T = TypeVar("T")
+
+
+_PAUSES = (0.001, 0.005)  # between two tries of what another process has locked
+
+
+class _LockedError(Exception):
+    """Another process has locked the file, as a rule because it writes; nothing was done."""
+
+    def __init__(self, reason: sqlite3.Error) -> None:
+        super().__init__()
+        self.reason = reason
 
 
 class _Connection(NamedTuple):
@@ -33,25 +48,48 @@ class Client:
 
     def run(self, mode: str, work: Callable[[sqlite3.Connection, str], T]) -> T:
         """Return what `work` returns of the file's generation, in one transaction; with an empty `mode` each
-        statement is one of its own. Raises store errors."""
-        # Not berth.retry: there is another try only for another file, and nothing to wait for.
+        statement is one of its own. Raises store errors.
+
+        SQLite would wait for other processes itself, but longer and longer, up to 0.1 s between two tries:
+        where several write all the time, one of them would not get its turn in a second.
+        """
         try:
-            while True:
-                connection = self._connected()
-                try:
-                    with _transaction(connection.db, mode):
-                        result = work(connection.db, connection.generation)
-                except BaseException as error:
-                    connection.db.close()
-                    if isinstance(error, sqlite3.Error) and _inode(self._name) != connection.inode:
-                        continue
-                    raise
-                self._idle.append(connection)
-                # A deleted file lives on in whoever has it open; what was done there is lost (decision 0003).
-                if _inode(self._name) == connection.inode:
-                    return result
+            with suppress(_LockedError):
+                return self._run(mode, work)
+            deadline = Deadline.after(self._busy_seconds, time.monotonic)
+            return retry(partial(self._run, mode, work), _LockedError, deadline=deadline, pauses=_PAUSES)
+        except _LockedError as error:
+            raise store_error(error.reason, self._path) from error
         except (sqlite3.Error, OSError) as error:
             raise store_error(error, self._path) from error
+
+    def _run(self, mode: str, work: Callable[[sqlite3.Connection, str], T]) -> T:
+        """Do it as `run` does, at once. Raises _LockedError."""
+        # Not berth.retry: there is another try only for another file, and nothing to wait for.
+        while True:
+            connection = self._connected()
+            try:
+                with _transaction(connection.db, mode):
+                    result = work(connection.db, connection.generation)
+            except sqlite3.Error as error:
+                # One whose COMMIT failed is still in its transaction.
+                locked = _is_locked(error) and not connection.db.in_transaction
+                if locked:
+                    self._idle.append(connection)
+                else:
+                    connection.db.close()
+                if _inode(self._name) != connection.inode:
+                    continue
+                if locked:
+                    raise _LockedError(error) from error
+                raise
+            except BaseException:
+                connection.db.close()
+                raise
+            self._idle.append(connection)
+            # A deleted file lives on in whoever has it open; what was done there is lost (decision 0003).
+            if _inode(self._name) == connection.inode:
+                return result
 
     def close(self) -> None:
         while (idle := self._take_idle()) is not None:
@@ -90,10 +128,15 @@ class Client:
             generation = generation_of(db, self._path)
             # FULL: a claim that bind answered for must outlive a power cut, or its unit could be given twice.
             db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA busy_timeout = 0")  # `run` waits
         except BaseException:
             db.close()
             raise
         return _Connection(db, _inode(self._name), generation)
+
+
+def _is_locked(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _inode(path: str) -> tuple[int, int] | None:
