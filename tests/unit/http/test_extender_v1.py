@@ -126,6 +126,22 @@ def test_an_odd_node_is_echoed_byte_for_byte() -> None:
     assert b'"items":[]}' in extender_v1.filter_answer(call, Refused({"n1": "why", "n2": "why"}))
 
 
+@pytest.mark.parametrize(
+    "node",
+    [
+        b'{"metadata":{"name":"n-1.a","uid":"u"},"spec":{"name":"other"}}',  # as Go writes it
+        b'{"kind":"Node","metadata":{"uid":"u","name":"n-1.a"}}',
+        b'{ "metadata" : { "name" : "n-1.a" } }',
+        b'{"spec":{"metadata":{"name":"other"}},"metadata":{"labels":{"name":"other"},"name":"n-1.a"}}',
+        b'{"metadata":{"name":"n-1\\u002ea"}}',
+    ],
+)
+def test_a_node_s_name_is_read_wherever_it_stands(node: bytes) -> None:
+    call = extender_v1.candidates(full(node))
+    assert call.names == ["n-1.a"]
+    assert bytes((call.raw or {})["n-1.a"]) == node
+
+
 def test_where_both_were_offered_both_are_answered() -> None:
     call = extender_v1.candidates(full(ODD_NODE, names=b'["n1","only-a-name"]'))
     answer = extender_v1.filter_answer(call, Refused())
