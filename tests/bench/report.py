@@ -1,5 +1,5 @@
 """What was measured, as a Markdown table and as JSON, and on which machine (neither its name nor its paths).
-It judges nothing: the marks stand in docs/benchmarks.md."""
+It judges nothing: `marks` does."""
 
 import os
 import platform

@@ -24,7 +24,7 @@ from berth.stores import open_store
 from berth.stores.base import Store
 from berth.testing.loopback import Loopback, Reply
 from tests.bench import __main__ as bench
-from tests.bench import binds, costs, report, seats
+from tests.bench import binds, costs, marks, report, seats
 from tests.bench.answers import Asked, Expected, check, of_the_floor, without_its_claim
 from tests.bench.bodies import CLAIMING, PLAIN, REFUSED, Calls, node
 from tests.bench.callers import Caller, WrongError, claims
@@ -466,6 +466,33 @@ def test_ratios_are_medians_of_what_was_measured_in_the_same_round() -> None:
     floor = Measured(case, "filter", FLOOR, [[1.0, 1.0], [4.0, 4.0], [1.0, 1.0]])
     berth = Measured(case, "filter", "sqlite", [[2.0, 2.0], [2.0, 2.0], [3.0, 3.0]])
     assert [row["ratio"] for row in report.rows([floor, berth])] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "verdict", "is_missed"),
+    [(0.8, "met", False), (0.95, "not met", False), (0.97, "not met", True)],
+)
+def test_a_ratio_is_judged_by_its_mark(seconds: float, verdict: str, is_missed: bool) -> None:
+    case = cases(5000)["names"]
+    floor = Measured(case, "filter", FLOOR, [[1.0]])
+    others = [Measured(case, "filter", name, [[seconds]]) for name in ("redis", "before·redis")]
+    line = f"filter, 5,000 names, redis: {seconds:.2f} × the floor, mark 0.8: {verdict}"
+    assert marks.judged([floor, *others]) == [(line, is_missed)]
+    assert marks.judged(others) == []
+
+
+def test_a_missed_mark_is_told_and_ends_the_bench_with_an_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, slow = cases(5000)["few"], [1.0]
+    measured = [Measured(case, "filter", FLOOR, [[1.0]]), Measured(case, "filter", "sqlite", [slow])]
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # these are pytest's
+    monkeypatch.setattr(bench, "_run", lambda _: measured)
+    assert bench.main([]) == 0
+    slow[0] = 2.0
+    assert bench.main([]) == 3
+    assert "missed by more than a fifth: filter, 500 names, sqlite: 2.00 ×" in capsys.readouterr().err
+    assert bench.main(["--nodes", "20"]) == 0  # the marks are of 5,000
 
 
 def test_without_a_floor_there_is_no_ratio() -> None:
