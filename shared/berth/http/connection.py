@@ -32,6 +32,7 @@ _LARGEST_PATH, _LARGEST_FIELD, _MOST_FIELDS = 4094, 8190, 100  # gunicorn's own 
 _MOST_AHEAD = 32  # requests that a client may send while one is under way
 _ON_THE_WIRE = 8  # bytes for each of a body in chunks: one in a chunk of its own takes 6
 _SKIPPED = 64 * 1024  # bytes of a body that nobody reads which are taken all the same, to keep the connection
+_DRAINED = 8 * 1024 * 1024  # bytes behind an answer that ends a connection: who still sends has not read it
 _QUICK = 256 * 1024  # bytes of a body: a larger one is answered by a thread in any case
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
@@ -116,7 +117,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.phase is Phase.END or self._is_broken:
             self._drained += len(data)
-            if self._drained > _SKIPPED:
+            if self._drained > _DRAINED:
                 self.transport.abort()
             return
         self._around += len(data)

@@ -341,6 +341,18 @@ def test_bodies_of_those_who_were_not_let_in_are_none_of_them(token: bytes) -> N
     assert (statuses(other), stage.shared.held) == ([200], 0)
 
 
+def test_who_still_sends_behind_the_last_answer_is_read_for_a_while() -> None:
+    """A connection that is reset takes with it the answer that its client has not read."""
+    client = Stage(limit=1000).connect()
+    client.protocol.data_received(post(b"x" * 2000, length=100_000_000))
+    assert (statuses(client), client.ended) == ([413], True)
+    for _ in range(8):
+        client.protocol.data_received(b"x" * 1024 * 1024)
+    assert not client.aborted
+    client.protocol.data_received(b"x")
+    assert client.aborted
+
+
 def test_a_body_that_is_asked_for_comes_after_its_head() -> None:
     transport = Stage().connect()
     transport.protocol.data_received(post(b"", b"Expect: 100-continue", length=2))
