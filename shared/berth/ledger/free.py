@@ -61,8 +61,9 @@ class Free(dict[str, Share]):
 
 
 def _enough(before: frozenset[str], now: set[str], changes: Mapping[str, object]) -> frozenset[str]:
-    gone = {name for name in changes if name in before} - now
-    return before - gone | now if gone or not now <= before else before
+    gone, more = {name for name in changes if name in before} - now, now - before
+    after = before - gone if gone else before  # each makes a copy: with 50,000 domains a millisecond
+    return after | more if more else after
 
 
 def _side_by_side(names: Iterable[str]) -> list[str]:
