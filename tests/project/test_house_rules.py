@@ -24,7 +24,7 @@ WIDE_TABLES = {"docs/runbook.md", "docs/reliability.md"}
 PAGES = {
     "docs": {
         *("index", "install", "runbook", "architecture", "glossary", "promises", "kubernetes"),
-        *("reliability", "benchmarks", "security", "access", "events", "upgrade"),
+        *("reliability", "benchmarks", "capacity-planning", "security", "access", "events", "upgrade"),
     },
     "docs/stores": {"index", "sqlite", "redis", "configmap", "dynamodb"},
     "docs/concepts": {
