@@ -10,7 +10,7 @@ import pytest
 from berth.errors import BerthError, StoreFailedError
 from berth.ledger.model import Claim
 from berth.stores.base import Version
-from tests.support.builders.ledgers import FaultyStore, claim, held, ledger_on, opened
+from tests.support.builders.ledgers import FaultyStore, Time, claim, held, ledger_on, opened
 from tests.support.builders.places import Place
 from tests.support.cluster import wait
 
@@ -48,7 +48,8 @@ class Callers:
     """Threads that call one ledger: the first one's commit is under way while the others come."""
 
     def __init__(self, store: Gated) -> None:
-        self.store, self.ledger = store, ledger_on(store)
+        self.time = Time()
+        self.store, self.ledger = store, ledger_on(store, time=self.time)
         self.told: dict[str, str] = {}
 
     def run(self, *calls: tuple[str, Callable[[], object]]) -> None:
@@ -143,3 +144,29 @@ def test_what_a_store_does_not_take_together_it_gets_one_by_one(callers: Callers
     refused = dict.fromkeys(("p3", "p4"), "StoreFailedError: too large")
     assert callers.told == {**dict.fromkeys(("p0", "p1", "p2"), "done"), **refused}
     assert set(held(ledger_on(callers.store))) == {"p0", "p1", "p2"}
+
+
+def test_who_has_waited_for_its_turn_is_patient_for_the_rest_of_a_second(callers: Callers) -> None:
+    began = callers.time.now
+    callers.store.meanwhile = iter([lambda: callers.time.advance(0.9)])
+    callers.store.faults = ["", *["conflict"] * 1000]
+    callers.reserve(claim("p0"), claim("p1"))
+    assert callers.told == {"p0": "done", "p1": "BusyError: berth's ledger was too busy for 1 s"}
+    assert callers.time.now - began < 1.2
+
+
+def test_who_came_later_goes_on_when_the_patience_of_the_first_is_over(callers: Callers) -> None:
+    def later() -> None:
+        callers.time.advance(0.9)
+        callers.ledger.reserve(claim("p2"))
+
+    callers.store.meanwhile = iter([lambda: None, lambda: callers.time.advance(0.2)])
+    callers.store.faults = ["", "conflict"]
+    first, second = (lambda uid=uid: callers.ledger.reserve(claim(uid)) for uid in ("p0", "p1"))
+    callers.run(("p0", first), ("p1", second), ("p2", later))
+    assert callers.told == {
+        "p0": "done",
+        "p1": "BusyError: berth's ledger was too busy for 1 s",
+        "p2": "done",
+    }
+    assert set(held(ledger_on(callers.store))) == {"p0", "p2"}

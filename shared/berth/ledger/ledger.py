@@ -121,7 +121,7 @@ class Ledger:
         are short, ElsewhereError while the pod has a claim for another node, SupersededError (with `after`).
         `view` is the one by which the caller has just made `wanted`; without it, this looks by itself.
         """
-        view = view or self.view()
+        view = self.view() if view is None else view
         mine = view.claims_of(wanted.uid)
         other = next((claim for claim in mine if claim.node != wanted.node), None)
         if other is not None:

@@ -4,6 +4,7 @@ processes it promises no order."""
 
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Never, TypeVar
 
@@ -74,9 +75,12 @@ class _Decision(Generic[T]):
         keys: frozenset[str],
         decide: Callable[[_State], tuple[T, Writes]],
         drawn: Drawn,
+        deadline: Deadline,
     ) -> None:
-        """`wanted` are the documents that it may change, `keys` all that it is decided by."""
+        """`wanted` are the documents that it may change, `keys` all that it is decided by; it is made again
+        until the deadline."""
         self.wanted, self.keys, self._decide, self._drawn = wanted, keys, decide, drawn
+        self.deadline = deadline
         self.result: list[T] = []
         self.error: BerthError | None = None
 
@@ -143,7 +147,7 @@ class Commits(NamedTuple):
     cluster: Callable[[], str] | None
     name: str
     fence: Fence = NOTHING
-    together: "Grouped[_Decision[Any]] | None" = None
+    together: Grouped[_Decision[Any]] | None = None
 
     def shared(self) -> "Commits":
         """Return these commits for threads that may want the same documents: such threads don't meet as
@@ -179,7 +183,7 @@ class Commits(NamedTuple):
         def decide_state(state: _State) -> tuple[T, Writes]:
             return decide({key: state.domain(key) for key in everything})
 
-        return self._run(_Decision(wanted, everything, decide_state, drawn), fence)
+        return self._run(_Decision(wanted, everything, decide_state, drawn, self.deadline()), fence)
 
     def run_bodies(self, keys: Collection[str], decide: Callable[[Bodies], tuple[T, Writes]]) -> T:
         """Return what was decided of any documents, once it is committed; errors as for `run`."""
@@ -188,19 +192,24 @@ class Commits(NamedTuple):
         def decide_state(state: _State) -> tuple[T, Writes]:
             return decide({key: state.body(key) for key in wanted})
 
-        return self._run(_Decision(wanted, wanted, decide_state, NOTHING), NOTHING)
+        return self._run(_Decision(wanted, wanted, decide_state, NOTHING, self.deadline()), NOTHING)
 
-    def _run(self, decision: "_Decision[T]", fence: Fence) -> T:
+    def _run(self, decision: _Decision[T], fence: Fence) -> T:
         if self.together is None or self.fence or fence:
             self._decided([decision], fence)
         else:
-            try:
-                self.together.do(decision, PATIENCE_SECONDS, decision.wanted, decision.keys)
-            except TimeoutError as error:
-                raise BusyError from error
+            # A group is as patient as its oldest decision: the others go on without that one.
+            in_turn = partial(self._decided_in_turn, self.together, decision)
+            retry(in_turn, BusyError, deadline=decision.deadline, sleep=self.sleep)
         return decision.outcome()
 
-    def _decided_together(self, decisions: "Sequence[_Decision[Any]]") -> None:
+    def _decided_in_turn(self, together: Grouped[_Decision[Any]], decision: _Decision[Any]) -> None:
+        try:
+            together.do(decision, max(0.0, decision.deadline.left()), decision.wanted, decision.keys)
+        except TimeoutError as error:
+            raise BusyError from error
+
+    def _decided_together(self, decisions: Sequence[_Decision[Any]]) -> None:
         """Make these decisions in one commit, or each by itself where the store can't take them together."""
         try:
             self._decided(decisions, NOTHING)
@@ -213,9 +222,11 @@ class Commits(NamedTuple):
                 except BerthError as error:
                     decision.error = error
 
-    def _decided(self, decisions: "Sequence[_Decision[Any]]", fence: Fence) -> None:
+    def _decided(self, decisions: Sequence[_Decision[Any]], fence: Fence) -> None:
+        oldest = min((decision.deadline for decision in decisions), key=lambda deadline: deadline.at)
+        attempt = partial(self._try, decisions, fence)
         try:
-            self.again(lambda: self._try(decisions, fence), _ConflictError, (0.002, 0.1))
+            retry(attempt, _ConflictError, deadline=oldest, pauses=(0.002, 0.1), sleep=self.sleep)
         except _ConflictError as error:
             raise BusyError from error
 
@@ -239,7 +250,7 @@ class Commits(NamedTuple):
         document = self.store.read([key]).get(key)
         return document.version if document is not None and document.body == body else None
 
-    def _try(self, decisions: "Sequence[_Decision[Any]]", fence: Fence) -> None:
+    def _try(self, decisions: Sequence[_Decision[Any]], fence: Fence) -> None:
         ours = None if self.cluster is None else self.cluster()
         keys = frozenset[str]().union(*(decision.keys for decision in decisions))
         documents = self.store.read({EPOCH, CLUSTER, *self.fence, *fence, *keys})

@@ -61,8 +61,8 @@ class SqliteStore:
             raise busy(self._path, "too many writers in this process") from error
         return commit.done
 
-    def _commit_all(self, commits: "Sequence[_Commit]") -> None:
-        """Make these commits one after the other in one transaction, each or none of it."""
+    def _commit_all(self, commits: Sequence[_Commit]) -> None:
+        """Make these commits one after the other in one transaction, each of them whole or not at all."""
 
         def write(db: sqlite3.Connection, generation: str) -> None:
             for commit in commits:
