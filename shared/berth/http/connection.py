@@ -32,7 +32,9 @@ _LARGEST_PATH, _LARGEST_FIELD, _MOST_FIELDS = 4094, 8190, 100  # gunicorn's own 
 _MOST_AHEAD = 32  # requests that a client may send while one is under way
 _ON_THE_WIRE = 8  # bytes for each of a body in chunks: one in a chunk of its own takes 6
 _SKIPPED = 64 * 1024  # bytes of a body that nobody reads which are taken all the same, to keep the connection
-_DRAINED = 8 * 1024 * 1024  # bytes behind an answer that ends a connection: who still sends has not read it
+_SENT_ON = (
+    8 * 1024 * 1024
+)  # bytes that one who was let in may send behind the answer that ends its connection
 _QUICK = 256 * 1024  # bytes of a body: a larger one is answered by a thread in any case
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
@@ -94,7 +96,7 @@ class Connection(asyncio.Protocol):
         self._is_broken = False  # what comes now is no request
         self._is_half = False  # its client has ended its half
         self._is_paused = self._is_blocked = False
-        self._drained = 0
+        self._drained, self._most_drained = 0, _SKIPPED  # bytes behind the answer that ended the connection
         self.transport: asyncio.Transport
         self.phase, self.since, self.unsent = Phase.HEAD, shared.now(), 0
 
@@ -117,7 +119,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.phase is Phase.END or self._is_broken:
             self._drained += len(data)
-            if self._drained > _DRAINED:
+            if self._drained > self._most_drained:
                 self.transport.abort()
             return
         self._around += len(data)
@@ -308,6 +310,8 @@ class Connection(asyncio.Protocol):
 
     def _answer(self, request: Request, reply: Reply) -> None:
         request.is_answered = True
+        if request.counted:  # a reset, while it still sends, would take its answer away from it
+            self._most_drained = _SENT_ON
         self._shared.forget(request)
         stays = request.stays and not self._shared.ends and request.rest <= _SKIPPED
         self.transport.writelines(self._shared.encoded(reply, stays, head_only=request.method == "HEAD"))

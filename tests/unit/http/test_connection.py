@@ -341,13 +341,25 @@ def test_bodies_of_those_who_were_not_let_in_are_none_of_them(token: bytes) -> N
     assert (statuses(other), stage.shared.held) == ([200], 0)
 
 
-def test_who_still_sends_behind_the_last_answer_is_read_for_a_while() -> None:
-    """A connection that is reset takes with it the answer that its client has not read."""
+def test_who_was_let_in_may_send_on_for_a_while_behind_the_answer_that_ends_its_connection() -> None:
+    """Or the answer, which it has not read, would go with the connection."""
     client = Stage(limit=1000).connect()
-    client.protocol.data_received(post(b"x" * 2000, length=100_000_000))
+    client.protocol.data_received(
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffff\r\n" + b"x" * 2000
+    )
     assert (statuses(client), client.ended) == ([413], True)
     for _ in range(8):
         client.protocol.data_received(b"x" * 1024 * 1024)
+    assert not client.aborted
+    client.protocol.data_received(b"x")
+    assert client.aborted
+
+
+def test_who_was_not_let_in_may_send_little_behind_its_refusal() -> None:
+    client = Stage(closed=True).connect()
+    client.protocol.data_received(post(b"", length=100_000_000))
+    assert (statuses(client), client.ended) == ([401], True)
+    client.protocol.data_received(b"x" * 64 * 1024)
     assert not client.aborted
     client.protocol.data_received(b"x")
     assert client.aborted
