@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from tests.bench.rounds import FLOOR, Measured
 
 LEEWAY = 1.2
-"""A ratio that is so many times its mark ends the bench with an error; machines differ by less."""
+"""A ratio that is more than so many times its mark ends the bench with an error."""
 
 _BOTH = ("sqlite", "redis")
 MARKS = {
