@@ -10,8 +10,9 @@ A request's way, and what may end it before its answer:
 
 import asyncio
 import enum
+import io
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from email.utils import formatdate
 from http import HTTPStatus
@@ -32,10 +33,10 @@ _LARGEST_PATH, _LARGEST_FIELD, _MOST_FIELDS = 4094, 8190, 100  # gunicorn's own 
 _MOST_AHEAD = 32  # requests that a client may send while one is under way
 _ON_THE_WIRE = 8  # bytes for each of a body in chunks: one in a chunk of its own takes 6
 _SKIPPED = 64 * 1024  # bytes of a body that nobody reads which are taken all the same, to keep the connection
-_SENT_ON = (
-    8 * 1024 * 1024
-)  # bytes that one who was let in may send behind the answer that ends its connection
+_SENT_ON = 8 * 1024 * 1024  # bytes that who was let in may send behind the answer that ends its connection
+_PIECE = 256 * 1024  # bytes of a large answer that are written at a time
 _QUICK = 256 * 1024  # bytes of a body: a larger one is answered by a thread in any case
+_NOTHING = memoryview(b"")
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
@@ -64,7 +65,7 @@ class Request:
         self.url, self.method = b"", ""
         self.headers: dict[str, str] = {}
         self.fields = 0
-        self.parts: list[bytes] = []  # of its body
+        self.kept = io.BytesIO()  # of its body
         self.size = 0  # of the body that has come, kept or not
         self.counted = 0  # of it, among the bytes in hand
         self.has_head = self.is_whole = False
@@ -96,9 +97,10 @@ class Connection(asyncio.Protocol):
         self._is_broken = False  # what comes now is no request
         self._is_half = False  # its client has ended its half
         self._is_paused = self._is_blocked = False
+        self._to_write = _NOTHING  # of the answer under way; none unless it is blocked
         self._drained, self._most_drained = 0, _SKIPPED  # bytes behind the answer that ended the connection
         self.transport: asyncio.Transport
-        self.phase, self.since, self.unsent = Phase.HEAD, shared.now(), 0
+        self.phase, self.since, self.unsent_before = Phase.HEAD, shared.now(), 0
 
     # What asyncio calls
 
@@ -149,6 +151,9 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_blocked = False
+        self._write_on()
+        if self.phase is Phase.END:
+            self._finish()
         self.go_on()
 
     # What the parser calls
@@ -194,7 +199,7 @@ class Connection(asyncio.Protocol):
         self._around -= len(part)
         request.size += len(part)
         if request.reply is None:
-            request.parts.append(part)
+            request.kept.write(part)
             self._count(request)
 
     def on_message_complete(self) -> None:
@@ -230,6 +235,33 @@ class Connection(asyncio.Protocol):
         its answer otherwise."""
         self.phase, self.since = Phase.END, self._shared.now()
         self._resume()
+        self._finish()
+
+    @property
+    def unsent(self) -> int:
+        """The bytes of answers that the system has not taken yet."""
+        return self.transport.get_write_buffer_size() + len(self._to_write)
+
+    def _write(self, answer: Sequence[bytes]) -> None:
+        """Write an answer, a large one by and by: asyncio copies what the system does not take at once."""
+        if sum(map(len, answer)) <= _PIECE:
+            self.transport.writelines(answer)
+            return
+        head, body = answer
+        self.transport.write(head)
+        self._to_write = memoryview(body)
+        self._write_on()
+
+    def _write_on(self) -> None:
+        while self._to_write and not self._is_blocked:
+            piece, rest = self._to_write[:_PIECE], self._to_write[_PIECE:]
+            self._to_write = rest if rest else _NOTHING
+            self.transport.write(piece)
+
+    def _finish(self) -> None:
+        """Tell the client that nothing comes after what it was sent."""
+        if self._to_write:
+            return
         if self._is_half:
             self.transport.close()
         elif not self.transport.is_closing():
@@ -291,7 +323,8 @@ class Connection(asyncio.Protocol):
                 request.reply = self._shared.crowded()
             if request.reply is not None or not request.is_whole:
                 return
-        body = _joined(request) if asked.body_limit else b""
+        body = request.kept.getvalue() if asked.body_limit else b""
+        request.kept = io.BytesIO()
         if asked.waits or len(body) > _QUICK:
             self._work(request, self._shared.threads, lambda: endpoint.call(asked, request.headers, body))
         else:
@@ -314,7 +347,8 @@ class Connection(asyncio.Protocol):
             self._most_drained = _SENT_ON
         self._shared.forget(request)
         stays = request.stays and not self._shared.ends and request.rest <= _SKIPPED
-        self.transport.writelines(self._shared.encoded(reply, stays, head_only=request.method == "HEAD"))
+        self._write(self._shared.encoded(reply, stays, head_only=request.method == "HEAD"))
+        request.reply = Reply(reply.status, b"")  # the connection keeps its last request, not 44 MB with it
         self.since = self._shared.now()
         if not stays:
             self.end()
@@ -374,12 +408,6 @@ def encoded(reply: Reply, stays: bool, *, head_only: bool, date: str) -> list[by
 def date_now(seconds: float) -> str:
     """Return a time in Unix seconds as a header Date has it."""
     return formatdate(seconds, usegmt=True)
-
-
-def _joined(request: Request) -> bytes:
-    """Return the body, which the request has no longer."""
-    parts, request.parts = request.parts, []
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _path(request: Request) -> str:

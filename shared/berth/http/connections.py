@@ -2,6 +2,7 @@
 It answers nothing itself; connection.py does."""
 
 import asyncio
+import io
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -79,7 +80,7 @@ class Connections:
         """Count a request's body no more."""
         self.held -= request.counted
         request.counted = 0
-        request.parts = []
+        request.kept = io.BytesIO()
 
     def crowded(self) -> Reply:
         """Return the reply to a request whose body is one too many."""
@@ -127,9 +128,9 @@ class Connections:
     def _hurry(self, connection: Connection, now: float) -> None:
         """End a connection, or a request's body, that has taken too long."""
         phase, waited = connection.phase, now - connection.since
-        unsent = connection.transport.get_write_buffer_size()
-        if unsent != connection.unsent:
-            connection.unsent, connection.since = unsent, now
+        unsent = connection.unsent
+        if unsent != connection.unsent_before:
+            connection.unsent_before, connection.since = unsent, now
         elif phase is Phase.RECEIPT or (phase is Phase.END and unsent):
             if waited > ANSWER_SECONDS:
                 connection.transport.abort()

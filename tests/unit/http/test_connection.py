@@ -3,6 +3,7 @@ work when they are told to; tests/http/test_server.py has real ones."""
 
 import asyncio
 import re
+import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from typing import Any
@@ -54,6 +55,9 @@ class Threads(Executor):
             future.set_result(work())
         except Exception as error:  # noqa: BLE001 - as a pool's threads do
             future.set_exception(error)
+
+
+LARGE = b"0123456789" * 100_000
 
 
 class Transport(asyncio.Transport):
@@ -149,6 +153,8 @@ class Stage:
         self.got.append(body)
         if body == b"away":
             raise StoreUnavailableError("the store is away")
+        if body == b"large":
+            return Reply(200, LARGE)
         return Reply(204, b"") if body == b"event" else Reply(200, b'"%d"' % len(self.got))
 
     def connect(self, transport: Transport | None = None) -> Transport:
@@ -456,6 +462,34 @@ def test_who_takes_an_answer_late_gets_the_next_one() -> None:
     assert len(stage.got) == 1
     transport.take()
     assert statuses(transport) == [200, 200]
+
+
+def test_a_large_answer_is_written_as_its_client_takes_it() -> None:
+    """asyncio copies what the system does not take at once: 44 MB of full nodes three times."""
+    transport = Stage().connect()
+    transport.deaf = True
+    transport.protocol.data_received(post(b"large") + post(b"a"))
+    whole = ok(LARGE)
+    assert (len(transport.unsent) < 300_000, transport.protocol.unsent) == (True, len(whole))
+    transport.take()
+    assert transport.sent == whole + ok(b'"2"')
+    assert transport.protocol.unsent == 0
+
+
+def test_a_connection_that_is_to_end_does_so_after_its_large_answer() -> None:
+    transport = Stage().connect()
+    transport.deaf = True
+    transport.protocol.data_received(post(b"large", b"Connection: close"))
+    assert not transport.ended
+    transport.take()
+    assert (transport.sent, transport.ended) == (ok(LARGE, b"Connection: close"), True)
+
+
+def test_a_connection_keeps_no_answer_that_was_sent() -> None:
+    transport, before = Stage().connect(), sys.getrefcount(LARGE)
+    transport.protocol.data_received(post(b"large"))
+    assert (statuses(transport), transport.aborted) == ([200], False)
+    assert sys.getrefcount(LARGE) == before
 
 
 SLOW = post(b"", length=10)
