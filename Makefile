@@ -55,6 +55,7 @@ check: .venv ## lint, format, types, layers, the project's own rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/project/test_project.py tests/project/test_house_rules.py
+	$(BIN)/python -m tests.support.selection --check
 
 .venv-audit: requirements-audit.lock
 	$(PYTHON) -m venv --clear $@

@@ -4,7 +4,7 @@ runs them all.
 What is said of every store, `make test` shows on SQLite, and what is marked `every_store` on all of them;
 so does tests/stores.
 `make test-fast` runs what needs no server, no process of Berth's and no second of a core.
-`python -m tests.support.selection` writes their names into tests/LONG.md.
+`python -m tests.support.selection` writes their names into tests/LONG.md; with `--check` it only compares.
 """
 
 import os
@@ -125,4 +125,7 @@ def collected() -> list[str]:
 
 
 if __name__ == "__main__":
-    LIST.write_text(page(collected()))
+    if sys.argv[1:] != ["--check"]:
+        LIST.write_text(page(collected()))
+    elif page(collected()) != LIST.read_text():
+        raise SystemExit(f"{LIST.name} is of other tests: run `python -m tests.support.selection`")
