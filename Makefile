@@ -124,6 +124,10 @@ demo: .venv ## a day in the life of the ledger beside a naive counter, on nothin
 bench: .venv redis ## filter and prioritize against a minimal Go extender, some minutes (BENCH_ARGS=--help)
 	@$(BIN)/python -m tests.bench $(BENCH_ARGS)
 
+.PHONY: bench-e2e
+bench-e2e: .venv redis controlplane ## pods a second of a real kube-scheduler, beside an extender in Go (BENCH_ARGS=--help)
+	@$(BIN)/python -m tests.bench scheduled $(BENCH_ARGS)
+
 .PHONY: build
 build: .venv ## the wheel, in dist/
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import NoReturn
 
 from berth.errors import BerthError
-from tests.bench import binds, costs, foreign, marks, proxied, report, seats
+from tests.bench import binds, costs, foreign, marks, proxied, report, scheduled, seats
 from tests.bench.client import CallError
 from tests.bench.contender_processes import BenchError
 from tests.bench.contenders import OWN, SERVERS, Tree, functions, the_floor
@@ -84,7 +84,24 @@ def _proxy(options: argparse.Namespace) -> dict[str, object]:
     return {"machine": about, "rows": rows}
 
 
-_OTHERS = {"costs": _costs, "seats": _seats, "binds": _binds, "foreign": _foreign, "proxy": _proxy}
+def _scheduled(options: argparse.Namespace) -> dict[str, object]:
+    trees = options.source or [OWN]
+    rows = scheduled.measure(options.stores, trees, options.rounds, options.pods, options.nodes)
+    about, missed = report.machine(), scheduled.judged(rows)
+    print(f"{scheduled.table(rows)}\n\n{report.told(about)}")
+    for line in missed:
+        print(f"bench: missed by more than a fifth: {line}", file=sys.stderr)
+    return {"machine": about, "rows": rows, "missed": missed}
+
+
+_OTHERS = {
+    "costs": _costs,
+    "seats": _seats,
+    "binds": _binds,
+    "foreign": _foreign,
+    "proxy": _proxy,
+    "scheduled": _scheduled,
+}
 
 
 def _run(options: argparse.Namespace) -> list[Measured]:
@@ -149,6 +166,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_binds(others)
     _add_foreign(others)
     _add_proxy(others)
+    _add_scheduled(others)
     return parser
 
 
@@ -207,6 +225,17 @@ def _add_proxy(parsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser = parsers.add_parser("proxy", help=what, description=proxied.__doc__)
     parser.add_argument("--rounds", type=_count, default=7, help="rounds, each with both ways in it")
     parser.add_argument("--pods", type=_count, default=400, help="pods of a round, all created at once")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+
+
+def _add_scheduled(parsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    what = "pods a second of a real kube-scheduler, beside an extender in Go (scheduled --help)"
+    parser = parsers.add_parser("scheduled", help=what, description=scheduled.__doc__)
+    parser.add_argument("--rounds", type=_count, default=3, help="rounds, each with every contender in it")
+    parser.add_argument("--pods", type=_count, default=2000, help="pods of a contender in a round")
+    parser.add_argument("--nodes", type=_count, default=1000, help="nodes, of 10 units each")
+    parser.add_argument("--stores", type=_some(STORES), default=USUAL, help=",".join(STORES), metavar="A,B")
+    _add_source(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
 
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench import floor
+from tests.bench import go_programs
 from tests.bench.answers import Expected, of_the_floor, without_its_claim
 from tests.bench.bodies import REFUSED, ROOT
 from tests.bench.contender_processes import BenchError, Server, helper, server
@@ -54,7 +54,7 @@ OWN = Tree("", ROOT / "functions")
 
 @contextmanager
 def the_floor(verbs: Sequence[str]) -> Iterator[Contender]:
-    with server([str(floor.binary()), "-listen", "127.0.0.1:PORT"], {}) as up:
+    with server([str(go_programs.binary("floor")), "-listen", "127.0.0.1:PORT"], {}) as up:
         yield Contender(FLOOR, dict.fromkeys(verbs, up), lambda case: of_the_floor(node_names(case.nodes)))
 
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from berth.testing.control_plane import ControlPlane, ControlPlaneError
 from tests.bench.contender_processes import BenchError
-from tests.bench.floor import BIN
+from tests.bench.go_programs import BIN
 from tests.support.cluster import Cluster
 from tests.support.servers.motoserver import ENVIRONMENT, MotoServer, MotoServerError
 from tests.support.servers.rediscluster import RedisCluster

@@ -24,7 +24,7 @@ from berth.stores import open_store
 from berth.stores.base import Store
 from berth.testing.loopback import Loopback, Reply
 from tests.bench import __main__ as bench
-from tests.bench import binds, costs, marks, report, seats
+from tests.bench import binds, costs, marks, report, scheduled, seats
 from tests.bench.answers import Asked, Expected, check, of_the_floor, without_its_claim
 from tests.bench.bodies import CLAIMING, PLAIN, REFUSED, Calls, node
 from tests.bench.callers import Caller, WrongError, claims
@@ -543,3 +543,9 @@ def _parent(process: Path) -> int:
         return int((process / "stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
         return 0
+
+
+def test_of_pods_a_second_only_what_misses_the_mark_by_over_a_fifth_is_an_error() -> None:
+    ratios = {scheduled.NONE: 2.0, scheduled.GO: 1.0, "sqlite": 0.76, "redis": 0.74}
+    told = scheduled.judged([{"contender": name, "ratio": ratio} for name, ratio in ratios.items()])
+    assert told == [f"redis: 0.74 × the pods a second of {scheduled.GO}, mark 0.9"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench import __main__ as bench
-from tests.bench import floor
+from tests.bench import go_programs
 from tests.bench.client import CallError, Client
 from tests.bench.contender_processes import Server
 from tests.bench.contenders import the_floor
@@ -20,7 +20,7 @@ NAMES = {"n0", "n1", "n2"}
 @pytest.fixture(scope="module")
 def up(binaries: Path) -> Iterator[Server]:
     """Built where the control plane is, so with a Go that is there."""
-    assert floor.binary().parent == binaries
+    assert go_programs.binary("floor").parent == binaries
     with the_floor(("filter", "prioritize")) as found:
         yield found.servers["filter"]
 
