@@ -5,17 +5,18 @@ import argparse
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from berth.errors import BerthError
-from tests.bench import binds, costs, foreign, marks, proxied, report, scheduled, seats
+from tests.bench import binds, costs, figures, foreign, marks, proxied, report, scheduled, seats
 from tests.bench.client import CallError
 from tests.bench.contender_processes import BenchError
 from tests.bench.contenders import OWN, SERVERS, Tree, functions, the_floor
+from tests.bench.figures import CALLS
 from tests.bench.rounds import Contender, Measured, cases, measure, usual_cases
 from tests.bench.store_costs import LATE, STORES, USUAL
 
@@ -29,72 +30,60 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
+    what = options.what or CALLS
     try:
-        figures = _OTHERS.get(options.what, _calls)(options)
+        measured = _MEASURE[what](options)
     except (BenchError, BerthError, CallError, OSError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
+    found = {"what": what, "machine": report.machine(), **measured}
+    print(figures.markdown(found))
     if options.json:
-        options.json.write_text(json.dumps(figures, indent=1))
-    return _MISSED if figures.get("missed") else 0
+        options.json.write_text(json.dumps(found, indent=1))
+    missed = found.get("missed", ())
+    assert isinstance(missed, Sequence)
+    for line in missed:
+        print(f"bench: missed by more than a fifth: {line}", file=sys.stderr)
+    return _MISSED if missed else 0
 
 
 def _calls(options: argparse.Namespace) -> dict[str, object]:
     measured = _run(options)
-    lines, about = report.rows(measured), report.machine()
-    print(report.table(lines, about))
     judged = marks.judged(measured) if options.nodes == _NODES else []
-    if judged:
-        print("\n" + "\n".join(f"- {line}" for line, _ in judged))
-    missed = [line for line, is_missed in judged if is_missed]
-    for line in missed:
-        print(f"bench: missed by more than a fifth: {line}", file=sys.stderr)
-    return {"machine": about, "rows": lines, "missed": missed}
+    for line, _ in judged:
+        print(f"bench: {line}", file=sys.stderr)
+    return {"rows": report.rows(measured), "missed": [line for line, is_missed in judged if is_missed]}
 
 
 def _costs(options: argparse.Namespace) -> dict[str, object]:
     cycles, sizes = costs.measure(options.stores, options.nodes, options.rounds, options.seconds)
-    about = report.machine()
-    print(f"{costs.tables(cycles, sizes)}\n\n{report.told(about)}")
-    return {"machine": about, "cycles": cycles, "sizes": sizes}
+    return {"cycles": cycles, "sizes": sizes}
 
 
 def _seats(options: argparse.Namespace) -> dict[str, object]:
-    rows, about = seats.measure(options.stores, options.rounds, options.seconds), report.machine()
-    print(f"{seats.table(rows)}\n\n{report.told(about)}")
-    return {"machine": about, "rows": rows}
+    return {"rows": seats.measure(options.stores, options.rounds, options.seconds)}
 
 
 def _binds(options: argparse.Namespace) -> dict[str, object]:
-    rows = binds.measure(options.stores, options.source or [], options.rounds, options.pods)
-    about = report.machine()
-    print(f"{binds.table(rows)}\n\n{report.told(about)}")
-    return {"machine": about, "rows": rows}
+    return {"rows": binds.measure(options.stores, options.source or [], options.rounds, options.pods)}
 
 
 def _foreign(options: argparse.Namespace) -> dict[str, object]:
-    rows, about = foreign.measure(options.events), report.machine()
-    print(f"{foreign.table(rows)}\n\n{report.told(about)}")
-    return {"machine": about, "rows": rows}
+    return {"rows": foreign.measure(options.events)}
 
 
 def _proxy(options: argparse.Namespace) -> dict[str, object]:
-    rows, about = proxied.measure(options.rounds, options.pods), report.machine()
-    print(f"{proxied.table(rows)}\n\n{report.told(about)}")
-    return {"machine": about, "rows": rows}
+    return {"rows": proxied.measure(options.rounds, options.pods)}
 
 
 def _scheduled(options: argparse.Namespace) -> dict[str, object]:
     trees = options.source or [OWN]
     rows = scheduled.measure(options.stores, trees, options.rounds, options.pods, options.nodes)
-    about, missed = report.machine(), scheduled.judged(rows)
-    print(f"{scheduled.table(rows)}\n\n{report.told(about)}")
-    for line in missed:
-        print(f"bench: missed by more than a fifth: {line}", file=sys.stderr)
-    return {"machine": about, "rows": rows, "missed": missed}
+    return {"rows": rows, "missed": scheduled.judged(rows)}
 
 
-_OTHERS = {
+_MEASURE: Mapping[str, Callable[[argparse.Namespace], dict[str, object]]] = {
+    CALLS: _calls,
     "costs": _costs,
     "seats": _seats,
     "binds": _binds,

@@ -4,9 +4,11 @@ It judges nothing: `marks` does."""
 import os
 import platform
 import sqlite3
+import textwrap
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from tests.bench.rounds import FLOOR, Measured
 
@@ -31,8 +33,8 @@ def rows(measured: Sequence[Measured]) -> list[dict[str, object]]:
     return [_row(each, floors.get((each.case, each.verb))) for each in measured]
 
 
-def table(lines: Sequence[Mapping[str, object]], about: Mapping[str, str]) -> str:
-    """The rows as Markdown, the machine below."""
+def table(lines: Sequence[Mapping[str, Any]]) -> str:
+    """The rows as Markdown."""
     body = [
         (
             *(row[name] for name in ("case", "verb", "contender")),
@@ -42,7 +44,7 @@ def table(lines: Sequence[Mapping[str, object]], about: Mapping[str, str]) -> st
         )
         for row in lines
     ]
-    return f"{markdown(_HEAD, body, 3)}\n\n{told(about)}"
+    return markdown(_HEAD, body, 3)
 
 
 def markdown(head: Sequence[str], body: Sequence[Sequence[object]], words: int) -> str:
@@ -52,7 +54,7 @@ def markdown(head: Sequence[str], body: Sequence[Sequence[object]], words: int) 
 
 
 def told(about: Mapping[str, str]) -> str:
-    return "; ".join(f"{name} {value}" for name, value in about.items())
+    return textwrap.fill("; ".join(f"{name} {value}" for name, value in about.items()), 110)
 
 
 def _row(measured: Measured, floor: Measured | None) -> dict[str, object]:

@@ -499,7 +499,7 @@ def test_without_a_floor_there_is_no_ratio() -> None:
     alone = Measured(cases(10)["names"], "filter", "sqlite", [[0.001], [0.002]])
     rows = report.rows([alone])
     assert rows[0]["ratio"] is None
-    assert report.table(rows, {}).splitlines()[2].endswith("| 1.50 | 2.00 |  |  |")
+    assert report.table(rows).splitlines()[2].endswith("| 1.50 | 2.00 |  |  |")
 
 
 def test_the_calls_are_what_kube_scheduler_sends() -> None:

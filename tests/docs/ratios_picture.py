@@ -1,5 +1,5 @@
-"""docs/pictures/ratios.svg: filter and prioritize beside the floor in Go, of what docs/benchmarks.json has.
-A bar is the median of the rounds' ratios; a line across it is its mark."""
+"""docs/pictures/ratios.svg: filter and prioritize beside the floor in Go, of what docs/benchmarks/calls.json
+has. A bar is the median of the rounds' ratios; a line across it is its mark."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -8,11 +8,10 @@ from typing import Any
 
 from tests.bench.marks import MARKS
 from tests.bench.rounds import usual_cases
+from tests.docs.benchmarks_page import FOLDER
 from tests.docs.svg import svg
-from tests.support.references import ROOT
 
 PICTURE = "docs/pictures/ratios.svg"
-FIGURES = ROOT / "docs" / "benchmarks.json"
 
 _STYLE = """\
 text { font: 13px system-ui, sans-serif; fill: #1f2328 }
@@ -28,7 +27,7 @@ _LEFT, _SCALE, _HIGH, _TOP = 270, 200, 24, 34
 
 def picture() -> str:
     """Return the SVG of what the committed figures say of each mark."""
-    figures = json.loads(FIGURES.read_text())
+    figures = json.loads((FOLDER / "calls.json").read_text())
     rows = list(_judged(figures["rows"]))
     height = _TOP + _HIGH * len(rows) + 10
     shapes = [

@@ -10,7 +10,7 @@ import pytest
 
 from berth import settings
 from berth.local import ports
-from tests.docs import demo_picture
+from tests.docs import benchmarks_page, demo_picture
 from tests.docs.pages import PAGES
 from tests.support.references import ROOT
 
@@ -32,6 +32,11 @@ def test_a_picture_is_readable_without_eyes_and_on_dark_pages(path: Path) -> Non
     assert root.findtext(f"{SVG}title")
     assert root.findtext(f"{SVG}desc")
     assert "prefers-color-scheme: dark" in (root.findtext(f"{SVG}style") or "")
+
+
+def test_the_benchmarks_page_shows_all_figures_that_are_kept() -> None:
+    kept = {path.stem for path in benchmarks_page.FOLDER.glob("*.json")}
+    assert kept == set(benchmarks_page.names())
 
 
 def test_a_recording_shows_every_line_whole_and_in_order() -> None:
