@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,6 +18,7 @@ from tests.support.fakes.podsown import TOKEN, Pod
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = {"kubernetes", "boto3", "botocore", "redis", "rich"}
+INSTALLED = packages_distributions().keys()
 
 _CALLED = """
 import os, runpy, sys
@@ -30,6 +32,22 @@ call = EnvironBuilder(path="/", method="POST", data=Path(sample).read_bytes(), h
 body, _, _ = runpy.run_path(main)[Path(main).parent.name](Request(call.get_environ()))
 assert b"ledger is being rebuilt" in body, body  # so the store was asked
 """
+_SERVED = """
+import sys
+from pathlib import Path
+from berth.http import server
+
+server.load(sys.argv[1], Path(sys.argv[1]).parent.name).target
+"""
+_STARTED = {
+    *("berth", "functions_framework", "gunicorn", "httptools", "msgspec", "tenacity"),
+    # What functions_framework takes along.
+    *("flask", "werkzeug", "jinja2", "markupsafe", "itsdangerous", "click", "blinker"),
+    *("cloudevents", "deprecation", "packaging", "typing_extensions"),
+}
+"""What a process of filter, prioritize or preempt imports before its first call, of what is installed. Each
+new name makes a cold start longer: `python -X importtime -m berth.http.server …` tells by how much."""
+
 _AS_A_POD = """
 import os
 from pathlib import Path
@@ -84,3 +102,12 @@ def test_serve_loads_no_heavy_library() -> None:
 @pytest.mark.parametrize("name", ["extender", "bind", "release", "reconcile"])
 def test_what_talks_to_the_cluster_loads_no_heavy_library_before_it_knows_where_that_is(name: str) -> None:
     assert loaded(_IMPORTED, f"berth.handlers.{name}") & HEAVY == set()
+
+
+@pytest.mark.parametrize("name", ["filter", "prioritize", "preempt"])
+def test_what_a_verb_imports_to_start_is_listed(name: str, tmp_path: Path) -> None:
+    main, store = ROOT / "functions" / name / "main.py", f"sqlite:///{tmp_path}/ledger.db"
+    found = loaded(_SERVED, str(main), store=store) - loaded(
+        "import sys"
+    )  # what every Python here starts with
+    assert found & INSTALLED == _STARTED
