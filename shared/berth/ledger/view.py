@@ -128,7 +128,10 @@ class View:
         for pool, domains in changed.items():
             self._update_domains(pool, domains, now)
         for index, before, after in entries:
-            index.remove(before - after)
+            gone = before - after
+            if index is self._labels:  # another pod of the same name may stay there
+                gone = {(label, key) for label, key in gone if not self._bears(label, key)}
+            index.remove(gone)
         if REBUILD in documents:
             self.being_copied = (documents[REBUILD] or b"").startswith(COPY.encode())
         if EPOCH in documents:
@@ -167,6 +170,10 @@ class View:
         domains = [self.at(key) for key in self._labels.of(label) if domain_of(key)[0] == pool]
         claims = (claim for domain in domains for claim in domain.claims.values())
         return _unique(claim for claim in claims if claim.label == label)
+
+    def _bears(self, label: str, key: str) -> bool:
+        """Whether a claim in the document of this key is of a pod with this label."""
+        return any(claim.label == label for claim in self.at(key).claims.values())
 
     # Domains
 

@@ -1,7 +1,7 @@
 """What the ledger's View costs and says as documents change and time passes."""
 
 from berth.ledger.keys import domain_key
-from berth.ledger.model import Domain, RetainedUnits, encode
+from berth.ledger.model import Claim, Domain, Holding, RetainedUnits, encode
 from berth.ledger.view import View
 from tests.properties.bugs import each_update_of_a_document_makes_one_time_more
 
@@ -76,3 +76,16 @@ def test_units_that_are_kept_where_nobody_can_have_them_draw_nobody_there() -> N
         1.0,
     )
     assert view.kept_for(["d/web-0"], 1.0) == [("ip", "n3")]
+
+
+def test_a_pod_is_found_by_its_name_when_the_one_before_it_has_left_the_same_domain() -> None:
+    """A StatefulSet's next pod may be bound before the claim of the one before is released."""
+    view, units = View(), (Holding("ip", "n1", 1),)
+    before, after = (
+        Claim(uid=uid, namespace="d", name="web-0", node="n1", holdings=units) for uid in ("before", "after")
+    )
+    view.update({KEY: encode(Domain(2, claims={"before": before, "after": after}))})
+    view.update({KEY: encode(Domain(2, claims={"after": after}))})
+    assert view.named("d/web-0", "ip") == [after]
+    view.update({KEY: encode(Domain(2))})
+    assert [*view._labels] == []
