@@ -8,6 +8,7 @@ from contextlib import closing
 import pytest
 
 from berth.errors import BerthError, StoreFailedError
+from berth.ledger.keys import domain_key
 from berth.ledger.model import Claim
 from berth.stores.base import Version
 from tests.support.builders.ledgers import FaultyStore, Time, claim, held, ledger_on, opened
@@ -73,7 +74,7 @@ class Callers:
     def _call(self, who: str, call: Callable[[], object]) -> None:
         try:
             call()
-        except BerthError as error:
+        except (BerthError, ZeroDivisionError) as error:
             self.told[who] = f"{type(error).__name__}: {error}"
         else:
             self.told[who] = "done"
@@ -125,6 +126,21 @@ def test_after_a_conflict_all_of_them_decide_again_also_who_was_refused(callers:
     assert callers.told == {**dict.fromkeys(won, "done"), f"p{UNITS}": SHORT}
     assert set(held(ledger_on(callers.store))) == set(won)
     assert callers.store.commits == 3
+
+
+def test_a_fault_of_ours_in_one_decision_is_told_to_nobody_else(callers: Callers) -> None:
+    """A pod whose call meets it comes again and again."""
+    commits = callers.ledger._commits
+    callers.run(
+        ("a", lambda: callers.ledger.reserve(claim("a"))),
+        ("b", lambda: callers.ledger.reserve(claim("b"))),
+        ("wrong", lambda: commits.run([domain_key("ip", "n1")], lambda _: (1 // 0, {}))),
+        ("c", lambda: callers.ledger.reserve(claim("c"))),
+    )
+    wrong = "ZeroDivisionError: integer division or modulo by zero"
+    assert callers.told == {"a": "done", "b": "done", "wrong": wrong, "c": "done"}
+    assert set(held(ledger_on(callers.store))) == {"a", "b", "c"}
+    assert callers.store.commits == 2
 
 
 @pytest.mark.parametrize(("fault", "won"), [("before", ["p0"]), ("after", ["p0", "p1", "p2"])])

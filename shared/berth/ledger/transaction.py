@@ -82,16 +82,15 @@ class _Decision(Generic[T]):
         self.wanted, self.keys, self._decide, self._drawn = wanted, keys, decide, drawn
         self.deadline = deadline
         self.result: list[T] = []
-        self.error: BerthError | None = None
+        self.error: Exception | None = None
 
     def make(self, state: _State, held: Collection[str]) -> None:
         """Decide by the documents as they are now, and change them; `held` resources are not given."""
         self.result, self.error = [], None
         try:
-            if refused := [self._drawn[resource] for resource in held if resource in self._drawn]:
-                raise RefusedError("; ".join(map(refusals.held_back, sorted(refused))))
+            self._refuse(held)
             result, writes = self._decide(state)
-        except BerthError as error:
+        except Exception as error:  # noqa: BLE001 - its caller raises it, and nobody else of its group
             self.error = error
         else:
             self.result = [result]
@@ -102,6 +101,10 @@ class _Decision(Generic[T]):
         if self.error is not None:
             raise self.error
         return self.result[0]
+
+    def _refuse(self, held: Collection[str]) -> None:
+        if refused := [self._drawn[resource] for resource in held if resource in self._drawn]:
+            raise RefusedError("; ".join(map(refusals.held_back, sorted(refused))))
 
 
 class _ConflictError(Exception):
