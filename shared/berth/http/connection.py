@@ -31,7 +31,7 @@ LARGEST_HEAD = 64 * 1024
 
 _LARGEST_PATH, _LARGEST_FIELD, _MOST_FIELDS = 4094, 8190, 100  # gunicorn's own limits
 _MOST_AHEAD = 32  # requests that a client may send while one is under way
-_ON_THE_WIRE = 8  # bytes for each of a body in chunks: one in a chunk of its own takes 6
+_ON_THE_WIRE = 8  # more bytes for each of a body in chunks: one in a chunk of its own takes 5
 _SKIPPED = 64 * 1024  # bytes of a body that nobody reads which are taken all the same, to keep the connection
 _SENT_ON = 8 * 1024 * 1024  # bytes that who was let in may send behind the answer that ends its connection
 _PIECE = 256 * 1024  # bytes of a large answer that are written at a time
@@ -93,7 +93,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._requests: deque[Request] = deque()  # the first is under way
         self._latest = Request()
-        self._around = 0  # bytes since the last request that were no body's
+        self._around = 0  # bytes since the last request, but for bodies and what their chunks take
         self._is_broken = False  # what comes now is no request
         self._is_half = False  # its client has ended its half
         self._is_paused = self._is_blocked = False
@@ -133,7 +133,7 @@ class Connection(asyncio.Protocol):
             ours = error.__context__
             no_request = error_reply(400, "this is no HTTP request")
             self._break(ours.reply if isinstance(ours, _RefusedError) else no_request)
-        if self._around > LARGEST_HEAD + _ON_THE_WIRE * self._latest.size:
+        if self._around > LARGEST_HEAD:
             self.transport.abort()
             return
         self.go_on()
@@ -196,7 +196,7 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, part: bytes) -> None:
         request = self._latest
-        self._around -= len(part)
+        self._around = max(0, self._around - (1 + _ON_THE_WIRE) * len(part))
         request.size += len(part)
         if request.reply is None:
             request.kept.write(part)

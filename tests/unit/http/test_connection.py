@@ -423,6 +423,28 @@ def test_a_head_or_chunks_without_end_are_cut_off() -> None:
     assert len(stage.shared) == 0
 
 
+def test_what_follows_the_last_chunk_is_cut_off_as_a_head_is_however_large_the_body_was() -> None:
+    """The parser keeps it, and nothing counts that."""
+    transport = Stage(limit=1_000_000).connect()
+    body = b"%x\r\n" % 100_000 + b"x" * 100_000 + b"\r\n"
+    transport.protocol.data_received(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
+    transport.protocol.data_received(b"0\r\nA: " + b"x" * (LARGEST_HEAD - 6))
+    assert not transport.aborted
+    transport.protocol.data_received(b"x")
+    assert transport.aborted
+
+
+@pytest.mark.parametrize("at_once", [1, 1000])
+def test_a_body_may_come_byte_by_byte_in_chunks(at_once: int) -> None:
+    stage = Stage(limit=100_000)
+    transport = stage.connect()
+    transport.protocol.data_received(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for _ in range(100_000 // at_once):
+        transport.protocol.data_received(b"1\r\nx\r\n" * at_once)
+    transport.protocol.data_received(b"0\r\n\r\n")
+    assert (statuses(transport), stage.got) == ([200], [b"x" * 100_000])
+
+
 def test_time_runs_out_for_heads_bodies_and_those_who_take_no_answer() -> None:
     stage = Stage()
     silent, slow, deaf = stage.connect(), stage.connect(), stage.connect()
