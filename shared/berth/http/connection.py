@@ -128,7 +128,8 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:  # its request is answered as if it had not asked for that
-            self._is_broken, self._latest.stays = True, False
+            self._is_broken, latest = True, self._latest
+            latest.stays, latest.is_whole = False, not _has_body(latest)  # none is read there
         except httptools.HttpParserError as error:
             ours = error.__context__
             no_request = error_reply(400, "this is no HTTP request")
@@ -321,6 +322,8 @@ class Connection(asyncio.Protocol):
                 request.reply = endpoint.too_large(asked)
             elif self._shared.held > self._shared.most:
                 request.reply = self._shared.crowded()
+            elif self._is_broken and not request.is_whole:
+                request.reply = error_reply(400, "the body is cut off, or comes behind an Upgrade")
             if request.reply is not None or not request.is_whole:
                 return
         body = request.kept.getvalue() if asked.body_limit else b""
@@ -415,6 +418,10 @@ def _path(request: Request) -> str:
         return (httptools.parse_url(request.url).path or b"").decode("utf-8", "replace")
     except httptools.HttpParserInvalidURLError:
         return request.url.decode("latin-1")
+
+
+def _has_body(request: Request) -> bool:
+    return "transfer-encoding" in request.headers or endpoint.declared(request.headers) > 0
 
 
 def _token(request: Request) -> str:

@@ -412,6 +412,17 @@ def test_who_wants_another_protocol_is_answered_in_this_one() -> None:
     assert (statuses(transport), transport.ended) == ([405], True)
 
 
+@pytest.mark.parametrize(
+    "sent", [b"Content-Length: 2\r\n\r\n{}", b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"]
+)
+def test_a_body_behind_a_wish_for_another_protocol_is_not_taken_for_none(sent: bytes) -> None:
+    """The parser does not read on there: the endpoint would answer to an empty body."""
+    stage = Stage()
+    transport = stage.connect()
+    transport.protocol.data_received(b"POST / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n" + sent)
+    assert (stage.got, statuses(transport), transport.ended) == ([], [400], True)
+
+
 def test_a_head_or_chunks_without_end_are_cut_off() -> None:
     stage = Stage()
     head, chunks = stage.connect(), stage.connect()
@@ -596,6 +607,15 @@ def test_a_client_that_ends_its_half_gets_the_answers_that_are_due() -> None:
     assert (due.protocol.eof_received(), half.protocol.eof_received()) == (True, False)
     stage.threads.work()
     assert (statuses(due), due.closed) == ([200], True)
+
+
+def test_who_ends_its_half_within_a_body_is_told_so_behind_the_answers_that_are_due() -> None:
+    stage = Stage(waits=True)
+    client = stage.connect()
+    client.protocol.data_received(post(b"a") + post(b"b", length=2))
+    assert client.protocol.eof_received()
+    stage.threads.work()
+    assert (statuses(client), client.closed, stage.got) == ([200, 400], True, [b"a"])
 
 
 def test_the_end_of_the_process_lets_begun_requests_come_to_their_answers() -> None:
