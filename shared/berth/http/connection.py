@@ -335,7 +335,7 @@ class Connection(asyncio.Protocol):
 
     def _work(self, request: Request, pool: Executor, work: Callable[[], Reply]) -> None:
         self._shared.submit(pool, work, lambda reply: self._made(request, reply))
-        request.works = True  # where there is no thread for it, it is forgotten with its connection
+        request.works = True
 
     def _made(self, request: Request, reply: Reply) -> None:
         request.works, request.reply = False, reply

@@ -74,7 +74,13 @@ class Connections:
             with suppress(RuntimeError):  # the loop has ended, and nobody waits for this
                 self._loop.call_soon_threadsafe(then, reply)
 
-        pool.submit(work).add_done_callback(done)
+        try:
+            future = pool.submit(work)
+        except RuntimeError as error:  # no thread can be started
+            reply = _failed(self.target.name, error)
+            self._loop.call_later(0, lambda: then(reply))
+        else:
+            future.add_done_callback(done)
 
     def forget(self, request: Request) -> None:
         """Count a request's body no more."""

@@ -585,18 +585,23 @@ def test_what_a_thread_could_not_do_is_answered_too(caplog: pytest.LogCaptureFix
     assert "RecursionError" in caplog.text
 
 
-def test_where_no_thread_can_be_started_nothing_stays_in_hand() -> None:
-    class NoThreads(Threads):
-        def submit(self, _: Callable[..., Any], /, *__: Any, **___: Any) -> Future[Any]:
-            raise RuntimeError("can't start new thread")
+class NoThreads(Threads):
+    def submit(self, _: Callable[..., Any], /, *__: Any, **___: Any) -> Future[Any]:
+        raise RuntimeError("can't start new thread")
 
-    stage = Stage(waits=True)
+
+@pytest.mark.parametrize("token", [b"known", b"asked"])
+def test_where_no_thread_can_be_started_the_client_is_told_so(token: bytes) -> None:
+    """Who was let in by a review would wait for ever: no deadline is for an answer that is being made."""
+    stage = Stage(waits=True, closed=True)
     stage.shared.threads = NoThreads()
     transport = stage.connect()
-    with pytest.raises(RuntimeError, match="thread"):  # for which asyncio ends the connection
-        transport.protocol.data_received(post(b"a"))
-    transport.abort()
-    assert stage.shared.held == 0
+    transport.protocol.data_received(post(b"a", b"Authorization: " + token))
+    if token == b"asked":
+        stage.reviews.work()
+    stage.pass_time(0.0)
+    assert (statuses(transport), stage.shared.held) == ([503], 0)
+    assert b"internal error (RuntimeError)" in transport.sent
 
 
 def test_a_client_that_ends_its_half_gets_the_answers_that_are_due() -> None:
