@@ -101,6 +101,7 @@ class Connection(asyncio.Protocol):
         self._drained, self._most_drained = 0, _SKIPPED  # bytes behind the answer that ended the connection
         self.transport: asyncio.Transport
         self.phase, self.since, self.unsent_before = Phase.HEAD, shared.now(), 0
+        self.answered = self.since  # when it got its last answer
 
     # What asyncio calls
 
@@ -252,6 +253,8 @@ class Connection(asyncio.Protocol):
         self.transport.write(head)
         self._to_write = memoryview(body)
         self._write_on()
+        if self._to_write:
+            self._shared.bound_unsent()
 
     def _write_on(self) -> None:
         while self._to_write and not self._is_blocked:
@@ -349,10 +352,10 @@ class Connection(asyncio.Protocol):
         if request.counted:  # a reset, while it still sends, would take its answer away from it
             self._most_drained = _SENT_ON
         self._shared.forget(request)
+        self.since = self.answered = self._shared.now()
         stays = request.stays and not self._shared.ends and request.rest <= _SKIPPED
         self._write(self._shared.encoded(reply, stays, head_only=request.method == "HEAD"))
         request.reply = Reply(reply.status, b"")  # the connection keeps its last request, not 44 MB with it
-        self.since = self._shared.now()
         if not stays:
             self.end()
 

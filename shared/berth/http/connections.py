@@ -23,6 +23,7 @@ ANSWER_SECONDS = 10.0
 
 _MOST = 512  # connections
 _LINGER_SECONDS = 2.0
+_TAKEN_SECONDS = 1.0  # within which an answer of any size is taken by who wants it
 _ENDING_SECONDS = 1.0  # for a head that is on its way when the process is to end
 _SWEEP_SECONDS = 0.25
 _HEALTH_THREADS = _REVIEW_THREADS = 2
@@ -123,6 +124,17 @@ class Connections:
         )
         self.remove(first)  # it is told of its end only after others that come now
         first.transport.abort()
+
+    def bound_unsent(self) -> None:
+        """Close connections while what their clients have not taken of answers is more than bodies may be:
+        those first that were answered first, and none that was answered a moment ago."""
+        unsent = {connection: size for connection in self._open if (size := connection.unsent)}
+        for connection in sorted(unsent, key=lambda connection: connection.answered):
+            if sum(unsent.values()) <= self.most or self.now() - connection.answered < _TAKEN_SECONDS:
+                return
+            del unsent[connection]
+            self.remove(connection)
+            connection.transport.abort()
 
     def _sweep(self) -> None:
         # First the next time, which an error must not take from all others.

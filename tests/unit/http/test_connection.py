@@ -509,6 +509,22 @@ def test_a_large_answer_is_written_as_its_client_takes_it() -> None:
     assert transport.protocol.unsent == 0
 
 
+@pytest.mark.parametrize("apart", [0.0, 1.0])
+def test_answers_that_are_not_taken_hold_no_more_than_bodies_may(apart: float) -> None:
+    """Or slow clients could fill the memory with them: who takes a byte now and then has as long as it likes.
+    Who was answered a moment ago is none of those."""
+    stage, clients = Stage(), list[Transport]()
+    for _ in range(20):
+        stage.loop.now += apart
+        clients.append(stage.connect())
+        clients[-1].deaf = True
+        clients[-1].protocol.data_received(post(b"large"))
+    stay = LEAST_IN_HAND // len(ok(LARGE)) if apart else 20
+    assert [client.aborted for client in clients] == [True] * (20 - stay) + [False] * stay
+    clients[-1].take()
+    assert clients[-1].sent == ok(LARGE)
+
+
 def test_a_connection_that_is_to_end_does_so_after_its_large_answer() -> None:
     transport = Stage().connect()
     transport.deaf = True
