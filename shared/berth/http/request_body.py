@@ -99,7 +99,7 @@ class RequestBodies:
     def take(self, size: int) -> None:
         """Count bytes that came. Raises BodyRefusedError where all bodies take too many."""
         with self._lock:
-            if self._held + size > self._most:
+            if self._held + size > self._most + 1:  # one more tells that the largest body is too large
                 raise BodyRefusedError(
                     503,
                     f"calls under way hold as many bytes as they may ({self._most}); try again",

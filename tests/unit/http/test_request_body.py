@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from berth.http.endpoint import BodyRefusedError, Endpoint, Reply, Router
+from berth.http.endpoint import BodyRefusedError, Endpoint, Reply, Router, respond
 from berth.http.request_body import (
     CROWDED_PATIENCE,
     LEAST_IN_HAND,
@@ -205,3 +205,18 @@ def test_a_process_may_hold_as_much_as_its_largest_body_and_two_events_at_least(
     assert request_bodies(endpoint(LEAST_IN_HAND + 1))._most == LEAST_IN_HAND + 1
     router = Router(name="x", endpoints={"a": endpoint(1)}, health=lambda: None, default=endpoint(7_000_000))
     assert request_bodies(router)._most == 7_000_000
+
+
+def test_a_body_in_chunks_that_is_larger_than_the_largest_is_told_so_and_not_to_come_again() -> None:
+    largest = Endpoint(
+        name="x",
+        answer=lambda *_: Reply(200, b""),
+        failed=lambda *_: Reply(500, b""),
+        health=lambda: None,
+        body_limit=LEAST_IN_HAND,
+    )
+    for more, status in ((0, 200), (1, 413)):
+        body = io.BytesIO(b"x" * (LEAST_IN_HAND + more))
+        environ = {"wsgi.input": body, "wsgi.input_terminated": True}
+        with request_bodies(largest).body(environ) as chunks:
+            assert respond(largest, "POST", "/", {}, chunks).status == status
