@@ -37,6 +37,7 @@ _SENT_ON = 8 * 1024 * 1024  # bytes that who was let in may send behind the answ
 _PIECE = 256 * 1024  # bytes of a large answer that are written at a time
 _QUICK = 256 * 1024  # bytes of a body: a larger one is answered by a thread in any case
 _NOTHING = memoryview(b"")
+_UNSEEN = Reply(503, b"")  # to who has gone
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
@@ -71,7 +72,8 @@ class Request:
         self.has_head = self.is_whole = False
         self.stays = False  # whether its connection is for another request after it
         self.endpoint: Endpoint | None = None
-        self.works = False  # whether a thread has it
+        self.works = False  # whether a thread has it, or is to have it
+        self.is_left = False  # whether its client has gone
         self.reply: Reply | None = None
         self.is_answered = False
 
@@ -95,7 +97,7 @@ class Connection(asyncio.Protocol):
         self._latest = Request()
         self._around = 0  # bytes since the last request, but for bodies and what their chunks take
         self._is_broken = False  # what comes now is no request
-        self._is_half = False  # its client has ended its half
+        self.is_half = False  # its client has ended its half
         self._is_paused = self._is_blocked = False
         self._to_write = _NOTHING  # of the answer under way; none unless it is blocked
         self._drained, self._most_drained = 0, _SKIPPED  # bytes behind the answer that ended the connection
@@ -115,6 +117,7 @@ class Connection(asyncio.Protocol):
         self.phase = Phase.END
         self._shared.remove(self)
         for request in self._requests:
+            request.is_left = True
             if not request.works:
                 self._shared.forget(request)
         self._requests.clear()
@@ -144,7 +147,7 @@ class Connection(asyncio.Protocol):
         """Keep the connection only for answers to whole requests: a client may end its own half first."""
         due = self.phase is not Phase.END and any(request.is_whole for request in self._requests)
         if due:
-            self._is_broken = self._is_half = True
+            self._is_broken = self.is_half = True
             self._requests[-1].stays = False
         return due
 
@@ -266,7 +269,7 @@ class Connection(asyncio.Protocol):
         """Tell the client that nothing comes after what it was sent."""
         if self._to_write:
             return
-        if self._is_half:
+        if self.is_half:
             self.transport.close()
         elif not self.transport.is_closing():
             self.transport.write_eof()
@@ -337,7 +340,10 @@ class Connection(asyncio.Protocol):
             request.reply = endpoint.call(asked, request.headers, body)
 
     def _work(self, request: Request, pool: Executor, work: Callable[[], Reply]) -> None:
-        self._shared.submit(pool, work, lambda reply: self._made(request, reply))
+        def unless_left() -> Reply:
+            return _UNSEEN if request.is_left else work()
+
+        self._shared.submit(pool, unless_left, lambda reply: self._made(request, reply))
         request.works = True
 
     def _made(self, request: Request, reply: Reply) -> None:

@@ -26,6 +26,7 @@ _LINGER_SECONDS = 2.0
 _TAKEN_SECONDS = 1.0  # within which an answer of any size is taken by who wants it
 _ENDING_SECONDS = 1.0  # for a head that is on its way when the process is to end
 _SWEEP_SECONDS = 0.25
+_URGENCY = {Phase.HEAD: 0, Phase.END: 0, Phase.BODY: 1, Phase.RECEIPT: 1, Phase.ANSWER: 2}
 _HEALTH_THREADS = _REVIEW_THREADS = 2
 
 
@@ -111,15 +112,18 @@ class Connections:
 
     def _make_room(self, newest: Connection) -> None:
         """Close the connection whose client has let us wait for longest, but not the newest, which has had no
-        time to send anything; one that waits for an answer of ours stays, and one whose request has begun
-        goes last."""
+        time to send anything; one whose request has begun goes later, and one that waits for an answer of
+        ours only if its client may have gone, last of all."""
         first = min(
             (
                 connection
                 for connection in self._open
-                if connection.phase is not Phase.ANSWER and connection is not newest
+                if (connection.phase is not Phase.ANSWER or connection.is_half) and connection is not newest
             ),
-            key=lambda connection: (connection.phase in (Phase.BODY, Phase.RECEIPT), connection.since),
+            key=lambda connection: (
+                max(_URGENCY[connection.phase], connection.unsent > 0),
+                connection.since,
+            ),
             default=newest,
         )
         self.remove(first)  # it is told of its end only after others that come now

@@ -581,13 +581,41 @@ def test_an_answer_that_is_being_made_makes_no_room() -> None:
     assert not any(client.aborted for client in clients)
 
 
-def test_a_client_that_has_gone_leaves_nothing_behind() -> None:
+def test_clients_that_may_have_gone_make_room_last_of_all() -> None:
+    """kube-scheduler ends a connection whose answer takes too long: it looks as if it ended its half."""
+    stage = Stage(waits=True)
+    clients = [stage.connect() for _ in range(ROOM)]
+    for client in clients:
+        client.protocol.data_received(post(b"a"))
+    for client in clients[8:10]:
+        assert client.protocol.eof_received()
+    for _ in range(2):
+        clients.append(stage.connect())
+        clients[-1].protocol.data_received(post(b"a"))
+    assert [client.aborted for client in clients] == [False] * 8 + [True] * 2 + [False] * (ROOM - 8)
+
+
+def test_who_takes_its_last_answer_makes_room_after_those_who_ask_for_nothing() -> None:
+    stage = Stage()
+    taking = stage.connect()
+    taking.deaf = True
+    taking.protocol.data_received(post(b"large", b"Connection: close"))
+    stage.loop.now = 1.0
+    silent = [stage.connect() for _ in range(ROOM - 1)]
+    stage.connect()
+    assert (taking.aborted, silent[0].aborted) == (False, True)
+    taking.take()
+    assert taking.sent == ok(LARGE, b"Connection: close")
+
+
+def test_a_client_that_has_gone_leaves_nothing_behind_and_nothing_to_do() -> None:
+    """Or those who gave up would be served before those who have not, whose turn comes too late then."""
     stage = Stage(waits=True)
     transport = stage.connect()
     transport.protocol.data_received(post(b"abc") + post(b"def"))
     transport.abort()
     stage.threads.work()
-    assert (transport.sent, stage.shared.held, len(stage.shared)) == (b"", 0, 0)
+    assert (transport.sent, stage.shared.held, len(stage.shared), stage.got) == (b"", 0, 0, [])
 
 
 def test_what_a_thread_could_not_do_is_answered_too(caplog: pytest.LogCaptureFixture) -> None:
