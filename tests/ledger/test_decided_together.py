@@ -162,6 +162,18 @@ def test_what_a_store_does_not_take_together_it_gets_one_by_one(callers: Callers
     assert set(held(ledger_on(callers.store))) == {"p0", "p1", "p2"}
 
 
+def test_nobody_waits_for_others_that_get_theirs_one_by_one_for_longer_than_it_is_patient(
+    callers: Callers,
+) -> None:
+    """A store may take its time to say that it can't."""
+    callers.store.most = 2
+    callers.store.meanwhile = iter([lambda: None, lambda: callers.time.advance(1.1)])
+    callers.reserve(*(claim(f"p{number}") for number in range(4)))
+    busy = "BusyError: berth's ledger was too busy for 1 s"
+    assert callers.told == {"p0": "done", "p1": "done", "p2": busy, "p3": busy}
+    assert callers.store.commits == 3
+
+
 def test_who_has_waited_for_its_turn_is_patient_for_the_rest_of_a_second(callers: Callers) -> None:
     began = callers.time.now
     callers.store.meanwhile = iter([lambda: callers.time.advance(0.9)])

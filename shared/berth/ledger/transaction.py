@@ -221,6 +221,8 @@ class Commits(NamedTuple):
                 raise
             for decision in decisions:
                 try:
+                    if decision is not decisions[0] and decision.deadline.left() <= 0:
+                        raise BusyError  # those before it took so long
                     self._decided([decision], NOTHING)
                 except BerthError as error:
                     decision.error = error
