@@ -97,7 +97,7 @@ class Connection(asyncio.Protocol):
         self._latest = Request()
         self._around = 0  # bytes since the last request, but for bodies and what their chunks take
         self._is_broken = False  # what comes now is no request
-        self.is_half = False  # its client has ended its half
+        self._is_half = False  # its client has ended its half
         self._is_paused = self._is_blocked = False
         self._to_write = _NOTHING  # of the answer under way; none unless it is blocked
         self._drained, self._most_drained = 0, _SKIPPED  # bytes behind the answer that ended the connection
@@ -147,7 +147,7 @@ class Connection(asyncio.Protocol):
         """Keep the connection only for answers to whole requests: a client may end its own half first."""
         due = self.phase is not Phase.END and any(request.is_whole for request in self._requests)
         if due:
-            self._is_broken = self.is_half = True
+            self._is_broken = self._is_half = True
             self._requests[-1].stays = False
         return due
 
@@ -247,6 +247,11 @@ class Connection(asyncio.Protocol):
         """The bytes of answers that the system has not taken yet."""
         return self.transport.get_write_buffer_size() + len(self._to_write)
 
+    @property
+    def may_go(self) -> bool:
+        """Whether its client may have gone, or is not let in (yet), where it waits for an answer of ours."""
+        return self._is_half or not self._requests or self._requests[0].endpoint is None
+
     def _write(self, answer: Sequence[bytes]) -> None:
         """Write an answer, a large one by and by: asyncio copies what the system does not take at once."""
         if sum(map(len, answer)) <= _PIECE:
@@ -269,7 +274,7 @@ class Connection(asyncio.Protocol):
         """Tell the client that nothing comes after what it was sent."""
         if self._to_write:
             return
-        if self.is_half:
+        if self._is_half:
             self.transport.close()
         elif not self.transport.is_closing():
             self.transport.write_eof()
@@ -296,7 +301,7 @@ class Connection(asyncio.Protocol):
         else:
             shared.submit(
                 shared.reviews,
-                lambda: endpoint.refusal(admitted, request.headers),
+                lambda: _UNSEEN if request.is_left else endpoint.refusal(admitted, request.headers),
                 lambda refused: self._reviewed(request, admitted, refused),
             )
             request.works = True

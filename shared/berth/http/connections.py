@@ -113,12 +113,12 @@ class Connections:
     def _make_room(self, newest: Connection) -> None:
         """Close the connection whose client has let us wait for longest, but not the newest, which has had no
         time to send anything; one whose request has begun goes later, and one that waits for an answer of
-        ours only if its client may have gone, last of all."""
+        ours last of all, and only if its client may have gone or is not let in."""
         first = min(
             (
                 connection
                 for connection in self._open
-                if (connection.phase is not Phase.ANSWER or connection.is_half) and connection is not newest
+                if (connection.phase is not Phase.ANSWER or connection.may_go) and connection is not newest
             ),
             key=lambda connection: (
                 max(_URGENCY[connection.phase], connection.unsent > 0),

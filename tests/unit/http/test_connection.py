@@ -595,6 +595,31 @@ def test_clients_that_may_have_gone_make_room_last_of_all() -> None:
     assert [client.aborted for client in clients] == [False] * 8 + [True] * 2 + [False] * (ROOM - 8)
 
 
+@pytest.mark.parametrize("sent", [post(b"a", b"Authorization: asked"), b"GET /healthz HTTP/1.1\r\n\r\n"])
+def test_strangers_make_room_also_while_they_wait_for_us(sent: bytes) -> None:
+    """Reviews of tokens wait for the API server, and health waits for the store; there are few threads for
+    them."""
+    stage = Stage(closed=True)
+    strangers = [stage.connect() for _ in range(ROOM)]
+    for stranger in strangers:
+        stranger.protocol.data_received(sent)
+    newest = stage.connect()
+    newest.protocol.data_received(post(b"b", b"Authorization: known"))
+    assert (statuses(newest), [stranger.aborted for stranger in strangers]) == (
+        [200],
+        [True] + [False] * (ROOM - 1),
+    )
+
+
+def test_no_token_of_a_client_that_has_gone_is_reviewed(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage(closed=True)
+    client = stage.connect()
+    client.protocol.data_received(post(b"a", b"Authorization: broken"))
+    client.abort()
+    stage.reviews.work()
+    assert caplog.text == ""  # the review of this one fails
+
+
 def test_who_takes_its_last_answer_makes_room_after_those_who_ask_for_nothing() -> None:
     stage = Stage()
     taking = stage.connect()
