@@ -14,6 +14,7 @@ import io
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -259,13 +260,16 @@ class Connection(asyncio.Protocol):
             return
         head, body = answer
         self.transport.write(head)
+        if self.transport.is_closing():
+            return
         self._to_write = memoryview(body)
         self._write_on()
         if self._to_write:
             self._shared.bound_unsent()
 
     def _write_on(self) -> None:
-        while self._to_write and not self._is_blocked:
+        closing = self.transport.is_closing()  # by its client, which may take the rest; else, it has gone
+        while self._to_write and not self._is_blocked and self.transport.is_closing() == closing:
             piece, rest = self._to_write[:_PIECE], self._to_write[_PIECE:]
             self._to_write = rest if rest else _NOTHING
             self.transport.write(piece)
@@ -277,7 +281,8 @@ class Connection(asyncio.Protocol):
         if self._is_half:
             self.transport.close()
         elif not self.transport.is_closing():
-            self.transport.write_eof()
+            with suppress(OSError):  # it has gone, which asyncio tells later
+                self.transport.write_eof()
 
     def _advance(self, request: Request) -> None:
         if not request.has_head:

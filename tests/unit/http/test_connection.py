@@ -115,6 +115,19 @@ class Lingering(Transport):
         self.aborted = True
 
 
+class Lost(Lingering):
+    """Finds out with the `last` of its writes that its client has gone; asyncio warns of some that follow."""
+
+    def __init__(self, last: int) -> None:
+        super().__init__()
+        self.last, self.writes = last, 0
+
+    def write(self, _: bytes | bytearray | memoryview) -> None:
+        self.writes += 1
+        if self.writes == self.last:
+            self.abort()
+
+
 class Keeper:
     """An authenticator that knows the token `known`, and asks about `asked`."""
 
@@ -477,13 +490,13 @@ def test_what_goes_wrong_at_one_deadline_stops_no_other(monkeypatch: pytest.Monk
     stage.pass_time(HEADER_SECONDS + 0.1)
     later = stage.connect()
 
-    def gone() -> None:
-        raise OSError("Transport endpoint is not connected")
+    def wrong(_: object) -> None:
+        raise OSError("wrong")
 
-    monkeypatch.setattr(slow, "write_eof", gone)
-    with pytest.raises(OSError, match="not connected"):
+    monkeypatch.setattr(slow, "write", wrong)
+    with pytest.raises(OSError, match="wrong"):
         stage.pass_time(PATIENCE - HEADER_SECONDS)
-    stage.pass_time(HEADER_SECONDS)
+    stage.pass_time(PATIENCE + 0.1)
     assert (silent.aborted, slow.aborted, later.aborted) == (True, True, True)
 
 
@@ -523,6 +536,23 @@ def test_answers_that_are_not_taken_hold_no_more_than_bodies_may(apart: float) -
     assert [client.aborted for client in clients] == [True] * (20 - stay) + [False] * stay
     clients[-1].take()
     assert clients[-1].sent == ok(LARGE)
+
+
+@pytest.mark.parametrize("last", [1, 2])
+def test_a_large_answer_is_not_written_on_for_a_client_that_has_gone(last: int) -> None:
+    client = Lost(last)
+    Stage().connect(client).protocol.data_received(post(b"large"))
+    assert client.writes == last
+
+
+def test_a_connection_that_was_lost_in_the_moment_of_its_end_is_no_error() -> None:
+    class Reset(Transport):
+        def write_eof(self) -> None:
+            raise OSError("Transport endpoint is not connected")
+
+    client = Stage().connect(Reset())
+    client.protocol.data_received(post(b"a", b"Connection: close"))
+    assert (statuses(client), client.protocol.phase) == ([200], Phase.END)
 
 
 def test_a_connection_that_is_to_end_does_so_after_its_large_answer() -> None:
