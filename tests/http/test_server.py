@@ -360,6 +360,33 @@ def test_a_connection_that_comes_while_it_ends_is_answered(turns: int) -> None:
     assert asyncio.run(answered())[:12] == b"HTTP/1.1 405"
 
 
+def test_who_ends_its_half_while_a_large_answer_comes_gets_all_of_it() -> None:
+    """asyncio is told to close the connection then, and still sends what it gets meanwhile."""
+    large = b"0123456789" * MIB
+    endpoint = Endpoint(
+        name="filter",
+        answer=lambda *_: Reply(200, large),
+        failed=lambda message, _: Reply(503, message.encode()),
+        health=lambda: None,
+        body_limit=1000,
+    )
+
+    def received(port: int) -> bytes:
+        with silent(f"http://127.0.0.1:{port}") as client, client.makefile("rb") as stream:
+            client.sendall(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")
+            first = stream.read(1000)
+            client.shutdown(socket.SHUT_WR)
+            return first + stream.read()
+
+    async def answered() -> bytes:
+        loop = asyncio.get_running_loop()
+        connections = Connections(endpoint, None, loop)
+        async with await loop.create_server(lambda: Connection(connections), "127.0.0.1") as serving:
+            return await asyncio.to_thread(received, serving.sockets[0].getsockname()[1])
+
+    assert asyncio.run(answered()).endswith(b"\r\n\r\n" + large)
+
+
 def test_it_opens_no_socket_in_the_users_home(tmp_path: Path) -> None:
     """gunicorn would, for its own control: one for all servers of a user, which can stop them."""
     home = tmp_path / "home"
