@@ -328,6 +328,8 @@ class View:
             domain = documents.get(name, _EMPTY)
             self._rooms[(pool, name)] = domain.room(pool, name, (), now)
             self._due.set((pool, name), domain.next_change(now))
+            if name not in documents:
+                del self._rooms[(pool, name)]
         shares: dict[str, dict[str, Share | None]] = {"place": {}, "unreserved": {}, "quota": {}}
         wholes = {parsed.whole: parsed for parsed in map(parse_domain, names)}
         for whole, parsed in wholes.items():
