@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
         self._shared.add(self)
 
     def connection_lost(self, _: Exception | None) -> None:
-        self.phase = Phase.END
+        self.phase, self._to_write = Phase.END, _NOTHING
         self._shared.remove(self)
         for request in self._requests:
             request.is_left = True

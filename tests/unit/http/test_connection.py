@@ -571,6 +571,16 @@ def test_a_connection_keeps_no_answer_that_was_sent() -> None:
     assert sys.getrefcount(LARGE) == before
 
 
+def test_a_connection_that_is_lost_keeps_nothing_of_its_answer() -> None:
+    """It stands in a circle with its parser, so it stays until Python looks for those."""
+    transport, before = Stage().connect(), sys.getrefcount(LARGE)
+    transport.deaf = True
+    transport.protocol.data_received(post(b"large"))
+    assert sys.getrefcount(LARGE) > before
+    transport.abort()
+    assert sys.getrefcount(LARGE) == before
+
+
 SLOW = post(b"", length=10)
 
 
