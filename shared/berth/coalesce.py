@@ -110,8 +110,9 @@ class Grouped(Generic[T]):
                     self._give_turns()  # somebody may have waited for this one alone
                     raise TimeoutError
             mine.wait()
-        if mine.group is not None:
-            self._do(mine.group)
+        group, mine.group = mine.group, None  # it holds us
+        if group is not None:
+            self._do(group)
         if mine.error is not None:
             raise mine.error
 

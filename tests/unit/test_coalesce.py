@@ -1,7 +1,9 @@
 """Threads that want the same things: in their order, and together where they had to wait.
 What shares one read is in ledger/test_follower.py."""
 
+import gc
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -159,3 +161,20 @@ def test_who_waits_behind_one_that_gives_up_goes_on(stage: Stage) -> None:
     assert stage.told == {"second": "too late"}
     stage.end()
     assert stage.work.groups == [["first"], ["third"]]
+
+
+def test_what_was_done_is_gone_at_once() -> None:
+    """A commit holds whole documents, and Python looks for circles only now and then."""
+
+    class Item:
+        pass
+
+    item = Item()
+    alive = weakref.ref(item)
+    gc.disable()
+    try:
+        Grouped[Item](lambda _: None, 1).do(item, SECONDS, {"a"})
+        del item
+        assert alive() is None
+    finally:
+        gc.enable()
