@@ -153,7 +153,7 @@ def test_a_writer_whose_turn_does_not_come_in_time_is_told_to_retry_and_readers_
 
 
 def test_commits_that_wait_for_each_other_are_made_in_one_transaction_each_or_none_of_it(path: Path) -> None:
-    store, done = SqliteStore(path), list[int]()
+    store, done = SqliteStore(path, busy_seconds=SECONDS), list[int]()
     assert store.commit({"a": b"", "b": b""}, {})
     version = store.read(["a"])["a"].version
     runs = mock.Mock(wraps=store._client.run)
