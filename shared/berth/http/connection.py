@@ -105,6 +105,7 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport
         self.phase, self.since, self.unsent_before = Phase.HEAD, shared.now(), 0
         self.answered = self.since  # when it got its last answer
+        self.is_known = False  # whether its client has shown that it may call
 
     # What asyncio calls
 
@@ -321,6 +322,7 @@ class Connection(asyncio.Protocol):
 
     def _let_in(self, request: Request, admitted: Endpoint, refused: Reply | None) -> None:
         request.endpoint, request.reply = admitted, refused
+        self.is_known |= refused is None and admitted.authenticator is not None
         self._count(request)
         if refused is None and admitted.body_limit and not request.is_whole and "expect" in request.headers:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")

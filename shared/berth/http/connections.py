@@ -112,8 +112,11 @@ class Connections:
 
     def _make_room(self, newest: Connection) -> None:
         """Close the connection whose client has let us wait for longest, but not the newest, which has had no
-        time to send anything; one whose request has begun goes later, and one that waits for an answer of
-        ours last of all, and only if its client may have gone or is not let in."""
+        time to send anything.
+
+        One whose request has begun goes later, and one that waits for an answer of ours last, and only if its
+        client may have gone or is not let in. Those that have shown a token go after all that have not.
+        """
         first = min(
             (
                 connection
@@ -121,6 +124,7 @@ class Connections:
                 if (connection.phase is not Phase.ANSWER or connection.may_go) and connection is not newest
             ),
             key=lambda connection: (
+                connection.is_known,
                 max(_URGENCY[connection.phase], connection.unsent > 0),
                 connection.since,
             ),

@@ -651,6 +651,29 @@ def test_strangers_make_room_also_while_they_wait_for_us(sent: bytes) -> None:
     )
 
 
+@pytest.mark.parametrize("sent", [b"", post(b"a", b"Authorization: no", length=5)], ids=["silent", "refused"])
+def test_who_has_shown_a_token_makes_room_after_all_who_have_not(sent: bytes) -> None:
+    """Or a flood of strangers ended kube-scheduler's connection between two of its calls."""
+    stage = Stage(closed=True)
+    known = stage.connect()
+    known.protocol.data_received(post(b"a", b"Authorization: known"))
+    stage.loop.now = 1.0
+    strangers = [stage.connect() for _ in range(ROOM - 1)]
+    for stranger in strangers:
+        stranger.protocol.data_received(sent)
+    stage.connect()
+    assert (known.aborted, strangers[0].aborted) == (False, True)
+
+
+def test_where_anyone_may_call_who_has_called_makes_room_as_all_others() -> None:
+    stage = Stage()
+    before = stage.connect()
+    before.protocol.data_received(post(b"a"))
+    stage.loop.now = 1.0
+    others = [stage.connect() for _ in range(ROOM)]
+    assert (before.aborted, any(other.aborted for other in others)) == (True, False)
+
+
 def test_no_token_of_a_client_that_has_gone_is_reviewed(caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage(closed=True)
     client = stage.connect()
