@@ -27,6 +27,16 @@ def retry(
     Raise that error once the deadline is over, or `call` was called `tries` times. `pauses` are the first and
     the longest, in seconds; the actual ones are random parts of those.
     """
+    try:
+        return call()  # most calls need no other try, and what tenacity makes for one takes longer than many
+    except on as error:
+        failed = [error]
+
+    def again() -> T:
+        if failed:
+            raise failed.pop()
+        return call()
+
     first, longest = pauses
     attempts = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(on),
@@ -35,5 +45,5 @@ def retry(
         sleep=sleep,
         reraise=True,
     )
-    result: T = attempts(call)
+    result: T = attempts(again)
     return result
