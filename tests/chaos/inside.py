@@ -160,12 +160,12 @@ def _watch_calls() -> None:
         made(self, _Watched(store), **options)
 
     mock.patch.object(Ledger, "__init__", watched).start()
-    sent = urllib3.PoolManager.request
+    sent = urllib3.HTTPConnectionPool.urlopen
 
-    def request(self: urllib3.PoolManager, method: str, url: str, **options: Any) -> Any:
+    def urlopen(self: urllib3.HTTPConnectionPool, method: str, url: str, **options: Any) -> Any:
         return _sent(functools.partial(sent, self), method, url, options)
 
-    mock.patch.object(urllib3.PoolManager, "request", request).start()
+    mock.patch.object(urllib3.HTTPConnectionPool, "urlopen", urlopen).start()
 
 
 def _within(owner: Any, name: str) -> None:
@@ -215,8 +215,6 @@ def _sent(send: Callable[..., Any], method: str, url: str, options: dict[str, An
     if way == CHANGED:
         _here.phases.append("again")  # until the request's end
     if way in (CUT, LOST):
-        if answer is not None:
-            answer.close()  # unread, it is no use to the next request
         raise urllib3.exceptions.ProtocolError("the test cut the connection")
     return answer
 

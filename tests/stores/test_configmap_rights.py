@@ -194,14 +194,14 @@ def test_an_api_server_that_is_away_or_out_of_sorts_is_said_to_be_so_and_may_com
     store = configmaps.store(api)
     assert store.commit({EPOCH: b"e"}, {})
     host, port = api.host, free_port()
-    api.host = f"https://127.0.0.1:{port}"
+    api.lead(f"https://127.0.0.1:{port}")
     with pytest.raises(StoreUnavailableError) as caught:
         store.read([EPOCH])
     assert str(caught.value) == (
         f"berth's ledger is unreachable (configmap://default/{configmaps.ledger}, connection refused); if "
         f"this lasts, see to the API server at https://127.0.0.1:{port}, or to KUBECONFIG"
     )
-    api.host = host
+    api.lead(host)
 
     def overloaded(method: str, path: str) -> None:
         raise ClusterUnavailableError(f"the API server answered 429 to {method} {path}: too many requests")

@@ -6,20 +6,23 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol
+from urllib.parse import urlsplit
 
 import msgspec
 import urllib3
 
 from berth.errors import ClusterRefusedError, ClusterUnavailableError, SettingsError, reason
+from berth.kube.connection import lean
 
 DEFAULT_TIMEOUT = 10.0  # seconds, for calls with no deadline above them
 _JSON = "application/json"
 _LONGEST = 1000  # characters of a path that a message shows: names may come from anybody
 _CONNECTIONS = 64  # bind runs 48 threads
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_ONCE = urllib3.Retry(False)
 _TOKEN_SECONDS = 60.0  # a token that was replaced stays valid for longer
 
 
@@ -62,20 +65,15 @@ class ApiServer:
 
     def call(self, request: Request) -> bytes:
         """Return the answer's content."""
-        response = self._send(request)
-        try:
-            content: bytes = response.read()
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise self._unavailable(error) from error
-        finally:
-            response.release_conn()
+        response = self._send(request, whole=True)
+        content: bytes = response.data
         if response.status >= 300:
             _explain(request, response.status, content)
         return content
 
     def lines(self, request: Request) -> Generator[bytes, None, None]:
         """Yield the answer's lines as they come, until the server ends it."""
-        response = self._send(request)
+        response = self._send(request, whole=False)
         try:
             if response.status != 200:
                 _explain(request, response.status, response.read())
@@ -90,20 +88,32 @@ class ApiServer:
     def close(self) -> None:
         self._api.pool.clear()
 
-    def _send(self, request: Request) -> urllib3.BaseHTTPResponse:
+    @cached_property
+    def _way(self) -> tuple[Callable[..., Any], str]:
+        """Return what sends a request, and the start of the URLs for it."""
+        pool = lean(self._api.pool.connection_from_url(self.host))
+        if pool.proxy is not None:  # some of which want the whole URL
+            return self._api.pool.urlopen, self.host
+        return pool.urlopen, urlsplit(self.host).path
+
+    def _send(self, request: Request, *, whole: bool) -> Any:
+        """Return the answer, read to its end if it is wanted `whole`."""
         # Not by the kubernetes client's models: those cost more, and raise after a Binding that succeeded
         # (docs/kubernetes.md#a-binding-by-the-python-client).
-        send: Callable[[], urllib3.BaseHTTPResponse] = partial(
-            self._api.pool.request,
-            request.method,
-            f"{self.host}{request.path}",
-            headers=self._api.headers({"Accept": request.accept, "Content-Type": request.content_type}),
-            preload_content=False,
-            body=None if request.body is None else msgspec.json.encode(request.body),
-            timeout=urllib3.Timeout(total=request.timeout),
-            retries=False,
-        )
         try:
+            open_url, root = self._way
+            send: Callable[[], Any] = partial(
+                open_url,
+                request.method,
+                f"{root}{request.path}",
+                headers=self._api.headers({"Accept": request.accept, "Content-Type": request.content_type}),
+                preload_content=whole,
+                body=None if request.body is None else msgspec.json.encode(request.body),
+                timeout=urllib3.Timeout(total=request.timeout),
+                retries=_ONCE,
+                redirect=False,
+                assert_same_host=False,
+            )
             if request.method == "GET" or request.again:
                 # The connection may have been closed while idle. What changes nothing is sent again at once,
                 # but not after a time-out (the caller has a deadline); bind decides on a second Binding.
@@ -206,9 +216,8 @@ class _Kubeconfig:
         self.pool = api.rest_client.pool_manager
 
     def headers(self, plain: Mapping[str, str]) -> Mapping[str, str]:
-        headers: Mapping[str, str] = self._api.param_serialize(
-            method="GET", resource_path="", header_params=dict(plain), auth_settings=["BearerToken"]
-        )[2]
+        headers: dict[str, str] = {**plain, **self._api.default_headers}
+        self._api.update_params_for_auth(headers, None, ["BearerToken"], "", "GET", None)
         return headers
 
 

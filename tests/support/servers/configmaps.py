@@ -89,6 +89,11 @@ class Tapped(ApiServer):
         self.before: Callable[[str, str], object] = lambda *_: None
         self.after: Callable[[str, str], object] = lambda *_: None
 
+    def lead(self, host: str) -> None:
+        """Send what comes now to this server instead, as if it had been the one all along."""
+        self.host = host
+        vars(self).pop("_way", None)
+
     def call(self, request: Request) -> bytes:
         self.before(request.method, request.path)
         answer = super().call(request)

@@ -2,43 +2,47 @@
 
 from collections.abc import Mapping
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
+from urllib3 import HTTPConnectionPool
 
 from berth.kube.cluster import Cluster
 
 PATH = "/apis/berth.dev/v1alpha1/poolclaims"
 
 
-class Answer:
-    """As much of urllib3's response as is looked at."""
-
-    status = 200
-
-    def __init__(self, body: Any) -> None:
-        self._content = msgspec.json.encode(body)
-
-    def read(self) -> bytes:
-        return self._content
-
-    def release_conn(self) -> None:
-        """Nothing is open."""
-
-
-class Server:
-    """An API server with these objects, listed in pages."""
+class Client:
+    """A client whose every connection leads to this server."""
 
     host = "http://in.memory"
 
-    def __init__(self, items: list[dict[str, Any]]) -> None:
-        self._items, self.pool = items, self
-        self.pages: list[int] = []
+    def __init__(self, server: "Server") -> None:
+        self.pool = Mock(connection_from_url=Mock(return_value=server))
 
     def headers(self, wanted: Mapping[str, str]) -> Mapping[str, str]:
         return wanted
 
-    def request(self, _: str, url: str, **__: Any) -> Answer:
+
+class Answer:
+    """As much of an answer as is looked at."""
+
+    status = 200
+
+    def __init__(self, body: Any) -> None:
+        self.data = msgspec.json.encode(body)
+
+
+class Server(HTTPConnectionPool):
+    """An API server with these objects, listed in pages."""
+
+    def __init__(self, items: list[dict[str, Any]]) -> None:
+        super().__init__("in.memory")
+        self._items = items
+        self.pages: list[int] = []
+
+    def urlopen(self, _: str, url: str, **__: Any) -> Any:  # type: ignore[override]
         assert urlsplit(url).path == PATH
         query = {key: value for key, (value,) in parse_qs(urlsplit(url).query).items()}
         start, most = int(query.get("continue", 0)), int(query["limit"])
@@ -66,5 +70,5 @@ def test_poolclaims_are_listed_in_pages_without_what_users_may_put_into_their_me
     large = {"annotations": {"x": "y" * 1000}, "labels": {"a": "b"}, "managedFields": [{"manager": "x"}]}
     server = Server([{**each, "metadata": {**each["metadata"], **large}} for each in claims])
     kind = {"apiVersion": "berth.dev/v1alpha1", "kind": "PoolClaim"}
-    assert Cluster(server).poolclaims() == [{**kind, **each} for each in claims]
+    assert Cluster(Client(server)).poolclaims() == [{**kind, **each} for each in claims]
     assert server.pages == [100, 100, 50]
