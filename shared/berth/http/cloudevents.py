@@ -31,6 +31,7 @@ _REFERENCE = "dev.knative.apiserver.ref."
 _BATCH = "application/cloudevents-batch"
 _EVENTS = "application/cloudevents"  # structured mode, and batches
 _NEEDED = ("ce-id", "ce-source", "ce-specversion", "ce-type")
+_READ = (*_NEEDED, "ce-time", "content-type")  # what the SDK looks at: it copies all that it gets four times
 _LONGEST = 300  # characters of a text from outside, in an answer or a line of the log
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -119,7 +120,7 @@ def decode(headers: Mapping[str, str], body: bytes) -> Event:
         else:
             envelope = msgspec.json.decode(body, type=_Envelope)
             attributes, content = envelope.attributes(), envelope.content()
-        event = from_http(headers, attributes)
+        event = from_http({name: headers[name] for name in _READ if name in headers}, attributes)
     except (GenericException, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         said = _missing(headers) or _line(str(error)) or type(error).__name__
         raise BadInputError(f"not a CloudEvent: {said}") from error
