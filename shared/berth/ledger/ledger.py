@@ -222,16 +222,18 @@ class Ledger:
         also: Iterable[Holding] = (),
         hold: Collection[str] = (),
         hold_as: Literal["bound", "lost"] = "lost",
+        view: View | None = None,
     ) -> tuple[Holding, ...]:
         """Drop every claim of a pod that the caller knows to be gone or finished; what was freed. Units of
         the pools in `hold` stay held, by a claim in state `hold_as`.
 
         With `label` (namespace/name) only claims that bear it: a forged event may pair a name that is gone
         with the UID of a pod that lives. `also` are holdings that the caller knows of: the view, by which
-        claims are found, may lag behind those that were made a moment before.
+        claims are found, may lag behind those that were made a moment before. It is the one by which the
+        caller has just judged what to hold; without it, this looks by itself.
         """
 
-        view = self.view()
+        view = self.view() if view is None else view
 
         def decide(domains: Domains) -> tuple[tuple[Holding, ...], Writes]:
             standing = [claim for domain in domains.values() if (claim := domain.claims.get(uid)) is not None]
