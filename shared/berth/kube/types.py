@@ -13,6 +13,9 @@ class _Object(msgspec.Struct, frozen=True, rename="camel"):
     pass
 
 
+FINISHED = ("Succeeded", "Failed")
+"""The phases of a pod in which no container can run any more."""
+
 _OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 _UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 
@@ -101,7 +104,7 @@ class Pod(_Object, frozen=True):
     @property
     def finished(self) -> bool:
         """Whether no container can run any more (docs/kubernetes.md#a-finished-pod)."""
-        return self.status.phase in ("Succeeded", "Failed")
+        return self.status.phase in FINISHED
 
     @property
     def waiting(self) -> bool:

@@ -2,7 +2,6 @@
 Its clock calls reconcile as a person does, so that `berth up` can print the problems that the answer names.
 Like Knative's source it loses events (a broken watch, a function that is away); reconcile repairs that."""
 
-import http.client
 import json
 import logging
 import threading
@@ -12,10 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from berth.errors import BerthError, ClusterRefusedError
+import urllib3
+
+from berth.errors import BerthError, ClusterRefusedError, beneath
 from berth.kube.cluster import POOL_CLAIMS, POOLS, Cluster
+from berth.kube.types import FINISHED
 from berth.local.processes import ANSWER_SECONDS, Say
 
 _TYPES = {"ADDED": "add", "MODIFIED": "update", "DELETED": "delete"}
@@ -26,6 +27,7 @@ _WATCH_PAUSE = 4.0  # longest pause after a watch that failed
 _OWN_PAUSE = 30.0  # the same for our own kinds, which a cluster may not serve at all
 _FILE_SECONDS = 0.2
 _SELECTOR = "spec.schedulerName="
+_CONNECTIONS = 8  # to one function: more than there are watches
 # No CloudEvent: the answer to one holds no report.
 _TICK = {"Content-Type": "application/json", "User-Agent": "berth-up"}
 
@@ -61,6 +63,7 @@ class EventRelay:
         self._observe, self._observer_failed = observe, False
         self._stop, self._reconcile_now, self._first_done = (threading.Event() for _ in range(3))
         self._awaited: list[threading.Event] = []  # set for each watch once it stands
+        self._http = urllib3.PoolManager(maxsize=_CONNECTIONS, retries=False)
 
     def start(self) -> None:
         """Begin to watch and to tick; the first tick is sent at once."""
@@ -85,6 +88,7 @@ class EventRelay:
     def stop(self) -> None:
         self._stop.set()
         self._reconcile_now.set()
+        self._http.clear()
 
     def _watch(self, path: str, query: Mapping[str, str], function: str) -> None:
         standing = threading.Event()
@@ -108,7 +112,9 @@ class EventRelay:
                 for kind, item in self._cluster.watch(path, query, version, self._stop):
                     if scheduler:
                         self._show(kind, item)
-                    self._send(function, _event(self._cluster.host, _TYPES[kind], item), item)
+                    headers = _event(self._cluster.host, _TYPES[kind], item)
+                    if not scheduler or _may_free(kind, item):
+                        self._send(function, headers, item)
             except (BerthError, KeyError, TypeError, AttributeError) as error:
                 why = str(error) if isinstance(error, BerthError) else f"an object can't be read: {error!r}"
                 # A cluster need not have our kinds; reconcile reports it if they are missing.
@@ -175,22 +181,24 @@ class EventRelay:
 
     def _post(self, function: str, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
         """Return status and answer; 0 where the function is not there. Raises TimeoutError."""
-        url = self._urls[function]
-        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=self._seconds[function])
+        url, timeout = self._urls[function], self._seconds[function]
         try:
-            connection.request("POST", "/", body, dict(headers))
-            reply = connection.getresponse()
-            return reply.status, reply.read().decode(errors="replace")
-        except TimeoutError:
-            raise
-        except (OSError, http.client.HTTPException) as error:
-            return 0, f"{url}: {type(error).__name__}"
-        finally:
-            connection.close()
+            reply = self._http.request("POST", url, body=body, headers=headers, timeout=timeout)
+        except urllib3.exceptions.HTTPError as error:
+            cause = beneath(error) or error  # to urllib3 a refused connection is late, too
+            if isinstance(cause, TimeoutError):
+                raise cause from error
+            return 0, f"{url}: {type(cause).__name__}"
+        return reply.status, reply.data.decode(errors="replace")
 
 
 def _begin(target: Callable[..., None], *arguments: object) -> None:
     threading.Thread(target=target, args=arguments, daemon=True).start()
+
+
+def _may_free(change: str, pod: Mapping[str, Any]) -> bool:
+    """Whether release would look at this change of a pod: of all others it knows that they free nothing."""
+    return change == "DELETED" or (pod.get("status") or {}).get("phase") in FINISHED
 
 
 def _event(host: str, change: str, item: Mapping[str, Any]) -> dict[str, str]:

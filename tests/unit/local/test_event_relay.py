@@ -11,12 +11,15 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from berth.errors import ClusterRefusedError
+from berth.kube.cluster import Cluster
+from berth.local import event_relay
 from berth.local.event_relay import EventRelay
+from berth.local.ports import free_port
 from tests.support.servers.serving import serving
 
 SECONDS = 60.0
@@ -28,9 +31,9 @@ def _pool_claim(name: str) -> dict[str, Any]:
     return {"apiVersion": "berth.dev/v1alpha1", "kind": "PoolClaim", "metadata": meta}
 
 
-def _pod(name: str) -> dict[str, Any]:
+def _pod(name: str, **more: Any) -> dict[str, Any]:
     meta = {"name": name, "namespace": "d", "uid": f"uid-{name}"}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"schedulerName": "berth"}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"schedulerName": "berth"}, **more}
 
 
 class _Pods:
@@ -82,14 +85,18 @@ class _Functions(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.names: list[str] = []
         self.subjects: list[str] = []
+        self.connections: set[Any] = set()  # on which events came
         self.report: Mapping[str, object] = {}
         self.had = threading.Event()
         self.unanswered: list[str] = []  # names of objects, or TICK: once each
+        self.cut: list[str] = []  # the same, whose connection is closed without an answer
         self.over = threading.Event()
         self.url = f"http://127.0.0.1:{self.server_port}"
 
 
 class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
     def do_POST(self) -> None:
         assert isinstance(self.server, _Functions)
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -98,7 +105,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.unanswered.remove(name or TICK)
             self.server.over.wait(SECONDS)
             return
+        if name in self.server.cut:
+            self.server.cut.remove(name)
+            self.close_connection = True
+            return
         if name:
+            self.server.connections.add(self.client_address)
             self.server.names.append(name)  # before the answer: the next event follows on that
             self.server.subjects.append(f"{self.headers['Ce-Type']} {self.headers['Ce-Subject']}")
         report = b"" if name else json.dumps(self.server.report).encode()
@@ -143,6 +155,26 @@ def test_who_looks_on_is_told_of_the_list_and_then_of_each_change(functions: _Fu
     assert said == []
 
 
+def test_release_is_told_only_of_what_may_free_a_unit_and_on_one_connection(functions: _Functions) -> None:
+    told: list[tuple[str, Mapping[str, Any]]] = []
+    changes = [
+        ("ADDED", _pod("a")),
+        ("MODIFIED", _pod("a", status={"phase": "Running"})),
+        ("MODIFIED", _pod("a", status=None)),
+        ("MODIFIED", _pod("a", status={"phase": "Succeeded"})),
+        ("ADDED", _pod("b", status={"phase": "Failed"})),
+        ("DELETED", _pod("a", status={"phase": "Running"})),
+        ("DELETED", _pod("last")),
+    ]
+    said = _relayed(functions, _Pods(changes), observe=lambda kind, item: told.append((kind, item)))
+    path = "/api/v1/namespaces/d/pods"
+    kinds = [subject.removeprefix("dev.knative.apiserver.resource.") for subject in functions.subjects]
+    assert kinds == [f"update {path}/a", f"add {path}/b", f"delete {path}/a", f"delete {path}/last"]
+    assert len(functions.connections) == 1
+    assert told[1:] == changes
+    assert said == []
+
+
 def test_who_looks_on_and_fails_hurts_nobody_and_is_logged_once(
     functions: _Functions, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -150,7 +182,7 @@ def test_who_looks_on_and_fails_hurts_nobody_and_is_logged_once(
         raise ValueError(kind, item)
 
     with caplog.at_level(logging.WARNING):
-        said = _relayed(functions, _Pods([("ADDED", _pod("a")), ("MODIFIED", _pod("last"))]), observe=fail)
+        said = _relayed(functions, _Pods([("DELETED", _pod("a")), ("DELETED", _pod("last"))]), observe=fail)
     assert functions.names == ["a", "last"]
     assert said == []
     assert [record.getMessage() for record in caplog.records] == ["a pod that was LISTED can't be shown"]
@@ -162,7 +194,7 @@ def test_who_looks_on_and_fails_hurts_nobody_and_is_logged_once(
 def test_an_object_that_cannot_be_read_is_said_and_the_watch_goes_on(
     functions: _Functions, odd: dict[str, Any]
 ) -> None:
-    said = _relayed(functions, _Pods([("ADDED", odd)], [("ADDED", _pod("last"))]))
+    said = _relayed(functions, _Pods([("ADDED", odd)], [("DELETED", _pod("last"))]))
     (failed,) = said
     assert (failed["watch"], failed["state"]) == ("/api/v1/pods", "failed")
     assert "an object can't be read" in str(failed["why"])
@@ -209,7 +241,7 @@ def test_an_event_that_is_not_answered_in_time_is_lost_at_once_and_the_next_one_
     began = time.monotonic()
     said = _relayed(
         functions,
-        _Pods([("ADDED", _pod("a")), ("DELETED", _pod("last"))]),
+        _Pods([("DELETED", _pod("a")), ("DELETED", _pod("last"))]),
         seconds={"release": 0.5, "reconcile": SECONDS},
         hung=lambda function, why, since: hung.append((function, why)) if began <= since else None,
     )
@@ -218,6 +250,38 @@ def test_an_event_that_is_not_answered_in_time_is_lost_at_once_and_the_next_one_
     assert [(each["to"], each["state"], each["why"]) for each in said] == [
         ("release", "lost", "no answer within 0.5 s")
     ]
+
+
+def test_an_event_is_sent_again_where_its_connection_is_closed_in_the_middle(functions: _Functions) -> None:
+    functions.cut = ["b", "b"]
+    said = _relayed(functions, _Pods([("DELETED", _pod(name)) for name in ("a", "b", "last")]))
+    assert functions.names == ["a", "b", "last"]
+    assert said == []
+
+
+def test_a_function_that_is_not_there_has_not_hung(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_relay, "_PAUSES", (0.0, 0.0))
+    said: list[Mapping[str, object]] = []
+    told = threading.Event()
+
+    def say(what: Mapping[str, object]) -> None:
+        said.append(what)
+        told.set()
+
+    url = f"http://127.0.0.1:{free_port()}"
+    urls, cluster = (
+        dict.fromkeys(("release", "reconcile"), url),
+        cast("Cluster", _Pods([("DELETED", _pod("a"))])),
+    )
+    hung: list[str] = []
+    relay = EventRelay(cluster, urls, ["berth"], None, say, hung=lambda function, *_: hung.append(function))
+    relay.start()
+    try:
+        assert told.wait(SECONDS)
+    finally:
+        relay.stop()
+    assert (said[0]["state"], said[0]["why"]) == ("lost", f"{url}: ConnectionRefusedError")
+    assert hung == []
 
 
 def test_a_tick_that_is_not_answered_in_time_is_told_and_followed_by_another(functions: _Functions) -> None:
