@@ -12,7 +12,7 @@ from types import FrameType
 from typing import NoReturn
 
 from berth.errors import BerthError
-from tests.bench import binds, costs, figures, foreign, marks, proxied, report, scheduled, seats
+from tests.bench import binds, costs, figures, foreign, life, marks, proxied, report, scheduled, seats
 from tests.bench.client import CallError
 from tests.bench.contender_processes import BenchError
 from tests.bench.contenders import OWN, SERVERS, Tree, functions, the_floor
@@ -68,6 +68,11 @@ def _binds(options: argparse.Namespace) -> dict[str, object]:
     return {"rows": binds.measure(options.stores, options.source or [], options.rounds, options.pods)}
 
 
+def _life(options: argparse.Namespace) -> dict[str, object]:
+    trees = options.source or [OWN]
+    return {"rows": life.measure(options.stores, trees, options.rounds, options.pods, options.nodes)}
+
+
 def _foreign(options: argparse.Namespace) -> dict[str, object]:
     return {"rows": foreign.measure(options.events)}
 
@@ -87,6 +92,7 @@ _MEASURE: Mapping[str, Callable[[argparse.Namespace], dict[str, object]]] = {
     "costs": _costs,
     "seats": _seats,
     "binds": _binds,
+    "life": _life,
     "foreign": _foreign,
     "proxy": _proxy,
     "scheduled": _scheduled,
@@ -153,6 +159,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_costs(others)
     _add_seats(others)
     _add_binds(others)
+    _add_life(others)
     _add_foreign(others)
     _add_proxy(others)
     _add_scheduled(others)
@@ -187,6 +194,17 @@ def _add_binds(parsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser = parsers.add_parser("binds", help=what, description=binds.__doc__)
     parser.add_argument("--rounds", type=_count, default=5, help="rounds, each with every cell in it")
     parser.add_argument("--pods", type=_count, default=1000, help="pods that are bound in a cell of a round")
+    parser.add_argument("--stores", type=_some(STORES), default=USUAL, help=",".join(STORES), metavar="A,B")
+    _add_source(parser)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+
+
+def _add_life(parsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    what = "the processor's work for a pod, from filter to the end of its claim (life --help)"
+    parser = parsers.add_parser("life", help=what, description=life.__doc__)
+    parser.add_argument("--rounds", type=_count, default=15, help="rounds, each with every store in it")
+    parser.add_argument("--pods", type=_count, default=100, help="pods of a contender in a round")
+    parser.add_argument("--nodes", type=_count, default=500, help="nodes, about all of which verbs are asked")
     parser.add_argument("--stores", type=_some(STORES), default=USUAL, help=",".join(STORES), metavar="A,B")
     _add_source(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")

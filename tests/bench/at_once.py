@@ -1,5 +1,5 @@
-"""An API server that answers at once: any pod that is asked for waits, until it is bound.
-It knows two calls of bind's and no other rule; GET /bound tells each pod's nodes, and forgets them."""
+"""An API server that answers at once: any pod that is asked for waits, until it is bound, or deleted.
+It knows bind's and release's calls and no other rule; GET /bound tells each pod's nodes, and forgets them."""
 
 import argparse
 import asyncio
@@ -12,6 +12,7 @@ _POD = re.compile(
     r"/api/v1/namespaces/default/pods/(?P<name>(?P<pool>[a-z-]+)\.(?P<uid>[0-9a-f-]+))(/binding)?"
 )
 _IDENTITY = b'{"metadata":{"name":"kube-system","uid":"bench"}}'
+_GONE = b'{"message":"nothing is known of it here"}'
 _ANSWER = b"HTTP/1.1 %d OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
 
 
@@ -21,10 +22,11 @@ def pod_name(pool: str, uid: str) -> str:
 
 
 class Pods:
-    """Who was bound where, as often as it was; all others wait."""
+    """Who was bound where, as often as it was, and who is gone; all others wait, but no list has them."""
 
     def __init__(self) -> None:
         self._nodes: defaultdict[str, list[str]] = defaultdict(list)
+        self._deleted: set[str] = set()
 
     def answer(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         if path == "/bound":
@@ -32,9 +34,15 @@ class Pods:
             return 200, msgspec.json.encode(nodes)
         if path.endswith("/kube-system"):
             return 200, _IDENTITY
-        if (match := _POD.fullmatch(path)) is None:
-            return 404, b'{"message":"nothing is known of it here"}'
+        if path.startswith("/api/v1/pods?"):
+            return 200, b'{"items":[]}'
+        match = _POD.fullmatch(path)
+        if match is None or match["name"] in self._deleted:
+            return 404, _GONE
         name = match["name"]
+        if method == "DELETE":
+            self._deleted.add(name)
+            return 200, b"{}"
         if method == "GET":
             return 200, msgspec.json.encode(self._pod(name, match["pool"], match["uid"]))
         binding = msgspec.json.decode(body)

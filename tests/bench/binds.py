@@ -161,7 +161,8 @@ class Contender:
             patiently(partial(self.store.commit, {key: bodies[key] for key in keys}, {}))
 
     def check(self, pods: Collection[Pod]) -> int:
-        """Return how many of these pods' claims are not confirmed."""
+        """Return how many of these pods' claims are not confirmed. Raises BenchError unless each has one and
+        was bound once, and nobody else has or was."""
         expected = {pod.name: [pod.node] for pod in pods}
         with urllib.request.urlopen(f"http://127.0.0.1:{self.api.port}/bound", timeout=30) as answer:
             bound = msgspec.json.decode(answer.read())
@@ -199,20 +200,21 @@ def measure(stores: Sequence[str], trees: Sequence[Tree], rounds: int, pods: int
         for number in range(rounds + 1):
             print(f"bench: round {number} of {rounds}", file=sys.stderr, flush=True)
             for contender, cell in order.sample(cells, len(cells)):
-                wanted = _pods(order, cell.kind, pods if cell.callers > 1 else max(1, pods // _FEWER))
+                wanted = new_pods(order, cell.kind, pods if cell.callers > 1 else max(1, pods // _FEWER))
                 done = contender.round(wanted, cell.callers)
                 if number:  # in the first one, fresh processes pay what they pay once
                     cell.rounds.append(done)
                 if cell.kind == LAST and not done.given_up:
-                    contender.refuses(*_pods(order, LAST, 1))
+                    contender.refuses(*new_pods(order, LAST, 1))
                 contender.empty()
     return [cell.row() for _, cell in cells]
 
 
-def _pods(chance: random.Random, kind: str, count: int) -> list[Pod]:
-    names = node_names(_NODES)
+def new_pods(chance: random.Random, kind: str, count: int, nodes: int = _NODES) -> list[Pod]:
+    """Pods that nobody has seen, over all nodes."""
+    names = node_names(nodes)
     uids = (str(uuid.UUID(int=chance.getrandbits(128), version=4)) for _ in range(count))
-    return [Pod(kind, uid, names[number % _NODES]) for number, uid in enumerate(uids)]
+    return [Pod(kind, uid, names[number % nodes]) for number, uid in enumerate(uids)]
 
 
 def _called(port: int, pods: Sequence[Pod], callers: int) -> dict[Pod, tuple[str, float]]:
@@ -277,11 +279,11 @@ def _contender(tree: Tree, store: str, pods: int) -> Iterator[Contender]:
         yield Contender("·".join(filter(None, (tree.label, store))), opened, function, api, counts)
 
 
-def fill(store: Store, pods: int) -> None:
+def fill(store: Store, pods: int, nodes: int = _NODES) -> None:
     """An open ledger of three pools in which nothing is held."""
     pools = pool.parse(
         [
-            _pool(NODES, "Node", -(-pods // _NODES)),
+            _pool(NODES, "Node", -(-pods // nodes)),
             _pool(SPARE, "Cluster", 10 * pods),
             _pool(LAST, "Cluster", pods),
         ],
@@ -291,7 +293,7 @@ def fill(store: Store, pods: int) -> None:
     ledger = Ledger(store, while_closed=True)
     mark = ledger.begin_rebuild("bench")
     ledger.apply_pools(pools)
-    sync_all(ledger, pools, lambda: [Node(Meta(name=name)) for name in node_names(_NODES)])
+    sync_all(ledger, pools, lambda: [Node(Meta(name=name)) for name in node_names(nodes)])
     ledger.open("bench", mark)
 
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -153,27 +154,27 @@ def _post(client: Client, event: Event) -> float:
 
 def _events(asked: Mapping[str, str]) -> Iterator[Event]:
     """Life after life, each of another pod."""
-    recorded = [_recorded(name) for name in LIFE]
     for number in itertools.count():
         identity = {"name": f"foreign-{number}", "uid": str(uuid.uuid4())}
-        for change, item in recorded:
-            yield _event(change, item, identity, "default-scheduler", asked)
+        for name in LIFE:
+            yield told_of(name, identity, "default-scheduler", asked)
 
 
 def _deletion_of_ours(claim: Claim) -> Event:
     identity = {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid}
-    return _event(*_recorded(LIFE[-1]), identity, "berth", {RESOURCE: "1"})
+    return told_of(LIFE[-1], identity, "berth", {RESOURCE: "1"})
 
 
-def _event(
-    change: str, item: dict[str, Any], identity: Mapping[str, str], scheduler: str, asked: Mapping[str, str]
-) -> Event:
+def told_of(name: str, identity: Mapping[str, str], scheduler: str, asked: Mapping[str, str]) -> Event:
+    """The recorded event of this name, as if it were of this pod, which asks for that."""
+    change, item = _recorded(name)
     container = {**item["spec"]["containers"][0], "resources": {"requests": dict(asked)}}
     spec = {**item["spec"], "schedulerName": scheduler, "containers": [container]}
     metadata = {**item["metadata"], **identity}
     return event_of("https://10.96.0.1:443", change, {**item, "metadata": metadata, "spec": spec})
 
 
+@cache
 def _recorded(name: str) -> tuple[str, dict[str, Any]]:
     """Its change and its object."""
     document = msgspec.json.decode((ROOT / "events" / "cloudevents" / f"{name}.json").read_bytes())

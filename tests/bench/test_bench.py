@@ -24,7 +24,7 @@ from berth.stores import open_store
 from berth.stores.base import Store
 from berth.testing.loopback import Loopback, Reply
 from tests.bench import __main__ as bench
-from tests.bench import binds, costs, marks, report, scheduled, seats
+from tests.bench import binds, costs, life, marks, report, scheduled, seats
 from tests.bench.answers import Asked, Expected, check, of_the_floor, without_its_claim
 from tests.bench.bodies import CLAIMING, PLAIN, REFUSED, Calls, node
 from tests.bench.callers import Caller, WrongError, claims
@@ -175,6 +175,18 @@ def test_binds_are_measured_on_every_store_and_what_they_ask_of_it_is_counted(tm
     assert all(0 < row["p50"] <= row["p99"] for row in rows)
     alone = [row for row in rows if row["callers"] == 1]
     assert all(row["commits"] == 2 and row["conflicts"] == 0 for row in alone)
+
+
+def test_the_processor_s_work_for_a_pod_is_measured_part_by_part(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    done = _finished("life", "--rounds", "1", "--pods", "5", "--nodes", "20", "--json", str(figures))
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(figures.read_text())["rows"]
+    assert [row["life"] for row in rows] == ["sqlite", "redis"]
+    for row in rows:
+        parts = [row[part] for part in life.PARTS]
+        assert all(seconds > 0 for seconds in parts)
+        assert row["whole"] == pytest.approx(sum(parts))
 
 
 POD = binds.Pod(binds.NODES, "00000000-0000-4000-8000-000000000001", "node-00001")
