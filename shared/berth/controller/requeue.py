@@ -48,6 +48,17 @@ def free_in(view: View, pools: Iterable[str], now: float) -> dict[str, int]:
     return {pool: units for pool, units in room.items() if units}
 
 
+def _free_up_to(most: int, view: View, pool: str, now: float) -> int:
+    """Return what is free in a pool as in `free_in`, but `most` at most: one of its first domains may have as
+    many, and there may be thousands."""
+    free = 0
+    for units, _ in view.free.get(pool, {}).values():
+        free += units
+        if free >= most:
+            return most
+    return min(most, free + view.kept(pool, now))
+
+
 def wake(
     ledger: Ledger,
     cluster: Cluster,
@@ -71,8 +82,8 @@ def wake(
     if not room:
         return 0
     view = ledger.view()
-    free = free_in(view, room, now)
-    room = {pool: min(units, free[pool]) for pool, units in room.items() if pool in free}
+    room = {pool: _free_up_to(units, view, pool, now) for pool, units in room.items()}
+    room = {pool: units for pool, units in room.items() if units}
     if not room:
         return 0  # taken meanwhile: no pods need to be listed
     waiting = list_waiting(cluster, schedulers, deadline)
