@@ -160,12 +160,13 @@ def two_reserve(stage: Stage, call: BindingCall, attempts: tuple[str, str], node
     It believes that the stripe is full which the first one takes."""
     first, second = (ledger_on(stage.store, time=stage.time) for _ in attempts)
     first.view()
-    domains = second.view().domains["ip"]
+    view = second.view()
     pod = stage.cluster.pod("default", call.name)
     assert pod is not None
     one = first.reserve(replace(stage.claim(pod, "n1"), attempt=attempts[0]))
     taken = one.holdings[0].domain
-    domains[taken] = replace(domains[taken], capacity=0)
+    full = replace(view.domains["ip"][taken], capacity=0)
+    view.domains["ip"] = view.domains["ip"].with_changes({taken: full})
     other = second.reserve(replace(stage.claim(pod, node), attempt=attempts[1]))
     assert other.holdings[0].domain != taken
     return [one, other]

@@ -1,13 +1,14 @@
 """Two callers that set what there is at the same time, by looks at the cluster that differ: no unit's name
 comes to be in two domains' lists, and an older look does not undo a newer one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 
 import pytest
 
 from berth.api.units import Units
 from berth.ledger.ledger import Ledger
+from berth.ledger.model import Domain
 from berth.stores.base import Store
 from tests.support.builders.ledgers import Time, ledger_on, opened
 from tests.support.builders.places import Place
@@ -46,7 +47,7 @@ def at_each_step(
 
 
 def lists(store: Store, pool: str) -> dict[str, tuple[str, ...]]:
-    documents = ledger_on(store).view().domains.get(pool, {})
+    documents: Mapping[str, Domain] = ledger_on(store).view().domains.get(pool, {})
     return {name: tuple(Units.of(each.units).free(10, ())) for name, each in documents.items() if each.units}
 
 

@@ -28,7 +28,6 @@ PUBLISH_SECONDS = 20.0
 """How long one call may write PoolClaims' status: an event has 60 s, and the next tick must not wait."""
 
 _LINES = 20
-_NOTHING = Domain()
 _SECONDS = 2.0
 _AVAILABLE = PoolClaimStatus("Available").document()
 
@@ -118,7 +117,7 @@ def publish_claims(
     for document in sorted(documents, key=lambda document: _label(document) in beyond):
         meta, label = document["metadata"], _label(document)
         pool = (document.get("spec") or {}).get("pool", "")
-        domain = view.domains.get(pool, {}).get(poolclaim_quota(label), _NOTHING)
+        domain = view.document(pool, poolclaim_quota(label))
         status = _status_now(domain, meta["name"], beyond.get(label, ""))
         what = f"the status of PoolClaim {label} was not written"
         if document.get("status") != status:

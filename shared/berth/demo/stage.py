@@ -24,6 +24,7 @@ from berth.demo.world import UNITS, Count, Scheduler, World
 from berth.errors import BerthError
 from berth.kube.cluster import Cluster, connect
 from berth.ledger.ledger import Ledger
+from berth.ledger.model import Domain
 from berth.local.event_relay import EventRelay, Observe
 from berth.local.forkserver import ForkServer
 from berth.local.ports import free_ports
@@ -158,7 +159,7 @@ def _ledger(functions: Functions, stack: ExitStack) -> Count:
     ledger = Ledger(store, while_closed=True)
 
     def used() -> dict[str, int]:
-        domains = ledger.view().domains.get(POOL, {})
+        domains: Mapping[str, Domain] = ledger.view().domains.get(POOL, {})
         return {name: domain.used(POOL, name) for name, domain in domains.items()}
 
     file = Path(os.environ["BERTH_STORE"].removeprefix("sqlite:///"))

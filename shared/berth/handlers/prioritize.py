@@ -3,6 +3,7 @@ It refuses nothing; kube-scheduler ignores its failures."""
 
 import time
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from berth.handlers import wiring
 from berth.http import extender_v1
@@ -30,8 +31,10 @@ def _quick(names: Sequence[str], pools: Sequence[ScoredPool]) -> list[bytes] | N
     by_share = rule(pools[0].pool) if len(pools) == 1 and pools[0].places is None else None
     if by_share is None:
         return None
-    known = pools[0].free.by_domain(_packed if by_share is pack else _spread)
-    return [known.get(name) or extender_v1.priority(name, 0) for name in names]
+    known = pools[0].free.by_domain(_packed if by_share is pack else _spread).pick(names)
+    if all(known):
+        return cast(list[bytes], known)
+    return [answer or extender_v1.priority(name, 0) for name, answer in zip(names, known, strict=True)]
 
 
 def _spread(name: str, share: Share) -> bytes:

@@ -1,8 +1,8 @@
 """What fits where, and why not: one reason per refused node, equal for equal causes (promise 7).
 It does not decide who gets a unit; the ledger's reserve does, because two pods can both fit the last one."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from itertools import chain, filterfalse
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain, repeat
 from typing import NamedTuple
 
 from berth.ledger.free import Free, Share
@@ -53,17 +53,21 @@ class Requirement(NamedTuple):
 
     def short(self, names: Collection[str]) -> Iterable[str]:
         """Return those of these nodes that can't give them."""
-        enough = self.enough()
         if self.places is None:
-            return filterfalse(enough.__contains__, names)
-        domains = map(self.places.get, names)
-        return (name for name, domain in zip(names, domains, strict=True) if domain not in enough)
+            return self._lacking(names)
+        domains = list(map(self.places.get, names, repeat("")))
+        lacking = set(self._lacking(domains))
+        return (name for name, domain in zip(names, domains, strict=True) if domain in lacking)
 
-    def has(self, names: Iterable[str]) -> list[_Has]:
+    def has(self, names: Collection[str]) -> Sequence[_Has]:
         """Return what each of these nodes has."""
         if self.places is None and not self.not_here:
-            return list(map(self.free.get, names))
+            return self.free.pick(names)
         return list(map(self._has, names))
+
+    def _lacking(self, domains: Collection[str]) -> Iterable[str]:
+        lacking = self.free.lacking(domains, self.asked)
+        return chain(lacking, filter(self.not_here.__contains__, domains)) if self.not_here else lacking
 
     def _has(self, name: str) -> _Has:
         domain = name if self.places is None else self.places.get(name)

@@ -34,9 +34,11 @@ from berth.ledger.model import (
     decode_places,
     decode_pool,
 )
+from berth.ledger.overlay import Overlay
 from berth.stores.base import EPOCH, Changes, Cursor
 
 _EMPTY = Domain()
+_NO_DOMAINS = Overlay[Domain]()
 _NO_SHARES = Free()
 _NO_KEYS: frozenset[str] = frozenset()
 
@@ -83,7 +85,7 @@ class View:
         self.being_copied = False  # a copy of another ledger that has not ended
         self.pools: dict[str, Pool] = {}
         self.resources: dict[str, Pool] = {}
-        self.domains: dict[str, dict[str, Domain]] = {}
+        self.domains: dict[str, Overlay[Domain]] = {}
         self.free: dict[str, Free] = {}
         self.unreserved: dict[str, Free] = {}
         self.quotas: dict[str, Free] = {}
@@ -183,7 +185,7 @@ class View:
 
     def document(self, pool: str, name: str) -> Domain:
         """Return the document of this domain or stripe; an empty one where there is none."""
-        return self.domains.get(pool, {}).get(name, _EMPTY)
+        return self.domains.get(pool, _NO_DOMAINS).get(name, _EMPTY)
 
     def keys(self, pool: str, name: str) -> list[str]:
         """Return the keys of a domain and of all its stripes."""
@@ -305,20 +307,26 @@ class View:
     def _update_places(self, documents: Mapping[str, bytes | None]) -> None:
         if not documents:
             return
-        nodes = dict(self.nodes)
-        for key, body in documents.items():
-            nodes[key.removeprefix(NODE)] = decode_places(body)
-        places: dict[str, dict[str, str]] = {}
-        for node, domains in nodes.items():
-            for pool, domain in domains.items():
-                places.setdefault(pool, {})[node] = domain
-        self.nodes, self.places = {node: domains for node, domains in nodes.items() if domains}, places
+        changed = {key.removeprefix(NODE): decode_places(body) for key, body in documents.items()}
+        nodes, places = {**self.nodes, **changed}, dict(self.places)
+        for pool in {pool for node in changed for pool in (*self.nodes.get(node, ()), *changed[node])}:
+            domains = {
+                **places.get(pool, {}),
+                **{node: of[pool] for node, of in changed.items() if pool in of},
+            }
+            for node, of in changed.items():
+                if pool not in of:
+                    domains.pop(node, None)
+            places[pool] = domains
+        for node, of in changed.items():
+            if not of:
+                del nodes[node]
+        self.nodes, self.places = nodes, {pool: domains for pool, domains in places.items() if domains}
 
     def _update_domains(self, pool: str, changed: Mapping[str, Domain], now: float) -> None:
-        domains = {**self.domains.get(pool, {}), **changed}
-        for name, domain in changed.items():
-            if domain.empty:
-                del domains[name]
+        domains = self.domains.get(pool, _NO_DOMAINS).with_changes(
+            {name: None if domain.empty else domain for name, domain in changed.items()}
+        )
         self.domains = {**self.domains, pool: domains}
         self._recount(pool, changed, now)
 

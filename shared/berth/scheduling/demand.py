@@ -146,9 +146,8 @@ class Terms(NamedTuple):
             return self.poolclaims.get((namespace, name))
         key = poolclaim_quota(f"{namespace}/{name}")
         for pool in self.pools:
-            domain = self.poolclaims.domains.get(pool, {}).get(key)
-            if domain is not None and domain.poolclaim is not None:
-                return pool, domain.poolclaim
+            if (spec := self.poolclaims.document(pool, key).poolclaim) is not None:
+                return pool, spec
         return None
 
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import translate
 from functools import lru_cache
+from itertools import repeat
 from typing import NamedTuple
 
 from berth.api.pool import HIGHEST_SCORE, Pool
@@ -53,8 +54,8 @@ def _scores(names: Sequence[str], scored: ScoredPool) -> list[int]:
     if by_share is None:
         return list(map(_by_name(tuple(scored.pool.spec.node_names.items())), names))
     known = scored.free.by_domain(by_share)
-    domains = names if scored.places is None else map(scored.places.get, names, [""] * len(names))
-    return [known.get(domain, 0) for domain in domains]
+    domains = names if scored.places is None else list(map(scored.places.get, names, repeat("")))
+    return [score or 0 for score in known.pick(domains)]
 
 
 @lru_cache(maxsize=64)
