@@ -12,7 +12,19 @@ from types import FrameType
 from typing import NoReturn
 
 from berth.errors import BerthError
-from tests.bench import binds, costs, figures, foreign, life, marks, proxied, report, scheduled, seats
+from tests.bench import (
+    binds,
+    costs,
+    figures,
+    foreign,
+    life,
+    marks,
+    proxied,
+    reconciles,
+    report,
+    scheduled,
+    seats,
+)
 from tests.bench.client import CallError
 from tests.bench.contender_processes import BenchError
 from tests.bench.contenders import OWN, SERVERS, Tree, functions, the_floor
@@ -22,6 +34,7 @@ from tests.bench.store_costs import LATE, STORES, USUAL
 
 VERBS = ("filter", "prioritize")
 _NODES = 5000
+_SIZES = ("nodes", "pods in all", "pods of ours", "claims that are missing, and pods that are gone")
 _MISSED = 3
 """The exit code where a mark is missed by more than its leeway."""
 
@@ -50,9 +63,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _calls(options: argparse.Namespace) -> dict[str, object]:
     measured = _run(options)
     judged = marks.judged(measured) if options.nodes == _NODES else []
+    return {"rows": report.rows(measured), "missed": _missed(judged)}
+
+
+def _missed(judged: Sequence[tuple[str, bool]]) -> list[str]:
+    """Print what was judged. Return the lines of what is missed by more than the leeway."""
     for line, _ in judged:
         print(f"bench: {line}", file=sys.stderr)
-    return {"rows": report.rows(measured), "missed": [line for line, is_missed in judged if is_missed]}
+    return [line for line, is_missed in judged if is_missed]
 
 
 def _costs(options: argparse.Namespace) -> dict[str, object]:
@@ -77,6 +95,12 @@ def _foreign(options: argparse.Namespace) -> dict[str, object]:
     return {"rows": foreign.measure(options.events)}
 
 
+def _reconcile(options: argparse.Namespace) -> dict[str, object]:
+    size = reconciles.Size(options.nodes, options.pods, options.ours, options.broken)
+    rows = reconciles.measure(options.stores, options.source or [], options.rounds, size)
+    return {"rows": rows, "missed": _missed(marks.judged_reconciles(rows, size))}
+
+
 def _proxy(options: argparse.Namespace) -> dict[str, object]:
     return {"rows": proxied.measure(options.rounds, options.pods)}
 
@@ -94,6 +118,7 @@ _MEASURE: Mapping[str, Callable[[argparse.Namespace], dict[str, object]]] = {
     "binds": _binds,
     "life": _life,
     "foreign": _foreign,
+    "reconcile": _reconcile,
     "proxy": _proxy,
     "scheduled": _scheduled,
 }
@@ -161,6 +186,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_binds(others)
     _add_life(others)
     _add_foreign(others)
+    _add_reconcile(others)
     _add_proxy(others)
     _add_scheduled(others)
     return parser
@@ -224,6 +250,17 @@ def _add_foreign(parsers: "argparse._SubParsersAction[argparse.ArgumentParser]")
     what = "what release pays for events of other schedulers' pods (foreign --help)"
     parser = parsers.add_parser("foreign", help=what, description=foreign.__doc__)
     parser.add_argument("--events", type=_count, default=10_000, help="events of each kind of pod")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+
+
+def _add_reconcile(parsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    what = "reconcile of a large cluster (reconcile --help)"
+    parser = parsers.add_parser("reconcile", help=what, description=reconciles.__doc__)
+    parser.add_argument("--rounds", type=_count, default=3, help="rounds, each with a new process a store")
+    for name, count, words in zip(reconciles.Size._fields, reconciles.MARKED, _SIZES, strict=True):
+        parser.add_argument(f"--{name}", type=_count, default=count, help=words)
+    parser.add_argument("--stores", type=_some(STORES), default=USUAL, help=",".join(STORES), metavar="A,B")
+    _add_source(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
 
 

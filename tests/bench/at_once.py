@@ -5,8 +5,12 @@ import argparse
 import asyncio
 import re
 from collections import defaultdict
+from collections.abc import Callable
 
 import msgspec
+
+Answer = Callable[[str, str, bytes], tuple[int, bytes]]
+"""What is answered, a status and a body, to a method, a path and a body."""
 
 _POD = re.compile(
     r"/api/v1/namespaces/default/pods/(?P<name>(?P<pool>[a-z-]+)\.(?P<uid>[0-9a-f-]+))(/binding)?"
@@ -77,8 +81,8 @@ class Pods:
 
 
 class _Connection(asyncio.Protocol):
-    def __init__(self, pods: Pods) -> None:
-        self._pods, self._received = pods, b""
+    def __init__(self, answer: Answer) -> None:
+        self._answer, self._received = answer, b""
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -96,20 +100,25 @@ class _Connection(asyncio.Protocol):
                 return
             body, self._received = self._received[end + 4 : whole], self._received[whole:]
             method, path, _ = head.split(" ", 2)
-            status, content = self._pods.answer(method, path, body)
+            status, content = self._answer(method, path, body)
             self._transport.write(_ANSWER % (status, len(content), content))
 
 
-async def _serve(port: int) -> None:
-    pods, loop = Pods(), asyncio.get_running_loop()
-    server = await loop.create_server(lambda: _Connection(pods), "127.0.0.1", port, backlog=1024)
+def serve(port: int, answer: Answer) -> None:
+    """Answer whoever asks at this port, one after another, for ever."""
+    asyncio.run(_serve(port, answer))
+
+
+async def _serve(port: int, answer: Answer) -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: _Connection(answer), "127.0.0.1", port, backlog=1024)
     await server.serve_forever()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--port", type=int, required=True)
-    asyncio.run(_serve(parser.parse_args().port))
+    serve(parser.parse_args().port, Pods().answer)
 
 
 if __name__ == "__main__":

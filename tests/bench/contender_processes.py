@@ -66,6 +66,13 @@ class Server:
             return None
         return sum(_cpu_nanoseconds(pid) for pid in _session(self.pid)) / 1e9
 
+    def peak_bytes(self) -> int:
+        """What the largest of its processes has had in memory at most, so far; 0 where the system does not
+        tell."""
+        return (
+            max(map(_peak_bytes, _session(self.pid)), default=0) if Path("/proc/self/status").is_file() else 0
+        )
+
 
 @contextmanager
 def server(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[Server]:
@@ -175,6 +182,13 @@ def _cpu_nanoseconds(pid: int) -> int:
         with suppress(OSError):  # a thread may end meanwhile
             total += int(thread.read_text().split()[0])
     return total
+
+
+def _peak_bytes(pid: int) -> int:
+    with suppress(OSError):  # it may end meanwhile
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    return 0
 
 
 def _die_with_parent() -> None:

@@ -1,8 +1,10 @@
-"""What filter and prioritize may take beside the floor in Go, with the ledger asked in the call.
+"""What filter and prioritize may take beside the floor in Go, the ledger asked in the call; and a reconcile.
 The marks are aims: who runs the bench learns which are missed, and by how much."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from tests.bench.reconciles import MARKED, Size
 from tests.bench.rounds import FLOOR, Measured
 
 LEEWAY = 1.2
@@ -19,6 +21,9 @@ MARKS |= {("full", "filter", store): 0.12 for store in _BOTH}
 MARKS |= {("full", "prioritize", store): 0.10 for store in _BOTH}
 """The largest ratio to the floor, by case (rounds.py), verb and store; of 5,000 nodes, one process."""
 
+RECONCILE_SECONDS, RECONCILE_BYTES = 5.0, 300e6
+"""What a reconcile may take of the cluster of reconciles.MARKED, and its process in memory at most."""
+
 
 def judged(measured: Sequence[Measured]) -> list[tuple[str, bool]]:
     """Return a line for each mark that was measured, and whether it is missed by more than the leeway."""
@@ -32,4 +37,19 @@ def judged(measured: Sequence[Measured]) -> list[tuple[str, bool]]:
         verdict = "met" if ratio <= mark else "not met"
         where = f"{one.verb}, {one.case.title}, {one.contender}"
         lines.append((f"{where}: {ratio:.2f} × the floor, mark {mark:g}: {verdict}", ratio > mark * LEEWAY))
+    return lines
+
+
+def judged_reconciles(rows: Sequence[Mapping[str, Any]], size: Size) -> list[tuple[str, bool]]:
+    """Return lines as `judged` does, of reconciles."""
+    lines = []
+    for row in rows if size == MARKED else ():
+        where = f"reconcile, {row['reconcile']}, {row['ledger']}"
+        for figure, mark, unit in (
+            (row["seconds"], RECONCILE_SECONDS, "s"),
+            (row["peak"] / 1e6, RECONCILE_BYTES / 1e6, "MB"),
+        ):
+            verdict = "met" if figure <= mark else "not met"
+            line = f"{where}: {figure:.1f} {unit}, mark {mark:g} {unit}: {verdict}"
+            lines.append((line, figure > mark * LEEWAY))
     return lines

@@ -68,7 +68,7 @@ def test_nothing_is_due_or_kept_of_a_domain_that_is_gone() -> None:
         view.update({domain_key("ip", f"n{number}"): encode(Domain(1, retained=resting(1, 10.0)))}, 1.0)
     view.update({domain_key("ip", f"n{number}"): None for number in range(100)}, 1.0)
     assert len(view._due._queue) <= 10
-    assert (view.free["ip"], view.domains["ip"], view._rooms) == ({}, {}, {})
+    assert (list(view.free["ip"]), list(view.domains["ip"]), view._rooms) == ([], [], {})
 
 
 def test_units_that_are_kept_where_nobody_can_have_them_draw_nobody_there() -> None:
