@@ -18,6 +18,7 @@ from tests.bench.contents import CAPACITY, POOL, RESOURCE, node_names
 
 Raw = dict[str, Any]
 
+_NODES, _PODS = "/api/v1/nodes", "/api/v1/pods"
 _VERSION = "81234567"
 _LEAST, _STEP, _SIZES = 4096, 256, 16  # bytes of a pod: from 4 to 8 KB
 _NAME, _UID, _NODE = "pod-NAME", "UID-OF-THE-POD", "NODE-OF-THE-POD"
@@ -44,10 +45,15 @@ class Lists:
 
     def __init__(self, nodes: int, pods: int, ours: int) -> None:
         names = node_names(nodes)
-        self._nodes = {name: msgspec.json.encode(node(name)) for name in names}
+        nodes_by_name = {name: msgspec.json.encode(node(name)) for name in names}
+        pods_by_name = {pod_name(number): pod for number, pod in enumerate(_pods(names, pods, ours))}
+        self._single = {
+            **{f"{_NODES}/{name}": body for name, body in nodes_by_name.items()},
+            **{f"/api/v1/namespaces/default/pods/{name}": body for name, body in pods_by_name.items()},
+        }
         self._items = {
-            "/api/v1/nodes": list(self._nodes.values()),
-            "/api/v1/pods": _pods(names, pods, ours),
+            _NODES: list(nodes_by_name.values()),
+            _PODS: list(pods_by_name.values()),
             "/apis/berth.dev/v1alpha1/pools": [msgspec.json.encode(_POOL)],
             "/apis/berth.dev/v1alpha1/poolclaims": [],
         }
@@ -69,8 +75,8 @@ class Lists:
             return 200, body
         if path.endswith("/kube-system"):
             return 200, _IDENTITY
-        if path.startswith("/api/v1/nodes/") and path.rpartition("/")[2] in self._nodes:
-            return 200, self._nodes[path.rpartition("/")[2]]
+        if (one := self._single.get(path)) is not None:
+            return 200, one
         if (items := self._items.get(path)) is None:
             return 404, b'{"message":"there is none"}'
         if "fieldSelector" in query:  # pods without a node: all have one
