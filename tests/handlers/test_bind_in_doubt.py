@@ -153,8 +153,8 @@ def test_reconcile_settles_a_pod_that_is_bound_after_it_was_listed_and_can_not_b
     stage.time.now += 60
     listed = stage.cluster.pods
 
-    def pods() -> list[Pod]:
-        found: list[Pod] = listed()
+    def pods(wanted: Callable[[Pod], bool]) -> list[Pod]:
+        found: list[Pod] = listed(wanted)
         stage.objects._cluster.bind(late, "n1", {}, 5.0)
         return found
 

@@ -7,10 +7,13 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from msgspec.structs import replace
 
 from berth.controller.settle import BIND_SECONDS
 from berth.errors import ClusterUnavailableError, ContentionError
 from berth.http.extender_v1 import BindingCall
+from berth.scheduling.demand import might_ask
+from tests.support.builders.ledgers import claim as a_claim
 from tests.support.builders.ledgers import ledger_on
 from tests.support.builders.places import Place
 from tests.support.builders.stage import DOWN, KilledError, Stage, staged
@@ -77,6 +80,26 @@ def test_running_pods_without_a_claim_are_adopted_also_beyond_capacity(stage: St
     assert stage.reconcile().adopted == 2
     assert stage.claims() == {call.name: ("n1", "bound") for call in calls}
     assert stage.bind(stage.add_pod()) == "ip: 0 of 1 free, 1 asked"
+
+
+def test_a_running_pod_keeps_the_claim_that_it_has_whatever_it_asks_for(stage: Stage) -> None:
+    """Of those that ask for nothing only these are kept of the list."""
+    path, spec = "/api/v1/namespaces/default/pods", {"containers": [{"name": "main", "image": "x"}]}
+    for name in ("plain", "other"):
+        stage.cluster.create(path, {"metadata": {"name": name}, "spec": spec})
+    pod = stage.cluster.pod("default", "plain")
+    assert pod is not None
+    assert not might_ask(pod)
+    stage.cluster.bind(pod, "n1", {}, 5.0)
+    wanted = replace(a_claim(pod.metadata.uid), namespace="default", name="plain")
+    ledger_on(stage.store, time=stage.time).adopt(wanted)
+    for _ in range(2):
+        report = stage.reconcile()
+        assert (report.released, report.settled, report.adopted, report.problems) == (0, 0, 0, [])
+        assert stage.claims() == {"plain": ("n1", "bound")}
+    stage.cluster.delete(f"{path}/plain")
+    assert stage.reconcile().released == 1
+    assert stage.claims() == {}
 
 
 def test_a_users_annotation_is_no_claim(stage: Stage) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from berth.controller import adopt
 from berth.handlers.reconcile import Report
 from berth.http.extender_v1 import BindingCall
 from berth.ledger.keys import domain_key
@@ -138,7 +139,12 @@ def test_a_reservation_that_nobody_saw_goes_when_another_bind_has_bound_its_pod_
     assert refused
 
 
-def test_a_pod_that_goes_while_reconcile_adopts_it_leaves_no_claim(stage: Stage) -> None:
+@pytest.mark.parametrize("few", [100, 0], ids=["asked for", "listed again"])
+def test_a_pod_that_goes_while_reconcile_adopts_it_leaves_no_claim(
+    few: int, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adopt, "_FEW", few)
+
     def bound() -> BindingCall:
         call = stage.add_pod()
         pod = stage.cluster.pod("default", call.name)

@@ -20,6 +20,8 @@ from berth.ledger.model import Claim, Holding, in_order
 from berth.ledger.view import View
 from berth.scheduling.demand import Demand, Terms, might_ask
 
+_FEW = 100  # pods that are asked for one by one: a list of 50,000 pods takes as many requests
+
 
 class Adopted(NamedTuple):
     """How many pods had a claim that was changed, and how many had none before."""
@@ -214,14 +216,25 @@ def stands(claim: Claim, view: View) -> bool:
     return same and claim.units <= there.units
 
 
-def _drop_ended(ledger: Ledger, cluster: Cluster, claims: Iterable[Claim], terms: Terms, now: float) -> None:
+def _drop_ended(
+    ledger: Ledger, cluster: Cluster, claims: Collection[Claim], terms: Terms, now: float
+) -> None:
     """Release what was adopted for pods that ended between the list and their adoption, with their events."""
-    there = {pod.metadata.uid: pod for pod in cluster.pods()}
+    there = _as_they_are(cluster, claims)
     for claim in claims:
         pod = there.get(claim.uid)
         if pod is None or (pod.finished and held_by(pod, terms, now) is None):
             pools = terms.judged_by()
             release_ended(ledger, claim, pod, cluster.node, now, also=claim.holdings, pools=pools)
+
+
+def _as_they_are(cluster: Cluster, claims: Collection[Claim]) -> dict[str, Pod]:
+    """Return those of the claims' pods that are there now, by UID."""
+    if len(claims) > _FEW:
+        uids = {claim.uid for claim in claims}
+        return {pod.metadata.uid: pod for pod in cluster.pods(lambda pod: pod.metadata.uid in uids)}
+    pods = (cluster.pod(claim.namespace, claim.name, uid=claim.uid) for claim in claims)
+    return {pod.metadata.uid: pod for pod in pods if pod is not None}
 
 
 def _about_to_run(

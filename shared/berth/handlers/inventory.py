@@ -32,7 +32,7 @@ from berth.ledger.keys import CLAIMS_LOOK
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding
 from berth.ledger.transaction import OutdatedError
-from berth.scheduling.demand import Terms
+from berth.scheduling.demand import Terms, might_ask
 from berth.settings import Settings
 
 log = logging.getLogger("berth.inventory")
@@ -165,7 +165,8 @@ class Inventory:
         nodes = cluster.nodes()
         terms = Terms(pools, prepare_domains(ledger, pools, nodes), ledger.view(), before)
         claims = [claim for claim in ledger.view().claims() if not claim.is_external]
-        pods = cluster.pods()
+        uids = {claim.uid for claim in claims}
+        pods = cluster.pods(lambda pod: pod.metadata.uid in uids or might_ask(pod))
         if before != pools:
             self._end(ledger, claims, pods, terms, now)
         adopt(ledger, cluster, pods, terms, now)

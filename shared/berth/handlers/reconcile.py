@@ -128,7 +128,7 @@ class Reconcile:
             before = looking.view().pools
             read_by = Terms(pools, {}, admission.by_name(), before)
             terms = self._terms(looking, read_by, mark is not None)
-            pods = self._count(looking, terms)
+            pods = self._count(looking, terms, unfenced)
             take_claims(claiming, admission, problems)
             nodes = self._give(looking, pools, pods, withdrawn)
         except OutdatedError:
@@ -179,10 +179,12 @@ class Reconcile:
             places |= prepare_domains(ledger, elsewhere, self._cluster.nodes())
         return terms._replace(places=places)
 
-    def _count(self, ledger: Ledger, terms: Terms) -> list[Pod]:
-        """Bring claims to what pods hold, and units in use elsewhere too. Return the pods."""
+    def _count(self, ledger: Ledger, terms: Terms, unfenced: Collection[str]) -> list[Pod]:
+        """Bring claims to what pods hold, and units in use elsewhere too. Return the pods that matter: who
+        might ask for units, has a claim or is unfenced."""
         claims = [claim for claim in ledger.view().claims() if not claim.is_external]
-        pods = self._cluster.pods()
+        uids = {*unfenced, *(claim.uid for claim in claims)}
+        pods = self._cluster.pods(lambda pod: pod.metadata.uid in uids or might_ask(pod))
         self._mend(claims, pods, terms)
         settled, adopted = adopt(ledger, self._cluster, pods, terms, self._clock(), self._in_time)
         self._report.settled += settled

@@ -118,9 +118,10 @@ class Cluster:
         """Merge this into the node's status; None takes a field away."""
         self._merge(f"{_node_path(name)}/status", {"status": status})
 
-    def pods(self) -> list[Pod]:
-        """Return all pods, as of one moment at or after the call."""
-        return self._items(_List[Pod], "/api/v1/pods", {})
+    def pods(self, wanted: Callable[[Pod], bool] | None = None) -> list[Pod]:
+        """Return all pods that are wanted (None: all), as of one moment at or after the call. The others are
+        not kept while the list is read: a large cluster's pods take some hundred megabytes."""
+        return self._items(_List[Pod], "/api/v1/pods", {}, wanted=wanted)
 
     def unbound_pods(self, scheduler: str, timeout: float = DEFAULT_TIMEOUT) -> list[Pod]:
         """Return the pods of one schedulerName that have no node, as of one moment at or after the call."""
@@ -285,6 +286,7 @@ class Cluster:
         query: Mapping[str, str],
         timeout: float = DEFAULT_TIMEOUT,
         most: int = _PAGE,
+        wanted: Callable[[T], bool] | None = None,
     ) -> list[T]:
         """Return a whole list as of one moment, read page by page: its continue token keeps the version."""
         items: list[T] = []
@@ -293,7 +295,8 @@ class Cluster:
             more = {"continue": token} if token else {}
             target = _with_query(path, {**query, "limit": str(most), **more})
             page = _decode(shape, self._server.call(Request("GET", target, timeout)))
-            items += page.items or ()
+            listed = page.items or ()
+            items += listed if wanted is None else filter(wanted, listed)
             token = page.metadata.continue_ or ""
             if not token:
                 return items

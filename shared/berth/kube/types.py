@@ -9,7 +9,8 @@ Quantity = str | int | float
 """A resource quantity as JSON carries it; the API server sends strings, people write numbers."""
 
 
-class _Object(msgspec.Struct, frozen=True, rename="camel"):
+class _Object(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    # Without gc: a large cluster has 50,000 pods, of ten such objects each, and they hold no cycles.
     pass
 
 
