@@ -41,6 +41,25 @@ class Coalesced(Generic[T]):
                 self._turn.notify_all()
         return result[0]
 
+    def at_once(self, read: Callable[[], T | None]) -> T | None:
+        """Return the result of `read`, which waits for nobody; None: it gave none, or another one is under
+        way. Raises what `read` raises."""
+        with self._turn:
+            if self._begun != self._ended:
+                return None
+            self._begun += 1
+        result = None
+        try:
+            result = read()
+        finally:
+            with self._turn:
+                if result is None:
+                    self._begun -= 1  # it was no read: whoever came meanwhile makes one
+                else:
+                    self._ended, self._result, self._error = self._begun, [result], None
+                self._turn.notify_all()
+        return result
+
     def _outcome(self) -> T:
         if self._error is not None:
             raise self._error

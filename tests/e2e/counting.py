@@ -18,10 +18,10 @@ from berth.http.function import serve
 told = verb.run
 
 
-def run(ledger, call, **how):
+def run(look, call, **how):
     with Path(%r).open("a") as calls:
         calls.write(call.pod.metadata.name + "\\n")
-    return told(ledger, call, **how)
+    return told(look, call, **how)
 
 
 verb.run = run

@@ -112,7 +112,7 @@ def test_a_unit_that_is_kept_on_all_nodes_sends_no_pod_away_from_those_that_are_
     stage.gone(stage.bound_pod("web-0", **asked))
     again = stage.pod("web-0", **asked)
     pod = replace(stage.get("web-0"), status=PodStatus(nominated_node_name="n2"))
-    alone = filter_verb.run(stage._ledger(stage.store), Candidates(pod, ["n2"], True, None), stage.time)
+    alone = filter_verb.run(stage._ledger(stage.store).view, Candidates(pod, ["n2"], True, None), stage.time)
     kept = {"n2": "units are kept for this pod on other nodes"}
     assert (stage.why(again, "n1", "n2"), dict(alone.reasons)) == (kept, kept)
 

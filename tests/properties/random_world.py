@@ -213,7 +213,7 @@ class World:
         )
 
         def work(process: Process) -> object:
-            return dict(filtering.run(process.ledger, asked, process.clock).reasons)
+            return dict(filtering.run(process.ledger.view, asked, process.clock).reasons)
 
         return self._start("filter", work, orders, uid, offered=offered)
 

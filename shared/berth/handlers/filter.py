@@ -45,7 +45,7 @@ class Nominations:
 
 
 def run(
-    ledger: Ledger,
+    look: wiring.Look,
     call: extender_v1.Candidates,
     clock: Callable[[], float] = time.time,
     nominations: Nominations | None = None,
@@ -53,7 +53,7 @@ def run(
     """Return why offered nodes can't take the pod."""
     if not might_ask(call.pod):
         return Refused()  # pods that ask nothing of us are served even while the ledger is away
-    fit, nominations = evaluate(call.pod, call.names, ledger.view(), clock()), nominations or Nominations()
+    fit, nominations = evaluate(call.pod, call.names, look(), clock()), nominations or Nominations()
     if fit.nowhere:
         return Refused(fit.reasons)  # it says nothing of which nodes are to be had
     if call.names != [call.pod.status.nominated_node_name]:
@@ -68,8 +68,8 @@ def endpoint(settings: Settings, ledger: Ledger | None = None) -> Endpoint:
     ledger = ledger or wiring.ledger_to_read(settings)
     nominations = Nominations()
 
-    def answer(body: bytes) -> bytes:
+    def answer(look: wiring.Look, body: bytes) -> bytes:
         call = extender_v1.candidates(body)
-        return extender_v1.filter_answer(call, run(ledger, call, nominations=nominations))
+        return extender_v1.filter_answer(call, run(look, call, nominations=nominations))
 
-    return wiring.verb("filter", ledger, settings, answer, extender_v1.filter_error, advises=True)
+    return wiring.advice("filter", ledger, settings, answer, extender_v1.filter_error)

@@ -16,12 +16,14 @@ from berth.scheduling.score import ScoredPool, pack, rule, scores, spread
 from berth.settings import Settings
 
 
-def run(ledger: Ledger, call: extender_v1.Candidates, clock: Callable[[], float] = time.time) -> list[bytes]:
+def run(
+    look: wiring.Look, call: extender_v1.Candidates, clock: Callable[[], float] = time.time
+) -> list[bytes]:
     """Return each offered node with its score, as JSON, in the order they came."""
     names = call.names
     if not might_ask(call.pod):
         return [extender_v1.priority(name, 0) for name in names]
-    view = ledger.view()
+    view = look()
     pools = Fit(call.pod, terms_of(view).demand(call.pod), view, clock()).scored()
     return _quick(names, pools) or list(map(extender_v1.priority, names, scores(names, pools)))
 
@@ -49,7 +51,7 @@ def endpoint(settings: Settings, ledger: Ledger | None = None) -> Endpoint:
     """Return the function's endpoint; on a ledger of its own if it is given none."""
     ledger = ledger or wiring.ledger_to_read(settings)
 
-    def answer(body: bytes) -> bytes:
-        return extender_v1.priorities(run(ledger, extender_v1.candidates(body)))
+    def answer(look: wiring.Look, body: bytes) -> bytes:
+        return extender_v1.priorities(run(look, extender_v1.candidates(body)))
 
-    return wiring.verb("prioritize", ledger, settings, answer, advises=True)
+    return wiring.advice("prioritize", ledger, settings, answer)

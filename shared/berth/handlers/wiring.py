@@ -1,18 +1,25 @@
 """What a function's endpoint is made of: its ledger, its cluster, who may call it, how it answers errors.
 A function that acts on a cluster does nothing in the ledger of another one (docs/decisions/0007)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from berth.http import authentication
 from berth.http.endpoint import Endpoint, Reply, error_reply, event_message
 from berth.ledger.ledger import Ledger
+from berth.ledger.view import View
 from berth.settings import Settings
-from berth.stores import is_embedded, open_store, redacted
+from berth.stores import open_store, redacted
 from berth.stores.base import Store
 
 if TYPE_CHECKING:
     from berth.kube.cluster import Cluster
+
+Look = Callable[[], View]
+"""Returns the View of a look that began after the call. Raises as Ledger.view."""
 
 
 def verb(
@@ -21,13 +28,10 @@ def verb(
     settings: Settings,
     answer: Callable[[bytes], bytes],
     error_answer: Callable[[str], bytes] | None = None,
-    *,
-    advises: bool = False,
 ) -> Endpoint:
     """Return the endpoint of one of kube-scheduler's calls: `answer` takes and returns a body.
 
     `error_answer` makes the body of a failure that the pod's event is to show; without it a failure is a 503.
-    What only `advises` asks nobody but the ledger.
     """
 
     def failed(message: str, retryable: bool) -> Reply:
@@ -43,8 +47,24 @@ def verb(
         health=ledger.check,
         body_limit=settings.body_limit,
         authenticator=authentication.authenticator(settings.access),
-        waits=not (advises and is_embedded(settings.store)),
     )
+
+
+def advice(
+    name: str,
+    ledger: Ledger,
+    settings: Settings,
+    answer: Callable[[Look, bytes], bytes],
+    error_answer: Callable[[str], bytes] | None = None,
+) -> Endpoint:
+    """Return the endpoint of a call that asks for nothing but one look at the ledger; else as `verb`."""
+
+    def at_once(_: Mapping[str, str], body: bytes) -> Reply | None:
+        view = ledger.view_at_once()
+        return None if view is None else Reply(200, answer(lambda: view, body))
+
+    endpoint = verb(name, ledger, settings, partial(answer, ledger.view), error_answer)
+    return replace(endpoint, at_once=at_once)
 
 
 def ledger_to_read(settings: Settings) -> Ledger:

@@ -346,10 +346,10 @@ class Connection(asyncio.Protocol):
                 return
         body = request.kept.getvalue() if asked.body_limit else b""
         request.kept = io.BytesIO()
-        if asked.waits or len(body) > _QUICK:
+        if len(body) <= _QUICK:
+            request.reply = endpoint.call_at_once(asked, request.headers, body)
+        if request.reply is None:
             self._work(request, self._shared.threads, lambda: endpoint.call(asked, request.headers, body))
-        else:
-            request.reply = endpoint.call(asked, request.headers, body)
 
     def _work(self, request: Request, pool: Executor, work: Callable[[], Reply]) -> None:
         def unless_left() -> Reply:

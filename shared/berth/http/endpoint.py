@@ -4,7 +4,7 @@ It knows no web framework, and does not promise to notice a client that has gone
 import io
 import logging
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -15,6 +15,9 @@ log = logging.getLogger("berth")
 _CHUNK = 1024 * 1024
 _JSON = ("application/json", "application/cloudevents+json")
 _DIGITS = 20  # of a Content-Length that are read: no limit has as many
+
+
+R = TypeVar("R", bound="Reply | None")
 
 
 class BodyRefusedError(Exception):
@@ -67,8 +70,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     `answer` takes the lower-case headers and the whole body; `failed` makes the reply for an error's text
     and whether a retry may help; `health` raises when the store does not answer; without an `authenticator`
-    anyone may call. With a `body_limit` of 0 no body is read, and `answer` gets an empty one. `waits`: it
-    asks others over the network, and takes a thread for that.
+    anyone may call. With a `body_limit` of 0 no body is read, and `answer` gets an empty one. `at_once` does
+    what `answer` does where that takes no wait, and returns None where it takes one.
     """
 
     name: str
@@ -78,7 +81,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     body_limit: int
     limited_by: str = "BERTH_BODY_LIMIT"
     authenticator: Authenticator | None = None
-    waits: bool = True
+    at_once: Callable[[Mapping[str, str], bytes], Reply | None] | None = None
 
 
 class Router(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,8 +178,18 @@ def refusal(endpoint: Endpoint, headers: Mapping[str, str]) -> Reply | None:
 
 def call(endpoint: Endpoint, headers: Mapping[str, str], content: bytes) -> Reply:
     """Return the endpoint's reply to a whole body. Raises nothing, as `respond`."""
+    return _reply(endpoint, lambda: endpoint.answer(headers, content))
+
+
+def call_at_once(endpoint: Endpoint, headers: Mapping[str, str], content: bytes) -> Reply | None:
+    """Return what `call` returns, without waiting for anybody; None: it takes a wait."""
+    at_once = endpoint.at_once
+    return None if at_once is None else _reply(endpoint, lambda: at_once(headers, content))
+
+
+def _reply(endpoint: Endpoint, answer: Callable[[], R]) -> R | Reply:
     try:
-        return endpoint.answer(headers, content)
+        return answer()
     except BadInputError as error:
         return error_reply(400, str(error))
     except BerthError as error:

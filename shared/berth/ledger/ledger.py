@@ -78,7 +78,7 @@ from berth.ledger.transitions import (
 from berth.ledger.turns import in_turn
 from berth.ledger.unlisted import Believed, Unit, believed
 from berth.ledger.view import Follower, View
-from berth.stores.base import EPOCH, Document, Store, Version
+from berth.stores.base import EPOCH, Changes, Cursor, Document, Prompt, Store, Version
 
 
 class Ledger:
@@ -107,7 +107,7 @@ class Ledger:
         raises OtherClusterError, and changes nothing, in the ledger of another one. `name` is for its text.
         """
         self._store, self._clock = store, clock
-        self._follower = Follower(store.changes, clock)
+        self._follower = Follower(store.changes, clock, _at_once(store))
         self._commits = Commits(store, monotonic, sleep, while_closed, cluster, name).shared()
         self._turn = ""
 
@@ -497,13 +497,18 @@ class Ledger:
         """Return all that the ledger holds, as `changes` tells it; see View for what it does not promise. Who
         works `while_closed` may look at one that is paused or was moved."""
         view = self._follower.view()
-        if not self._commits.while_closed:
-            epoch = view.epoch  # once: another thread may be updating the view
-            if epoch is None:
-                raise RebuildingError
-            if (trouble := epoch.trouble()) is not None:
-                raise trouble
+        if not self._commits.while_closed and (trouble := _trouble(view)) is not None:
+            raise trouble
         return view
+
+    def view_at_once(self) -> View | None:
+        """Return what `view` returns, for who must not wait; None: it would take a wait, or there is trouble,
+        which `view` meets and tells."""
+        try:
+            view = self._follower.view_at_once()
+        except BerthError:
+            return None
+        return None if view is None or _trouble(view) is not None else view
 
     # Looks at what users wrote
 
@@ -528,7 +533,7 @@ class Ledger:
 
     def snapshot(self) -> None:
         """Read the next View anew, within a look: it lags behind nothing that was committed before."""
-        self._follower = Follower(self._store.changes, self._clock)
+        self._follower = Follower(self._store.changes, self._clock, _at_once(self._store))
 
     def _take_turn(self, writes: Writes) -> None:
         """Write these documents, and expect from now on that the turn to look is still ours."""
@@ -801,6 +806,16 @@ class Ledger:
         for batch in self._store.batches(keys):
             documents |= self._store.read(batch)
         return {key: decode_domain(documents[key].body if key in documents else None) for key in keys}
+
+
+def _at_once(store: Store) -> Callable[[Cursor], Changes | None] | None:
+    return store.changes_at_once if isinstance(store, Prompt) else None
+
+
+def _trouble(view: View) -> BerthError | None:
+    """Return why nothing may be decided by this View; None: it may."""
+    epoch = view.epoch  # once: another thread may be updating the view
+    return RebuildingError() if epoch is None else epoch.trouble()
 
 
 def _drawn(claim: Claim, view: View) -> Drawn:

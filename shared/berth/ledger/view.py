@@ -41,6 +41,8 @@ _EMPTY = Domain()
 _NO_DOMAINS = Overlay[Domain]()
 _NO_SHARES = Free()
 _NO_KEYS: frozenset[str] = frozenset()
+_FEW = 200
+"""Changed documents that are decoded while others wait: a few milliseconds of work."""
 
 
 class Index:
@@ -376,9 +378,13 @@ class Follower:
     """
 
     def __init__(
-        self, changes: Callable[[Cursor | None], Changes], clock: Callable[[], float] = time.time
+        self,
+        changes: Callable[[Cursor | None], Changes],
+        clock: Callable[[], float] = time.time,
+        at_once: Callable[[Cursor], Changes | None] | None = None,
     ) -> None:
-        self._changes, self._clock = changes, clock
+        """`at_once` is as in stores.base.Prompt, where the store can do that."""
+        self._changes, self._clock, self._at_once = changes, clock, at_once
         self.last = View()  # after the last look
         self._cursor: Cursor | None = None
         self._shared = Coalesced(self._look)
@@ -387,8 +393,21 @@ class Follower:
         """Return the View after a look that began after the call. Raises the store's errors."""
         return self._shared()
 
+    def view_at_once(self) -> View | None:
+        """Return the View as `view` does if that takes next to no time; None: ask `view`, which may wait.
+        Raises the store's errors."""
+        return None if self._at_once is None else self._shared.at_once(self._look_at_once)
+
+    def _look_at_once(self) -> View | None:
+        changes = self._at_once(self._cursor) if self._at_once is not None and self._cursor else None
+        if changes is None or changes.snapshot or len(changes.documents) > _FEW:
+            return None
+        return self._followed(changes)
+
     def _look(self) -> View:
-        changes = self._changes(self._cursor)
+        return self._followed(self._changes(self._cursor))
+
+    def _followed(self, changes: Changes) -> View:
         # Whoever waited for the last look may take the View only now: it must not be one that is half read.
         view, now = View() if changes.snapshot else self.last, self._clock()
         view.update(changes.documents, now)

@@ -48,11 +48,6 @@ def open_store(url: str, *, reads_only: bool = False) -> Store:
     return store
 
 
-def is_embedded(url: str) -> bool:
-    """Whether the store of this URL is a file, for which nobody waits on the network."""
-    return url.startswith(_FILE)
-
-
 def redacted(url: str) -> str:
     """Return the URL as it may be printed: without its password."""
     if url.startswith("sqlite:"):

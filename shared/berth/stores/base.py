@@ -86,6 +86,16 @@ class Store(Protocol):
 
 
 @runtime_checkable
+class Prompt(Protocol):
+    """A store that can be asked for changes by who must not wait, such as an event loop."""
+
+    def changes_at_once(self, since: Cursor) -> Changes | None:
+        """Return what `changes` returns if that takes next to no time, else None: then `changes`, which may
+        wait, is to be asked. Each store states how long it takes at most."""
+        ...
+
+
+@runtime_checkable
 class Local(Protocol):
     """A store that makes its ledger by itself, and can tell whether there is one without making it."""
 

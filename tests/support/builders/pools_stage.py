@@ -250,7 +250,7 @@ class PoolsStage(Stage):
 
     def why(self, call: extender_v1.BindingCall, *names: str) -> dict[str, str]:
         """The reasons of filter, by node."""
-        refused = filter_verb.run(self._ledger(self.store), self._offered(call, names), self.time)
+        refused = filter_verb.run(self._ledger(self.store).view, self._offered(call, names), self.time)
         return dict(refused.reasons)
 
     def passes(self, call: extender_v1.BindingCall, *names: str) -> set[str]:
@@ -320,7 +320,7 @@ class PoolsStage(Stage):
         return extender_v1.Candidates(self.get(call.name, call.namespace), list(names), True, None)
 
     def _scored(self, call: extender_v1.BindingCall, names: tuple[str, ...]) -> list[bytes]:
-        return prioritize.run(self._ledger(self.store), self._offered(call, names))
+        return prioritize.run(self._ledger(self.store).view, self._offered(call, names))
 
 
 def mended(report: Report) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from berth.api.pool import Pool, Sticky
+from berth.errors import RebuildingError
 from berth.handlers import bind, prioritize
 from berth.handlers import filter as filter_verb
 from berth.http.endpoint import Reply, respond
@@ -18,6 +19,7 @@ from berth.kube.types import Quantity
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding
 from berth.settings import Settings
+from berth.stores.base import EPOCH
 from berth.stores.sqlite import SqliteStore
 from tests.support.builders.ledgers import resize
 from tests.support.builders.objects import EVENTS, IP, SEAT, candidates, filter_call, pool
@@ -101,24 +103,51 @@ def test_a_node_below_what_it_gave_out_has_none_free(store: SqliteStore, path: P
 def test_a_warm_filter_sees_what_was_reserved_and_released_meanwhile(store: SqliteStore) -> None:
     ledger, warm = opened(store, ips(1)), Ledger(store)
     call = candidates(["n1"], {IP: 1})
-    assert filter_verb.run(warm, call).reasons == {}
+    assert filter_verb.run(warm.view, call).reasons == {}
     hold(ledger, "n1", 1)
-    assert filter_verb.run(warm, call).reasons == {"n1": "underlay-ip: 0 of 1 free, 1 asked"}
+    assert filter_verb.run(warm.view, call).reasons == {"n1": "underlay-ip: 0 of 1 free, 1 asked"}
     ledger.release("uid-of-holder")
-    assert filter_verb.run(warm, call).reasons == {}
+    assert filter_verb.run(warm.view, call).reasons == {}
+
+
+@pytest.mark.parametrize("verb", [filter_verb, prioritize])
+def test_what_is_answered_at_once_is_what_is_answered_else(verb: Any, store: SqliteStore, path: Path) -> None:
+    ledger, endpoint = opened(store, ips(1, 1)), verb.endpoint(Settings(store=f"sqlite:///{path}"))
+    bodies = [filter_call(NODES, requests) for requests in ({IP: 1}, {})]
+    assert endpoint.at_once({}, bodies[0]) is None  # its first look takes in all there is
+    for node in ("n1", "n2"):
+        there = [endpoint.answer({}, body) for body in bodies]
+        assert [endpoint.at_once({}, body) for body in bodies] == there
+        hold(ledger, node, 1, f"holder-{node}")
+        assert endpoint.at_once({}, bodies[0]) == endpoint.answer({}, bodies[0]) != there[0]
+
+
+@pytest.mark.parametrize("verb", [filter_verb, prioritize])
+def test_while_the_ledger_can_not_be_used_nothing_is_answered_at_once(
+    verb: Any, store: SqliteStore, path: Path
+) -> None:
+    """So those whose pods ask for nothing are answered, and all others told why, as ever."""
+    opened(store, ips(1))
+    endpoint, body = verb.endpoint(Settings(store=f"sqlite:///{path}")), filter_call(NODES, {IP: 1})
+    endpoint.answer({}, body)
+    assert endpoint.at_once({}, body) is not None
+    store.commit({EPOCH: None}, {})
+    assert endpoint.at_once({}, body) is None
+    with pytest.raises(RebuildingError):
+        endpoint.answer({}, body)
 
 
 def test_filter_advises_and_reserves_nothing(store: SqliteStore) -> None:
     ledger = opened(store, ips(1))
     for _ in range(3):
-        assert filter_verb.run(ledger, candidates(["n1"], {IP: 1})).reasons == {}
+        assert filter_verb.run(ledger.view, candidates(["n1"], {IP: 1})).reasons == {}
     assert ledger.view().claims() == []
 
 
 def test_a_pod_needs_all_its_pools_on_one_node(store: SqliteStore) -> None:
     capacities = {**ips(4, 4), ("matlab-licence", "n2"): 1, ("matlab-licence", "n3"): 1}
     ledger = opened(store, capacities, pool(), pool("matlab-licence"))
-    assert filter_verb.run(ledger, candidates(NODES, {IP: 1, SEAT: 1})).reasons == {
+    assert filter_verb.run(ledger.view, candidates(NODES, {IP: 1, SEAT: 1})).reasons == {
         "n1": "matlab-licence: none on this node",
         "n3": "underlay-ip: none on this node",
     }
@@ -330,4 +359,4 @@ def test_prioritize_keeps_the_order_offered_and_prefers_most_free(store: SqliteS
 def test_prioritize_refuses_nothing(store: SqliteStore) -> None:
     ledger = opened(store, ips(10))
     for requests in ({IP: "500m"}, {"berth.dev/typo": 1}):
-        assert prioritize.run(ledger, candidates(["n1"], requests)) == [b'{"Host":"n1","Score":0}']
+        assert prioritize.run(ledger.view, candidates(["n1"], requests)) == [b'{"Host":"n1","Score":0}']

@@ -315,7 +315,7 @@ def test_only_the_nominated_node_and_only_if_it_lacks_units_to_evict_for_may_be_
         scene.hold(f"k-{name}", name, k80=2)
     scene.hold("ip", "n2", ip=2)
     offered = Candidates(pod(node, "team-a", 0, **asked), ["n1", "n2", "n3", "n9"], True, None)
-    found = filtered(scene.ledger, offered, scene.time)
+    found = filtered(scene.ledger.view, offered, scene.time)
     assert found.reasons
     assert set(found.resolvable) == mendable
 

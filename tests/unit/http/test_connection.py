@@ -17,6 +17,7 @@ from berth.http.endpoint import Endpoint, Reply, Router, error_reply
 from berth.http.request_body import LEAST_IN_HAND, PATIENCE
 
 SKIPPED = 64 * 1024
+QUICK = 256 * 1024  # bytes of a body
 ROOM = 512  # connections
 DATE = b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"
 
@@ -154,7 +155,7 @@ class Stage:
             health=lambda: None,
             body_limit=limit,
             authenticator=Keeper() if closed else None,
-            waits=waits,
+            at_once=None if waits else self._at_once,
         )
         router = Router(
             name="filter", endpoints={"filter": endpoint}, health=endpoint.health, default=endpoint
@@ -169,6 +170,9 @@ class Stage:
         if body == b"large":
             return Reply(200, LARGE)
         return Reply(204, b"") if body == b"event" else Reply(200, b'"%d"' % len(self.got))
+
+    def _at_once(self, headers: Mapping[str, str], body: bytes) -> Reply | None:
+        return None if body == b"waits" else self._answer(headers, body)
 
     def connect(self, transport: Transport | None = None) -> Transport:
         transport = transport or Transport()
@@ -232,6 +236,25 @@ def test_requests_that_are_sent_ahead_are_answered_in_order_by_threads_too() -> 
     stage.threads.work()
     assert statuses(transport) == [200, 200, 200]
     assert (stage.got, transport.paused) == ([b"a", b"b"], False)
+
+
+def test_a_call_that_can_not_be_answered_at_once_is_answered_by_a_thread_and_holds_up_nobody() -> None:
+    stage = Stage()
+    waiting, other = stage.connect(), stage.connect()
+    waiting.protocol.data_received(post(b"waits") + post(b"behind it"))
+    other.protocol.data_received(post(b"a"))
+    assert (len(stage.threads.works), waiting.sent, statuses(other)) == (1, b"", [200])
+    stage.threads.work()
+    assert (statuses(waiting), stage.threads.works) == ([200, 200], [])
+    assert (stage.got, stage.shared.held) == ([b"a", b"waits", b"behind it"], 0)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_large_body_is_for_a_thread_in_any_case(more: int) -> None:
+    stage = Stage(limit=2 * QUICK)
+    transport = stage.connect()
+    transport.protocol.data_received(post(b"x" * (QUICK + more)))
+    assert (len(stage.threads.works), len(stage.got)) == (more, 1 - more)
 
 
 def test_who_sends_too_many_ahead_is_cut_off_behind_those_that_were_whole() -> None:

@@ -11,11 +11,21 @@ import pytest
 from flask import Request
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from werkzeug.test import EnvironBuilder
 
 from berth.errors import BadInputError, MovedError, RefusedError, StoreUnavailableError
 from berth.http.authentication import authenticator
-from berth.http.endpoint import BodyRefusedError, Endpoint, Reply, Stream, error_reply, respond
+from berth.http.endpoint import (
+    BodyRefusedError,
+    Endpoint,
+    Reply,
+    Stream,
+    call,
+    call_at_once,
+    error_reply,
+    respond,
+)
 from berth.http.function import Response, serve
 from berth.settings import Access, Settings
 
@@ -119,6 +129,13 @@ def test_a_failure_on_purpose_is_answered_and_logged_in_its_own_words(
     assert json.loads(reply.body) == {"Error": "the ledger is busy", "retryable": True}
     assert "filter: the ledger is busy" in caplog.text
     assert "Traceback" not in caplog.text
+
+
+def test_what_goes_wrong_at_once_is_answered_as_ever() -> None:
+    for error in (StoreUnavailableError("the ledger is busy"), BadInputError("no call"), RuntimeError("x")):
+        failing = endpoint(raising(error))
+        assert call_at_once(failing, {}, b"") is None
+        assert call_at_once(replace(failing, at_once=raising(error)), {}, b"") == call(failing, {}, b"")
 
 
 def test_a_refusal_is_answered_and_is_no_trouble_to_log(caplog: pytest.LogCaptureFixture) -> None:

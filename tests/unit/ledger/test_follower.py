@@ -108,6 +108,126 @@ def test_a_look_that_fails_fails_for_all_who_share_it_and_not_for_the_next(store
     assert len(view.free["ip"]) == 1
 
 
+class PromptStore(GatedStore):
+    """Tells at once what it would tell, unless it `waits`; others come `meanwhile`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits, self.snapshot, self.asked = False, False, 0
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def changes_at_once(self, since: Cursor) -> Changes | None:
+        self.asked += 1
+        seen = self.writes
+        self.meanwhile()
+        if self.down:
+            raise StoreUnavailableError("the store is away")
+        if self.waits:
+            return None
+        documents = {domain_key("ip", f"n{number}"): b'{"capacity":1}' for number in range(seen)}
+        return Changes(documents, f"{since}.{seen}", self.snapshot)
+
+
+@pytest.fixture
+def prompt() -> PromptStore:
+    return PromptStore()
+
+
+def followed(prompt: PromptStore) -> Follower:
+    """Who follows the store, and has looked once."""
+    follower = Follower(prompt.changes, at_once=prompt.changes_at_once)
+    prompt.let_go.release()
+    follower.view()
+    prompt.began.acquire()
+    return follower
+
+
+def domains(view: View | None) -> int | None:
+    return None if view is None else len(view.free.get("ip", {}))
+
+
+def test_a_look_at_once_sees_what_was_written_before_it_and_comes_after_a_first_one(
+    prompt: PromptStore,
+) -> None:
+    assert Follower(prompt.changes, at_once=prompt.changes_at_once).view_at_once() is None
+    assert Follower(prompt.changes).view_at_once() is None
+    follower = followed(prompt)
+    for writes in (0, 1, 5):
+        prompt.writes = writes
+        assert domains(follower.view_at_once()) == writes
+    assert (prompt.looks, prompt.asked) == (1, 3)
+
+
+def test_what_is_much_to_take_in_is_left_for_a_look_that_may_take_its_time(prompt: PromptStore) -> None:
+    follower = followed(prompt)
+    prompt.writes = 201
+    assert follower.view_at_once() is None
+    prompt.writes = 200
+    assert domains(follower.view_at_once()) == 200
+    prompt.snapshot = True
+    assert follower.view_at_once() is None
+
+
+def test_nobody_looks_at_once_while_a_look_is_under_way(prompt: PromptStore) -> None:
+    follower = followed(prompt)
+    first = Asking(follower)
+    first.start()
+    assert prompt.began.acquire(timeout=SECONDS)
+    assert follower.view_at_once() is None
+    prompt.let_go.release()
+    assert first.answer() == "0"
+    assert domains(follower.view_at_once()) == 0
+    assert prompt.asked == 1
+
+
+@pytest.mark.parametrize("how", ["told", "waits", "down"])
+def test_who_comes_while_somebody_looks_at_once_looks_after_that_whatever_becomes_of_it(
+    prompt: PromptStore, how: str
+) -> None:
+    follower = followed(prompt)
+    follower._shared._turn = waiting = Waiters()
+    late = [Asking(follower) for _ in range(4)]
+
+    def come() -> None:
+        prompt.writes = 1
+        for each in late:
+            each.start()
+            assert waiting.arrived.acquire(timeout=SECONDS)
+
+    prompt.meanwhile = come
+    prompt.waits, prompt.down = how == "waits", how == "down"
+    if how == "down":
+        with pytest.raises(StoreUnavailableError):
+            follower.view_at_once()
+        prompt.down = False
+    else:
+        assert domains(follower.view_at_once()) == (0 if how == "told" else None)
+    prompt.let_go.release(len(late))
+    assert [each.answer() for each in late] == ["1"] * 4
+
+
+def test_those_who_look_at_once_and_those_who_wait_see_what_was_written_before_they_asked(
+    prompt: PromptStore,
+) -> None:
+    follower, guard = followed(prompt), threading.Lock()
+    prompt.let_go.release(10_000)
+    seen: list[bool] = []
+
+    def look(hurries: bool) -> None:
+        for _ in range(40):
+            with guard:
+                prompt.writes = before = prompt.writes + 1
+            told = domains(follower.view_at_once()) if hurries else None
+            seen.append((domains(follower.view()) or 0 if told is None else told) >= before)
+
+    threads = [threading.Thread(target=look, args=(number % 2 == 0,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [True] * 160
+
+
 class ReadSlowly(Mapping[str, bytes | None]):
     """Documents that let somebody look whenever one of them is read."""
 
