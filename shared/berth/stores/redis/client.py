@@ -8,7 +8,7 @@ from typing import Any
 import redis
 from redis import exceptions as theirs
 
-from berth.stores.redis.connection import Connection, NodeConnection
+from berth.stores.redis.connection import Connection, NodeConnection, packed
 from berth.stores.redis.errors import store_error, too_few
 from berth.stores.redis.topology import Topology
 from berth.stores.redis.url import Address, RedisUrl
@@ -64,6 +64,31 @@ class Client:
             else:
                 break
         raise store_error(failed, self._url.at(node.address), self._seconds) from failed
+
+    def command(self, script: Script, arguments: list[Any]) -> bytes:
+        """Return what `run_at_once` is to send for the script."""
+        return packed(f"EVALSHA{self._suffix}", script.sha, *arguments)
+
+    def run_at_once(self, command: bytes, seconds: float) -> list[Any] | None:
+        """Return a script's answer, if each piece of it comes within so many seconds on an idle connection,
+        which are rounded up to milliseconds. Else None: what is wrong, if anything is, `run` meets and tells.
+        """
+        if self._topology.is_check_due():
+            return None
+        try:
+            node = self._idle.pop()
+        except IndexError:
+            return None
+        try:
+            if node.address == self._topology.primary:
+                node.connection.send_packed_command([command])  # it has room for that, since it is idle
+                answer: list[Any] = node.connection.read_response(timeout=seconds)
+                self._give_back(node)
+                return answer
+        except redis.RedisError:
+            pass  # also where it came too late: it must not be taken for the answer to what is sent next
+        node.connection.disconnect()
+        return None
 
     def close(self) -> None:
         self._closed = True

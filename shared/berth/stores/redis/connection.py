@@ -14,7 +14,8 @@ class Connection(Protocol):
     def disconnect(self) -> None: ...
     def can_read(self, timeout: float) -> bool: ...
     def send_command(self, *words: str | bytes | int) -> None: ...
-    def read_response(self) -> Any: ...
+    def send_packed_command(self, command: list[bytes]) -> None: ...
+    def read_response(self, *, timeout: float = ...) -> Any: ...
 
 
 class NodeConnection(NamedTuple):
@@ -45,6 +46,12 @@ def connect(url: RedisUrl, to_connect: float, to_answer: float) -> Connection:
     connection: Connection = kind(**options)
     connection.connect()
     return connection
+
+
+def packed(*words: str | bytes | int) -> bytes:
+    """Return a command as it is sent."""
+    texts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+    return b"*%d\r\n" % len(texts) + b"".join(b"$%d\r\n%b\r\n" % (len(text), text) for text in texts)
 
 
 def ask(connection: Connection, *words: str | bytes | int) -> Any:

@@ -33,14 +33,20 @@ class Topology:
     def check(self) -> None:
         """Ask the Sentinels from time to time whether `primary` still is it: one that was replaced while it
         runs may take writes for ten seconds more. While no Sentinel answers, it is used further."""
-        now = time.monotonic()
-        if self._url.sentinel is None or self.primary is None or now < self._check_at:
+        if not self.is_check_due():
             return
+        now = time.monotonic()
         self._check_at = now + _CHECK_SECONDS  # other threads go on meanwhile
         try:
             self.primary = self._ask_sentinels(now + self._seconds)
         except BerthError:
             self._check_at = now + _UNCHECKED_SECONDS
+
+    def is_check_due(self) -> bool:
+        """Whether `check` would ask the Sentinels now."""
+        if self._url.sentinel is None or self.primary is None:
+            return False
+        return time.monotonic() >= self._check_at
 
     def connect(self, give_up_at: float, redirect: Address | None = None) -> NodeConnection:
         """Return a new connection: to `redirect` if that is given, else to the first server that answers.
