@@ -18,6 +18,7 @@ from berth.handlers.bind import _WAKE_SECONDS
 from berth.http.extender_v1 import BindingCall
 from berth.kube.client import ApiServer, Request
 from berth.kube.types import Pod
+from berth.ledger.ledger import Ledger
 from tests.support.builders.places import Place
 from tests.support.builders.pools_stage import PoolsStage, mended, pools_staged
 from tests.support.builders.stage import DOWN
@@ -81,6 +82,17 @@ def test_a_binding_that_landed_is_a_success_though_the_pod_can_not_be_fenced(
     assert stage.bound() == {call.name: "n1"}
     assert stage.claims() == {call.name: ("n1", "bound")}
     stage.check_well()
+
+
+def test_a_binding_that_landed_is_a_success_though_a_fault_of_ours_keeps_its_claim_from_being_confirmed(
+    stage: PoolsStage,
+) -> None:
+    call = stage.pod(ip=1)
+    with mock.patch.object(Ledger, "confirm", side_effect=RuntimeError("a fault of ours")):
+        assert stage.bind(call) == ""
+    assert stage.bound() == {call.name: "n1"}
+    assert stage.claims() == {call.name: ("n1", "reserved")}
+    stage.check_counts()
 
 
 def test_a_pod_that_somebody_bound_elsewhere_has_its_claim_there_though_it_can_not_be_fenced(

@@ -193,6 +193,8 @@ class BindAttempt:
             log.warning("%s", error)
         except BerthError as error:
             log.warning("pod %s is bound, and its claim waits for reconcile: %s", claim.label, error)
+        except Exception:  # an Error would have the bound pod tried again
+            log.exception("pod %s is bound, and its claim waits for reconcile", claim.label)
 
     def _adopt(self, pod: Pod) -> None:
         """Bring the claim of a pod that is bound to its node, whoever bound it, as reconcile would."""
