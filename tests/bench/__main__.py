@@ -108,7 +108,7 @@ def _proxy(options: argparse.Namespace) -> dict[str, object]:
 def _scheduled(options: argparse.Namespace) -> dict[str, object]:
     trees = options.source or [OWN]
     rows = scheduled.measure(options.stores, trees, options.rounds, options.pods, options.nodes)
-    return {"rows": rows, "missed": scheduled.judged(rows)}
+    return {"rows": rows, "missed": _missed(marks.judged_rates(rows))}
 
 
 _MEASURE: Mapping[str, Callable[[argparse.Namespace], dict[str, object]]] = {

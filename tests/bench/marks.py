@@ -1,4 +1,4 @@
-"""What filter and prioritize may take beside the floor in Go, the ledger asked in the call; and a reconcile.
+"""What filter and prioritize may take beside the floor in Go, pods a second, and what a reconcile may take.
 The marks are aims: who runs the bench learns which are missed, and by how much."""
 
 from collections.abc import Mapping, Sequence
@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.bench.reconciles import MARKED, Size
 from tests.bench.rounds import FLOOR, Measured
+from tests.bench.scheduled import GO, NONE
 
 LEEWAY = 1.2
 """A ratio that is more than so many times its mark ends the bench with an error."""
@@ -20,6 +21,9 @@ MARKS |= {("names", verb, store): 0.8 for verb in ("filter", "prioritize") for s
 MARKS |= {("full", "filter", store): 0.12 for store in _BOTH}
 MARKS |= {("full", "prioritize", store): 0.10 for store in _BOTH}
 """The largest ratio to the floor, by case (rounds.py), verb and store; of 5,000 nodes, one process."""
+
+PODS_A_SECOND = 0.9
+"""The least ratio to an extender in Go that counts in memory."""
 
 RECONCILE_SECONDS, RECONCILE_BYTES = 5.0, 300e6
 """What a reconcile may take of the cluster of reconciles.MARKED, and its process in memory at most."""
@@ -52,4 +56,17 @@ def judged_reconciles(rows: Sequence[Mapping[str, Any]], size: Size) -> list[tup
             verdict = "met" if figure <= mark else "not met"
             line = f"{where}: {figure:.1f} {unit}, mark {mark:g} {unit}: {verdict}"
             lines.append((line, figure > mark * LEEWAY))
+    return lines
+
+
+def judged_rates(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, bool]]:
+    """Return lines as `judged` does, of pods a second."""
+    lines = []
+    for row in rows:
+        if row["contender"] not in (NONE, GO):
+            verdict = "met" if row["ratio"] >= PODS_A_SECOND else "not met"
+            line = (
+                f"{row['contender']}: {row['ratio']:.2f} × the pods a second of {GO}, mark {PODS_A_SECOND:g}"
+            )
+            lines.append((f"{line}: {verdict}", row["ratio"] * LEEWAY < PODS_A_SECOND))
     return lines

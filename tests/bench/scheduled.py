@@ -27,7 +27,6 @@ from tests.support.cluster import Cluster, wait
 from tests.support.kubernetes import BINARIES
 
 NONE, GO = "no extender", "Go, in memory"
-MARK = 0.9
 _UNITS = 10  # of a node
 _PATIENCE = 600.0
 _VERBS = ("filter", "prioritize", "bind")
@@ -135,15 +134,6 @@ def table(rows: Sequence[Mapping[str, object]]) -> str:
             report.markdown(("CPU ms a pod", *heads), costs, 1),
         )
     )
-
-
-def judged(rows: Sequence[Mapping[str, object]]) -> list[str]:
-    """The contenders of ours that miss the mark by more than a fifth."""
-    return [
-        f"{row['contender']}: {row['ratio']:.2f} × the pods a second of {GO}, mark {MARK:g}"
-        for row in rows
-        if row["contender"] not in (NONE, GO) and float(str(row["ratio"])) < MARK / 1.2
-    ]
 
 
 def _costs(row: Mapping[str, object]) -> dict[str, float]:

@@ -559,5 +559,6 @@ def _parent(process: Path) -> int:
 
 def test_of_pods_a_second_only_what_misses_the_mark_by_over_a_fifth_is_an_error() -> None:
     ratios = {scheduled.NONE: 2.0, scheduled.GO: 1.0, "sqlite": 0.76, "redis": 0.74}
-    told = scheduled.judged([{"contender": name, "ratio": ratio} for name, ratio in ratios.items()])
-    assert told == [f"redis: 0.74 × the pods a second of {scheduled.GO}, mark 0.9"]
+    told = marks.judged_rates([{"contender": name, "ratio": ratio} for name, ratio in ratios.items()])
+    verdict = f"the pods a second of {scheduled.GO}, mark 0.9: not met"
+    assert told == [(f"sqlite: 0.76 × {verdict}", False), (f"redis: 0.74 × {verdict}", True)]
