@@ -52,6 +52,14 @@ class Request(NamedTuple):
     again: bool = False
 
 
+class _Way(NamedTuple):
+    """What sends a request, the start of the URLs for it, and headers that all requests have."""
+
+    send: Callable[..., Any]
+    root: str
+    headers: Mapping[str, str]
+
+
 class ApiServer:
     """Requests on the client's own connections and with its credentials.
 
@@ -89,24 +97,25 @@ class ApiServer:
         self._api.pool.clear()
 
     @cached_property
-    def _way(self) -> tuple[Callable[..., Any], str]:
-        """Return what sends a request, and the start of the URLs for it."""
-        pool = lean(self._api.pool.connection_from_url(self.host))
+    def _way(self) -> _Way:
+        pool, url = lean(self._api.pool.connection_from_url(self.host)), urlsplit(self.host)
+        headers = {"Host": url.netloc.rpartition("@")[2], "Accept-Encoding": "identity"}
         if pool.proxy is not None:  # some of which want the whole URL
-            return self._api.pool.urlopen, self.host
-        return pool.urlopen, urlsplit(self.host).path
+            return _Way(self._api.pool.urlopen, self.host, headers)
+        return _Way(pool.urlopen, url.path, headers)
 
     def _send(self, request: Request, *, whole: bool) -> Any:
         """Return the answer, read to its end if it is wanted `whole`."""
         # Not by the kubernetes client's models: those cost more, and raise after a Binding that succeeded
         # (docs/kubernetes.md#a-binding-by-the-python-client).
         try:
-            open_url, root = self._way
+            way = self._way
+            plain = {**way.headers, "Accept": request.accept, "Content-Type": request.content_type}
             send: Callable[[], Any] = partial(
-                open_url,
+                way.send,
                 request.method,
-                f"{root}{request.path}",
-                headers=self._api.headers({"Accept": request.accept, "Content-Type": request.content_type}),
+                f"{way.root}{request.path}",
+                headers=self._api.headers(plain),
                 preload_content=whole,
                 body=None if request.body is None else msgspec.json.encode(request.body),
                 timeout=urllib3.Timeout(total=request.timeout),

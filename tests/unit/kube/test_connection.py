@@ -1,5 +1,6 @@
 """Requests to the API server and their answers, as they go over real connections."""
 
+import gc
 import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,8 +10,30 @@ from unittest import mock
 import pytest
 
 from berth.errors import ClusterRefusedError, ClusterUnavailableError
+from berth.kube import connection
 from berth.kube.client import ApiServer, Request, configured
 from tests.support.servers.serving import serving
+
+CONTENT = b'{"message":"changed"}'
+LENGTH = b"Content-Length: %d\r\n" % len(CONTENT)
+ODD = {
+    "announced": b"HTTP/1.1 103 Early Hints\r\nLink: </>\r\n\r\nHTTP/1.1 200 OK\r\n%s\r\n%s"
+    % (LENGTH, CONTENT),
+    "to-the-end": b"HTTP/1.1 200 OK\r\n\r\n" + CONTENT,
+    "old": b"HTTP/1.0 200 OK\r\n%s\r\n%s" % (LENGTH, CONTENT),
+    "twice": b"HTTP/1.1 200 OK\r\n%s\r\n%s" % (LENGTH, CONTENT)
+    + b"HTTP/1.1 500 No\r\nContent-Length: 1\r\n\r\n?",
+    "more": b"HTTP/1.1 200 OK\r\nConnection: close\r\n%s\r\n%s and more" % (LENGTH, CONTENT),
+}
+"""Answers that are in order, from a server that is not in what it does besides."""
+WRONG = {
+    "half": b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n" + CONTENT,
+    "half-a-chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n15\r\n{",
+    "half-a-head": b"HTTP/1.1 200 OK\r\nContent-Le",
+    "only-announced": b"HTTP/1.1 103 Early Hints\r\n\r\n",
+    "cut": b"",
+    "no-http": b"SSH-2.0-OpenSSH_9.2\r\n",
+}
 
 
 class Server(ThreadingHTTPServer):
@@ -21,6 +44,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.seen: list[tuple[int, str, str, bytes]] = []
+        self.headers: list[dict[str, str]] = []
 
     @property
     def url(self) -> str:
@@ -44,27 +68,28 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.seen.append((self.client_address[1], self.command, self.path, body))
+        self.server.headers.append(dict(self.headers.items()))
         what = self.path.rpartition("/")[2]
-        if what == "cut":
-            self.close_connection = True
+        if what in ODD or what in WRONG:
+            self.wfile.write(ODD.get(what) or WRONG[what])
+            self.close_connection = what != "announced"
             return
         if what == "silent":
             self.rfile.read(1)  # until the client has gone
             return
         self.send_response(409 if what == "conflict" else 200)
-        content = b'{"message":"changed"}'
+        content = CONTENT
         if what == "chunked":
             self.send_header("Transfer-Encoding", "chunked")
             content = b"".join(
                 b"%x\r\n%s\r\n" % (len(part), part) for part in (content[:9], content[9:], b"")
             )
         else:
-            self.send_header("Content-Length", str(len(content) + 10 * (what == "half")))
+            self.send_header("Content-Length", str(len(content)))
         if what == "last":
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(content)
-        self.close_connection = self.close_connection or what == "half"
 
     do_GET = do_POST = do_PATCH = do_DELETE = _answer  # noqa: N815 (http.server's names)
 
@@ -78,11 +103,11 @@ def server() -> Iterator[Server]:
         yield found
 
 
-def connected(folder: Path, url: str, **cluster: str) -> ApiServer:
+def connected(folder: Path, url: str, token: str = "secret", **cluster: str) -> ApiServer:
     path = folder / "kubeconfig"
     document = {
         "clusters": [{"name": "one", "cluster": {"server": url, **cluster}}],
-        "users": [{"name": "one", "user": {"token": "secret"}}],
+        "users": [{"name": "one", "user": {"token": token}}],
         "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
         "current-context": "one",
     }
@@ -95,8 +120,8 @@ def test_requests_go_over_one_connection_that_is_kept_whatever_the_answers_are(
     server: Server, tmp_path: Path
 ) -> None:
     api = connected(tmp_path, server.url)
-    assert api.call(Request("GET", "/pods/a")) == b'{"message":"changed"}'
-    assert api.call(Request("GET", "/pods/chunked")) == b'{"message":"changed"}'
+    assert api.call(Request("GET", "/pods/a")) == CONTENT
+    assert api.call(Request("GET", "/pods/chunked")) == CONTENT
     with pytest.raises(ClusterRefusedError, match=r"refused POST /pods/conflict \(409\): changed") as caught:
         api.call(Request("POST", "/pods/conflict", body={"a": 1}))
     assert caught.value.status == 409
@@ -111,12 +136,63 @@ def test_a_connection_is_opened_anew_after_an_answer_that_was_its_last(
 ) -> None:
     api = connected(tmp_path, server.url)
     for _ in range(2):
-        assert api.call(Request("POST", "/pods/last", body={})) == b'{"message":"changed"}'
+        assert api.call(Request("POST", "/pods/last", body={})) == CONTENT
     assert (server.connections, len(server.seen)) == (2, 2)
     api.close()
 
 
-@pytest.mark.parametrize("what", ["cut", "half"])
+@pytest.mark.parametrize("what", ODD)
+def test_an_answer_is_taken_from_a_server_that_does_odd_things_around_it(
+    server: Server, tmp_path: Path, what: str
+) -> None:
+    api = connected(tmp_path, server.url)
+    for _ in range(2):
+        assert api.call(Request("POST", f"/pods/{what}", body={})) == CONTENT
+    assert (server.connections, len(server.seen)) == (1 if what == "announced" else 2, 2)
+    api.close()
+
+
+def test_a_request_says_who_is_asked_by_whom_and_how_much_it_brings(server: Server, tmp_path: Path) -> None:
+    api = connected(tmp_path, server.url)
+    api.call(Request("PATCH", "/pods/a", body={"a": "ü"}, content_type="application/merge-patch+json"))
+    api.call(Request("POST", "/pods/a"))
+    api.call(Request("GET", "/pods/a"))
+    patch, post, get = ({name.lower(): value for name, value in sent.items()} for sent in server.headers)
+    assert patch["host"] == server.url.removeprefix("http://")
+    assert (patch["authorization"], patch["accept"]) == ("Bearer secret", "application/json")
+    assert (patch["content-type"], patch["content-length"]) == ("application/merge-patch+json", "10")
+    assert patch["accept-encoding"] == "identity"
+    assert post["content-length"] == "0"
+    assert "content-length" not in get
+    api.close()
+
+
+def test_nothing_of_an_answer_stays_until_python_looks_for_circles(server: Server, tmp_path: Path) -> None:
+    """A page of a list has some megabytes, and reconcile reads hundreds of them."""
+    api = connected(tmp_path, server.url)
+    gc.collect()
+    gc.disable()
+    try:
+        api.call(Request("GET", "/pods/a"))
+        left = [
+            type(thing).__name__
+            for thing in gc.get_objects()
+            if type(thing).__module__ == connection.__name__
+        ]
+    finally:
+        gc.enable()
+    assert set(left) <= {"HTTPConnection", "type"}
+    api.close()
+
+
+def test_a_token_with_a_line_break_is_not_sent(server: Server, tmp_path: Path) -> None:
+    api = connected(tmp_path, server.url, token="secret\r\nImpersonate-User: admin")
+    with pytest.raises(ValueError, match="line break"):
+        api.call(Request("GET", "/pods/a"))
+    assert server.seen == []
+
+
+@pytest.mark.parametrize("what", WRONG)
 def test_only_what_changes_nothing_is_sent_again_where_the_connection_breaks(
     server: Server, tmp_path: Path, what: str
 ) -> None:
@@ -130,7 +206,7 @@ def test_only_what_changes_nothing_is_sent_again_where_the_connection_breaks(
         with pytest.raises(ClusterUnavailableError, match=r"did not answer \(the connection was closed\)"):
             api.call(request)
         assert server.asked() == [f"{request.method} /pods/{what}"] * times
-    assert api.call(Request("POST", "/pods/a", body={})) == b'{"message":"changed"}'
+    assert api.call(Request("POST", "/pods/a", body={})) == CONTENT
     api.close()
 
 
@@ -139,7 +215,7 @@ def test_what_is_not_answered_in_time_is_not_sent_again(server: Server, tmp_path
     with pytest.raises(ClusterUnavailableError, match=r"did not answer \(no answer in time\)"):
         api.call(Request("GET", "/pods/silent", 0.1))
     assert server.asked() == ["GET /pods/silent"]
-    assert api.call(Request("GET", "/pods/a")) == b'{"message":"changed"}'
+    assert api.call(Request("GET", "/pods/a")) == CONTENT
     api.close()
 
 
@@ -152,8 +228,8 @@ def test_a_path_that_is_part_of_the_server_s_url_is_kept(server: Server, tmp_pat
 
 def test_a_proxy_is_asked_for_the_whole_url(server: Server, tmp_path: Path) -> None:
     api = connected(tmp_path, "http://api.example/base", **{"proxy-url": server.url})
-    assert api.call(Request("GET", "/pods/a")) == b'{"message":"changed"}'
-    assert api.call(Request("PATCH", "/pods/a", body={"b": 2})) == b'{"message":"changed"}'
+    assert api.call(Request("GET", "/pods/a")) == CONTENT
+    assert api.call(Request("PATCH", "/pods/a", body={"b": 2})) == CONTENT
     assert server.asked() == [f"{method} http://api.example/base/pods/a" for method in ("GET", "PATCH")]
     api.close()
 
