@@ -209,7 +209,7 @@ def _sent(send: Callable[..., Any], method: str, url: str, options: dict[str, An
     way = order["way"] if order is not None and call == BINDING and BINDING not in _here.calls else ""
     if way == CHANGED:
         pod = url.removesuffix("/binding")
-        send("PATCH", pod, headers=_merge(options["headers"]), body=_note(), timeout=options["timeout"])
+        send("PATCH", pod, **{**options, "headers": _merge(options["headers"]), "body": _note()})
     answer = None if way == CUT else send(method, url, **options)
     _step(call)
     if way == CHANGED:

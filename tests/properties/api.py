@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 import urllib3
+from urllib3.connection import HTTPConnection
 
 from berth.api.poolclaim import CLAIMS
 from berth.kube.client import Client
@@ -27,21 +28,17 @@ Carried = Callable[[str, str, Any, Callable[[], "Answer"]], "Answer"]
 
 
 class Answer:
-    """As much of urllib3's response as berth's client looks at."""
+    """As much of an answer as berth's client looks at."""
 
     def __init__(self, status: int, body: Json | str) -> None:
         self.status = status
-        self._content = body.encode() if isinstance(body, str) else msgspec.json.encode(body)
-
-    def read(self) -> bytes:
-        return self._content
-
-    def release_conn(self) -> None:
-        pass
+        self.data = body.encode() if isinstance(body, str) else msgspec.json.encode(body)
 
 
 class Api:
     """Pods in one namespace and nodes; `carried` is told each request and lets it through, or not."""
+
+    ConnectionCls, proxy = HTTPConnection, None  # what berth's client looks at of a pool of urllib3's
 
     def __init__(self, clock: Callable[[], float], carried: Carried) -> None:
         numbers = count(1)
@@ -54,10 +51,13 @@ class Api:
 
     def cluster(self, api_client: Client) -> Cluster:
         """berth's view of it, for one process; the client was made by `api_client`."""
-        api_client.pool = self  # all that it uses of urllib3's is `request`
+        api_client.pool = self  # all that it uses of urllib3's is the pool for this server, and its `urlopen`
         return Cluster(api_client)
 
-    def request(self, method: str, url: str, *, headers: Mapping[str, str], body: Any, **_: Any) -> Answer:
+    def connection_from_url(self, _: str) -> "Api":
+        return self
+
+    def urlopen(self, method: str, url: str, *, headers: Mapping[str, str], body: Any, **_: Any) -> Answer:
         """What urllib3's pool does for the client."""
         document = None if body is None else msgspec.json.decode(body)
         target = url.removeprefix(HOST)
