@@ -65,7 +65,8 @@ class Lists:
             told, self._asked, self._bytes = {"calls": self._asked, "bytes": self._bytes}, Counter(), 0
             return 200, msgspec.json.encode(told)
         query = {name: values[0] for name, values in parse_qs(url.query).items()}
-        self._asked[f"{method} {url.path}{' selected' if 'fieldSelector' in query else ''}"] += 1
+        what = f"{url.path.rpartition('/')[0]}/NAME" if url.path in self._single else url.path
+        self._asked[f"{method} {what}{' selected' if 'fieldSelector' in query else ''}"] += 1
         status, content = self._answer(method, url.path, query, body)
         self._bytes += len(content)
         return status, content

@@ -49,6 +49,8 @@ def test_reconcile_mends_what_was_broken_and_nothing_else_and_lists_all_pods_onc
     assert [(row["reconcile"], row["case"]) for row in told["rows"]] == [*product(("sqlite", "redis"), cases)]
     assert all(row["seconds"] > 0 and row["read"] > 30 * 4096 for row in told["rows"])
     assert all(row["asked"]["GET /api/v1/pods"] == 1 for row in told["rows"])
+    asked = [row["asked"].get("GET /api/v1/namespaces/default/pods/NAME", 0) for row in told["rows"]]
+    assert asked == [0, 0, SIZE.broken, 0] * 2  # only who was adopted is looked at once more
     assert told["missed"] == []  # there is no mark for a cluster of this size
 
 
