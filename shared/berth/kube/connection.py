@@ -1,5 +1,5 @@
 """Connections to the API server that send a request in one piece, and read its whole answer by httptools.
-They are urllib3's in all else: pools, TLS, proxies, time-outs and errors (docs/decisions/0040)."""
+They are urllib3's in all else: pools, TLS, proxies, time-outs and errors (docs/decisions/0041)."""
 
 import http.client
 import re
