@@ -24,6 +24,7 @@ from tests.bench import (
     report,
     scheduled,
     seats,
+    starts,
 )
 from tests.bench.client import CallError
 from tests.bench.contender_processes import BenchError
@@ -101,6 +102,11 @@ def _reconcile(options: argparse.Namespace) -> dict[str, object]:
     return {"rows": rows, "missed": _missed(marks.judged_reconciles(rows, size))}
 
 
+def _start(options: argparse.Namespace) -> dict[str, object]:
+    rows = starts.measure(options.stores, options.starts, options.domains)
+    return {"rows": rows, "missed": _missed(marks.judged_starts(rows))}
+
+
 def _proxy(options: argparse.Namespace) -> dict[str, object]:
     return {"rows": proxied.measure(options.rounds, options.pods)}
 
@@ -119,6 +125,7 @@ _MEASURE: Mapping[str, Callable[[argparse.Namespace], dict[str, object]]] = {
     "life": _life,
     "foreign": _foreign,
     "reconcile": _reconcile,
+    "start": _start,
     "proxy": _proxy,
     "scheduled": _scheduled,
 }
@@ -187,6 +194,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_life(others)
     _add_foreign(others)
     _add_reconcile(others)
+    _add_start(others)
     _add_proxy(others)
     _add_scheduled(others)
     return parser
@@ -261,6 +269,17 @@ def _add_reconcile(parsers: "argparse._SubParsersAction[argparse.ArgumentParser]
         parser.add_argument(f"--{name}", type=_count, default=count, help=words)
     parser.add_argument("--stores", type=_some(STORES), default=USUAL, help=",".join(STORES), metavar="A,B")
     _add_source(parser)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+
+
+def _add_start(parsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    what = "filter's start and its memory (start --help)"
+    parser = parsers.add_parser("start", help=what, description=starts.__doc__)
+    parser.add_argument("--starts", type=_count, default=9, help="starts on each ledger")
+    parser.add_argument(
+        "--domains", type=_count, nargs="+", default=(starts.FEW, starts.MANY), help="of each ledger"
+    )
+    parser.add_argument("--stores", type=_some(STORES), default=USUAL, help=",".join(STORES), metavar="A,B")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
 
 

@@ -19,6 +19,7 @@ from tests.bench.bodies import ROOT
 
 _READY_SECONDS = 120.0
 _STOP_SECONDS = 10.0
+_LOOK_SECONDS = 0.002
 _OURS = ("BERTH_", "BENCH_", "FUNCTION_", "GUNICORN_", "WORKERS", "THREADS", "HOST", "PORT", "DEBUG")
 
 
@@ -156,7 +157,7 @@ def _wait(process: subprocess.Popen[str], port: int, log: Path) -> None:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
-        time.sleep(0.05)
+        time.sleep(_LOOK_SECONDS)
     raise BenchError(f"{' '.join(map(str, process.args))} did not start: {_end_of(log)}")  # type: ignore[arg-type]
 
 

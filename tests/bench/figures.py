@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.bench import binds, costs, foreign, life, proxied, reconciles, report, scheduled, seats
+from tests.bench import binds, costs, foreign, life, proxied, reconciles, report, scheduled, seats, starts
 
 CALLS = "calls"
 """What `make bench` measures when it is told nothing else."""
@@ -16,6 +16,7 @@ _TABLES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "life": lambda figures: life.table(figures["rows"]),
     "foreign": lambda figures: foreign.table(figures["rows"]),
     "reconcile": lambda figures: reconciles.table(figures["rows"]),
+    "start": lambda figures: starts.table(figures["rows"]),
     "proxy": lambda figures: proxied.table(figures["rows"]),
     "scheduled": lambda figures: scheduled.table(figures["rows"]),
 }

@@ -7,6 +7,7 @@ from typing import Any
 from tests.bench.reconciles import MARKED, Size
 from tests.bench.rounds import FLOOR, Measured
 from tests.bench.scheduled import GO, NONE
+from tests.bench.starts import FEW, MANY
 
 LEEWAY = 1.2
 """A ratio that is more than so many times its mark ends the bench with an error."""
@@ -27,6 +28,12 @@ PODS_A_SECOND = 0.9
 
 RECONCILE_SECONDS, RECONCILE_BYTES = 5.0, 300e6
 """What a reconcile may take of the cluster of reconciles.MARKED, and its process in memory at most."""
+
+START_SECONDS = {FEW: 0.3, MANY: 0.45}
+"""From the start of filter's process to its first answer, by domains of the ledger."""
+
+IDLE_BYTES, FULL_BYTES = 70e6, 250e6
+"""What filter's process may have before its first call, and after calls with MANY full nodes, 8 at once."""
 
 
 def judged(measured: Sequence[Measured]) -> list[tuple[str, bool]]:
@@ -69,4 +76,20 @@ def judged_rates(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, bool]]:
                 f"{row['contender']}: {row['ratio']:.2f} × the pods a second of {GO}, mark {PODS_A_SECOND:g}"
             )
             lines.append((f"{line}: {verdict}", row["ratio"] * LEEWAY < PODS_A_SECOND))
+    return lines
+
+
+def judged_starts(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, bool]]:
+    """Return lines as `judged` does, of starts and memory."""
+    lines = []
+    for row in rows:
+        where = f"filter, {row['domains']:,} domains, {row['ledger']}"
+        figures = [(row["idle"] / 1e6, IDLE_BYTES / 1e6, "MB before a call")]
+        if row["domains"] in START_SECONDS:
+            figures.append((1000 * row["seconds"], 1000 * START_SECONDS[row["domains"]], "ms to an answer"))
+        if row["domains"] == MANY:
+            figures.append((row["at_once"] / 1e6, FULL_BYTES / 1e6, "MB after full nodes"))
+        for figure, mark, unit in figures:
+            verdict = "met" if figure <= mark else "not met"
+            lines.append((f"{where}: {figure:.0f} {unit}, mark {mark:g}: {verdict}", figure > mark * LEEWAY))
     return lines

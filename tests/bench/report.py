@@ -54,7 +54,8 @@ def markdown(head: Sequence[str], body: Sequence[Sequence[object]], words: int) 
 
 
 def told(about: Mapping[str, str]) -> str:
-    return textwrap.fill("; ".join(f"{name} {value}" for name, value in about.items()), 110)
+    line = "; ".join(f"{name} {value}" for name, value in about.items())
+    return textwrap.fill(line, 110, break_on_hyphens=False)
 
 
 def _row(measured: Measured, floor: Measured | None) -> dict[str, object]:

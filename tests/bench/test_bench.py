@@ -562,3 +562,16 @@ def test_of_pods_a_second_only_what_misses_the_mark_by_over_a_fifth_is_an_error(
     told = marks.judged_rates([{"contender": name, "ratio": ratio} for name, ratio in ratios.items()])
     verdict = f"the pods a second of {scheduled.GO}, mark 0.9: not met"
     assert told == [(f"sqlite: 0.76 × {verdict}", False), (f"redis: 0.74 × {verdict}", True)]
+
+
+@pytest.mark.slow
+def test_starts_and_memory_are_measured_with_answers_that_are_checked(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    options = ("--starts", "1", "--domains", "20", "--stores", "sqlite", "--json", str(figures))
+    done = _finished("start", *options)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(figures.read_text())["rows"]
+    assert (row["ledger"], row["domains"], row["refused"]) == ("sqlite", 20, 0)
+    assert row["seconds"] > 0
+    assert 0 < row["idle"] <= row["named"] <= row["full"] <= row["at_once"]
+    assert "| sqlite | 20 |" in done.stdout
