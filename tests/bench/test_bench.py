@@ -18,6 +18,7 @@ import pytest
 from berth.handlers import filter as filter_verb
 from berth.handlers import prioritize as prioritize_verb
 from berth.http import extender_v1
+from berth.http.endpoint import joined
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding
 from berth.stores import open_store
@@ -277,7 +278,7 @@ def test_what_is_expected_of_berth_is_what_it_answers_whatever_claims_come_and_g
         for _ in range(14):  # the seventh claim that comes fills a node
             expected = without_its_claim(stock.now) if pod == REFUSED else stock.now
             call = extender_v1.candidates(next(calls))
-            body = extender_v1.filter_answer(call, filter_verb.run(ledger.view, call))
+            body = joined(extender_v1.filter_answer(call, filter_verb.run(ledger.view, call)))
             passed.add(check(Asked("filter", NAMES, calls.full), expected, body))
             body = extender_v1.priorities(prioritize_verb.run(ledger.view, call))
             assert check(Asked("prioritize", NAMES, calls.full), expected, body) == len(NAMES)

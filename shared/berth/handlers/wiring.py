@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from berth.http import authentication
-from berth.http.endpoint import Endpoint, Reply, error_reply, event_message
+from berth.http.endpoint import Endpoint, LongList, Reply, error_reply, event_message
 from berth.ledger.ledger import Ledger
 from berth.ledger.view import View
 from berth.settings import Settings
@@ -26,7 +26,7 @@ def verb(
     name: str,
     ledger: Ledger,
     settings: Settings,
-    answer: Callable[[bytes], bytes],
+    answer: Callable[[bytes], bytes | LongList],
     error_answer: Callable[[str], bytes] | None = None,
 ) -> Endpoint:
     """Return the endpoint of one of kube-scheduler's calls: `answer` takes and returns a body.
@@ -54,7 +54,7 @@ def advice(
     name: str,
     ledger: Ledger,
     settings: Settings,
-    answer: Callable[[Look, bytes], bytes],
+    answer: Callable[[Look, bytes], bytes | LongList],
     error_answer: Callable[[str], bytes] | None = None,
 ) -> Endpoint:
     """Return the endpoint of a call that asks for nothing but one look at the ledger; else as `verb`."""

@@ -12,7 +12,7 @@ import asyncio
 import enum
 import io
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
 from email.utils import formatdate
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import httptools
 
 from berth.http import endpoint
-from berth.http.endpoint import Endpoint, Reply, error_reply
+from berth.http.endpoint import Endpoint, LongList, Reply, error_reply
 
 if TYPE_CHECKING:
     from berth.http.connections import Connections
@@ -37,7 +37,7 @@ _SKIPPED = 64 * 1024  # bytes of a body that nobody reads which are taken all th
 _SENT_ON = 8 * 1024 * 1024  # bytes that who was let in may send behind the answer that ends its connection
 _PIECE = 256 * 1024  # bytes of a large answer that are written at a time
 _QUICK = 256 * 1024  # bytes of a body: a larger one is answered by a thread in any case
-_NOTHING = memoryview(b"")
+_NOTHING: Iterator[memoryview] = iter(())
 _UNSEEN = Reply(503, b"")  # to who has gone
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
@@ -100,7 +100,7 @@ class Connection(asyncio.Protocol):
         self._is_broken = False  # what comes now is no request
         self._is_half = False  # its client has ended its half
         self._is_paused = self._is_blocked = False
-        self._to_write = _NOTHING  # of the answer under way; none unless it is blocked
+        self._pieces, self._unwritten = _NOTHING, 0  # of the answer under way, and their bytes
         self._drained, self._most_drained = 0, _SKIPPED  # bytes behind the answer that ended the connection
         self.transport: asyncio.Transport
         self.phase, self.since, self.unsent_before = Phase.HEAD, shared.now(), 0
@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
         self._shared.add(self)
 
     def connection_lost(self, _: Exception | None) -> None:
-        self.phase, self._to_write = Phase.END, _NOTHING
+        self.phase, self._pieces, self._unwritten = Phase.END, _NOTHING, 0
         self._shared.remove(self)
         for request in self._requests:
             request.is_left = True
@@ -247,37 +247,39 @@ class Connection(asyncio.Protocol):
     @property
     def unsent(self) -> int:
         """The bytes of answers that the system has not taken yet."""
-        return self.transport.get_write_buffer_size() + len(self._to_write)
+        return self.transport.get_write_buffer_size() + self._unwritten
 
     @property
     def may_go(self) -> bool:
         """Whether its client may have gone, or is not let in (yet), where it waits for an answer of ours."""
         return self._is_half or not self._requests or self._requests[0].endpoint is None
 
-    def _write(self, answer: Sequence[bytes]) -> None:
+    def _write(self, head: bytes, body: bytes | LongList) -> None:
         """Write an answer, a large one by and by: asyncio copies what the system does not take at once."""
-        if sum(map(len, answer)) <= _PIECE:
-            self.transport.writelines(answer)
+        parts = [body] if isinstance(body, bytes) else body
+        if len(body) <= _PIECE:
+            self.transport.write(b"".join((head, *parts)))
             return
-        head, body = answer
         self.transport.write(head)
         if self.transport.is_closing():
             return
-        self._to_write = memoryview(body)
+        self._pieces, self._unwritten = _cut(parts), len(body)
         self._write_on()
-        if self._to_write:
+        if self._unwritten:
             self._shared.bound_unsent()
 
     def _write_on(self) -> None:
         closing = self.transport.is_closing()  # by its client, which may take the rest; else, it has gone
-        while self._to_write and not self._is_blocked and self.transport.is_closing() == closing:
-            piece, rest = self._to_write[:_PIECE], self._to_write[_PIECE:]
-            self._to_write = rest if rest else _NOTHING
+        while self._unwritten and not self._is_blocked and self.transport.is_closing() == closing:
+            piece = next(self._pieces)
+            self._unwritten -= len(piece)
+            if not self._unwritten:
+                self._pieces = _NOTHING  # or it would hold the answer
             self.transport.write(piece)
 
     def _finish(self) -> None:
         """Tell the client that nothing comes after what it was sent."""
-        if self._to_write:
+        if self._unwritten:
             return
         if self._is_half:
             self.transport.close()
@@ -372,7 +374,8 @@ class Connection(asyncio.Protocol):
         self._shared.forget(request)
         self.since = self.answered = self._shared.now()
         stays = request.stays and not self._shared.ends and request.rest <= _SKIPPED
-        self._write(self._shared.encoded(reply, stays, head_only=request.method == "HEAD"))
+        body = b"" if request.method == "HEAD" else reply.content
+        self._write(self._shared.head(reply, stays), body)
         request.reply = Reply(reply.status, b"")  # the connection keeps its last request, not 44 MB with it
         if not stays:
             self.end()
@@ -418,15 +421,22 @@ class Connection(asyncio.Protocol):
             self.transport.resume_reading()
 
 
-def encoded(reply: Reply, stays: bool, *, head_only: bool, date: str) -> list[bytes]:
-    """Return an answer's bytes."""
+def _cut(parts: Iterable[bytes]) -> Iterator[memoryview]:
+    """Return these bytes in pieces that are written at a time."""
+    for part in parts:
+        view = memoryview(part)
+        for start in range(0, len(view), _PIECE):
+            yield view[start : start + _PIECE]
+
+
+def encoded_head(reply: Reply, stays: bool, date: str) -> bytes:
+    """Return the bytes of an answer before its body."""
     lines = [f"HTTP/1.1 {reply.status} {_PHRASES.get(reply.status, '')}", f"Date: {date}"]
     if reply.status != HTTPStatus.NO_CONTENT:
         lines += [f"{name}: {value}" for name, value in reply.headers().items()]
-        lines.append(f"Content-Length: {len(reply.body)}")
+        lines.append(f"Content-Length: {len(reply.content)}")
     lines += [] if stays else ["Connection: close"]
-    head = "\r\n".join([*lines, "", ""]).encode("latin-1")
-    return [head] if head_only or not reply.body else [head, reply.body]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
 def date_now(seconds: float) -> str:

@@ -9,7 +9,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
-from berth.http.connection import Connection, Phase, Request, date_now, encoded
+from berth.http.connection import Connection, Phase, Request, date_now, encoded_head
 from berth.http.endpoint import Endpoint, Reply, Router, error_reply, log
 from berth.http.request_body import LEAST_IN_HAND, PATIENCE, RETRY_AFTER, threads
 
@@ -96,12 +96,12 @@ class Connections:
             503, f"calls under way hold as many bytes as they may ({self.most}); try again", RETRY_AFTER
         )
 
-    def encoded(self, reply: Reply, stays: bool, *, head_only: bool) -> list[bytes]:
-        """Return an answer's bytes."""
+    def head(self, reply: Reply, stays: bool) -> bytes:
+        """Return the bytes of an answer before its body."""
         second = int(self._clock())
         if self._date[0] != second:
             self._date = second, date_now(second)
-        return encoded(reply, stays, head_only=head_only, date=self._date[1])
+        return encoded_head(reply, stays, self._date[1])
 
     def end(self) -> None:
         """Let requests come to their answers, also those on their way, and end each connection then."""

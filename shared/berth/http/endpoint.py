@@ -3,7 +3,7 @@ It knows no web framework, and does not promise to notice a client that has gone
 
 import io
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -13,6 +13,7 @@ from berth.errors import BadInputError, BerthError, RefusedError, RetryableError
 log = logging.getLogger("berth")
 
 _CHUNK = 1024 * 1024
+_TOGETHER = 32  # items of a long list that are joined at a time; a full node has some 10 KB
 _JSON = ("application/json", "application/cloudevents+json")
 _DIGITS = 20  # of a Content-Length that are read: no limit has as many
 
@@ -46,12 +47,38 @@ class Authenticator(Protocol):
         """Whether `refusal` need not ask the API server about this header."""
 
 
+class LongList(msgspec.Struct, frozen=True):
+    """JSON in which a long list stands: its items are joined a few at a time, so that it is never whole in
+    memory."""
+
+    before: bytes
+    items: Sequence[msgspec.Raw]
+    after: bytes
+
+    def __len__(self) -> int:
+        commas = max(0, len(self.items) - 1)
+        return len(self.before) + sum(map(len, self.items)) + commas + len(self.after)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Return its bytes in parts, each made when it is asked for."""
+        yield self.before
+        for start in range(0, len(self.items), _TOGETHER):
+            some = b",".join(self.items[start : start + _TOGETHER])
+            yield b"," + some if start else some
+        yield self.after
+
+
 class Reply(msgspec.Struct, frozen=True):
     """The answer: a status and a JSON body, and the seconds after which a retry may help."""
 
     status: int
-    body: bytes
+    content: bytes | LongList
     retry_after: int | None = None
+
+    @property
+    def body(self) -> bytes:
+        """The whole body."""
+        return joined(self.content)
 
     def headers(self) -> dict[str, str]:
         """Return the answer's headers, but for its length and what is the connection's."""
@@ -108,6 +135,11 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def paths(self) -> str:
         return ", ".join(f"/{name}" for name in sorted(self.endpoints))
+
+
+def joined(content: bytes | LongList) -> bytes:
+    """Return the whole of it."""
+    return content if isinstance(content, bytes) else b"".join(content)
 
 
 def error_reply(status: int, message: str, retry_after: int | None = None) -> Reply:

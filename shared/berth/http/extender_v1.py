@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from berth.errors import BadInputError
+from berth.http.endpoint import LongList
 from berth.kube.types import Pod
 
 T = TypeVar("T")
@@ -107,8 +108,10 @@ _identified = msgspec.json.Decoder(_Identified)
 _whole_pod = msgspec.json.Decoder(_PodShell)
 _encoder = msgspec.json.Encoder()
 
+_NODES = b'{"Nodes":{"metadata":{},"items":[', b"]},"
+"""What is around the nodes of a filter result."""
+
 _FILTER_RESULT: Mapping[str, object] = {
-    "Nodes": None,
     "NodeNames": None,
     "FailedNodes": {},
     "FailedAndUnresolvableNodes": {},
@@ -180,7 +183,7 @@ def _victims_of(node: str, body: msgspec.Raw, by_uid: bool) -> Victims:
     return Victims(tuple(uids), victims.numpdbviolations)
 
 
-def filter_answer(call: Candidates, refused: Refused) -> bytes:
+def filter_answer(call: Candidates, refused: Refused) -> bytes | LongList:
     """Encode ExtenderFilterResult: the nodes that passed, in the form they were offered in, and why others
     did not.
 
@@ -191,20 +194,22 @@ def filter_answer(call: Candidates, refused: Refused) -> bytes:
     reasons, resolvable, raw = refused.reasons, refused.resolvable, call.raw
     passed = list(filterfalse(reasons.__contains__, call.names)) if reasons else call.names
     result: dict[str, object] = {**_FILTER_RESULT, "FailedAndUnresolvableNodes": reasons}
-    if raw is not None:
-        result["Nodes"] = {"metadata": {}, "items": [raw[name] for name in passed if name in raw]}
     if call.by_name or raw is None:
         result["NodeNames"] = passed
     if resolvable:
         final = {name: why for name, why in reasons.items() if name not in resolvable}
         failed = {name: why for name, why in reasons.items() if name in resolvable}
         result |= {"FailedNodes": failed, "FailedAndUnresolvableNodes": final}
-    return _encoder.encode(result)
+    if raw is None:
+        return _encoder.encode({"Nodes": None, **result})
+    before, after = _NODES
+    nodes = [raw[name] for name in passed if name in raw]
+    return LongList(before, nodes, after + _encoder.encode(result)[1:])
 
 
 def filter_error(message: str) -> bytes:
     """Encode an ExtenderFilterResult that fails the pod's attempt; the message reaches the pod's event."""
-    return _encoder.encode({**_FILTER_RESULT, "Error": message})
+    return _encoder.encode({"Nodes": None, **_FILTER_RESULT, "Error": message})
 
 
 def priorities(scored: Iterable[bytes]) -> bytes:

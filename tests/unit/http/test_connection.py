@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from typing import Any
 
+import msgspec
 import pytest
 
 from berth.errors import StoreUnavailableError
 from berth.http.connection import LARGEST_HEAD, Connection, Phase
 from berth.http.connections import ANSWER_SECONDS, HEADER_SECONDS, Connections
-from berth.http.endpoint import Endpoint, Reply, Router, error_reply
+from berth.http.endpoint import Endpoint, LongList, Reply, Router, error_reply
 from berth.http.request_body import LEAST_IN_HAND, PATIENCE
 
 SKIPPED = 64 * 1024
@@ -59,6 +60,8 @@ class Threads(Executor):
 
 
 LARGE = b"0123456789" * 100_000
+ITEMS = tuple(msgspec.Raw(b'"%d"' % number * 2000) for number in range(200))
+LISTED = b"[" + b",".join(ITEMS) + b"]"
 
 
 class Transport(asyncio.Transport):
@@ -129,6 +132,16 @@ class Lost(Lingering):
             self.abort()
 
 
+class Breaking(Lingering):
+    """Breaks in the middle of a large answer."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert not self.aborted
+        super().write(data)
+        if len(self.sent) > 300_000:
+            self.abort()
+
+
 class Keeper:
     """An authenticator that knows the token `known`, and asks about `asked`."""
 
@@ -169,6 +182,8 @@ class Stage:
             raise StoreUnavailableError("the store is away")
         if body == b"large":
             return Reply(200, LARGE)
+        if body == b"listed":
+            return Reply(200, LongList(b"[", ITEMS, b"]"))
         return Reply(204, b"") if body == b"event" else Reply(200, b'"%d"' % len(self.got))
 
     def _at_once(self, headers: Mapping[str, str], body: bytes) -> Reply | None:
@@ -533,12 +548,13 @@ def test_who_takes_an_answer_late_gets_the_next_one() -> None:
     assert statuses(transport) == [200, 200]
 
 
-def test_a_large_answer_is_written_as_its_client_takes_it() -> None:
+@pytest.mark.parametrize(("asked", "body"), [(b"large", LARGE), (b"listed", LISTED)])
+def test_a_large_answer_is_written_as_its_client_takes_it(asked: bytes, body: bytes) -> None:
     """asyncio copies what the system does not take at once: 44 MB of full nodes three times."""
     transport = Stage().connect()
     transport.deaf = True
-    transport.protocol.data_received(post(b"large") + post(b"a"))
-    whole = ok(LARGE)
+    transport.protocol.data_received(post(asked) + post(b"a"))
+    whole = ok(body)
     assert (len(transport.unsent) < 300_000, transport.protocol.unsent) == (True, len(whole))
     transport.take()
     assert transport.sent == whole + ok(b'"2"')
@@ -576,6 +592,16 @@ def test_a_connection_that_was_lost_in_the_moment_of_its_end_is_no_error() -> No
     client = Stage().connect(Reset())
     client.protocol.data_received(post(b"a", b"Connection: close"))
     assert (statuses(client), client.protocol.phase) == ([200], Phase.END)
+
+
+@pytest.mark.parametrize("asked", [b"large", b"listed"])
+def test_an_answer_that_is_cut_off_is_not_written_on_nor_kept(asked: bytes) -> None:
+    transport = Stage().connect(Breaking())
+    before = sys.getrefcount(LARGE), sys.getrefcount(ITEMS)
+    transport.protocol.data_received(post(asked))
+    assert (len(transport.sent) < 600_000, transport.aborted) == (True, True)
+    transport.protocol.connection_lost(None)
+    assert (sys.getrefcount(LARGE), sys.getrefcount(ITEMS)) == before
 
 
 def test_a_connection_that_is_to_end_does_so_after_its_large_answer() -> None:

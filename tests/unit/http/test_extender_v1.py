@@ -1,15 +1,18 @@
 """kube-scheduler's calls as it sends them, in any spelling, and answers in exactly Go's shape."""
 
 import json
+from collections.abc import Collection, Mapping
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from berth.errors import BadInputError
 from berth.http import extender_v1
-from berth.http.extender_v1 import Refused
+from berth.http.endpoint import LongList, joined
+from berth.http.extender_v1 import Candidates, Refused
 from tests.support.builders.objects import EVENTS, IP
 from tests.support.selection import examples
 
@@ -32,6 +35,11 @@ def refusal(body: bytes) -> str:
     return str(caught.value)
 
 
+def answered(call: Candidates, reasons: Mapping[str, str], resolvable: Collection[str] = ()) -> bytes:
+    """The whole answer of filter."""
+    return joined(extender_v1.filter_answer(call, Refused(reasons, resolvable)))
+
+
 def full(*nodes: bytes, names: bytes = b"null") -> bytes:
     return b'{%s,"Nodes":{"metadata":{},"items":[%s]},"NodeNames":%s}' % (POD, b",".join(nodes), names)
 
@@ -52,7 +60,7 @@ def test_a_recorded_call_with_full_nodes_is_understood_and_echoed_byte_for_byte(
     call = extender_v1.candidates(body)
     assert (call.names, call.by_name) == (["n0", "n1", "n2"], False)
     items = body[body.index(b'"items":') : body.index(b',"NodeNames"')]
-    answer = extender_v1.filter_answer(call, Refused())
+    answer = answered(call, {})
     assert b'"Nodes":{"metadata":{},' + items in answer
     assert json.loads(answer)["NodeNames"] is None
 
@@ -121,9 +129,9 @@ def test_one_key_may_be_missing(key: bytes) -> None:
 def test_an_odd_node_is_echoed_byte_for_byte() -> None:
     other = b'{"metadata":{"name":"n2"}}'
     call = extender_v1.candidates(full(ODD_NODE, other))
-    assert b'"items":[%s,%s]}' % (ODD_NODE, other) in extender_v1.filter_answer(call, Refused())
-    assert b'"items":[%s]}' % ODD_NODE in extender_v1.filter_answer(call, Refused({"n2": "why"}))
-    assert b'"items":[]}' in extender_v1.filter_answer(call, Refused({"n1": "why", "n2": "why"}))
+    assert b'"items":[%s,%s]}' % (ODD_NODE, other) in answered(call, {})
+    assert b'"items":[%s]}' % ODD_NODE in answered(call, {"n2": "why"})
+    assert b'"items":[]}' in answered(call, {"n1": "why", "n2": "why"})
 
 
 @pytest.mark.parametrize(
@@ -144,7 +152,7 @@ def test_a_node_s_name_is_read_wherever_it_stands(node: bytes) -> None:
 
 def test_where_both_were_offered_both_are_answered() -> None:
     call = extender_v1.candidates(full(ODD_NODE, names=b'["n1","only-a-name"]'))
-    answer = extender_v1.filter_answer(call, Refused())
+    answer = answered(call, {})
     assert ODD_NODE in answer
     assert b'"NodeNames":["n1","only-a-name"]' in answer
 
@@ -251,14 +259,46 @@ def test_a_damaged_call_is_understood_or_refused(name: str, at: int, damage: byt
 
 def test_a_filter_answer_by_names_has_gos_names_and_nothing_in_failed_nodes() -> None:
     call = extender_v1.candidates(b'{%s,"Nodes":null,"NodeNames":["n1","n2","n3"]}' % POD)
-    assert extender_v1.filter_answer(call, Refused({"n2": "k80: 0 of 1 free, 1 asked"})) == (
+    assert answered(call, {"n2": "k80: 0 of 1 free, 1 asked"}) == (
         b'{"Nodes":null,"NodeNames":["n1","n3"],"FailedNodes":{},'
         b'"FailedAndUnresolvableNodes":{"n2":"k80: 0 of 1 free, 1 asked"},"Error":""}'
     )
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 90), st.sampled_from(["passed", "refused", "resolvable"])), max_size=80
+    ),
+    st.sampled_from([(), ("n0", "n5", "only-a-name")]),
+)
+def test_any_mixture_of_full_nodes_is_answered_as_if_it_were_encoded_at_once(
+    offered: list[tuple[int, str]], by_name: tuple[str, ...]
+) -> None:
+    """Also where the same node is offered twice."""
+    nodes = [
+        b'{"metadata":{"name":"n%d"},"nth" :%d}' % (number, nth) for nth, (number, _) in enumerate(offered)
+    ]
+    call = extender_v1.candidates(full(*nodes, names=json.dumps(by_name or None).encode()))
+    became = {f"n{number}": what for number, what in offered}
+    reasons = {name: f"{what}: why" for name, what in became.items() if what != "passed"}
+    resolvable = {name for name, what in became.items() if what == "resolvable"}
+    last = {f"n{number}": node for (number, _), node in zip(offered, nodes, strict=True)}
+    passed = [name for name in by_name or last if name not in reasons]
+    expected = {
+        "Nodes": {"metadata": {}, "items": [msgspec.Raw(last[name]) for name in passed if name in last]},
+        "NodeNames": passed if by_name else None,
+        "FailedNodes": {name: reasons[name] for name in reasons if name in resolvable},
+        "FailedAndUnresolvableNodes": {name: reasons[name] for name in reasons if name not in resolvable},
+        "Error": "",
+    }
+    content = extender_v1.filter_answer(call, Refused(reasons, resolvable))
+    assert joined(content) == msgspec.json.encode(expected)
+    assert len(content) == len(msgspec.json.encode(expected))
+    assert isinstance(content, LongList) == (call.raw is not None)
+
+
 def test_a_filter_answer_to_nothing_offered_is_an_empty_list() -> None:
-    answer = json.loads(extender_v1.filter_answer(extender_v1.candidates(b"{%s}" % POD), Refused()))
+    answer = json.loads(answered(extender_v1.candidates(b"{%s}" % POD), {}))
     assert (answer["Nodes"], answer["NodeNames"], answer["Error"]) == (None, [], "")
 
 

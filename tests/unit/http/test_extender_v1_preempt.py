@@ -7,6 +7,7 @@ import pytest
 
 from berth.errors import BadInputError
 from berth.http import extender_v1
+from berth.http.endpoint import joined
 from berth.http.extender_v1 import Refused, Victims
 from tests.support.builders.objects import EVENTS
 
@@ -123,9 +124,8 @@ def test_a_victim_without_a_uid_is_refused_because_nobody_knows_what_it_holds(fi
 
 def test_refused_nodes_where_an_eviction_could_help_stand_in_failed_nodes() -> None:
     offered = extender_v1.candidates(json.dumps({"Pod": POD, "NodeNames": ["n1", "n2", "n3"]}).encode())
-    answer = json.loads(
-        extender_v1.filter_answer(offered, Refused({"n1": "full", "n2": "none here"}, {"n1"}))
-    )
+    refused = Refused({"n1": "full", "n2": "none here"}, {"n1"})
+    answer = json.loads(joined(extender_v1.filter_answer(offered, refused)))
     assert answer["NodeNames"] == ["n3"]
     assert (answer["FailedNodes"], answer["FailedAndUnresolvableNodes"]) == (
         {"n1": "full"},
