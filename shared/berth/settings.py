@@ -12,7 +12,9 @@ from berth.errors import SettingsError
 
 DEFAULT_STORE = "sqlite:///.berth/ledger.db"
 DEFAULT_AUDIENCE = "berth"
-DEFAULT_BODY_LIMIT = 128 * 1024 * 1024  # a filter call takes twice its body, and infra gives it 512 MiB
+DEFAULT_BODY_LIMIT = (
+    128 * 1024 * 1024
+)  # under functions-framework filter takes twice that; infra gives it 512 MiB
 DEFAULT_POOLCLAIMS = 1024
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING")
 _ACCOUNT = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?")

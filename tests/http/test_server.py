@@ -149,6 +149,21 @@ def test_more_clients_than_there_is_room_for_leave_room_for_health(
     assert (asked.longest < SOON, asked.wrong) == (True, 0)
 
 
+def test_memory_is_taken_for_what_has_come_of_bodies_and_not_for_what_was_announced(tmp_path: Path) -> None:
+    """A large page of 2 MiB for each would be 200."""
+    with function("filter", {"BERTH_STORE": f"sqlite:///{tmp_path}/ledger.db"}, "webserver") as found:
+        before, announced = peak(found), {"Content-Length": str(120 * MIB)}
+        with ExitStack() as stack, Health(found) as asked:
+            clients = [stack.enter_context(opened(found, announced)) for _ in range(100)]
+            for client in clients:
+                client.sendall(b"x" * 300_000)
+            for client in clients:
+                client.shutdown(socket.SHUT_WR)
+                assert client.recv(1) == b""  # and so it has read all that came before
+            assert peak(found) - before < 60
+    assert (asked.longest < SOON, asked.wrong) == (True, 0)
+
+
 @pytest.mark.parametrize("line", [b"POST /", b"POST / HTTP/1.1\r\nHost: "])
 def test_headers_without_an_end_are_not_read_on(url: str, line: bytes) -> None:
     before = peak(url)
@@ -332,7 +347,7 @@ def test_a_connection_that_comes_while_it_ends_is_answered(turns: int) -> None:
     """So many turns of the loop before the end: asyncio takes some to accept it, and to tell of it."""
     endpoint = Endpoint(
         name="filter",
-        answer=lambda _, body: Reply(200, body),
+        answer=lambda _, body: Reply(200, bytes(body)),
         failed=lambda message, _: Reply(503, message.encode()),
         health=lambda: None,
         body_limit=1000,

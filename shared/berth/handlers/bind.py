@@ -28,7 +28,7 @@ from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableErro
 from berth.handlers import wiring
 from berth.handlers.wiring import ledger_and_cluster
 from berth.http import extender_v1
-from berth.http.endpoint import Endpoint
+from berth.http.endpoint import Content, Endpoint
 from berth.kube.cluster import Cluster
 from berth.kube.types import Node, Pod
 from berth.ledger.ledger import Ledger
@@ -270,7 +270,7 @@ def on(ledger: Ledger, cluster: Cluster, settings: Settings) -> Endpoint:
     """Return the endpoint on a ledger and a cluster that others may use too."""
     bind = Bind(ledger, cluster, settings.scheduler_names)
 
-    def answer(body: bytes) -> bytes:
+    def answer(body: Content) -> bytes:
         bind.run(extender_v1.binding(body))
         return extender_v1.bind_answer()
 

@@ -12,7 +12,7 @@ from berth.controller.external_use import only_cluster
 from berth.controller.pool_source import amend
 from berth.errors import BadInputError
 from berth.http import authentication
-from berth.http.endpoint import Endpoint, Reply, error_reply
+from berth.http.endpoint import Content, Endpoint, Reply, error_reply
 from berth.kube.cluster import Cluster
 from berth.ledger.ledger import Ledger
 from berth.ledger.report import pool_rows
@@ -40,12 +40,12 @@ def endpoint(ledger: Ledger, cluster: Cluster, settings: Settings, take: Callabl
 
     authenticator = authentication.authenticator(settings.external)
 
-    def answer(_: Mapping[str, str], body: bytes) -> Reply:
+    def answer(_: Mapping[str, str], body: Content) -> Reply:
         if authenticator is None:
             return error_reply(403, _CLOSED)
         if settings.pools is not None:
             return error_reply(409, _IN_A_FILE)
-        return Reply(200, msgspec.json.encode(run(ledger, cluster, body, take)))
+        return Reply(200, msgspec.json.encode(run(ledger, cluster, bytes(body), take)))
 
     return Endpoint(
         name="inventory/external",

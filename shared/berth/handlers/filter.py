@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from berth.handlers import wiring
 from berth.http import extender_v1
-from berth.http.endpoint import Endpoint, LongList
+from berth.http.endpoint import Content, Endpoint, LongList
 from berth.http.extender_v1 import Refused
 from berth.kube.types import Pod
 from berth.ledger.ledger import Ledger
@@ -68,7 +68,7 @@ def endpoint(settings: Settings, ledger: Ledger | None = None) -> Endpoint:
     ledger = ledger or wiring.ledger_to_read(settings)
     nominations = Nominations()
 
-    def answer(look: wiring.Look, body: bytes) -> bytes | LongList:
+    def answer(look: wiring.Look, body: Content) -> bytes | LongList:
         call = extender_v1.candidates(body)
         return extender_v1.filter_answer(call, run(look, call, nominations=nominations))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from berth.handlers import wiring
 from berth.http import extender_v1
-from berth.http.endpoint import Endpoint
+from berth.http.endpoint import Content, Endpoint
 from berth.kube.types import Pod
 from berth.ledger.ledger import Ledger
 from berth.scheduling.demand import might_ask, terms_of
@@ -106,7 +106,7 @@ def endpoint(settings: Settings, ledger: Ledger | None = None) -> Endpoint:
     ledger = ledger or wiring.ledger_to_read(settings)
     preempt = Preempt(ledger)
 
-    def answer(body: bytes) -> bytes:
+    def answer(body: Content) -> bytes:
         return extender_v1.preemption_answer(preempt.run(extender_v1.preemption(body)))
 
     return wiring.verb("preempt", ledger, settings, answer)

@@ -7,7 +7,7 @@ from typing import cast
 
 from berth.handlers import wiring
 from berth.http import extender_v1
-from berth.http.endpoint import Endpoint
+from berth.http.endpoint import Content, Endpoint
 from berth.ledger.free import Share
 from berth.ledger.ledger import Ledger
 from berth.scheduling.demand import might_ask, terms_of
@@ -51,7 +51,7 @@ def endpoint(settings: Settings, ledger: Ledger | None = None) -> Endpoint:
     """Return the function's endpoint; on a ledger of its own if it is given none."""
     ledger = ledger or wiring.ledger_to_read(settings)
 
-    def answer(look: wiring.Look, body: bytes) -> bytes:
+    def answer(look: wiring.Look, body: Content) -> bytes:
         return extender_v1.priorities(run(look, extender_v1.candidates(body)))
 
     return wiring.advice("prioritize", ledger, settings, answer)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from berth.http import authentication
-from berth.http.endpoint import Endpoint, LongList, Reply, error_reply, event_message
+from berth.http.endpoint import Content, Endpoint, LongList, Reply, error_reply, event_message
 from berth.ledger.ledger import Ledger
 from berth.ledger.view import View
 from berth.settings import Settings
@@ -26,7 +26,7 @@ def verb(
     name: str,
     ledger: Ledger,
     settings: Settings,
-    answer: Callable[[bytes], bytes | LongList],
+    answer: Callable[[Content], bytes | LongList],
     error_answer: Callable[[str], bytes] | None = None,
 ) -> Endpoint:
     """Return the endpoint of one of kube-scheduler's calls: `answer` takes and returns a body.
@@ -54,12 +54,12 @@ def advice(
     name: str,
     ledger: Ledger,
     settings: Settings,
-    answer: Callable[[Look, bytes], bytes | LongList],
+    answer: Callable[[Look, Content], bytes | LongList],
     error_answer: Callable[[str], bytes] | None = None,
 ) -> Endpoint:
     """Return the endpoint of a call that asks for nothing but one look at the ledger; else as `verb`."""
 
-    def at_once(_: Mapping[str, str], body: bytes) -> Reply | None:
+    def at_once(_: Mapping[str, str], body: Content) -> Reply | None:
         view = ledger.view_at_once()
         return None if view is None else Reply(200, answer(lambda: view, body))
 

@@ -15,7 +15,7 @@ from cloudevents.http import from_http
 
 from berth.errors import BadInputError
 from berth.http import authentication
-from berth.http.endpoint import Authenticator, Endpoint, Reply, error_reply
+from berth.http.endpoint import Authenticator, Content, Endpoint, Reply, error_reply
 from berth.settings import Settings
 
 T = TypeVar("T")
@@ -151,7 +151,8 @@ def subscriber(
     (decision 0022). No body larger than LARGEST_EVENT is read; `reads_body` False: none at all.
     """
 
-    def answer(headers: Mapping[str, str], body: bytes) -> Reply:
+    def answer(headers: Mapping[str, str], content: Content) -> Reply:
+        body = bytes(content)
         if not _is_event(headers):
             return Reply(200, msgspec.json.encode(handle(headers, body)))
         attributes = _attributes(headers, body)

@@ -10,7 +10,6 @@ A request's way, and what may end it before its answer:
 
 import asyncio
 import enum
-import io
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
@@ -23,6 +22,7 @@ import httptools
 
 from berth.http import endpoint
 from berth.http.endpoint import Endpoint, LongList, Reply, error_reply
+from berth.http.incoming_body import GROWS, IncomingBody
 
 if TYPE_CHECKING:
     from berth.http.connections import Connections
@@ -35,6 +35,8 @@ _MOST_AHEAD = 32  # requests that a client may send while one is under way
 _ON_THE_WIRE = 8  # more bytes for each of a body in chunks: one in a chunk of its own takes 5
 _SKIPPED = 64 * 1024  # bytes of a body that nobody reads which are taken all the same, to keep the connection
 _SENT_ON = 8 * 1024 * 1024  # bytes that who was let in may send behind the answer that ends its connection
+READ = 256 * 1024
+"""Bytes that are read at a time."""
 _PIECE = 256 * 1024  # bytes of a large answer that are written at a time
 _QUICK = 256 * 1024  # bytes of a body: a larger one is answered by a thread in any case
 _NOTHING: Iterator[memoryview] = iter(())
@@ -67,7 +69,7 @@ class Request:
         self.url, self.method = b"", ""
         self.headers: dict[str, str] = {}
         self.fields = 0
-        self.kept = io.BytesIO()  # of its body
+        self.kept = IncomingBody()
         self.size = 0  # of the body that has come, kept or not
         self.counted = 0  # of it, among the bytes in hand
         self.has_head = self.is_whole = False
@@ -88,7 +90,7 @@ class Request:
         return endpoint.declared(self.headers) - self.size
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """See above. All of it happens in the event loop, but for what threads do for a request."""
 
     def __init__(self, shared: "Connections") -> None:
@@ -99,6 +101,7 @@ class Connection(asyncio.Protocol):
         self._around = 0  # bytes since the last request, but for bodies and what their chunks take
         self._is_broken = False  # what comes now is no request
         self._is_half = False  # its client has ended its half
+        self._is_past = False  # the rest of a long body goes past the parser, straight to where it is kept
         self._is_paused = self._is_blocked = False
         self._pieces, self._unwritten = _NOTHING, 0  # of the answer under way, and their bytes
         self._drained, self._most_drained = 0, _SKIPPED  # bytes behind the answer that ended the connection
@@ -124,7 +127,44 @@ class Connection(asyncio.Protocol):
                 self._shared.forget(request)
         self._requests.clear()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, _: int) -> memoryview:
+        self._is_past = self._is_past or self._has_long_rest()
+        if not self._is_past:
+            return self._shared.received
+        request, most = self._latest, min(self._latest.rest, READ)
+        is_kept = request.reply is None and self.phase is not Phase.END
+        return request.kept.room(most) if is_kept else self._shared.received[:most]
+
+    def buffer_updated(self, size: int) -> None:
+        if self._is_past and self.phase is not Phase.END:
+            self._go_past(size)
+        else:
+            self._parse(self._shared.received[:size])
+
+    def _has_long_rest(self) -> bool:
+        """Whether what comes next is a part of a body, with more of it behind, and nothing else."""
+        request = self._latest
+        return (
+            GROWS
+            and self.phase is Phase.BODY
+            and request.endpoint is not None
+            and request.reply is None
+            and "content-length" in request.headers
+            and request.rest > READ
+        )
+
+    def _go_past(self, size: int) -> None:
+        request = self._latest
+        request.size += size
+        if request.reply is None:
+            request.kept.fill(size)
+            self._count(request)
+        if request.rest == 0:
+            self._is_past, self._parser = False, httptools.HttpRequestParser(self)
+            self.on_message_complete()
+        self.go_on()
+
+    def _parse(self, data: memoryview) -> None:
         if self.phase is Phase.END or self._is_broken:
             self._drained += len(data)
             if self._drained > self._most_drained:
@@ -206,7 +246,7 @@ class Connection(asyncio.Protocol):
         self._around = max(0, self._around - (1 + _ON_THE_WIRE) * len(part))
         request.size += len(part)
         if request.reply is None:
-            request.kept.write(part)
+            request.kept.add(part)
             self._count(request)
 
     def on_message_complete(self) -> None:
@@ -240,6 +280,7 @@ class Connection(asyncio.Protocol):
     def end(self) -> None:
         """End the connection once all is sent, and its client has ended it: one that still sends could miss
         its answer otherwise."""
+        self._is_past = False
         self.phase, self.since = Phase.END, self._shared.now()
         self._resume()
         self._finish()
@@ -346,8 +387,8 @@ class Connection(asyncio.Protocol):
                 request.reply = error_reply(400, "the body is cut off, or comes behind an Upgrade")
             if request.reply is not None or not request.is_whole:
                 return
-        body = request.kept.getvalue() if asked.body_limit else b""
-        request.kept = io.BytesIO()
+        body = request.kept.whole() if asked.body_limit else b""
+        request.kept = IncomingBody()
         if len(body) <= _QUICK:
             request.reply = endpoint.call_at_once(asked, request.headers, body)
         if request.reply is None:

@@ -2,15 +2,15 @@
 It answers nothing itself; connection.py does."""
 
 import asyncio
-import io
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
-from berth.http.connection import Connection, Phase, Request, date_now, encoded_head
+from berth.http.connection import READ, Connection, Phase, Request, date_now, encoded_head
 from berth.http.endpoint import Endpoint, Reply, Router, error_reply, log
+from berth.http.incoming_body import IncomingBody
 from berth.http.request_body import LEAST_IN_HAND, PATIENCE, RETRY_AFTER, threads
 
 T = TypeVar("T", bound=Reply | None)
@@ -42,6 +42,7 @@ class Connections:
     ) -> None:
         self.target, self.hosts = target, hosts
         self.most, self.held = max(LEAST_IN_HAND, target.body_limit), 0  # bytes of bodies in hand
+        self.received = memoryview(bytearray(READ))  # what the parser takes next, of any connection
         self.ends = False  # whether the process ends with the requests under way
         self.threads: Executor = ThreadPoolExecutor(threads(), "calls")
         self.health: Executor = ThreadPoolExecutor(_HEALTH_THREADS, "health")
@@ -88,7 +89,7 @@ class Connections:
         """Count a request's body no more."""
         self.held -= request.counted
         request.counted = 0
-        request.kept = io.BytesIO()
+        request.kept = IncomingBody()
 
     def crowded(self) -> Reply:
         """Return the reply to a request whose body is one too many."""

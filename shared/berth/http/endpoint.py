@@ -47,6 +47,10 @@ class Authenticator(Protocol):
         """Whether `refusal` need not ask the API server about this header."""
 
 
+Content = bytes | memoryview
+"""A request's whole body; a long one is a view of where it was received."""
+
+
 class LongList(msgspec.Struct, frozen=True):
     """JSON in which a long list stands: its items are joined a few at a time, so that it is never whole in
     memory."""
@@ -102,13 +106,13 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    answer: Callable[[Mapping[str, str], bytes], Reply]
+    answer: Callable[[Mapping[str, str], Content], Reply]
     failed: Callable[[str, bool], Reply]
     health: Callable[[], None]
     body_limit: int
     limited_by: str = "BERTH_BODY_LIMIT"
     authenticator: Authenticator | None = None
-    at_once: Callable[[Mapping[str, str], bytes], Reply | None] | None = None
+    at_once: Callable[[Mapping[str, str], Content], Reply | None] | None = None
 
 
 class Router(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,12 +212,12 @@ def refusal(endpoint: Endpoint, headers: Mapping[str, str]) -> Reply | None:
     return too_large(endpoint) if declared(headers) > endpoint.body_limit > 0 else None
 
 
-def call(endpoint: Endpoint, headers: Mapping[str, str], content: bytes) -> Reply:
+def call(endpoint: Endpoint, headers: Mapping[str, str], content: Content) -> Reply:
     """Return the endpoint's reply to a whole body. Raises nothing, as `respond`."""
     return _reply(endpoint, lambda: endpoint.answer(headers, content))
 
 
-def call_at_once(endpoint: Endpoint, headers: Mapping[str, str], content: bytes) -> Reply | None:
+def call_at_once(endpoint: Endpoint, headers: Mapping[str, str], content: Content) -> Reply | None:
     """Return what `call` returns, without waiting for anybody; None: it takes a wait."""
     at_once = endpoint.at_once
     return None if at_once is None else _reply(endpoint, lambda: at_once(headers, content))

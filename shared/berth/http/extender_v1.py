@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from berth.errors import BadInputError
-from berth.http.endpoint import LongList
+from berth.http.endpoint import Content, LongList
 from berth.kube.types import Pod
 
 T = TypeVar("T")
@@ -120,7 +120,7 @@ _FILTER_RESULT: Mapping[str, object] = {
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def candidates(body: bytes) -> Candidates:
+def candidates(body: Content) -> Candidates:
     """Decode a filter or prioritize call (ExtenderArgs). Raises BadInputError."""
     try:
         args = _args.decode(body)
@@ -136,7 +136,7 @@ def candidates(body: bytes) -> Candidates:
     return Candidates(args.pod, names if names is not None else list(raw or ()), names is not None, raw)
 
 
-def binding(body: bytes) -> BindingCall:
+def binding(body: Content) -> BindingCall:
     """Decode a bind call (ExtenderBindingArgs). Raises BadInputError; every field must be set."""
     call = _decode(msgspec.json.Decoder(BindingCall), _fold(body, {}))
     names = ("PodName", "PodNamespace", "PodUID", "Node")
@@ -146,7 +146,7 @@ def binding(body: bytes) -> BindingCall:
     return call
 
 
-def preemption(body: bytes) -> PreemptionCall:
+def preemption(body: Content) -> PreemptionCall:
     """Decode a preempt call (ExtenderPreemptionArgs), its victims in full or by UID. Raises BadInputError."""
     fields = _decode(_folded, _fold(body, {}))
     if "pod" not in fields:
@@ -234,7 +234,7 @@ def _name(node: msgspec.Raw) -> str:
     return _decode(_shell, node).metadata.name if first is None else first[1].decode()
 
 
-def _fold(body: bytes | msgspec.Raw, known: Mapping[str, str]) -> bytes:
+def _fold(body: Content | msgspec.Raw, known: Mapping[str, str]) -> bytes:
     """Return the object with its top-level keys in lower case, or as `known` spells them."""
     fields = {key.lower(): value for key, value in _decode(_folded, body).items()}
     return _encoder.encode({known.get(key, key): value for key, value in fields.items()})

@@ -44,7 +44,7 @@ def sound() -> None:
 def named(name: str, token: str | None = None) -> Endpoint:
     return Endpoint(
         name=name,
-        answer=lambda _, body: Reply(200, json.dumps([name, body.decode(errors="replace")]).encode()),
+        answer=lambda _, body: Reply(200, json.dumps([name, str(body, errors="replace")]).encode()),
         failed=lambda message, _: Reply(500, message.encode()),
         health=sound,
         body_limit=100,

@@ -2,6 +2,8 @@
 work when they are told to; tests/http/test_server.py has real ones."""
 
 import asyncio
+import itertools
+import random
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -10,12 +12,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from berth.errors import StoreUnavailableError
 from berth.http.connection import LARGEST_HEAD, Connection, Phase
 from berth.http.connections import ANSWER_SECONDS, HEADER_SECONDS, Connections
-from berth.http.endpoint import Endpoint, LongList, Reply, Router, error_reply
+from berth.http.endpoint import Content, Endpoint, LongList, Reply, Router, error_reply
 from berth.http.request_body import LEAST_IN_HAND, PATIENCE
+from tests.support.selection import examples
 
 SKIPPED = 64 * 1024
 QUICK = 256 * 1024  # bytes of a body
@@ -69,7 +74,7 @@ class Transport(asyncio.Transport):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sent, self.unsent = b"", b""
+        self.unread, self.sent, self.unsent = b"", b"", b""
         self.deaf = self.aborted = self.closed = self.ended = self.paused = False
         self.protocol: Connection
 
@@ -84,6 +89,16 @@ class Transport(asyncio.Transport):
     def take(self) -> None:
         self.deaf, self.sent, self.unsent = False, self.sent + self.unsent, b""
         self.protocol.resume_writing()
+
+    def receive(self, data: bytes) -> None:
+        """As asyncio reads what the client sends."""
+        self.unread += data
+        while self.unread and not self.paused and not self.aborted:
+            room = self.protocol.get_buffer(-1)
+            read = self.unread[: len(room)]
+            assert read
+            room[: len(read)], self.unread = read, self.unread[len(read) :]
+            self.protocol.buffer_updated(len(read))
 
     def get_write_buffer_size(self) -> int:
         return len(self.unsent)
@@ -176,8 +191,8 @@ class Stage:
         self.shared = Connections(router, None, loop, clock=lambda: 0.0)
         self.shared.threads, self.shared.health, self.shared.reviews = self.threads, self.health, self.reviews
 
-    def _answer(self, _: Mapping[str, str], body: bytes) -> Reply:
-        self.got.append(body)
+    def _answer(self, _: Mapping[str, str], content: Content) -> Reply:
+        self.got.append(body := bytes(content))
         if body == b"away":
             raise StoreUnavailableError("the store is away")
         if body == b"large":
@@ -186,7 +201,7 @@ class Stage:
             return Reply(200, LongList(b"[", ITEMS, b"]"))
         return Reply(204, b"") if body == b"event" else Reply(200, b'"%d"' % len(self.got))
 
-    def _at_once(self, headers: Mapping[str, str], body: bytes) -> Reply | None:
+    def _at_once(self, headers: Mapping[str, str], body: Content) -> Reply | None:
         return None if body == b"waits" else self._answer(headers, body)
 
     def connect(self, transport: Transport | None = None) -> Transport:
@@ -224,18 +239,47 @@ def test_a_request_is_answered_however_it_is_cut() -> None:
         transport = stage.connect()
         for at in range(0, len(request), step):
             assert transport.sent == b""
-            transport.protocol.data_received(request[at : at + step])
+            transport.receive(request[at : at + step])
         assert transport.sent == ok(b'"%d"' % len(stage.got))
         assert transport.protocol.phase is Phase.HEAD
     assert set(stage.got) == {b"hello"}
     assert stage.shared.held == 0
 
 
+READ = 256 * 1024
+LONG = random.Random(1).randbytes(1024 * 1024 + 77)
+
+
+@settings(max_examples=examples(40, 400))
+@given(
+    st.lists(
+        st.sampled_from([0, 1, 2 * READ, len(LONG)]) | st.integers(0, len(LONG)), min_size=1, max_size=4
+    ),
+    st.lists(st.integers(0, 1000) | st.integers(0, 4 * len(LONG)), max_size=12).map(sorted),
+    st.booleans(),
+)
+def test_requests_are_read_alike_however_their_bytes_come(
+    sizes: list[int], cuts: list[int], waits: bool
+) -> None:
+    """Long bodies come past the parser, and what follows them does not."""
+    stage = Stage(waits=waits, limit=len(LONG))
+    transport, due = stage.connect(), [LONG[:size] for size in sizes]
+    sent = b"".join(map(post, due))
+    for start, stop in itertools.pairwise([0, *cuts, len(sent)]):
+        transport.receive(sent[start:stop])
+        while stage.threads.works:
+            stage.threads.work()
+            transport.receive(b"")
+    assert stage.got == due
+    assert (statuses(transport), stage.shared.held) == ([200] * len(due), 0)
+    assert (transport.protocol.phase, transport.aborted) == (Phase.HEAD, False)
+
+
 def test_a_body_in_chunks_is_read_and_what_follows_it_is_no_header() -> None:
     stage = Stage()
     transport = stage.connect()
     head = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-    transport.protocol.data_received(head + b"5;x=y\r\nhello\r\n1\r\n!\r\n0\r\nA: b\r\n\r\n")
+    transport.receive(head + b"5;x=y\r\nhello\r\n1\r\n!\r\n0\r\nA: b\r\n\r\n")
     assert stage.got == [b"hello!"]
     assert statuses(transport) == [200]
 
@@ -243,7 +287,7 @@ def test_a_body_in_chunks_is_read_and_what_follows_it_is_no_header() -> None:
 def test_requests_that_are_sent_ahead_are_answered_in_order_by_threads_too() -> None:
     stage = Stage(waits=True)
     transport = stage.connect()
-    transport.protocol.data_received(post(b"a") + b"GET /healthz HTTP/1.1\r\n\r\n" + post(b"b"))
+    transport.receive(post(b"a") + b"GET /healthz HTTP/1.1\r\n\r\n" + post(b"b"))
     assert (len(stage.threads.works), len(stage.health.works), transport.paused) == (1, 0, True)
     stage.threads.work()
     assert (len(stage.threads.works), len(stage.health.works), statuses(transport)) == (0, 1, [200])
@@ -256,8 +300,8 @@ def test_requests_that_are_sent_ahead_are_answered_in_order_by_threads_too() -> 
 def test_a_call_that_can_not_be_answered_at_once_is_answered_by_a_thread_and_holds_up_nobody() -> None:
     stage = Stage()
     waiting, other = stage.connect(), stage.connect()
-    waiting.protocol.data_received(post(b"waits") + post(b"behind it"))
-    other.protocol.data_received(post(b"a"))
+    waiting.receive(post(b"waits") + post(b"behind it"))
+    other.receive(post(b"a"))
     assert (len(stage.threads.works), waiting.sent, statuses(other)) == (1, b"", [200])
     stage.threads.work()
     assert (statuses(waiting), stage.threads.works) == ([200, 200], [])
@@ -268,14 +312,14 @@ def test_a_call_that_can_not_be_answered_at_once_is_answered_by_a_thread_and_hol
 def test_a_large_body_is_for_a_thread_in_any_case(more: int) -> None:
     stage = Stage(limit=2 * QUICK)
     transport = stage.connect()
-    transport.protocol.data_received(post(b"x" * (QUICK + more)))
+    transport.receive(post(b"x" * (QUICK + more)))
     assert (len(stage.threads.works), len(stage.got)) == (more, 1 - more)
 
 
 def test_who_sends_too_many_ahead_is_cut_off_behind_those_that_were_whole() -> None:
     stage = Stage(waits=True)
     transport = stage.connect()
-    transport.protocol.data_received(post(b"a") * 40)
+    transport.receive(post(b"a") * 40)
     for _ in range(32):
         stage.threads.work()
     assert statuses(transport) == [*[200] * 32, 400]
@@ -285,10 +329,10 @@ def test_who_sends_too_many_ahead_is_cut_off_behind_those_that_were_whole() -> N
 def test_an_event_s_answer_has_no_body_and_a_head_s_neither() -> None:
     stage = Stage()
     transport = stage.connect()
-    transport.protocol.data_received(post(b"event"))
+    transport.receive(post(b"event"))
     assert transport.sent == b"HTTP/1.1 204 No Content\r\n" + DATE + b"\r\n"
     transport.sent = b""
-    transport.protocol.data_received(b"HEAD /healthz HTTP/1.1\r\n\r\n")
+    transport.receive(b"HEAD /healthz HTTP/1.1\r\n\r\n")
     stage.health.work()
     assert transport.sent.startswith(b"HTTP/1.1 200 OK\r\n")
     assert b"Content-Length: 35\r\n" in transport.sent
@@ -298,7 +342,7 @@ def test_an_event_s_answer_has_no_body_and_a_head_s_neither() -> None:
 def test_an_error_of_the_endpoint_is_its_reply() -> None:
     stage = Stage()
     transport = stage.connect()
-    transport.protocol.data_received(post(b"away"))
+    transport.receive(post(b"away"))
     assert statuses(transport) == [503]
     assert b"the store is away" in transport.sent
 
@@ -314,18 +358,18 @@ def test_an_error_of_the_endpoint_is_its_reply() -> None:
 )
 def test_a_connection_ends_with_its_answer_where_its_client_wants_that(request_: bytes, stays: bool) -> None:
     transport = Stage().connect()
-    transport.protocol.data_received(request_)
+    transport.receive(request_)
     assert (b"Connection: close\r\n" in transport.sent, transport.ended) == (not stays, not stays)
 
 
 def test_a_token_that_is_not_known_is_reviewed_before_the_body_is_read_on() -> None:
     stage = Stage(closed=True)
     transport = stage.connect()
-    transport.protocol.data_received(post(b"hel", b"Authorization: asked", length=5))
+    transport.receive(post(b"hel", b"Authorization: asked", length=5))
     assert (len(stage.reviews.works), transport.paused, stage.got) == (1, True, [])
     stage.reviews.work()
     assert not transport.paused
-    transport.protocol.data_received(b"lo")
+    transport.receive(b"lo")
     assert (statuses(transport), stage.got) == ([200], [b"hello"])
 
 
@@ -333,11 +377,11 @@ def test_a_token_that_is_not_known_is_reviewed_before_the_body_is_read_on() -> N
 def test_a_refused_request_costs_its_connection_only_if_much_of_it_is_to_come(rest: int) -> None:
     stage = Stage(closed=True)
     transport = stage.connect()
-    transport.protocol.data_received(post(b"", length=rest))
+    transport.receive(post(b"", length=rest))
     assert statuses(transport) == [401]
     assert transport.ended == (rest > SKIPPED)
     if not transport.ended:
-        transport.protocol.data_received(b"x" * rest + post(b"a", b"Authorization: known"))
+        transport.receive(b"x" * rest + post(b"a", b"Authorization: known"))
         assert statuses(transport) == [401, 200]
     assert stage.shared.held == 0
 
@@ -346,39 +390,104 @@ def test_space_behind_a_length_is_no_part_of_it() -> None:
     """A body that nobody reads would be taken to its end, where its length could not be told."""
     stage = Stage(closed=True)
     transport = stage.connect()
-    transport.protocol.data_received(b"POST / HTTP/1.1\r\nContent-Length: 700000000 \t\r\n\r\n")
+    transport.receive(b"POST / HTTP/1.1\r\nContent-Length: 700000000 \t\r\n\r\n")
     assert (statuses(transport), transport.ended) == ([401], True)
 
 
 def test_a_body_over_the_limit_is_refused_as_soon_as_that_is_clear() -> None:
     stage = Stage(limit=10)
     said, chunked = stage.connect(), stage.connect()
-    said.protocol.data_received(post(b"", length=11))
-    chunked.protocol.data_received(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n" + b"x" * 11)
+    said.receive(post(b"", length=11))
+    chunked.receive(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n" + b"x" * 11)
     assert statuses(said) == statuses(chunked) == [413]
     assert (said.ended, chunked.ended, stage.shared.held, stage.got) == (False, True, 0, [])
+
+
+def long_request(*headers: bytes) -> bytes:
+    """A request whose body comes past the parser, but for its last byte."""
+    return post(LONG[:-1], *headers, length=len(LONG))
+
+
+def test_a_long_body_is_counted_as_it_comes_and_nothing_of_it_stays() -> None:
+    stage = Stage(waits=True, limit=len(LONG))
+    gone, late = stage.connect(), stage.connect()
+    for client in (gone, late):
+        client.receive(long_request())
+    assert stage.shared.held == 2 * (len(LONG) - 1)
+    gone.abort()
+    assert stage.shared.held == len(LONG) - 1
+    stage.pass_time(PATIENCE + 0.1)
+    assert (statuses(late), late.ended, stage.shared.held, stage.got) == ([408], True, 0, [])
+    late.receive(LONG)  # what still comes is dropped
+    assert not late.aborted
+
+
+def test_a_long_body_over_the_bound_is_refused_in_its_middle() -> None:
+    stage = Stage(waits=True, limit=LEAST_IN_HAND)
+    big, other, third = stage.connect(), stage.connect(), stage.connect()
+    big.receive(post(b"x" * (LEAST_IN_HAND - len(LONG)), length=LEAST_IN_HAND))
+    other.receive(post(LONG[: 3 * READ], length=len(LONG)))
+    third.receive(post(LONG[: 2 * READ], length=len(LONG)))
+    assert (statuses(big), statuses(other), statuses(third)) == ([], [], [503])
+    assert third.ended
+    other.receive(LONG[3 * READ :])
+    stage.threads.work()
+    assert (statuses(other), stage.got) == ([200], [LONG])
+
+
+def test_the_rest_of_a_long_body_that_is_refused_near_its_end_is_skipped() -> None:
+    stage = Stage(waits=True, limit=LEAST_IN_HAND)
+    big, other = stage.connect(), stage.connect()
+    big.receive(post(b"x" * (LEAST_IN_HAND - len(LONG) + 100), length=LEAST_IN_HAND))
+    other.receive(post(LONG[:-99], length=len(LONG)))
+    assert (statuses(other), other.ended) == ([503], False)
+    big.abort()
+    other.receive(LONG[-99:] + post(b"a"))
+    stage.threads.work()
+    assert (statuses(other), stage.got, stage.shared.held) == ([503, 200], [b"a"], 0)
+
+
+def test_a_client_that_ends_in_the_middle_of_a_long_body_leaves_nothing() -> None:
+    stage = Stage(limit=len(LONG))
+    half = stage.connect()
+    half.receive(long_request())
+    assert not half.protocol.eof_received()
+    half.protocol.connection_lost(None)
+    assert (half.sent, stage.shared.held) == (b"", 0)
+
+
+def test_a_long_body_is_read_once_its_sender_s_token_is_known() -> None:
+    stage = Stage(closed=True, waits=True, limit=len(LONG))
+    transport, stranger = stage.connect(), stage.connect()
+    transport.receive(long_request(b"Authorization: asked") + LONG[-1:])
+    stranger.receive(long_request(b"Authorization: nobody") + LONG[-1:])
+    assert (stage.shared.held, statuses(stranger)) == (0, [401])
+    stage.reviews.work()
+    transport.receive(b"")
+    stage.threads.work()
+    assert (statuses(transport), stage.got, stage.shared.held) == ([200], [LONG], 0)
 
 
 def test_a_body_that_may_not_be_read_is_left_and_answered_at_once() -> None:
     stage = Stage(limit=0)
     transport = stage.connect()
-    transport.protocol.data_received(post(b"abc", length=5))
+    transport.receive(post(b"abc", length=5))
     assert (stage.got, statuses(transport), stage.shared.held) == ([b""], [200], 0)
-    transport.protocol.data_received(b"de" + post(b"f"))
+    transport.receive(b"de" + post(b"f"))
     assert statuses(transport) == [200, 200]
 
 
 def test_all_bodies_in_hand_are_bounded_until_they_are_answered() -> None:
     stage = Stage(waits=True, limit=LEAST_IN_HAND)
     big = stage.connect()
-    big.protocol.data_received(post(b"x" * LEAST_IN_HAND))
+    big.receive(post(b"x" * LEAST_IN_HAND))
     other = stage.connect()
-    other.protocol.data_received(post(b"x"))
+    other.receive(post(b"x"))
     assert statuses(other) == [503]
     assert b"Retry-After: 1\r\n" in other.sent
     stage.threads.work()
     assert stage.shared.held == 0
-    other.protocol.data_received(post(b"x"))
+    other.receive(post(b"x"))
     stage.threads.work()
     assert statuses(other) == [503, 200]
 
@@ -391,42 +500,40 @@ def test_bodies_of_those_who_were_not_let_in_are_none_of_them(token: bytes) -> N
     for _ in range(50):
         stranger = stage.connect()
         stranger.deaf = True
-        stranger.protocol.data_received(b"" if token else b"GET / HTTP/1.1\r\n\r\n")
-        stranger.protocol.data_received(post(b"x" * 200_000, token))
+        stranger.receive(b"" if token else b"GET / HTTP/1.1\r\n\r\n")
+        stranger.receive(post(b"x" * 200_000, token))
     other = stage.connect()
-    other.protocol.data_received(post(b"a", b"Authorization: known"))
+    other.receive(post(b"a", b"Authorization: known"))
     assert (statuses(other), stage.shared.held) == ([200], 0)
 
 
 def test_who_was_let_in_may_send_on_for_a_while_behind_the_answer_that_ends_its_connection() -> None:
     """Or the answer, which it has not read, would go with the connection."""
     client = Stage(limit=1000).connect()
-    client.protocol.data_received(
-        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffff\r\n" + b"x" * 2000
-    )
+    client.receive(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffff\r\n" + b"x" * 2000)
     assert (statuses(client), client.ended) == ([413], True)
     for _ in range(8):
-        client.protocol.data_received(b"x" * 1024 * 1024)
+        client.receive(b"x" * 1024 * 1024)
     assert not client.aborted
-    client.protocol.data_received(b"x")
+    client.receive(b"x")
     assert client.aborted
 
 
 def test_who_was_not_let_in_may_send_little_behind_its_refusal() -> None:
     client = Stage(closed=True).connect()
-    client.protocol.data_received(post(b"", length=100_000_000))
+    client.receive(post(b"", length=100_000_000))
     assert (statuses(client), client.ended) == ([401], True)
-    client.protocol.data_received(b"x" * 64 * 1024)
+    client.receive(b"x" * 64 * 1024)
     assert not client.aborted
-    client.protocol.data_received(b"x")
+    client.receive(b"x")
     assert client.aborted
 
 
 def test_a_body_that_is_asked_for_comes_after_its_head() -> None:
     transport = Stage().connect()
-    transport.protocol.data_received(post(b"", b"Expect: 100-continue", length=2))
+    transport.receive(post(b"", b"Expect: 100-continue", length=2))
     assert transport.sent == b"HTTP/1.1 100 Continue\r\n\r\n"
-    transport.protocol.data_received(b"{}")
+    transport.receive(b"{}")
     assert statuses(transport) == [100, 200]
 
 
@@ -448,7 +555,7 @@ def test_what_is_no_request_is_told_so_after_all_answers_and_ends_the_connection
 ) -> None:
     stage = Stage(waits=True)
     transport = stage.connect()
-    transport.protocol.data_received(post(b"a") + request_)
+    transport.receive(post(b"a") + request_)
     assert statuses(transport) == []
     stage.threads.work()
     assert (statuses(transport), transport.ended) == ([200, status], True)
@@ -457,9 +564,7 @@ def test_what_is_no_request_is_told_so_after_all_answers_and_ends_the_connection
 
 def test_who_wants_another_protocol_is_answered_in_this_one() -> None:
     transport = Stage().connect()
-    transport.protocol.data_received(
-        b"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nabc"
-    )
+    transport.receive(b"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nabc")
     assert (statuses(transport), transport.ended) == ([405], True)
 
 
@@ -470,17 +575,17 @@ def test_a_body_behind_a_wish_for_another_protocol_is_not_taken_for_none(sent: b
     """The parser does not read on there: the endpoint would answer to an empty body."""
     stage = Stage()
     transport = stage.connect()
-    transport.protocol.data_received(b"POST / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n" + sent)
+    transport.receive(b"POST / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n" + sent)
     assert (stage.got, statuses(transport), transport.ended) == ([], [400], True)
 
 
 def test_a_head_or_chunks_without_end_are_cut_off() -> None:
     stage = Stage()
     head, chunks = stage.connect(), stage.connect()
-    head.protocol.data_received(b"\r\n" * LARGEST_HEAD)
-    chunks.protocol.data_received(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;")
+    head.receive(b"\r\n" * LARGEST_HEAD)
+    chunks.receive(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;")
     for _ in range(2):
-        chunks.protocol.data_received(b"x" * LARGEST_HEAD)
+        chunks.receive(b"x" * LARGEST_HEAD)
     assert (head.aborted, chunks.aborted) == (True, True)
     assert len(stage.shared) == 0
 
@@ -489,10 +594,10 @@ def test_what_follows_the_last_chunk_is_cut_off_as_a_head_is_however_large_the_b
     """The parser keeps it, and nothing counts that."""
     transport = Stage(limit=1_000_000).connect()
     body = b"%x\r\n" % 100_000 + b"x" * 100_000 + b"\r\n"
-    transport.protocol.data_received(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
-    transport.protocol.data_received(b"0\r\nA: " + b"x" * (LARGEST_HEAD - 6))
+    transport.receive(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
+    transport.receive(b"0\r\nA: " + b"x" * (LARGEST_HEAD - 6))
     assert not transport.aborted
-    transport.protocol.data_received(b"x")
+    transport.receive(b"x")
     assert transport.aborted
 
 
@@ -500,19 +605,19 @@ def test_what_follows_the_last_chunk_is_cut_off_as_a_head_is_however_large_the_b
 def test_a_body_may_come_byte_by_byte_in_chunks(at_once: int) -> None:
     stage = Stage(limit=100_000)
     transport = stage.connect()
-    transport.protocol.data_received(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+    transport.receive(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
     for _ in range(100_000 // at_once):
-        transport.protocol.data_received(b"1\r\nx\r\n" * at_once)
-    transport.protocol.data_received(b"0\r\n\r\n")
+        transport.receive(b"1\r\nx\r\n" * at_once)
+    transport.receive(b"0\r\n\r\n")
     assert (statuses(transport), stage.got) == ([200], [b"x" * 100_000])
 
 
 def test_time_runs_out_for_heads_bodies_and_those_who_take_no_answer() -> None:
     stage = Stage()
     silent, slow, deaf = stage.connect(), stage.connect(), stage.connect()
-    slow.protocol.data_received(post(b"a", length=5))
+    slow.receive(post(b"a", length=5))
     deaf.deaf = True
-    deaf.protocol.data_received(post(b"a") * 2)
+    deaf.receive(post(b"a") * 2)
     stage.pass_time(HEADER_SECONDS + 0.1)
     assert (silent.aborted, slow.aborted, deaf.aborted) == (True, False, False)
     stage.pass_time(PATIENCE - HEADER_SECONDS)
@@ -524,7 +629,7 @@ def test_time_runs_out_for_heads_bodies_and_those_who_take_no_answer() -> None:
 def test_what_goes_wrong_at_one_deadline_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage()
     slow, silent = stage.connect(), stage.connect()
-    slow.protocol.data_received(post(b"a", length=5))
+    slow.receive(post(b"a", length=5))
     stage.pass_time(HEADER_SECONDS + 0.1)
     later = stage.connect()
 
@@ -542,7 +647,7 @@ def test_who_takes_an_answer_late_gets_the_next_one() -> None:
     stage = Stage()
     transport = stage.connect()
     transport.deaf = True
-    transport.protocol.data_received(post(b"a") * 2)
+    transport.receive(post(b"a") * 2)
     assert len(stage.got) == 1
     transport.take()
     assert statuses(transport) == [200, 200]
@@ -553,7 +658,7 @@ def test_a_large_answer_is_written_as_its_client_takes_it(asked: bytes, body: by
     """asyncio copies what the system does not take at once: 44 MB of full nodes three times."""
     transport = Stage().connect()
     transport.deaf = True
-    transport.protocol.data_received(post(asked) + post(b"a"))
+    transport.receive(post(asked) + post(b"a"))
     whole = ok(body)
     assert (len(transport.unsent) < 300_000, transport.protocol.unsent) == (True, len(whole))
     transport.take()
@@ -570,7 +675,7 @@ def test_answers_that_are_not_taken_hold_no_more_than_bodies_may(apart: float) -
         stage.loop.now += apart
         clients.append(stage.connect())
         clients[-1].deaf = True
-        clients[-1].protocol.data_received(post(b"large"))
+        clients[-1].receive(post(b"large"))
     stay = LEAST_IN_HAND // len(ok(LARGE)) if apart else 20
     assert [client.aborted for client in clients] == [True] * (20 - stay) + [False] * stay
     clients[-1].take()
@@ -580,7 +685,7 @@ def test_answers_that_are_not_taken_hold_no_more_than_bodies_may(apart: float) -
 @pytest.mark.parametrize("last", [1, 2])
 def test_a_large_answer_is_not_written_on_for_a_client_that_has_gone(last: int) -> None:
     client = Lost(last)
-    Stage().connect(client).protocol.data_received(post(b"large"))
+    Stage().connect(client).receive(post(b"large"))
     assert client.writes == last
 
 
@@ -590,7 +695,7 @@ def test_a_connection_that_was_lost_in_the_moment_of_its_end_is_no_error() -> No
             raise OSError("Transport endpoint is not connected")
 
     client = Stage().connect(Reset())
-    client.protocol.data_received(post(b"a", b"Connection: close"))
+    client.receive(post(b"a", b"Connection: close"))
     assert (statuses(client), client.protocol.phase) == ([200], Phase.END)
 
 
@@ -598,7 +703,7 @@ def test_a_connection_that_was_lost_in_the_moment_of_its_end_is_no_error() -> No
 def test_an_answer_that_is_cut_off_is_not_written_on_nor_kept(asked: bytes) -> None:
     transport = Stage().connect(Breaking())
     before = sys.getrefcount(LARGE), sys.getrefcount(ITEMS)
-    transport.protocol.data_received(post(asked))
+    transport.receive(post(asked))
     assert (len(transport.sent) < 600_000, transport.aborted) == (True, True)
     transport.protocol.connection_lost(None)
     assert (sys.getrefcount(LARGE), sys.getrefcount(ITEMS)) == before
@@ -607,7 +712,7 @@ def test_an_answer_that_is_cut_off_is_not_written_on_nor_kept(asked: bytes) -> N
 def test_a_connection_that_is_to_end_does_so_after_its_large_answer() -> None:
     transport = Stage().connect()
     transport.deaf = True
-    transport.protocol.data_received(post(b"large", b"Connection: close"))
+    transport.receive(post(b"large", b"Connection: close"))
     assert not transport.ended
     transport.take()
     assert (transport.sent, transport.ended) == (ok(LARGE, b"Connection: close"), True)
@@ -615,7 +720,7 @@ def test_a_connection_that_is_to_end_does_so_after_its_large_answer() -> None:
 
 def test_a_connection_keeps_no_answer_that_was_sent() -> None:
     transport, before = Stage().connect(), sys.getrefcount(LARGE)
-    transport.protocol.data_received(post(b"large"))
+    transport.receive(post(b"large"))
     assert (statuses(transport), transport.aborted) == ([200], False)
     assert sys.getrefcount(LARGE) == before
 
@@ -624,7 +729,7 @@ def test_a_connection_that_is_lost_keeps_nothing_of_its_answer() -> None:
     """It stands in a circle with its parser, so it stays until Python looks for those."""
     transport, before = Stage().connect(), sys.getrefcount(LARGE)
     transport.deaf = True
-    transport.protocol.data_received(post(b"large"))
+    transport.receive(post(b"large"))
     assert sys.getrefcount(LARGE) > before
     transport.abort()
     assert sys.getrefcount(LARGE) == before
@@ -644,10 +749,10 @@ def test_who_lets_us_wait_for_longest_makes_room_for_who_comes(sent: bytes, deaf
         stage.loop.now = at / 1000
         clients.append(stage.connect())
         clients[-1].deaf = deaf
-        clients[-1].protocol.data_received(sent)
+        clients[-1].receive(sent)
     stage.loop.now = 1.0
     newest = stage.connect()
-    newest.protocol.data_received(b"GET /healthz HTTP/1.1\r\n\r\n")
+    newest.receive(b"GET /healthz HTTP/1.1\r\n\r\n")
     stage.health.work()
     assert statuses(newest) == [200]
     assert [client.aborted for client in clients] == [True] + [False] * (ROOM - 1)
@@ -665,7 +770,7 @@ def test_an_answer_that_is_being_made_makes_no_room() -> None:
     stage = Stage(waits=True)
     clients = [stage.connect() for _ in range(ROOM)]
     for client in clients:
-        client.protocol.data_received(post(b"a"))
+        client.receive(post(b"a"))
     assert stage.connect().aborted
     assert not any(client.aborted for client in clients)
 
@@ -675,12 +780,12 @@ def test_clients_that_may_have_gone_make_room_last_of_all() -> None:
     stage = Stage(waits=True)
     clients = [stage.connect() for _ in range(ROOM)]
     for client in clients:
-        client.protocol.data_received(post(b"a"))
+        client.receive(post(b"a"))
     for client in clients[8:10]:
         assert client.protocol.eof_received()
     for _ in range(2):
         clients.append(stage.connect())
-        clients[-1].protocol.data_received(post(b"a"))
+        clients[-1].receive(post(b"a"))
     assert [client.aborted for client in clients] == [False] * 8 + [True] * 2 + [False] * (ROOM - 8)
 
 
@@ -691,9 +796,9 @@ def test_strangers_make_room_also_while_they_wait_for_us(sent: bytes) -> None:
     stage = Stage(closed=True)
     strangers = [stage.connect() for _ in range(ROOM)]
     for stranger in strangers:
-        stranger.protocol.data_received(sent)
+        stranger.receive(sent)
     newest = stage.connect()
-    newest.protocol.data_received(post(b"b", b"Authorization: known"))
+    newest.receive(post(b"b", b"Authorization: known"))
     assert (statuses(newest), [stranger.aborted for stranger in strangers]) == (
         [200],
         [True] + [False] * (ROOM - 1),
@@ -705,11 +810,11 @@ def test_who_has_shown_a_token_makes_room_after_all_who_have_not(sent: bytes) ->
     """Or a flood of strangers ended kube-scheduler's connection between two of its calls."""
     stage = Stage(closed=True)
     known = stage.connect()
-    known.protocol.data_received(post(b"a", b"Authorization: known"))
+    known.receive(post(b"a", b"Authorization: known"))
     stage.loop.now = 1.0
     strangers = [stage.connect() for _ in range(ROOM - 1)]
     for stranger in strangers:
-        stranger.protocol.data_received(sent)
+        stranger.receive(sent)
     stage.connect()
     assert (known.aborted, strangers[0].aborted) == (False, True)
 
@@ -717,7 +822,7 @@ def test_who_has_shown_a_token_makes_room_after_all_who_have_not(sent: bytes) ->
 def test_where_anyone_may_call_who_has_called_makes_room_as_all_others() -> None:
     stage = Stage()
     before = stage.connect()
-    before.protocol.data_received(post(b"a"))
+    before.receive(post(b"a"))
     stage.loop.now = 1.0
     others = [stage.connect() for _ in range(ROOM)]
     assert (before.aborted, any(other.aborted for other in others)) == (True, False)
@@ -726,7 +831,7 @@ def test_where_anyone_may_call_who_has_called_makes_room_as_all_others() -> None
 def test_no_token_of_a_client_that_has_gone_is_reviewed(caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage(closed=True)
     client = stage.connect()
-    client.protocol.data_received(post(b"a", b"Authorization: broken"))
+    client.receive(post(b"a", b"Authorization: broken"))
     client.abort()
     stage.reviews.work()
     assert caplog.text == ""  # the review of this one fails
@@ -736,7 +841,7 @@ def test_who_takes_its_last_answer_makes_room_after_those_who_ask_for_nothing() 
     stage = Stage()
     taking = stage.connect()
     taking.deaf = True
-    taking.protocol.data_received(post(b"large", b"Connection: close"))
+    taking.receive(post(b"large", b"Connection: close"))
     stage.loop.now = 1.0
     silent = [stage.connect() for _ in range(ROOM - 1)]
     stage.connect()
@@ -749,7 +854,7 @@ def test_a_client_that_has_gone_leaves_nothing_behind_and_nothing_to_do() -> Non
     """Or those who gave up would be served before those who have not, whose turn comes too late then."""
     stage = Stage(waits=True)
     transport = stage.connect()
-    transport.protocol.data_received(post(b"abc") + post(b"def"))
+    transport.receive(post(b"abc") + post(b"def"))
     transport.abort()
     stage.threads.work()
     assert (transport.sent, stage.shared.held, len(stage.shared), stage.got) == (b"", 0, 0, [])
@@ -759,7 +864,7 @@ def test_what_a_thread_could_not_do_is_answered_too(caplog: pytest.LogCaptureFix
     """Such a connection would never end, and its body would be in hand for ever."""
     stage = Stage(closed=True)
     transport = stage.connect()
-    transport.protocol.data_received(post(b"a", b"Authorization: broken"))
+    transport.receive(post(b"a", b"Authorization: broken"))
     stage.reviews.work()
     assert (statuses(transport), stage.shared.held) == ([503], 0)
     assert b"internal error (RecursionError)" in transport.sent
@@ -777,7 +882,7 @@ def test_where_no_thread_can_be_started_the_client_is_told_so(token: bytes) -> N
     stage = Stage(waits=True, closed=True)
     stage.shared.threads = NoThreads()
     transport = stage.connect()
-    transport.protocol.data_received(post(b"a", b"Authorization: " + token))
+    transport.receive(post(b"a", b"Authorization: " + token))
     if token == b"asked":
         stage.reviews.work()
     stage.pass_time(0.0)
@@ -788,8 +893,8 @@ def test_where_no_thread_can_be_started_the_client_is_told_so(token: bytes) -> N
 def test_a_client_that_ends_its_half_gets_the_answers_that_are_due() -> None:
     stage = Stage(waits=True)
     due, half = stage.connect(), stage.connect()
-    due.protocol.data_received(post(b"a"))
-    half.protocol.data_received(post(b"a", length=2))
+    due.receive(post(b"a"))
+    half.receive(post(b"a", length=2))
     assert (due.protocol.eof_received(), half.protocol.eof_received()) == (True, False)
     stage.threads.work()
     assert (statuses(due), due.closed) == ([200], True)
@@ -798,7 +903,7 @@ def test_a_client_that_ends_its_half_gets_the_answers_that_are_due() -> None:
 def test_who_ends_its_half_within_a_body_is_told_so_behind_the_answers_that_are_due() -> None:
     stage = Stage(waits=True)
     client = stage.connect()
-    client.protocol.data_received(post(b"a") + post(b"b", length=2))
+    client.receive(post(b"a") + post(b"b", length=2))
     assert client.protocol.eof_received()
     stage.threads.work()
     assert (statuses(client), client.closed, stage.got) == ([200, 400], True, [b"a"])
@@ -807,10 +912,10 @@ def test_who_ends_its_half_within_a_body_is_told_so_behind_the_answers_that_are_
 def test_the_end_of_the_process_lets_begun_requests_come_to_their_answers() -> None:
     stage = Stage(waits=True)
     fresh, begun, working = stage.connect(), stage.connect(), stage.connect()
-    begun.protocol.data_received(post(b"a")[:20])
-    working.protocol.data_received(post(b"a"))
+    begun.receive(post(b"a")[:20])
+    working.receive(post(b"a"))
     stage.shared.end()
-    begun.protocol.data_received(post(b"a")[20:])
+    begun.receive(post(b"a")[20:])
     for transport in (working, begun):
         stage.threads.work()
         assert (statuses(transport), transport.ended) == ([200], True)

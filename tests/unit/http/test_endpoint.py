@@ -18,6 +18,7 @@ from berth.errors import BadInputError, MovedError, RefusedError, StoreUnavailab
 from berth.http.authentication import authenticator
 from berth.http.endpoint import (
     BodyRefusedError,
+    Content,
     Endpoint,
     Reply,
     Stream,
@@ -33,12 +34,12 @@ TOKEN = "s3cret"
 LIMIT = 3 * 1024 * 1024
 
 
-def echo(_: Mapping[str, str], body: bytes) -> Reply:
-    return Reply(200, body)
+def echo(_: Mapping[str, str], body: Content) -> Reply:
+    return Reply(200, bytes(body))
 
 
 def endpoint(
-    answer: Callable[[Mapping[str, str], bytes], Reply] = echo,
+    answer: Callable[[Mapping[str, str], Content], Reply] = echo,
     *,
     health: Callable[[], None] = lambda: None,
     limit: int = LIMIT,
