@@ -140,19 +140,19 @@ def _bare_pod(own: bool, phase: str) -> Raw:
     labels = {
         "app.kubernetes.io/name": "shop",
         "app.kubernetes.io/part-of": "storefront",
-        "pod-template-hash": "6b7f9c5d8",
+        "pod-template-hash": "5555555555",
     }
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "shop-6b7f9c5d8"}
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "shop-5555555555"}
     return {
         "metadata": {
             "name": _NAME,
-            "generateName": "shop-6b7f9c5d8-",
+            "generateName": "shop-5555555555-",
             "namespace": "default",
             "uid": _UID,
             "resourceVersion": _VERSION,
             "creationTimestamp": "2026-11-20T10:00:00Z",
             "labels": labels,
-            "annotations": {"example.com/checksum": "9f86d081884c7d65", **annotations},
+            "annotations": {"example.com/checksum": "of-the-release", **annotations},
             "ownerReferences": [{**owner, "uid": "5c0de5a1", "controller": True, "blockOwnerDeletion": True}],
             "managedFields": [_managed("kube-controller-manager", labels), _managed("kubelet", labels)],
         },
