@@ -34,7 +34,7 @@ def counted(name, told):
             calls.write(f"/{name} {pod}\\n")
         return told.answer(headers, body)
 
-    return replace(told, answer=answer)
+    return replace(told, answer=answer, at_once=None)
 
 
 def counting(settings):

@@ -183,7 +183,9 @@ def _world(
     courier = stack.enter_context(Courier(urls.get("release", urls["extender"])))
     # The counter has neither an inventory nor a reconcile: the courier takes their events, and drops them.
     ways = dict.fromkeys(("inventory", "reconcile"), courier.url) | urls | {"release": courier.url}
-    relay = EventRelay(cluster, ways, [SCHEDULER], Path(os.environ["BERTH_POOLS"]), _trouble, observe=observe)
+    pools = Path(os.environ["BERTH_POOLS"])
+    # The courier forges a living pod's deletion out of what it was told of the pod before.
+    relay = EventRelay(cluster, ways, [SCHEDULER], pools, _trouble, observe=observe, every_change=True)
     stack.callback(relay.stop)
     relay.start()
     if not relay.wait_first_reconcile(_late(stack)):

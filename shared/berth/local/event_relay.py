@@ -55,9 +55,11 @@ class EventRelay:
         observe: Observe | None = None,
         hung: Hung = lambda *_: None,
         seconds: Mapping[str, float] = ANSWER_SECONDS,
+        every_change: bool = False,
     ) -> None:
-        """`seconds` is how long each function may take for an event."""
-        self._hung, self._seconds = hung, seconds
+        """`seconds` is how long each function may take for an event. With `every_change` release is told also
+        of changes that free nothing, as by Knative's source."""
+        self._hung, self._seconds, self._every_change = hung, seconds, every_change
         self._cluster, self._urls, self._say, self._pools = cluster, urls, say, pools
         self._schedulers = tuple(schedulers)
         self._observe, self._observer_failed = observe, False
@@ -113,7 +115,7 @@ class EventRelay:
                     if scheduler:
                         self._show(kind, item)
                     headers = _event(self._cluster.host, _TYPES[kind], item)
-                    if not scheduler or _may_free(kind, item):
+                    if not scheduler or self._every_change or _may_free(kind, item):
                         self._send(function, headers, item)
             except (BerthError, KeyError, TypeError, AttributeError) as error:
                 why = str(error) if isinstance(error, BerthError) else f"an object can't be read: {error!r}"

@@ -155,6 +155,13 @@ def test_who_looks_on_is_told_of_the_list_and_then_of_each_change(functions: _Fu
     assert said == []
 
 
+def test_release_is_told_of_every_change_where_that_is_asked_for(functions: _Functions) -> None:
+    """As Knative's source tells it; the demo makes events of such ones."""
+    changes = [("ADDED", _pod("a")), ("MODIFIED", _pod("a")), ("DELETED", _pod("last"))]
+    assert _relayed(functions, _Pods(changes), every_change=True) == []
+    assert functions.names == ["a", "a", "last"]
+
+
 def test_release_is_told_only_of_what_may_free_a_unit_on_connections_that_are_kept(
     functions: _Functions,
 ) -> None:
