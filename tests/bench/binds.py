@@ -48,8 +48,8 @@ _NODES = 100
 _FEWER = 4  # times fewer pods for one caller alone
 _THREADS = "48"  # as `berth up` and the manifests have it
 _HEAD = (
-    *("bind", "units", "callers", "p50 ms", "p99 ms", "binds/s", "CPU ms", "API server ms"),
-    *("reads", "commits", "looks", "conflicts", "given up", "unconfirmed"),
+    *("bind", "units", "callers", "p50 ms", "p99", "binds/s", "CPU ms", "API ms"),
+    *("reads", "commits", "looks", "lost", "given up", "left"),
 )
 
 

@@ -25,14 +25,8 @@ FEW, MANY = 100, 5000
 
 _NAMED, _FULL, _CALLERS = 20, 10, 8
 _HEAD = (
-    "ledger",
-    "domains",
-    "start to first answer, ms",
-    "MB before a call",
-    "after 20 by names",
-    "after 10 with full nodes",
-    f"{_CALLERS} at once",
-    "of these refused",
+    *("ledger", "domains", "first answer ms", "MB at rest", "after names", "after full nodes"),
+    *(f"after {_CALLERS} at once", "refused"),
 )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from berth import settings
 from berth.local import ports
-from tests.docs import benchmarks_page, demo_picture
+from tests.docs import benchmarks_page, demo_picture, kept_figures
 from tests.docs.pages import PAGES
 from tests.support.references import ROOT
 
@@ -35,7 +35,7 @@ def test_a_picture_is_readable_without_eyes_and_on_dark_pages(path: Path) -> Non
 
 
 def test_the_benchmarks_page_shows_all_figures_that_are_kept() -> None:
-    kept = {path.stem for path in benchmarks_page.FOLDER.glob("*.json")}
+    kept = {path.stem for path in kept_figures.FOLDER.glob("*.json")}
     assert kept == set(benchmarks_page.names())
 
 
