@@ -9,7 +9,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,21 @@ _DATA = {
     "imc-dispatcher": ("imc-dispatcher", "HTTP_PORT"),
 }
 _SECONDS = 120.0
+_IMAGE = {"containers": [{"image": "example.com/none"}]}
+# An object for each server of webhooks, by where it is asked for.
+_ASKED = {
+    f"{group}/namespaces/default/{kind.lower()}s": {
+        "apiVersion": group,
+        "kind": kind,
+        "metadata": {"name": "asked", "namespace": "default"},
+        "spec": spec,
+    }
+    for group, kind, spec in (
+        ("eventing.knative.dev/v1", "Broker", {}),
+        ("messaging.knative.dev/v1", "InMemoryChannel", {}),
+        ("serving.knative.dev/v1", "Service", {"template": {"spec": _IMAGE}}),
+    )
+}
 
 
 @cache
@@ -115,6 +130,8 @@ class Knative:
         if events:
             self._start_data_plane(objects, deployments)
         wait(self._webhooks_stand, _SECONDS, "all webhooks have written their authority", every=0.2)
+        for path, document in _ASKED.items():
+            wait(partial(self._is_taken, path, document), _SECONDS, f"Knative takes {path}", every=0.2)
         for name in _CONTROLLERS if events else ():
             wait_port(self.pods.programs[name], "HEALTH_PORT", "/readiness")
 
@@ -193,6 +210,14 @@ class Knative:
             self.pods.mark_available(deployments[name])
         for name, variable in _DATA.values():
             wait_port(self.pods.programs[name], variable, "/healthz")
+
+    def _is_taken(self, path: str, document: Object) -> bool:
+        """Whether the webhooks let it in, in a dry run: the API server learns of their authorities later than
+        who reads them, and until then it refuses what they should judge."""
+        reply = self.cluster.request("POST", f"/apis/{path}?dryRun=All", document)
+        refused = str(reply.body.get("message", ""))
+        assert reply.status == 201 or "failed calling webhook" in refused, refused
+        return reply.status == 201
 
     def _webhooks_stand(self) -> bool:
         found: list[Any] = []

@@ -19,7 +19,7 @@ class Kubectl:
     def __call__(self, *arguments: str | Path, fails: bool = False) -> str:
         """Standard output, or what it complains of if it should fail."""
         done = self._run(arguments)
-        assert bool(done.returncode) == fails, f"{' '.join(done.args)}: {done.stderr}{done.stdout}"
+        assert bool(done.returncode) == fails, f"{' '.join(done.args)}: {done.stdout}{done.stderr}"
         return done.stderr if fails else done.stdout
 
     def complaint(self, *arguments: str | Path) -> str:

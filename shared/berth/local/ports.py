@@ -1,14 +1,17 @@
 """Free ports of 127.0.0.1, for processes started here; BERTH_PORTS (such as 20000-25999) narrows the choice.
-They are free at that moment: somebody else may take one before its process does."""
+They are free at that moment: another program may take one before its process does. This process gives the
+same port again only after many others."""
 
 import os
 import random
 import socket
+from collections import deque
 from itertools import islice
 
 from berth.errors import SettingsError
 
 FIRST, LAST = 20000, 31999  # below the kernel's own choices, one of which could be some client's
+_given: deque[int] = deque(maxlen=500)  # lately; who was given one may not listen there yet
 
 
 def is_free(port: int) -> bool:
@@ -32,11 +35,13 @@ def free_ports(count: int) -> list[int]:
     """Return so many different free ports. Raises SettingsError where there are fewer."""
     allowed = _allowed()
     shuffled = random.SystemRandom().sample(allowed, len(allowed))
-    free = list(islice(filter(is_free, shuffled), count))
+    given = set(_given)
+    free = list(islice(filter(is_free, sorted(shuffled, key=given.__contains__)), count))
     if len(free) < count:
         raise SettingsError(
             f"fewer than {count} ports from {allowed[0]} to {allowed[-1]} of 127.0.0.1 are free"
         )
+    _given.extend(free)
     return free
 
 

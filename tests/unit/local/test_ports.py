@@ -3,13 +3,20 @@
 import pytest
 
 from berth.errors import SettingsError
-from berth.local.ports import FIRST, LAST, free_ports
+from berth.local.ports import FIRST, LAST, free_port, free_ports
 
 
 def test_ports_are_different_and_not_among_those_that_the_kernel_gives_to_clients() -> None:
     found = free_ports(20)
     assert len(set(found)) == 20
     assert all(FIRST <= port <= LAST for port in found)
+
+
+def test_a_port_is_given_once_while_there_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BERTH_PORTS", "26000-26019")
+    drawn = [free_port() for _ in range(10)]
+    assert len(set(drawn)) == 10
+    assert len(free_ports(15)) == 15
 
 
 def test_a_variable_narrows_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
