@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from berth import __version__
-from berth.cli import raise_at_ctrl_c
+from berth.cli import completion, raise_at_ctrl_c
 from berth.cli.output import note
 from berth.errors import BerthError, ClusterUnavailableError, SettingsError
 from berth.settings import DEFAULT_STORE
@@ -95,6 +95,11 @@ COMMANDS = (
         "copy the ledger to another store, resume after a copy that died, make a table",
         "Each has its own --help.",
     ),
+    _Command(
+        "completion",
+        "print what bash, zsh or fish needs to complete the command line",
+        "Let the shell read it when it starts: docs/reference/cli.md has the line for each.",
+    ),
 )
 
 
@@ -130,6 +135,8 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     A subcommand's `words_to` names its list of words that may go on after an option.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
+    if completion.is_asked():
+        completion.answer(build_parser())
     parser = build_parser(arguments)
     options, rest = parser.parse_known_args(arguments)
     if options.words_to:

@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 import msgspec
-import yaml
 
 from berth import settings
 from berth.api.pool import Pool
 from berth.cli import tables
-from berth.cli.output import note
-from berth.cli.shared_options import add_kubeconfig, add_store, existing_ledger
+from berth.cli.output import note, show
+from berth.cli.shared_options import add_kubeconfig, add_output, add_store, existing_ledger
 from berth.errors import BadInputError, BerthError, OtherClusterError
 from berth.ledger.holders import unit_rows
 from berth.ledger.ledger import Ledger
@@ -42,7 +41,7 @@ def add_claims_options(parser: argparse.ArgumentParser) -> None:
 def _add_report_options(parser: argparse.ArgumentParser) -> None:
     add_store(parser)
     parser.add_argument("--pool", metavar="NAME", help="only this one (default: all)")
-    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
+    add_output(parser)
 
 
 class _Ledger(msgspec.Struct, frozen=True):
@@ -99,7 +98,7 @@ def claims(options: argparse.Namespace) -> int:
 def _show(ledger: _Ledger, rows: _Rows, output: str, lines: Sequence[str], nothing: str) -> int:
     """Print the rows, for a person as a table of these lines, the first of which is its header."""
     if output != "table":
-        _print(ledger, rows, output)
+        show({"ledger": ledger, **rows}, output)
     elif lines[1:]:
         print("\n".join(lines))
     else:
@@ -112,7 +111,7 @@ def _show(ledger: _Ledger, rows: _Rows, output: str, lines: Sequence[str], nothi
 def _refuse(ledger: _Ledger, what: str, output: str) -> int:
     """Say why nothing is shown, and in the report of a program, too."""
     if output != "table":
-        _print(ledger, {what: ()}, output)
+        show({"ledger": ledger, what: ()}, output)
     note(ledger.why)
     return 1
 
@@ -160,11 +159,3 @@ def _ledger(store: str, view: View) -> _Ledger:
 def _moved(view: View) -> bool:
     """Whether another store has the ledger now: what this one holds is of the past."""
     return view.epoch is not None and view.epoch.moved
-
-
-def _print(ledger: _Ledger, rows: _Rows, output: str) -> None:
-    report = {"ledger": ledger, **rows}
-    if output == "json":
-        print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
-    else:
-        print(yaml.safe_dump(msgspec.to_builtins(report), sort_keys=False), end="")

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
+from berth.cli.output import FORMATS
 from berth.errors import SettingsError
 from berth.settings import DEFAULT_STORE
 from berth.stores import open_store, redacted
@@ -24,6 +25,10 @@ def add_store(parser: argparse.ArgumentParser, why: str = "") -> None:
 def add_pools(parser: argparse.ArgumentParser) -> None:
     words = "Pool documents (BERTH_POOLS); else the cluster's Pools"
     parser.add_argument("-f", "--pools", metavar="FILE", help=words)
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-o", "--output", choices=FORMATS, default="table")
 
 
 def whole_number(least: int, most: int, noun: str = "number") -> Callable[[str], int]:

@@ -8,6 +8,7 @@ from itertools import islice
 
 from berth.coalesce import Coalesced
 from berth.controller.fencing import condition
+from berth.controller.line import in_line
 from berth.deadline import NO_DEADLINE, Deadline
 from berth.kube.cluster import Cluster, list_waiting
 from berth.kube.types import Pod
@@ -86,8 +87,7 @@ def wake(
     room = {pool: units for pool, units in room.items() if units}
     if not room:
         return 0  # taken meanwhile: no pods need to be listed
-    waiting = list_waiting(cluster, schedulers, deadline)
-    waiting.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or ""))
+    waiting = in_line(list_waiting(cluster, schedulers, deadline))
     fitting = _fitting(waiting, room, view, now, shut)
     first = 2 * sum(room.values()) + 8
     writes = writes or PodWrites(cluster)
