@@ -13,8 +13,25 @@ _HEAD = """\
 
 `berth --help` lists the commands; each shows what stands here when it gets `--help`.
 Variables such as `BERTH_STORE` are explained in [settings](settings.md).
-A command ends with 0 when it is done, 1 when it could not do it or found problems, 2 for wrong usage,
-130 after Ctrl-C.
+[Screens](../screens.md) has a true screen of each command that answers a question.
+
+| it ends with | when |
+| ---: | --- |
+| 0 | it is done, and found nothing that a person must act on |
+| 1 | it could not do it, or found something that a person must act on |
+| 2 | wrong usage: an option or argument that there is not |
+| 130 | Ctrl-C |
+| 141 | who read its output went away |
+
+Each command is there as a plugin of kubectl, too, such as `kubectl berth status`.
+kubectl looks on PATH for `kubectl-berth`, which is installed beside `berth`.
+
+Shells complete commands, options and their values:
+
+- bash: `source <(berth completion bash)` in ~/.bashrc;
+- zsh: `source <(berth completion zsh)` in ~/.zshrc, after `compinit`;
+- fish: `berth completion fish | source` in ~/.config/fish/config.fish;
+- kubectl's own completion asks `kubectl_complete-berth`, installed beside `berth`, for `kubectl berth`.
 """
 
 
