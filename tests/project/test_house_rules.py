@@ -24,7 +24,16 @@ WIDE_TABLES = {"docs/runbook.md", "docs/reliability.md"}
 PAGES = {
     "docs": {
         *("index", "install", "runbook", "architecture", "glossary", "promises", "kubernetes"),
-        *("reliability", "benchmarks", "capacity-planning", "security", "access", "events", "upgrade"),
+        *(
+            "reliability",
+            "benchmarks",
+            "screens",
+            "capacity-planning",
+            "security",
+            "access",
+            "events",
+            "upgrade",
+        ),
     },
     "docs/stores": {"index", "sqlite", "redis", "configmap", "dynamodb"},
     "docs/concepts": {
