@@ -63,6 +63,11 @@ COMMANDS = (
         "inspect:add_claims_options",
     ),
     _Command(
+        "explain",
+        "say why a pod waits and what would let it in, or where it is and what it holds",
+        "It reads the ledger and the cluster, and changes nothing; it ends with 0 when it could explain.",
+    ),
+    _Command(
         "suspend",
         "give out no more units of a Pool, or of some of its domains; holders keep what they have",
         "It writes spec.suspended in the active source (BERTH_POOLS' file or the cluster).",

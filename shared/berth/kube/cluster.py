@@ -13,7 +13,7 @@ import msgspec
 from berth.deadline import NO_DEADLINE, Deadline
 from berth.errors import BadInputError, ClusterRefusedError, ClusterUnavailableError
 from berth.kube.client import DEFAULT_TIMEOUT, ApiServer, Client, Request, configured
-from berth.kube.types import Node, Pod
+from berth.kube.types import Node, Pod, PodConditions
 
 T = TypeVar("T")
 
@@ -109,6 +109,12 @@ class Cluster:
         """Return the pod as it is now (a consistent read), or None; with a `uid` None for any other pod."""
         pod = self._get(Pod, _pod_path(namespace, name), timeout)
         return None if pod is None or (uid and pod.metadata.uid != uid) else pod
+
+    def pod_with_conditions(self, namespace: str, name: str) -> tuple[Pod, PodConditions] | None:
+        """Return the pod as it is now (a consistent read), with its conditions, or None."""
+        path = _pod_path(namespace, name)
+        answer = _if_there(lambda: self._server.call(Request("GET", path)))
+        return None if answer is None else (_decode(Pod, answer), _decode(PodConditions, answer))
 
     def node(self, name: str, timeout: float = DEFAULT_TIMEOUT) -> Node | None:
         """Return the node as it is now (a consistent read), or None."""

@@ -127,6 +127,28 @@ class Condition(_Object, frozen=True):
     last_transition_time: str | None = None
 
 
+class PodCondition(Condition, frozen=True):
+    """One of a pod's conditions: kube-scheduler says in PodScheduled why it has placed the pod nowhere."""
+
+    reason: str | None = None
+    message: str | None = None
+
+
+class ConditionsStatus(_Object, frozen=True):
+    conditions: list[PodCondition] | None = None
+
+
+class PodConditions(_Object, frozen=True):
+    """What `Pod` leaves out of a pod, since few ask for it: its conditions."""
+
+    status: ConditionsStatus = ConditionsStatus()
+
+    def of(self, kind: str) -> PodCondition | None:
+        """Return the condition of this type, None where there is none."""
+        conditions = self.status.conditions or ()
+        return next((condition for condition in conditions if condition.type == kind), None)
+
+
 class Taint(_Object, frozen=True):
     key: str = ""
 

@@ -65,6 +65,14 @@ class Requirement(NamedTuple):
             return self.free.pick(names)
         return list(map(self._has, names))
 
+    def refusal(self, domain: str) -> str:
+        """Return why this domain can't give them, in the words that its nodes are refused with; empty if it
+        can."""
+        has = self.not_here.get(domain, self.free[domain]) if domain in self.free else None
+        if isinstance(has, tuple) and has[0] >= self.asked:
+            return ""
+        return _exact((self.pool, self.words, has, self.asked))
+
     def _lacking(self, domains: Collection[str]) -> Iterable[str]:
         lacking = self.free.lacking(domains, self.asked)
         return chain(lacking, filter(self.not_here.__contains__, domains)) if self.not_here else lacking

@@ -3,7 +3,7 @@ It advises: near the last unit several pods are told yes, and bind's reservation
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from berth.api.pool import Pool
 from berth.api.units import Units
@@ -53,6 +53,15 @@ def evaluate(pod: Pod, nodes: Collection[str], view: View, now: float) -> Evalua
     return Evaluation(reasons, mendable, not reasons and fit.kept_elsewhere(nodes))
 
 
+class Obstacle(NamedTuple):
+    """Why a pod can be served on no node, whatever that has. `poolclaim` is the PoolClaim that it is about."""
+
+    rule: Literal["suspended", "heldBack", "limit", "leaving", "poolClaim"]
+    pool: str
+    text: str
+    poolclaim: str = ""
+
+
 class _Limited(NamedTuple):
     """Why a namespace's limit gives a pod nothing but in the domains `there`, where units are kept for it."""
 
@@ -71,21 +80,28 @@ class Fit:
 
     def nowhere(self) -> list[str]:
         """Return why no node can take the pod, whatever it has."""
-        texts = []
+        return [obstacle.text for obstacle in self.obstacles()]
+
+    def obstacles(self) -> list[Obstacle]:
+        """Return what keeps the pod from all nodes, whatever they have."""
+        obstacles = []
         for name, count in self._demand.units.items():
             pool = self._view.pools[name]
             if pool.spec.suspended is True:
-                texts.append(refusals.suspended(name))
+                obstacles.append(Obstacle("suspended", name, refusals.suspended(name)))
             if pool.resource in self._view.held:
-                texts.append(refusals.held_back(name))
+                obstacles.append(Obstacle("heldBack", name, refusals.held_back(name)))
             limited = self._limited(pool, count)
             if limited is not None and not limited.there:
-                texts.append(limited.text)
-            texts += [refusals.leaving(name)] if self._leaving(pool) else []
+                obstacles.append(Obstacle("limit", name, limited.text))
+            if self._leaving(pool):
+                obstacles.append(Obstacle("leaving", name, refusals.leaving(name)))
         for claim, name, spec in self._demand.claims:
             share = self._shares.quotas[name].get(poolclaim_quota(f"{self._namespace}/{claim}"), (0, 0))
-            texts += [] if share[0] else [refusals.claimed(name, claim, share, spec.refused)]
-        return texts
+            if not share[0]:
+                text = refusals.claimed(name, claim, share, spec.refused)
+                obstacles.append(Obstacle("poolClaim", name, text, claim))
+        return obstacles
 
     def anywhere(self, shut: Collection[str] = ()) -> bool:
         """Whether any node that the ledger knows can take the pod, but for those that are `shut`."""
@@ -167,7 +183,7 @@ class Fit:
         for claim, of, spec in self._demand.claims:
             if of == pool.name and spec.units:
                 listing = self._listing(of, spec.units)
-                here = {domain for domain in listing if self._has(of, domain, spec.units)}
+                here = {domain for domain in listing if self.has(of, domain, spec.units)}
                 reasons |= dict.fromkeys(free.keys() - here, refusals.elsewhere(of, claim))
         return reasons
 
@@ -180,7 +196,7 @@ class Fit:
             if document.units and named.meets(Units.of(document.units))
         }
 
-    def _has(self, pool: str, domain: str, units: Iterable[str]) -> bool:
+    def has(self, pool: str, domain: str, units: Iterable[str]) -> bool:
         """Whether these very units are in the domain, and free for the pod."""
         free: set[str] = set()
         for name, part in self._view.parts(pool, domain).items():
@@ -202,7 +218,7 @@ class Fit:
         claimed = [
             (pool, spec.domain)
             for _, pool, spec in self._demand.claims
-            if spec.domain and not spec.units and self._has(pool, spec.domain, spec.had)
+            if spec.domain and not spec.units and self.has(pool, spec.domain, spec.had)
         ]
         kept = self._view.kept_for(self._owners, self._now)
         return claimed + [place for place in kept if place[0] in self._demand.units]

@@ -28,7 +28,8 @@ def test_the_whole_parser_has_the_options_of_each_command(capsys: pytest.Capture
 @pytest.mark.parametrize(
     "arguments",
     [
-        *(["up"], ["demo"], ["apply", "-f", "x"], ["reconcile"], ["status"], ["claims"], ["suspend", "p"]),
+        *(["up"], ["demo"], ["apply", "-f", "x"], ["reconcile"], ["status"], ["claims"], ["explain", "p"]),
+        *(["suspend", "p"],),
         *(["external", "p", "1"], ["release", "uid"], ["scheduler-config"], ["token", "n/s"]),
         *(["store", "copy", "a", "b"], ["store", "resume", "a"], ["store", "init", "a"]),
     ],

@@ -1,0 +1,254 @@
+"""`berth explain`: why a pod waits, or where it is, in plain words or as a document for a program.
+It only reads: the pod, the nodes and the waiting pods from the cluster, all else from the ledger."""
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from berth import settings
+from berth.cli.output import show
+from berth.cli.shared_options import add_kubeconfig, add_output, add_store, existing_ledger
+from berth.cli.tables import age, aligned, printable
+from berth.errors import BadInputError, MovedError, SettingsError, StoreUnavailableError
+from berth.ledger.ledger import Ledger
+from berth.ledger.view import View
+from berth.scheduling.explanation import Explanation, PoolClaimState, PoolState
+from berth.settings import Settings
+from berth.stores import redacted
+
+if TYPE_CHECKING:
+    from berth.kube.cluster import Cluster
+
+_MOST_ROWS = 20  # of a table for a person
+_MOST_NAMES = 5
+_INDENT = "  "
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "names",
+        metavar="[pod] [NAMESPACE/]NAME",
+        nargs="+",
+        help="the pod, as in `explain pod team-a/sim-3`; the word pod may be left out",
+    )
+    parser.add_argument(
+        "-n", "--namespace", metavar="NAME", help="of a pod that is given by its name (default: default)"
+    )
+    add_kubeconfig(parser)
+    add_store(parser)
+    add_output(parser)
+    parser.set_defaults(run=explain)
+
+
+def explain(options: argparse.Namespace, clock: Callable[[], float] = time.time) -> int:
+    """Show why the pod waits, or where it is. It returns 0 when it could explain, also while the ledger is
+    rebuilt: then that is the answer."""
+    from berth.controller.explain import explain_pod  # the kubernetes client takes 0.4 s to import
+    from berth.kube.cluster import connect
+
+    label = _label(options.names, options.namespace)
+    config, cluster, now = settings.from_environment(), connect(), clock()
+    told = explain_pod(cluster, partial(_view, cluster, config), config.scheduler_names, label, now)
+    if options.output == "table":
+        print("\n".join(lines(told, now)))
+    else:
+        show(told, options.output)
+    return 0
+
+
+def _label(names: Sequence[str], namespace: str | None) -> tuple[str, str]:
+    """Return the pod's namespace and name. Raises BadInputError for anything else."""
+    rest = list(names[1:]) if names[0] in ("pod", "pods", "po") and len(names) > 1 else list(names)
+    rest = [name.removeprefix("pod/") for name in rest]
+    before, slash, name = rest[0].rpartition("/")
+    if len(rest) > 1 or not name or "/" in before or (slash and not before):
+        raise BadInputError(f"{' '.join(names)!r} names no pod: write NAMESPACE/NAME, or NAME -n NAMESPACE")
+    if before and namespace not in (None, before):
+        raise BadInputError(f"{rest[0]} and -n {namespace} name two namespaces: keep one")
+    return before or namespace or "default", name
+
+
+def _view(cluster: "Cluster", config: Settings) -> View:
+    """Return what the ledger says. Raises its errors, and SettingsError where it is not this cluster's."""
+    from berth.handlers.wiring import ledger_of
+
+    url = redacted(config.store)
+    try:
+        with existing_ledger(config.store) as store:
+            ledger_of(cluster, config, store, while_closed=True).require_cluster()
+            view = Ledger(store, while_closed=True).view()
+    except StoreUnavailableError as error:
+        advice = (
+            f"check that {url} runs and can be reached from here, and that --store or BERTH_STORE names it"
+        )
+        raise StoreUnavailableError(f"{error}; {advice}") from error
+    if view.being_copied:
+        raise SettingsError(f"{url} has part of a copy that has not ended: repeat berth store copy")
+    if view.epoch is not None and view.epoch.moved:
+        raise MovedError(view.epoch.to)
+    return view
+
+
+def lines(told: Explanation, now: float) -> list[str]:
+    """Return the explanation for a person, the answer first."""
+    sections = (
+        _facts(told, now),
+        _remedies(told, now),
+        _refused(told),
+        *(section for pool in told.pools for section in _pool(pool, now)),
+        [f"Note: {text}" for text in told.notes],
+    )
+    answer = [printable(f"{told.pod} {told.summary}")]
+    return [line for section in (answer, *filter(None, sections)) for line in ("", *section)][1:]
+
+
+def _facts(told: Explanation, now: float) -> list[str]:
+    asks = ", ".join(f"{asked.units} {asked.pool}" for asked in told.asks)
+    rows = [("asks", asks)]
+    rows += [("PoolClaim", _poolclaim(claim, now)) for claim in told.pool_claims]
+    rows += [("priority", str(told.priority) if told.waits_since and told.asks else "")]
+    rows += [("waits since", _ago(told.waits_since, now) if told.waits_since else "")]
+    rows += [
+        (
+            "holds",
+            f"{held.count} {held.pool} in {held.domain}{_named(held.units)}, since {_ago(held.since, now)}",
+        )
+        for held in told.holds
+    ]
+    if told.line is not None:
+        before = _some(told.line.before, told.line.place - 1)
+        after = f"; before it: {before}" if before else ""
+        pools = " or ".join(told.line.pools)
+        rows.append(("in line", f"{told.line.place} of {told.line.length} for {pools}{after}"))
+    if told.cordoned:
+        rows.append(("cordoned", f"{_some(told.cordoned)} could take it, but for being cordoned"))
+    if told.verdict == "fits":
+        rows.append(("fits on", _some(told.fitting)))
+    if (said := told.scheduler_says) is not None and said.message:
+        rows.append((f"{told.scheduler} says", said.message))
+    rows = [row for row in rows if row[1]]
+    width = max((len(name) for name, _ in rows), default=0)
+    return [printable(f"{_INDENT}{name:{width}}   {text}") for name, text in rows]
+
+
+def _poolclaim(claim: PoolClaimState, now: float) -> str:
+    of = f"{claim.name}, {claim.count} of {claim.pool}{_named(claim.units)}"
+    match claim.state:
+        case "unknown":
+            return f"{claim.name}: the ledger knows none of this name in the pod's namespace"
+        case "held" if claim.holder is not None:
+            holder = claim.holder
+            return f"{of}: held by {holder.pod} on {holder.node} since {_ago(holder.since, now)}"
+        case state:
+            return f"{of}: {state}"
+
+
+def _remedies(told: Explanation, now: float) -> list[str]:
+    if not told.remedies:
+        unknown = told.verdict == "waits"
+        return ["What would let it in: berth knows no single change that would"] if unknown else []
+    header = "What would let it in" + (" (any one of these)" if len(told.remedies) > 1 else "")
+    texts = []
+    for remedy in told.remedies:
+        for number, step in enumerate(remedy.steps):
+            left = f", in {age(step.until.timestamp() - now)}" if step.until is not None else ""
+            command = f": {step.command}" if step.command else ""
+            texts.append(f"{_INDENT}{'- ' if number == 0 else '  and '}{step.text}{left}{command}")
+    return [f"{header}:", *map(printable, texts)]
+
+
+def _refused(told: Explanation) -> list[str]:
+    if not told.refused:
+        return []
+    rows = [(str(len(group.nodes)), _some(group.nodes), group.text) for group in told.refused[:_MOST_ROWS]]
+    return ["Refused by filter:", *_indented(aligned(("NODES", "WHICH", "REASON"), rows))]
+
+
+def _pool(pool: PoolState, now: float) -> Iterator[list[str]]:
+    yield _domains(pool)
+    if pool.retained:
+        rows = [
+            (
+                left.domain,
+                str(left.count),
+                ", ".join(left.units) or "-",
+                f"until {left.rests_until:%H:%M:%S} UTC" if left.rests_until else "-",
+                f"{left.owner or '-'} until {left.kept_until:%H:%M:%S} UTC" if left.kept_until else "-",
+            )
+            for left in pool.retained[:_MOST_ROWS]
+        ]
+        table = aligned(("DOMAIN", "COUNT", "UNITS", "RESTS", "KEPT FOR"), rows)
+        yield [f"What pods left of {pool.name}:", *_indented(table), *_more(len(pool.retained))]
+    if pool.holders and pool.lacks:
+        rows_held = [
+            (
+                holder.pod,
+                holder.node or "-",
+                holder.domain,
+                str(holder.count),
+                ", ".join(holder.units) or "-",
+                holder.state,
+                _ago(holder.since, now),
+            )
+            for holder in pool.holders[:_MOST_ROWS]
+        ]
+        table = aligned(("HOLDER", "NODE", "DOMAIN", "COUNT", "UNITS", "STATE", "SINCE"), rows_held)
+        yield [_measured(pool, now), *_indented(table), *_more(pool.holder_count)]
+
+
+def _measured(pool: PoolState, now: float) -> str:
+    """Return what is known of how long its units are held: facts, no forecast."""
+    if pool.oldest_since is None or pool.median_since is None or pool.holder_count < 2:
+        return f"Who holds {pool.name}:"
+    times = (
+        f"the oldest since {_ago(pool.oldest_since, now)}, the median since {_ago(pool.median_since, now)}"
+    )
+    return f"Who holds {pool.name} ({pool.holder_count} holders: {times}):"
+
+
+def _domains(pool: PoolState) -> list[str]:
+    rows = [
+        (
+            domain.name,
+            str(domain.free),
+            str(domain.capacity),
+            str(domain.missing),
+            str(domain.nodes),
+            domain.refusal or "enough",
+        )
+        for domain in pool.domains[:_MOST_ROWS]
+    ]
+    table = aligned(("DOMAIN", "FREE", "CAPACITY", "MISSING", "NODES", "RULE"), rows) if rows else []
+    told = [f"{_INDENT}{text}" for text in pool.refusals]
+    if pool.unlabelled:
+        told.append(f"{_INDENT}without label {pool.topology_key}: {_some(pool.unlabelled)}")
+    if pool.outside:
+        told.append(f"{_INDENT}not in the pool: {_some(pool.outside)}")
+    header = f"Pool {pool.name} ({pool.asked} asked):"
+    return [header, *_indented(table), *_more(len(pool.domains)), *map(printable, told)]
+
+
+def _indented(table: Sequence[str]) -> list[str]:
+    return [f"{_INDENT}{line}" for line in table]
+
+
+def _more(count: int) -> list[str]:
+    return [f"{_INDENT}and {count - _MOST_ROWS} more"] if count > _MOST_ROWS else []
+
+
+def _some(names: Sequence[str], count: int | None = None) -> str:
+    """Return the first of these names, and how many there are besides, of `count` in all."""
+    count = len(names) if count is None else count
+    shown = names[:_MOST_NAMES]
+    return ", ".join(shown) + (f" and {count - len(shown)} more" if count > len(shown) else "")
+
+
+def _named(units: Sequence[str]) -> str:
+    return f" ({_some(units)})" if units else ""
+
+
+def _ago(moment: datetime, now: float) -> str:
+    return age(now - moment.timestamp())

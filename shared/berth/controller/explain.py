@@ -1,0 +1,101 @@
+"""What is asked of the cluster to explain a pod: the pod, its condition, the nodes, and who else waits.
+Why it waits is for scheduling.explanation to say; nothing is written here."""
+
+from collections.abc import Callable, Collection, Sequence
+
+from msgspec.structs import replace
+
+from berth.controller.line import in_line
+from berth.errors import BadInputError, ClusterRefusedError
+from berth.kube.cluster import Cluster, list_waiting
+from berth.kube.types import Pod, PodCondition
+from berth.ledger.view import View
+from berth.scheduling.demand import terms_of
+from berth.scheduling.explanation import Explanation, Line, SchedulerWord, begun, explain, when
+
+_MOST_BEFORE = 100  # pods that are named
+_SILENT = (
+    "no kube-scheduler has said anything of this pod yet: check that one runs that has schedulerName {} "
+    "and calls berth's functions"
+)
+
+
+def explain_pod(
+    cluster: Cluster,
+    look: Callable[[], View],
+    schedulers: Collection[str],
+    label: tuple[str, str],
+    now: float,
+) -> Explanation:
+    """Return why the pod, given as namespace and name, waits, or where it is.
+
+    Raises BadInputError where there is no such pod, cluster errors and those of `look`, which is only called
+    for a pod of ours that a scheduler may place or has placed.
+    """
+    read = cluster.pod_with_conditions(*label)
+    if read is None:
+        raise BadInputError(f"there is no pod {'/'.join(label)} in the cluster at {cluster.host}")
+    pod, conditions = read
+    said = _word(conditions.of("PodScheduled"))
+    told = begun(pod, schedulers)
+    if told is None:
+        view = look()
+        waits = not pod.spec.node_name and not pod.finished
+        told = explain(pod, view, cluster.nodes() if waits else (), now)
+        if told.verdict == "waits":
+            told = replace(told, line=_line(pod, told, view, list_waiting(cluster, schedulers)))
+            told = replace(told, notes=_notes_of_claims(cluster, pod, told))
+    return _with_word(told, pod, said)
+
+
+def _with_word(told: Explanation, pod: Pod, said: SchedulerWord | None) -> Explanation:
+    """Return the explanation with what kube-scheduler says, and since when the pod waits."""
+    if pod.spec.node_name or pod.finished:
+        return told
+    since = told.created
+    if said is not None and said.status == "False" and said.since is not None:
+        since = said.since
+    notes = told.notes
+    if said is None and told.verdict in ("waits", "fits", "nothingAsked", "rebuilding", "paused"):
+        notes = (*notes, _SILENT.format(told.scheduler))
+    elif told.verdict == "fits" and any(asked.pool in (said.message if said else "") for asked in told.asks):
+        notes = (*notes, "what kube-scheduler says is from before: it tries the pod again by itself")
+    return replace(told, waits_since=since, scheduler_says=said, notes=notes)
+
+
+def _word(condition: PodCondition | None) -> SchedulerWord | None:
+    if condition is None:
+        return None
+    return SchedulerWord(
+        status=condition.status,
+        reason=condition.reason or "",
+        message=condition.message or "",
+        since=when(condition.last_transition_time),
+    )
+
+
+def _line(pod: Pod, told: Explanation, view: View, waiting: Sequence[Pod]) -> Line | None:
+    """Return the pod's place among those that wait for the pools that it lacks; None: it lacks none, or has
+    left meanwhile."""
+    lacks = {pool.name for pool in told.pools if pool.lacks} or {pool.name for pool in told.pools}
+    terms = terms_of(view)
+    line = [other for other in in_line(waiting) if not lacks.isdisjoint(terms.demand(other).units)]
+    place = next((n for n, other in enumerate(line, 1) if other.metadata.uid == pod.metadata.uid), 0)
+    before = tuple(other.label for other in line[: max(0, place - 1)][:_MOST_BEFORE])
+    return Line(pools=tuple(sorted(lacks)), place=place, length=len(line), before=before) if place else None
+
+
+def _notes_of_claims(cluster: Cluster, pod: Pod, told: Explanation) -> tuple[str, ...]:
+    """Return a line for each PoolClaim that the cluster has and the ledger does not know."""
+    notes = []
+    for claim in told.pool_claims:
+        try:
+            there = claim.state == "unknown" and cluster.pool_claim(pod.namespace, claim.name) is not None
+        except ClusterRefusedError:
+            continue  # who explains may not be allowed to read it
+        if there:
+            notes.append(
+                f"the cluster has PoolClaim {pod.namespace}/{claim.name}, and the ledger does not: "
+                "berth reconcile takes it over, or says why not"
+            )
+    return tuple(notes)

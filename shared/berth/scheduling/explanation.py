@@ -1,0 +1,567 @@
+"""Why a pod waits, or where it is, by what the ledger says: facts for a person, a program or a web page.
+Nothing is decided here anew: who is refused where, and in which words, is filter's own code."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from statistics import median_low
+from typing import Literal
+
+import msgspec
+
+from berth.api.pool import EVERYWHERE, Pool
+from berth.api.poolclaim import named
+from berth.errors import RebuildingError
+from berth.kube.types import Node, Pod
+from berth.ledger.holders import holder, wholes
+from berth.ledger.keys import poolclaim_quota
+from berth.ledger.model import Claim
+from berth.ledger.refusals import Requirement, elsewhere
+from berth.ledger.report import natural
+from berth.ledger.view import View
+from berth.scheduling.demand import Demand, owners_of, terms_of
+from berth.scheduling.fit import Fit, Obstacle, evaluate
+from berth.scheduling.remedy import Remedy, remedies
+
+_MOST_HOLDERS = 100  # who are listed; the rest are counted
+
+Verdict = Literal[
+    "waits",
+    "fits",
+    "reserved",
+    "bound",
+    "finished",
+    "ending",
+    "gated",
+    "notOurs",
+    "nothingAsked",
+    "rebuilding",
+    "paused",
+]
+
+Rule = Literal["", "exhausted", "suspended", "limit", "reserved", "resting", "kept", "poolClaim"]
+
+
+class _Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    pass
+
+
+class Asked(_Row, frozen=True):
+    """So many units of a pool."""
+
+    pool: str
+    units: int
+
+
+class Held(_Row, frozen=True):
+    """What the pod holds in one domain of a pool; `units` are the names that are known."""
+
+    pool: str
+    domain: str
+    count: int
+    units: tuple[str, ...] = ()
+    pool_claim: str = ""
+    since: datetime
+
+
+class Holder(_Row, frozen=True):
+    """A pod that holds units of a pool; `pod` is its namespace/name, or a name for use outside the cluster."""
+
+    pod: str
+    node: str
+    domain: str
+    count: int
+    units: tuple[str, ...]
+    state: str
+    since: datetime
+
+
+class DomainState(_Row, frozen=True):
+    """A domain, and what it lacks for this pod. `refusal` is filter's own text, `rule` what kind of rule that
+    comes from; both are empty where it can give what is asked.
+
+    `free` is what this pod may have there, `resting` and `kept` what nobody, or only others, may have yet;
+    `nodes` are so many nodes that could be offered.
+    """
+
+    name: str
+    free: int
+    capacity: int
+    missing: int
+    resting: int
+    kept: int
+    nodes: int
+    rule: Rule
+    refusal: str
+
+
+class Retained(_Row, frozen=True):
+    """Units that a pod left: nobody's until `rests_until`, then only for `owner` until `kept_until`."""
+
+    domain: str
+    count: int
+    units: tuple[str, ...]
+    owner: str
+    rests_until: datetime | None
+    kept_until: datetime | None
+
+
+class PoolClaimState(_Row, frozen=True):
+    """A PoolClaim that the pod names."""
+
+    name: str
+    state: Literal["free", "held", "refused", "unknown"]
+    pool: str = ""
+    count: int = 0
+    units: tuple[str, ...] = ()
+    holder: Holder | None = None
+
+
+class PoolState(_Row, frozen=True):
+    """A pool that the pod asks of. `refusals` are what no node can help; `lacks`: no node has what is asked.
+
+    `domains` with least missing first; `unlabelled` nodes lack the label `topology_key`; `outside` are nodes
+    that are not in the pool. `holders` are the oldest of `holder_count`, with those times of all of them:
+    of the whole pool, or where a namespace's limit refuses, of that namespace.
+    """
+
+    name: str
+    asked: int
+    scope: str
+    topology_key: str
+    lacks: bool
+    refusals: tuple[str, ...]
+    domains: tuple[DomainState, ...]
+    unlabelled: tuple[str, ...]
+    outside: tuple[str, ...]
+    retained: tuple[Retained, ...]
+    holders: tuple[Holder, ...]
+    holder_count: int
+    oldest_since: datetime | None
+    median_since: datetime | None
+
+
+class Refused(_Row, frozen=True):
+    """Filter's text for these nodes."""
+
+    text: str
+    nodes: tuple[str, ...]
+
+
+class Line(_Row, frozen=True):
+    """The pod's place among those that wait for pools that it lacks, and who is before it."""
+
+    pools: tuple[str, ...]
+    place: int
+    length: int
+    before: tuple[str, ...]
+
+
+class SchedulerWord(_Row, frozen=True):
+    """What kube-scheduler says in the pod's condition PodScheduled."""
+
+    status: str
+    reason: str
+    message: str
+    since: datetime | None
+
+
+class Explanation(_Row, frozen=True):
+    """The answer, and what it rests on. `summary` is one sentence without the pod's name.
+
+    `fitting` are the nodes that Berth would take, `cordoned` those that it would if they took pods;
+    `remedies` are changes each of which would let the pod in.
+    """
+
+    pod: str
+    uid: str
+    verdict: Verdict
+    summary: str
+    scheduler: str
+    priority: int
+    created: datetime | None
+    waits_since: datetime | None = None
+    node: str = ""
+    asks: tuple[Asked, ...] = ()
+    pool_claims: tuple[PoolClaimState, ...] = ()
+    holds: tuple[Held, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    fitting: tuple[str, ...] = ()
+    cordoned: tuple[str, ...] = ()
+    pools: tuple[PoolState, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+    line: Line | None = None
+    scheduler_says: SchedulerWord | None = None
+    notes: tuple[str, ...] = ()
+
+
+def begun(pod: Pod, schedulers: Collection[str]) -> Explanation | None:
+    """Return the explanation of a pod that waits for something else than pools; None: the ledger must say."""
+    gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates or ())
+    ours = ", ".join(schedulers)
+    scheduler = pod.spec.scheduler_name or "default-scheduler"
+    if pod.spec.node_name or pod.finished:
+        return None
+    if scheduler not in schedulers:
+        text = f"is not ours: its schedulerName is {scheduler}, and Berth serves {ours}"
+        return _about(pod, "notOurs", text)
+    if pod.metadata.deletion_timestamp is not None:
+        return _about(pod, "ending", "is being deleted, and goes to no node any more")
+    if gates:
+        text = f"is held back by its scheduling gates, before any scheduler looks at it: {gates}"
+        return _about(pod, "gated", text)
+    return None
+
+
+def explain(pod: Pod, view: View, nodes: Sequence[Node], now: float) -> Explanation:
+    """Return why the pod waits, or what it holds, at this time (Unix seconds)."""
+    if view.epoch is None:
+        return _unknown(pod, "rebuilding", str(RebuildingError()))
+    if (trouble := view.epoch.trouble()) is not None:
+        return _unknown(pod, "paused", str(trouble))
+    claims = [claim for claim in view.claims_of(pod.metadata.uid) if claim.state != "lost"]
+    if pod.finished or pod.spec.node_name or claims:
+        return _placed(pod, view, claims)
+    demand = terms_of(view).demand(pod)
+    if not demand.units and not demand.claims and demand.refusal is None:
+        text = "asks nothing of Berth's pools: what it waits for is kube-scheduler's to say"
+        return _about(pod, "nothingAsked", text)
+    return _Waiting(pod, demand, view, nodes, now).explanation()
+
+
+def _about(pod: Pod, verdict: Verdict, summary: str) -> Explanation:
+    return Explanation(
+        pod=pod.label,
+        uid=pod.metadata.uid,
+        verdict=verdict,
+        summary=summary,
+        scheduler=pod.spec.scheduler_name or "default-scheduler",
+        priority=pod.spec.priority or 0,
+        created=when(pod.metadata.creation_timestamp),
+        node=pod.spec.node_name or "",
+    )
+
+
+def _unknown(pod: Pod, verdict: Verdict, why: str) -> Explanation:
+    where = _where(pod) if pod.finished or pod.spec.node_name else "waits"
+    text = f"{where}: {why}" if where == "waits" else f"{where}; what it holds is not known now: {why}"
+    return _about(pod, verdict, text)
+
+
+def _where(pod: Pod) -> str:
+    if pod.finished:
+        return f"has finished ({pod.status.phase})"
+    return f"{'runs on' if pod.status.phase == 'Running' else 'is bound to'} {pod.spec.node_name}"
+
+
+def _placed(pod: Pod, view: View, claims: Sequence[Claim]) -> Explanation:
+    """Return what a pod holds that is bound, or finished, or about to be bound."""
+    holds = tuple(
+        Held(
+            pool=holding.pool,
+            domain=holding.domain,
+            count=holding.count,
+            units=holding.units,
+            pool_claim=holding.claim,
+            since=_moment(claim.since),
+        )
+        for claim in claims
+        for holding in wholes(claim)
+    )
+    told = ", ".join(f"{held.count} {held.pool}{_names(held.units)}" for held in holds)
+    asked = terms_of(view).demand(pod).units
+    if not pod.finished and not pod.spec.node_name:
+        text = f"is being bound to {claims[0].node}: {told} are reserved for it"
+        about = _about(pod, "reserved", text)
+    elif pod.finished:
+        more = f"and still holds {told}" if holds else "and holds nothing"
+        about = _about(pod, "finished", f"{_where(pod)} {more}")
+    elif holds:
+        about = _about(pod, "bound", f"{_where(pod)} and holds {told}")
+    elif asked:
+        asks = ", ".join(f"{count} {pool}" for pool, count in asked.items())
+        text = f"asks {asks}, but the ledger has no claim for it: berth reconcile adopts it, or says why not"
+        about = _about(pod, "bound", f"{_where(pod)} and {text}")
+    else:
+        about = _about(pod, "bound", f"{_where(pod)} and asks nothing of Berth's pools")
+    asks_of = tuple(Asked(pool=pool, units=count) for pool, count in asked.items())
+    return msgspec.structs.replace(about, holds=holds, asks=asks_of)
+
+
+class _Waiting:
+    """A pod that is on no node, and what filter would say of each node."""
+
+    def __init__(self, pod: Pod, demand: Demand, view: View, nodes: Sequence[Node], now: float) -> None:
+        self._pod, self._demand, self._view, self._now = pod, demand, view, now
+        shut = {node.metadata.name for node in nodes if node.spec.unschedulable}
+        names = {node.metadata.name for node in nodes}
+        self._cordoned = set() if pod.goes_to_unschedulable else shut
+        self._names = sorted(names - self._cordoned, key=natural)
+        self._reasons = evaluate(pod, self._names, view, now).reasons
+        self._fit = None if demand.refusal is not None else Fit(pod, demand, view, now)
+        self._obstacles = [] if self._fit is None else self._fit.obstacles()
+        self._requirements = [] if self._fit is None else self._fit.requirements()
+
+    def explanation(self) -> Explanation:
+        fitting = tuple(name for name in self._names if name not in self._reasons)
+        pools = tuple(self._pool(name) for name in (self._demand.units if self._fit else ()))
+        closed = evaluate(self._pod, self._cordoned, self._view, self._now).reasons
+        cordoned = tuple(sorted(self._cordoned - closed.keys(), key=natural))
+        ways = () if fitting else remedies(self._pod, self._view, self._names, self._cordoned, self._now)
+        return msgspec.structs.replace(
+            _about(self._pod, "fits" if fitting else "waits", self._summary(fitting, cordoned, pools)),
+            asks=tuple(Asked(pool=pool, units=units) for pool, units in self._demand.units.items()),
+            pool_claims=self._poolclaims(),
+            refused=_grouped(self._reasons),
+            fitting=fitting,
+            cordoned=cordoned,
+            pools=pools,
+            remedies=ways,
+        )
+
+    def _summary(self, fitting: Sequence[str], cordoned: Sequence[str], pools: Sequence[PoolState]) -> str:
+        if fitting:
+            more = f" and {len(fitting) - 1} more" if len(fitting) > 1 else ""
+            return f"waits, but not for Berth, which would let it in on {fitting[0]}{more}"
+        if self._demand.refusal is not None:
+            return f"waits: {self._demand.refusal}"
+        if self._obstacles:
+            return f"waits: {'; '.join(_told(obstacle, self._pod) for obstacle in self._obstacles)}"
+        if not self._names and not cordoned:
+            return "waits: the cluster has no node that takes pods"
+        if cordoned:
+            return f"waits: only nodes that are cordoned could take it: {', '.join(cordoned[:3])}"
+        if lacking := [pool for pool in pools if pool.lacks]:
+            return f"waits: {'; '.join(map(_lack, lacking))}"
+        names = " and ".join(pool.name for pool in pools)
+        return f"waits: no node has enough of {names} together, though each of them has room on some"
+
+    def _pool(self, name: str) -> PoolState:
+        pool, requirements = (
+            self._view.pools[name],
+            [each for each in self._requirements if each.pool == name],
+        )
+        refusals = tuple(obstacle.text for obstacle in self._obstacles if obstacle.pool == name)
+        placed = {node: _domain(requirements[0], node) for node in self._names}
+        short = {node for requirement in requirements for node in requirement.short(self._names)}
+        holders = self._holders(pool)
+        since = sorted(holder.since for holder in holders)
+        return PoolState(
+            name=name,
+            asked=self._demand.units[name],
+            scope=pool.spec.scope,
+            topology_key=pool.spec.topology_key or "",
+            lacks=bool(refusals) or len(short) == len(self._names),
+            refusals=refusals,
+            domains=self._domains(requirements, list(placed.values())),
+            unlabelled=tuple(node for node, domain in placed.items() if domain == ""),
+            outside=tuple(node for node, domain in placed.items() if domain is None),
+            retained=self._retained(name),
+            holders=tuple(holders[:_MOST_HOLDERS]),
+            holder_count=len(holders),
+            oldest_since=since[0] if since else None,
+            median_since=median_low(since) if since else None,
+        )
+
+    def _domains(
+        self, requirements: Sequence[Requirement], placed: Sequence[str | None]
+    ) -> tuple[DomainState, ...]:
+        counts, owners, rows = Counter(placed), owners_of(self._pod), []
+        plenty = requirements[0]
+        for domain, (free, capacity) in plenty.free.items():
+            texts = dict.fromkeys(filter(None, (each.refusal(domain) for each in requirements)))
+            least = min(each.free[domain][0] if domain in each.free else 0 for each in requirements)
+            missing = max(0, plenty.asked - least)
+            resting, kept = _waiting_units(self._view, plenty.pool, domain, owners, self._now)
+            row = DomainState(
+                name=domain,
+                free=free,
+                capacity=capacity,
+                missing=missing,
+                resting=resting,
+                kept=kept,
+                nodes=counts[domain],
+                rule="",
+                refusal="; ".join(texts),
+            )
+            rows.append(msgspec.structs.replace(row, rule=self._rule(plenty, row)) if texts else row)
+        return tuple(sorted(rows, key=lambda row: (row.missing, bool(row.refusal), natural(row.name))))
+
+    def _rule(self, plenty: Requirement, row: DomainState) -> Rule:
+        """Return what kind of rule refuses in this domain."""
+        if row.name in self._view.pools[plenty.pool].spec.suspended_domains:
+            return "suspended"
+        if row.name in plenty.not_here:
+            claims = {elsewhere(plenty.pool, name) for name, *_ in self._demand.claims}
+            return "poolClaim" if plenty.not_here[row.name] in claims else "limit"
+        if row.free >= plenty.asked:
+            return "reserved"
+        if row.free + row.resting >= plenty.asked:
+            return "resting"
+        return "kept" if row.free + row.resting + row.kept >= plenty.asked else "exhausted"
+
+    def _retained(self, pool: str) -> tuple[Retained, ...]:
+        rows = []
+        for domain in sorted(self._view.names(pool), key=natural):
+            for part in self._view.parts(pool, domain).values():
+                rows += [
+                    Retained(
+                        domain=domain,
+                        count=left.count,
+                        units=left.units,
+                        owner=left.owner,
+                        rests_until=_moment(left.rest_until) if left.rest_until > self._now else None,
+                        kept_until=_moment(left.kept_until) if left.kept_until > self._now else None,
+                    )
+                    for left in part.retained_here
+                    if left.bars(owners_of(self._pod), self._now)
+                ]
+        return tuple(rows)
+
+    def _holders(self, pool: Pool) -> list[Holder]:
+        """Return who holds units of the pool, the oldest first: those that the rule is about."""
+        rules = {obstacle.rule for obstacle in self._obstacles if obstacle.pool == pool.name}
+        only = self._pod.namespace if rules == {"limit"} else None
+        domains = self._view.domains.get(pool.name, {}).values()
+        claims = {claim.uid: claim for domain in domains for claim in domain.claims.values()}
+        rows = [
+            _holder(claim, holding.domain, holding.count, holding.units)
+            for claim in claims.values()
+            if only in (None, claim.namespace)
+            for holding in wholes(claim)
+            if holding.pool == pool.name
+        ]
+        return sorted(rows, key=lambda row: (row.since, natural(row.pod), row.domain))
+
+    def _poolclaims(self) -> tuple[PoolClaimState, ...]:
+        rows = []
+        for name, pool, spec in self._demand.claims:
+            quota = poolclaim_quota(f"{self._pod.namespace}/{name}")
+            claims = [
+                claim for part in self._view.parts(pool, quota).values() for claim in part.claims.values()
+            ]
+            others = [claim for claim in claims if claim.uid != self._pod.metadata.uid]
+            holding = next(
+                (
+                    _holder(claim, held.domain, held.count, held.units)
+                    for claim in others
+                    for held in wholes(claim)
+                    if (held.pool, held.claim) == (pool, name)
+                ),
+                None,
+            )
+            state: Literal["free", "held", "refused"] = (
+                "refused" if spec.refused else "held" if others else "free"
+            )
+            row = PoolClaimState(
+                name=name, state=state, pool=pool, count=spec.count, units=spec.units, holder=holding
+            )
+            rows.append(row)
+        known = {row.name for row in rows}
+        missing = [name for name in _named(self._pod) if name not in known]
+        return (*rows, *(PoolClaimState(name=name, state="unknown") for name in missing))
+
+
+def _told(obstacle: Obstacle, pod: Pod) -> str:
+    """Return an obstacle in words for a headline."""
+    match obstacle.rule:
+        case "suspended":
+            return f"{obstacle.pool} is suspended, and takes no new pods"
+        case "limit":
+            return f"limit of namespace {pod.namespace}: {obstacle.text}"
+        case "poolClaim" | "heldBack" | "leaving":
+            return obstacle.text
+
+
+def _lack(pool: PoolState) -> str:
+    """Return in words what no domain of a pool has."""
+    best = next((domain for domain in pool.domains if domain.nodes), None)
+    if best is None:
+        why = f": none has the label {pool.topology_key}" if pool.unlabelled and not pool.outside else ""
+        return f"no node is in a domain of {pool.name}{why}"
+    if best.rule in ("suspended", "limit", "reserved", "poolClaim"):
+        return best.refusal
+    if best.rule in ("resting", "kept"):
+        return _waited_for(pool, best)
+    if sum(1 for domain in pool.domains if domain.nodes) > 1:
+        most = f"the best, {best.name}, has {best.free} of {best.capacity}"
+        return f"no domain of {pool.name} has {pool.asked} free: {most}"
+    return f"{pool.name} has {best.free} of {best.capacity} free{_in(best)}, {pool.asked} asked"
+
+
+def _waited_for(pool: PoolState, domain: DomainState) -> str:
+    what = [f"{domain.resting} rest" if domain.resting != 1 else "1 rests"] if domain.resting else []
+    kept = f"{domain.kept} are kept" if domain.kept != 1 else "1 is kept"
+    what += [f"{kept} for others"] if domain.kept else []
+    counts = f"{domain.free} of {domain.capacity} free{_in(domain)}, {pool.asked} asked"
+    return f"{pool.name} has {counts}, while {' and '.join(what)}"
+
+
+def _in(domain: DomainState) -> str:
+    return "" if domain.name == EVERYWHERE else f" in {domain.name}"
+
+
+def _waiting_units(
+    view: View, pool: str, domain: str, owners: Collection[str], now: float
+) -> tuple[int, int]:
+    """Return how many units of a domain rest, and how many are kept for others than these owners."""
+    resting = kept = 0
+    for name, part in view.parts(pool, domain).items():
+        if part.retained:
+            all_owners = {*owners, *(left.owner for left in part.retained)}
+            mine = part.room(pool, name, owners, now)
+            anybody = part.room(pool, name, all_owners, now)
+            later = part.room(pool, name, (), float("inf"))
+            kept, resting = kept + anybody - mine, resting + later - anybody
+    return resting, kept
+
+
+def _domain(requirement: Requirement, node: str) -> str | None:
+    if requirement.places is not None:
+        return requirement.places.get(node)
+    return node if node in requirement.free else None
+
+
+def _grouped(reasons: Mapping[str, str]) -> tuple[Refused, ...]:
+    """Return filter's texts with their nodes, the most frequent first."""
+    nodes: dict[str, list[str]] = {}
+    for node, text in reasons.items():
+        nodes.setdefault(text, []).append(node)
+    groups = [Refused(text=text, nodes=tuple(sorted(names, key=natural))) for text, names in nodes.items()]
+    return tuple(sorted(groups, key=lambda group: (-len(group.nodes), group.text)))
+
+
+def _holder(claim: Claim, domain: str, count: int, units: tuple[str, ...]) -> Holder:
+    return Holder(
+        pod=holder(claim),
+        node=claim.node,
+        domain=domain,
+        count=count,
+        units=units,
+        state=claim.state,
+        since=_moment(claim.since),
+    )
+
+
+def _named(pod: Pod) -> tuple[str, ...]:
+    try:
+        return named(pod)
+    except ValueError:
+        return ()
+
+
+def _names(units: Iterable[str]) -> str:
+    listed = ", ".join(units)
+    return f" ({listed})" if listed else ""
+
+
+def when(stamp: str | None) -> datetime | None:
+    """Return the moment of a time stamp of Kubernetes; None where there is none that can be read."""
+    try:
+        return datetime.fromisoformat(stamp) if stamp else None
+    except ValueError:
+        return None
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(int(seconds), UTC)

@@ -1,0 +1,446 @@
+"""What change would let a waiting pod in: each is tried on a copy of the ledger with filter's own code.
+It knows pools alone: kube-scheduler may still refuse a node for its CPU, its taints and the like."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from berth.api.pool import EVERYWHERE, Pool
+from berth.api.poolclaim import named
+from berth.api.units import MOST, Units
+from berth.kube.types import Pod
+from berth.ledger.keys import namespace_quota, poolclaim_quota, unreserved_quota
+from berth.ledger.model import Claim, PoolClaimSpec
+from berth.ledger.refusals import Requirement, unreserved
+from berth.ledger.report import natural
+from berth.ledger.view import View
+from berth.scheduling.demand import Demand, is_unreserved, owners_of, terms_of
+from berth.scheduling.fit import Fit, Obstacle
+from berth.scheduling.trial import Draft, Trial
+
+_MOST = 3  # places that are told where the pod could go
+_MOST_NAMED = 3  # pods that are named in one step
+
+Kind = Literal[
+    "units",
+    "capacity",
+    "resume",
+    "limit",
+    "giveBack",
+    "priority",
+    "label",
+    "join",
+    "uncordon",
+    "freePoolClaim",
+    "createPoolClaim",
+    "freeUnits",
+    "leave",
+    "reconcile",
+    "wait",
+]
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One change. `text` says it in words, `command` is what does it where one command can.
+
+    `units` is how many more, the limit or the priority that is needed; `until` when time alone does it.
+    """
+
+    kind: Kind
+    text: str
+    pool: str = ""
+    domain: str = ""
+    node: str = ""
+    namespace: str = ""
+    pool_claim: str = ""
+    units: int = 0
+    pods: tuple[str, ...] = ()
+    command: str = ""
+    until: datetime | None = None
+
+
+class Remedy(msgspec.Struct, frozen=True, rename="camel"):
+    """Steps that, all together, would let the pod in by what the ledger says now: that was tried."""
+
+    steps: tuple[Step, ...]
+
+
+class _Change(NamedTuple):
+    step: Step
+    edit: Callable[[Draft], None]
+    cost: float = 1.0
+
+
+def remedies(
+    pod: Pod, view: View, names: Collection[str], cordoned: Collection[str], now: float
+) -> tuple[Remedy, ...]:
+    """Return changes that would let the pod go to one of these nodes, the smallest first; each alone is
+    enough. `cordoned` nodes take no pods now; they are none of `names`."""
+    demand = terms_of(view).demand(pod)
+    search = _Search(pod, demand, view, names, now)
+    if demand.refusal is not None:
+        tried = search.worked([search.new_poolclaims()])
+    else:
+        tried = search.worked([*search.in_time(), *search.sets(), *search.uncordoned(cordoned)])
+    return tuple(Remedy(tuple(change.step for change in changes)) for changes in tried)
+
+
+class _Search:
+    """Looks for the changes by which one pod would find a node."""
+
+    def __init__(self, pod: Pod, demand: Demand, view: View, names: Collection[str], now: float) -> None:
+        self._pod, self._demand, self._view, self._now = pod, demand, view, now
+        self._names, self._pools = names, {*demand.units, *(pool for _, pool, _ in demand.claims)}
+        self._trial = Trial(view, self._pools, pod, names, now)
+        if demand.refusal is None:
+            self._fit = Fit(pod, demand, view, now)
+            self._requirements = self._fit.requirements()
+
+    def worked(self, sets: Iterable[Sequence[_Change]]) -> list[Sequence[_Change]]:
+        """Return those sets of changes with which filter would name a node."""
+        return [changes for changes in sets if changes and self._works(changes)]
+
+    def _works(self, changes: Iterable[_Change]) -> bool:
+        draft = self._trial.draft()
+        for change in changes:
+            change.edit(draft)
+        return self._trial.admits(draft)
+
+    def sets(self) -> list[list[_Change]]:
+        """Return sets of changes, each of which may be enough: what is in the way on all nodes, and what is
+        in the way on one of the nodes where that is least."""
+        obstacles = self._fit.obstacles()
+        always = [change for obstacle in obstacles for change in self._against(obstacle)]
+        places = self._places()
+        sets = [[*always, *place] for place in places[:_MOST]] or [always]
+        limits = [obstacle.pool for obstacle in obstacles if obstacle.rule == "limit"]
+        if limits:
+            others = [change for change in always if change.step.kind != "limit"]
+            sets.append([*map(self._give_back, limits), *others, *(places[0] if places else ())])
+        return [*sets, *self._important(always)]
+
+    def _against(self, obstacle: Obstacle) -> list[_Change]:
+        """Return what clears something that is in the way on all nodes."""
+        pool = obstacle.pool
+        match obstacle.rule:
+            case "suspended":
+                return [self._resume(pool, None)]
+            case "heldBack":
+                text = f"write to, or delete, the pods for which {pool} is held back"
+                step = Step(kind="reconcile", text=text, pool=pool, command="berth reconcile")
+                resource = self._view.pools[pool].resource
+                return [_Change(step, lambda draft: _give_out(draft, resource))]
+            case "limit":
+                return [self._raise_limit(pool)]
+            case "leaving":
+                claims = [
+                    claim
+                    for claim in self._view.named(self._pod.label, pool)
+                    if claim.uid != self._pod.metadata.uid and claim.state != "lost"
+                ]
+                step = Step(kind="leave", text=f"the last pod of this name frees its {pool}", pool=pool)
+                return [_Change(step, lambda draft: self._free(draft, claims))]
+            case "poolClaim":
+                return self._free_poolclaim(pool, obstacle.poolclaim)
+
+    def _resume(self, pool: str, domain: str | None) -> _Change:
+        where = f" in {domain}" if domain else ""
+        step = Step(
+            kind="resume",
+            text=f"{pool} gives out units again{where}",
+            pool=pool,
+            domain=domain or "",
+            command=" ".join(filter(None, ("berth suspend", pool, domain, "--resume"))),
+        )
+        return _Change(step, lambda draft: draft.resume(pool, domain))
+
+    def _raise_limit(self, pool: str) -> _Change:
+        namespace, limit = self._pod.namespace, self._view.pools[pool].limit(self._pod.namespace) or 0
+        least = limit + self._lacking_quota(pool)
+        text = f"limit of namespace {namespace} in Pool {pool} at {least} (now {limit})"
+        step = Step(kind="limit", text=text, pool=pool, namespace=namespace, units=least)
+        return _Change(step, lambda draft: draft.limit(pool, namespace, least))
+
+    def _give_back(self, pool: str) -> _Change:
+        namespace, units = self._pod.namespace, self._lacking_quota(pool)
+        quota = namespace_quota(namespace)
+        held = self._held(pool, quota)
+        text = f"{_units(units)} of {pool} given back in namespace {namespace} ({held})"
+        step = Step(kind="giveBack", text=text, pool=pool, namespace=namespace, units=units)
+        return _Change(step, lambda draft: draft.add(pool, quota, units))
+
+    def _lacking_quota(self, pool: str) -> int:
+        """Return how many units the pod asks beyond its namespace's limit."""
+        limit = self._view.pools[pool].limit(self._pod.namespace) or 0
+        quota = namespace_quota(self._pod.namespace)
+        document = self._view.document(pool, quota)
+        left = limit if document.capacity is None else self._slack(pool, quota)
+        return self._demand.units[pool] - left
+
+    def _free_poolclaim(self, pool: str, claim: str) -> list[_Change]:
+        label = f"{self._pod.namespace}/{claim}"
+        holders = _claims(self._view, pool, poolclaim_quota(label))
+        text = f"PoolClaim {claim} is freed by pod {_names(holders)}"
+        pods = tuple(holder.label for holder in holders)
+        step = Step(kind="freePoolClaim", text=text, pool=pool, pool_claim=claim, pods=pods)
+        return [_Change(step, lambda draft: self._free(draft, holders))] if holders else []
+
+    def _free(self, draft: Draft, claims: Iterable[Claim]) -> None:
+        for claim in claims:
+            draft.free(self._pools, claim)
+
+    # One node
+
+    def _places(self) -> list[list[_Change]]:
+        """Return what is in the way on nodes, where that is least first; nodes of equal domains are one."""
+        by_domains: dict[tuple[str | None, ...], str] = {}
+        for name in sorted(self._names, key=natural):
+            by_domains.setdefault(tuple(self._domain(each, name) for each in self._requirements), name)
+        places = [changes for name in by_domains.values() if (changes := self._at(name)) is not None]
+        return sorted(places, key=lambda changes: sum(change.cost for change in changes))
+
+    def _domain(self, requirement: Requirement, node: str) -> str | None:
+        """Return the node's domain; None: it has none; empty: it lacks the label for it."""
+        if requirement.places is not None:
+            return requirement.places.get(node)
+        return node if node in requirement.free else None
+
+    def _at(self, node: str) -> list[_Change] | None:
+        """Return what is in the way on this node; None where no change that is known would help."""
+        changes: list[_Change] = []
+        for name in self._demand.units:
+            requirements = [each for each in self._requirements if each.pool == name]
+            domain = self._domain(requirements[0], node)
+            if not domain or domain not in requirements[0].free:
+                change = self._into(requirements[0], node, domain)
+                if change is None:
+                    return None
+                changes.append(change)
+                continue
+            if domain in self._view.pools[name].spec.suspended_domains:
+                changes.append(self._resume(name, domain))
+            changes += self._more(requirements, domain)
+            for claim, pool, spec in self._demand.claims:
+                if pool == name and spec.units and not self._fit.has(pool, domain, spec.units):
+                    freed = self._free_units(pool, domain, claim, spec)
+                    if freed is None:
+                        return None
+                    changes.append(freed)
+        return changes
+
+    def _more(self, requirements: Sequence[Requirement], domain: str) -> list[_Change]:
+        """Return the units that are missing in a domain: of all, and of those that are not reserved."""
+        pool, adds = requirements[0].pool, []
+        for requirement in requirements:
+            quota = unreserved_quota(domain) if requirement.words is unreserved else domain
+            free, _ = requirement.free.get(domain, (0, 0))
+            if free < requirement.asked:
+                least = free or min(0, self._slack(pool, quota))
+                adds.append((quota, requirement.asked - least))
+        if not adds:
+            return []
+        units = max(count for _, count in adds)
+        step = self._units_step(self._view.pools[pool], domain, units, reserved=adds[0][0] != domain)
+
+        def edit(draft: Draft) -> None:
+            for name, count in adds:
+                draft.add(pool, name, count)
+
+        return [_Change(step, edit, 1.0 + units / 1000)]
+
+    def _units_step(self, pool: Pool, domain: str, units: int, *, reserved: bool) -> Step:
+        asked, where = self._demand.units[pool.name], "" if domain == EVERYWHERE else f" in {domain}"
+        capacity = self._view.document(pool.name, domain).capacity or 0
+        held = self._held(pool.name, domain)
+        if capacity < asked and not reserved:
+            text = f"a capacity of {pool.name}{where} of at least {capacity + units} (now {capacity})"
+            return Step(kind="capacity", text=text, pool=pool.name, domain=domain, units=units)
+        what = f" that {'is' if units == 1 else 'are'} not reserved" if reserved else ""
+        pods = tuple(claim.label for claim in _claims(self._view, pool.name, domain) if not claim.is_external)
+        text = f"{units} more {'unit' if units == 1 else 'units'} of {pool.name}{where}{what} ({held})"
+        return Step(kind="units", text=text, pool=pool.name, domain=domain, units=units, pods=pods)
+
+    def _into(self, requirement: Requirement, node: str, domain: str | None) -> _Change | None:
+        """Return what puts a node into a domain that has enough."""
+        pool = self._view.pools[requirement.pool]
+        asked = requirement.asked
+        if pool.spec.scope == "Node":
+            text = f"node {node} in {pool.name}, with at least {asked} (the Pool's nodeSelector and capacity)"
+            step = Step(kind="join", text=text, pool=pool.name, node=node, units=asked)
+            return _Change(step, lambda draft: draft.add(pool.name, node, asked), 4.0)
+        best = min(
+            requirement.enough(), key=lambda name: (-requirement.free[name][0], natural(name)), default=None
+        )
+        new = pool.capacity_of("VALUE") or 0 if pool.spec.scope == "Topology" else 0
+        if best is None and (new < asked or requirement.free):
+            return None
+        target = best or "VALUE"
+
+        def edit(draft: Draft) -> None:
+            if best is None:
+                draft.add(pool.name, target, new)
+            draft.place(pool.name, node, target)
+
+        free, capacity = requirement.free.get(target, (new, new))
+        if domain == "":
+            step = _label_step(pool, node, target, f"{free} of {capacity}")
+            return _Change(step, edit, 2.0)
+        text = f"node {node} in {pool.name} (the Pool's nodeSelector leaves it out)"
+        return _Change(Step(kind="join", text=text, pool=pool.name, node=node), edit, 4.0)
+
+    def _free_units(self, pool: str, domain: str, claim: str, spec: PoolClaimSpec) -> _Change | None:
+        """Return whose end frees the units that a PoolClaim names; None where they are not in the domain, or
+        nobody holds them."""
+        parts = self._view.parts(pool, domain).values()
+        listed = Units().joined(Units.of(tuple(entry for part in parts for entry in part.units or ())))
+        units = {(pool, unit) for unit in spec.units}
+        holders = [holder for holder in _claims(self._view, pool, domain) if units & holder.units]
+        if not holders or not all(unit in listed for unit in spec.units):
+            return None
+        text = f"the units of PoolClaim {claim} are freed by pod {_names(holders)}"
+        pods = tuple(holder.label for holder in holders)
+        step = Step(kind="freeUnits", text=text, pool=pool, domain=domain, pool_claim=claim, pods=pods)
+        return _Change(step, lambda draft: self._free(draft, holders))
+
+    # Other ways
+
+    def in_time(self) -> list[list[_Change]]:
+        """Return the first moment from which on the pod would fit because units have rested, or are kept for
+        nobody any more."""
+        times = sorted(
+            {
+                time
+                for pool in self._pools
+                for domain in self._view.domains.get(pool, {}).values()
+                for left in domain.retained
+                for time in (left.rest_until, left.kept_until)
+                if time > self._now
+            }
+        )
+        if not times or not self._works([_later(times[-1])]):
+            return []
+        low, high = 0, len(times) - 1
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._works([_later(times[middle])]) else (middle + 1, high)
+        return [[_later(times[low])]]
+
+    def _important(self, always: Sequence[_Change]) -> list[list[_Change]]:
+        """Return the priority with which the pod would get units that are reserved."""
+        reserved = [
+            (pool.name, pool.spec.reserved)
+            for pool in map(self._view.pools.__getitem__, self._demand.units)
+            if pool.spec.reserved is not None and is_unreserved(pool, self._pod)
+        ]
+        if not reserved or all(each.words is not unreserved or each.enough() for each in self._requirements):
+            return []
+        least, now = max(rule.priority_at_least for _, rule in reserved), self._pod.spec.priority or 0
+        of = " and ".join(f"{rule.units} units of {pool} in each domain" for pool, rule in reserved)
+        text = f"a priority of at least {least} (now {now}): {of} are reserved for such pods"
+        step = Step(kind="priority", text=text, pool=reserved[0][0], units=least)
+        return [[*always, _Change(step, lambda draft: _promote(draft, least))]]
+
+    def uncordoned(self, cordoned: Collection[str]) -> list[list[_Change]]:
+        """Return the first of the cordoned nodes that could take the pod as it is."""
+        for name in sorted(cordoned, key=natural):
+            step = Step(
+                kind="uncordon",
+                text=f"node {name} takes pods again (it is cordoned)",
+                node=name,
+                command=f"kubectl uncordon {name}",
+            )
+            change = _Change(step, lambda draft, name=name: draft.names.update([name]))  # type: ignore[misc]
+            if self._works([change]):
+                return [[change]]
+        return []
+
+    def new_poolclaims(self) -> list[_Change]:
+        """Return the PoolClaims that a pod names and that are not there."""
+        known = {name for name, *_ in self._demand.claims}
+        namespace, pool = self._pod.namespace, next(iter(self._demand.units), "")
+        try:
+            missing = [name for name in named(self._pod) if name not in known]
+        except ValueError:
+            return []
+        changes = []
+        for name in missing if pool else ():
+            text = f"a PoolClaim {name} of pool {pool} in namespace {namespace}"
+            step = Step(kind="createPoolClaim", text=text, pool=pool, pool_claim=name, namespace=namespace)
+            change = _Change(step, lambda draft, name=name: draft.claim(pool, namespace, name, 1))  # type: ignore[misc]
+            changes.append(change)
+        return changes
+
+    # Who holds it
+
+    def _slack(self, pool: str, domain: str) -> int:
+        """Return what is free of a domain; below 0 where more is in use than there is."""
+        owners = owners_of(self._pod)
+        return sum(
+            replace(part, capacity=(part.capacity or 0) + MOST).room(pool, name, owners, self._now) - MOST
+            for name, part in self._view.parts(pool, domain).items()
+        )
+
+    def _held(self, pool: str, domain: str) -> str:
+        """Return by whom the units of a domain are held, in words."""
+        claims = _claims(self._view, pool, domain)
+        units = sum(
+            holding.count
+            for claim in claims
+            for holding in claim.holdings
+            if (holding.pool, holding.whole) == (pool, domain)
+        )
+        return "nobody holds any" if not claims else f"{_pods(len(claims))} {units}"
+
+
+def _label_step(pool: Pool, node: str, value: str, share: str) -> Step:
+    key = pool.spec.topology_key or ""
+    return Step(
+        kind="label",
+        text=f"label {key}={value} on node {node} ({value} has {share} {pool.name} free)",
+        pool=pool.name,
+        domain=value,
+        node=node,
+        command=f"kubectl label node {node} {key}={value}",
+    )
+
+
+def _later(time: float) -> _Change:
+    until = datetime.fromtimestamp(time, UTC)
+    text = f"nothing but time: units that rest, or are kept, are free from {until:%H:%M:%S} UTC on"
+    return _Change(Step(kind="wait", text=text, until=until), lambda draft: _move(draft, time))
+
+
+def _move(draft: Draft, time: float) -> None:
+    draft.now = time
+
+
+def _promote(draft: Draft, priority: int) -> None:
+    draft.pod = replace(draft.pod, spec=replace(draft.pod.spec, priority=priority))
+
+
+def _give_out(draft: Draft, resource: str) -> None:
+    draft.held = tuple(other for other in draft.held if other != resource)
+
+
+def _claims(view: View, pool: str, domain: str) -> list[Claim]:
+    """Return the claims in a domain, or quota, the oldest first."""
+    claims = {
+        claim.uid: claim for part in view.parts(pool, domain).values() for claim in part.claims.values()
+    }
+    return sorted(claims.values(), key=lambda claim: (claim.since, claim.label))
+
+
+def _names(claims: Sequence[Claim]) -> str:
+    names = ", ".join(claim.label for claim in claims[:_MOST_NAMED])
+    return f"{names} and {len(claims) - _MOST_NAMED} more" if len(claims) > _MOST_NAMED else names
+
+
+def _units(count: int) -> str:
+    return f"{count} unit" if count == 1 else f"{count} units"
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod holds" if count == 1 else f"{count} pods hold"
