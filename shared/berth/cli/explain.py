@@ -15,7 +15,7 @@ from berth.cli.tables import age, aligned, printable
 from berth.errors import BadInputError, MovedError, SettingsError, StoreUnavailableError
 from berth.ledger.ledger import Ledger
 from berth.ledger.view import View
-from berth.scheduling.explanation import Explanation, PoolClaimState, PoolState
+from berth.scheduling.explanation import Explanation, Held, PoolClaimState, PoolState
 from berth.settings import Settings
 from berth.stores import redacted
 
@@ -111,13 +111,7 @@ def _facts(told: Explanation, now: float) -> list[str]:
     rows += [("PoolClaim", _poolclaim(claim, now)) for claim in told.pool_claims]
     rows += [("priority", str(told.priority) if told.waits_since and told.asks else "")]
     rows += [("waits since", _ago(told.waits_since, now) if told.waits_since else "")]
-    rows += [
-        (
-            "holds",
-            f"{held.count} {held.pool} in {held.domain}{_named(held.units)}, since {_ago(held.since, now)}",
-        )
-        for held in told.holds
-    ]
+    rows += [("holds", _held(held, now)) for held in told.holds]
     if told.line is not None:
         before = _some(told.line.before, told.line.place - 1)
         after = f"; before it: {before}" if before else ""
@@ -132,6 +126,12 @@ def _facts(told: Explanation, now: float) -> list[str]:
     rows = [row for row in rows if row[1]]
     width = max((len(name) for name, _ in rows), default=0)
     return [printable(f"{_INDENT}{name:{width}}   {text}") for name, text in rows]
+
+
+def _held(held: Held, now: float) -> str:
+    claim = f" by PoolClaim {held.pool_claim}" if held.pool_claim else ""
+    units = f"{held.count} {held.pool} in {held.domain}{_named(held.units)}"
+    return f"{units}{claim}, since {_ago(held.since, now)}"
 
 
 def _poolclaim(claim: PoolClaimState, now: float) -> str:
@@ -203,9 +203,8 @@ def _measured(pool: PoolState, now: float) -> str:
     """Return what is known of how long its units are held: facts, no forecast."""
     if pool.oldest_since is None or pool.median_since is None or pool.holder_count < 2:
         return f"Who holds {pool.name}:"
-    times = (
-        f"the oldest since {_ago(pool.oldest_since, now)}, the median since {_ago(pool.median_since, now)}"
-    )
+    oldest, median = _ago(pool.oldest_since, now), _ago(pool.median_since, now)
+    times = f"the oldest since {oldest}, the median since {median}"
     return f"Who holds {pool.name} ({pool.holder_count} holders: {times}):"
 
 

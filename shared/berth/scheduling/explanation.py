@@ -15,7 +15,7 @@ from berth.errors import RebuildingError
 from berth.kube.types import Node, Pod
 from berth.ledger.holders import holder, wholes
 from berth.ledger.keys import poolclaim_quota
-from berth.ledger.model import Claim
+from berth.ledger.model import Claim, PoolClaimSpec
 from berth.ledger.refusals import Requirement, elsewhere
 from berth.ledger.report import natural
 from berth.ledger.view import View
@@ -59,13 +59,13 @@ class Held(_Row, frozen=True):
     pool: str
     domain: str
     count: int
-    units: tuple[str, ...] = ()
-    pool_claim: str = ""
+    units: tuple[str, ...]
+    pool_claim: str
     since: datetime
 
 
 class Holder(_Row, frozen=True):
-    """A pod that holds units of a pool; `pod` is its namespace/name, or a name for use outside the cluster."""
+    """Who holds units of a pool; `pod` is namespace/name, or names a use outside the cluster."""
 
     pod: str
     node: str
@@ -337,10 +337,8 @@ class _Waiting:
         return f"waits: no node has enough of {names} together, though each of them has room on some"
 
     def _pool(self, name: str) -> PoolState:
-        pool, requirements = (
-            self._view.pools[name],
-            [each for each in self._requirements if each.pool == name],
-        )
+        pool = self._view.pools[name]
+        requirements = [each for each in self._requirements if each.pool == name]
         refusals = tuple(obstacle.text for obstacle in self._obstacles if obstacle.pool == name)
         placed = {node: _domain(requirements[0], node) for node in self._names}
         short = {node for requirement in requirements for node in requirement.short(self._names)}
@@ -434,32 +432,30 @@ class _Waiting:
         return sorted(rows, key=lambda row: (row.since, natural(row.pod), row.domain))
 
     def _poolclaims(self) -> tuple[PoolClaimState, ...]:
-        rows = []
-        for name, pool, spec in self._demand.claims:
-            quota = poolclaim_quota(f"{self._pod.namespace}/{name}")
-            claims = [
-                claim for part in self._view.parts(pool, quota).values() for claim in part.claims.values()
-            ]
-            others = [claim for claim in claims if claim.uid != self._pod.metadata.uid]
-            holding = next(
-                (
-                    _holder(claim, held.domain, held.count, held.units)
-                    for claim in others
-                    for held in wholes(claim)
-                    if (held.pool, held.claim) == (pool, name)
-                ),
-                None,
-            )
-            state: Literal["free", "held", "refused"] = (
-                "refused" if spec.refused else "held" if others else "free"
-            )
-            row = PoolClaimState(
-                name=name, state=state, pool=pool, count=spec.count, units=spec.units, holder=holding
-            )
-            rows.append(row)
+        rows = [self._poolclaim(name, pool, spec) for name, pool, spec in self._demand.claims]
         known = {row.name for row in rows}
         missing = [name for name in _named(self._pod) if name not in known]
         return (*rows, *(PoolClaimState(name=name, state="unknown") for name in missing))
+
+    def _poolclaim(self, name: str, pool: str, spec: PoolClaimSpec) -> PoolClaimState:
+        quota = poolclaim_quota(f"{self._pod.namespace}/{name}")
+        parts = self._view.parts(pool, quota).values()
+        holders = [
+            _holder(claim, held.domain, held.count, held.units)
+            for part in parts
+            for claim in part.claims.values()
+            if claim.uid != self._pod.metadata.uid
+            for held in wholes(claim)
+            if (held.pool, held.claim) == (pool, name)
+        ]
+        return PoolClaimState(
+            name=name,
+            state="refused" if spec.refused else "held" if holders else "free",
+            pool=pool,
+            count=spec.count,
+            units=spec.units,
+            holder=holders[0] if holders else None,
+        )
 
 
 def _told(obstacle: Obstacle, pod: Pod) -> str:

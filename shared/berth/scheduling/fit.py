@@ -54,7 +54,7 @@ def evaluate(pod: Pod, nodes: Collection[str], view: View, now: float) -> Evalua
 
 
 class Obstacle(NamedTuple):
-    """Why a pod can be served on no node, whatever that has. `poolclaim` is the PoolClaim that it is about."""
+    """Why a pod can be served on no node, whatever that has; `poolclaim` names the one that it is about."""
 
     rule: Literal["suspended", "heldBack", "limit", "leaving", "poolClaim"]
     pool: str
