@@ -51,7 +51,7 @@ def explain(options: argparse.Namespace, clock: Callable[[], float] = time.time)
 
     label = _label(options.names, options.namespace)
     config, cluster, now = settings.from_environment(), connect(), clock()
-    told = explain_pod(cluster, partial(_view, cluster, config), config.scheduler_names, label, now)
+    told = explain_pod(cluster, partial(_view, cluster, config, clock), config.scheduler_names, label, now)
     if options.output == "table":
         print("\n".join(lines(told, now)))
     else:
@@ -71,7 +71,7 @@ def _label(names: Sequence[str], namespace: str | None) -> tuple[str, str]:
     return before or namespace or "default", name
 
 
-def _view(cluster: "Cluster", config: Settings) -> View:
+def _view(cluster: "Cluster", config: Settings, clock: Callable[[], float]) -> View:
     """Return what the ledger says. Raises its errors, and SettingsError where it is not this cluster's."""
     from berth.handlers.wiring import ledger_of
 
@@ -79,7 +79,7 @@ def _view(cluster: "Cluster", config: Settings) -> View:
     try:
         with existing_ledger(config.store) as store:
             ledger_of(cluster, config, store, while_closed=True).require_cluster()
-            view = Ledger(store, while_closed=True).view()
+            view = Ledger(store, clock=clock, while_closed=True).view()
     except StoreUnavailableError as error:
         advice = (
             f"check that {url} runs and can be reached from here, and that --store or BERTH_STORE names it"

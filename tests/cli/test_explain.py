@@ -1,0 +1,341 @@
+"""`berth explain`: its whole output in each situation, word for word, from tests/data/explain.
+
+A situation is set up with the verbs' own code on the stand-in API server; beside a real kube-scheduler:
+tests/e2e/test_explain.py. To write the texts anew: EXPLAIN_TEXTS=write, then read each of them.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from berth.cli import main
+from berth.cli.arguments import parsed
+from berth.cli.explain import explain
+from berth.errors import BerthError
+from berth.http.extender_v1 import BindingCall
+from berth.local.ports import free_port
+from berth.testing.api_server import StandIn
+from berth.testing.api_server.rules import Key
+from tests.support.builders.places import Place
+from tests.support.builders.pools_stage import PoolsStage
+from tests.support.fixtures import PLACES
+from tests.support.references import ROOT
+
+TEXTS = ROOT / "tests" / "data" / "explain"
+RACK = "example.com/rack"
+POOLS: Mapping[str, Any] = {
+    "ip": {"capacity": {"perDomain": 2}},
+    "rack-licence": {
+        "scope": "Topology",
+        "topologyKey": RACK,
+        "capacity": {"perDomain": 8},
+        "limits": {"team-a": 4},
+    },
+    "seat": {"scope": "Cluster", "capacity": {"perDomain": 3}},
+    "gpu": {"capacity": {"perDomain": 3}, "reserved": {"priorityAtLeast": 1000, "units": 2}},
+    "k80": {"units": {"n1": ["k80-0", "k80-1"], "n2": ["k80-2"]}},
+    "lease": {"scope": "Cluster", "units": {"*": ["lease-0"]}, "reuseAfterSeconds": 300},
+    "desk": {"scope": "Cluster", "capacity": {"perDomain": 1}, "sticky": {"by": "Pod", "forSeconds": 600}},
+    "dongle": {"capacity": {"perDomain": 1}, "nodeSelector": {"matchLabels": {"dongle": "yes"}}},
+}
+NODES: Mapping[str, Mapping[str, str]] = {
+    "n1": {RACK: "rack-1"},
+    "n2": {RACK: "rack-1"},
+    "n3": {RACK: "rack-2"},
+}
+
+
+class Told(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return PLACES["sqlite"](request, tmp_path)
+
+
+@pytest.fixture
+def stage(tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[PoolsStage]:
+    for name in ("KUBECONFIG", "BERTH_STORE", "BERTH_POOLS", "BERTH_SCHEDULER_NAMES"):
+        monkeypatch.delenv(name, raising=False)
+    stages: list[PoolsStage] = []
+    with StandIn(clock=lambda: stages[0].time() if stages else 1000.0) as api:
+        stages.append(PoolsStage(api, tmp_path, place, POOLS, NODES))
+        with closing(stages[0].store), closing(stages[0].raw):
+            monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+            monkeypatch.setenv("BERTH_STORE", place.url)
+            yield stages[0]
+
+
+@pytest.fixture
+def said(stage: PoolsStage, capsys: pytest.CaptureFixture[str]) -> Callable[..., Told]:
+    """What the command answers at the stage's time."""
+
+    def run(*arguments: str) -> Told:
+        capsys.readouterr()
+        try:
+            code = explain(parsed(["explain", *arguments]), stage.time)
+        except BerthError:
+            code = main(["explain", *arguments])
+        written = capsys.readouterr()
+        return Told(code, written.out, written.err)
+
+    return run
+
+
+def word(stage: PoolsStage, call: BindingCall, *others: str) -> None:
+    """kube-scheduler's condition on the pod, as it makes it of filter's reasons and of its own."""
+    nodes = [node.metadata.name for node in stage.cluster.nodes()]
+    reasons = Counter([*stage.why(call, *nodes).values(), *others])
+    told = ", ".join(f"{count} {text}" for text, count in sorted(reasons.items()))
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": f"0/{len(nodes)} nodes are available: {told}.",
+        "lastTransitionTime": "1970-01-01T00:16:40Z",
+    }
+    _write(stage, call, {"status": {"conditions": [condition]}})
+
+
+def _write(stage: PoolsStage, call: BindingCall, body: Mapping[str, Any]) -> None:
+    stage._api.memory.patch(Key("pods", call.namespace, call.name), dict(body), False, "")
+
+
+def _exhausted(stage: PoolsStage) -> str:
+    for name, seconds in (("sim-1", 60.0), ("sim-2", 3000.0)):
+        stage.bound_pod(name, on="n1", **{"rack-licence": 3})
+        stage.time.now += seconds
+    stage.bound_pod("sim-3", on="n3", **{"rack-licence": 6})
+    waiting = [stage.pod(f"sim-{number}", **{"rack-licence": 4}) for number in (4, 5, 6)]
+    stage.time.now += 720.0
+    word(stage, waiting[1])
+    return "default/sim-5"
+
+
+def _two_pools_short(stage: PoolsStage) -> str:
+    for node in ("n1", "n2", "n3"):
+        stage.bound_pod(f"on-{node}", on=node, ip=2, seat=1)
+    word(stage, stage.pod("both", ip=1, seat=1))
+    return "default/both"
+
+
+def _no_domain(stage: PoolsStage) -> str:
+    word(stage, stage.pod("plugged", dongle=1))
+    return "default/plugged"
+
+
+def _unlabelled(stage: PoolsStage) -> str:
+    for node in ("n1", "n2", "n3"):
+        stage.write_node(node, **{RACK: None})
+        stage.node_event(node)
+    word(stage, stage.pod("sim", **{"rack-licence": 1}))
+    return "default/sim"
+
+
+def _suspended(stage: PoolsStage) -> str:
+    stage.pools(seat={**POOLS["seat"], "suspended": True})
+    word(stage, stage.pod("sim", seat=1))
+    return "default/sim"
+
+
+def _suspended_domain(stage: PoolsStage) -> str:
+    stage.pools(**{"rack-licence": {**POOLS["rack-licence"], "suspended": ["rack-1"]}})
+    stage.bound_pod("large", on="n3", **{"rack-licence": 6})
+    word(stage, stage.pod("sim", **{"rack-licence": 3}))
+    return "default/sim"
+
+
+def _limit(stage: PoolsStage) -> str:
+    stage.bound_pod("a-1", on="n1", namespace="team-a", **{"rack-licence": 3})
+    stage.bound_pod("other", on="n1", **{"rack-licence": 1})
+    stage.time.now += 90.0
+    word(stage, stage.pod("a-2", namespace="team-a", **{"rack-licence": 3}))
+    return "team-a/a-2"
+
+
+def _reserved(stage: PoolsStage) -> str:
+    for node in ("n1", "n2", "n3"):
+        stage.bound_pod(f"on-{node}", on=node, gpu=1)
+    word(stage, stage.pod("cheap", gpu=1))
+    return "default/cheap"
+
+
+def _unknown_claim(stage: PoolsStage) -> str:
+    word(stage, stage.pod("job", k80=1, claims="k80-erc"))
+    return "default/job"
+
+
+def _held_claim(stage: PoolsStage) -> str:
+    stage.claim_object("k80-erc", "k80", units=["k80-0"])
+    stage.bound_pod("first", on="n1", k80=1, claims="k80-erc")
+    stage.time.now += 7200.0
+    word(stage, stage.pod("second", k80=1, claims="k80-erc"))
+    return "default/second"
+
+
+def _claims_units(stage: PoolsStage) -> str:
+    stage.bound_pod("first", on="n1", k80=1)
+    stage.claim_object("k80-erc", "k80", units=["k80-0"])
+    word(stage, stage.pod("second", k80=1, claims="k80-erc"))
+    return "default/second"
+
+
+def _resting(stage: PoolsStage) -> str:
+    stage.gone(stage.bound_pod("first", lease=1))
+    stage.time.now += 100.0
+    word(stage, stage.pod("second", lease=1))
+    return "default/second"
+
+
+def _kept(stage: PoolsStage) -> str:
+    stage.gone(stage.bound_pod("web-0", desk=1))
+    stage.time.now += 60.0
+    word(stage, stage.pod("web-1", desk=1))
+    return "default/web-1"
+
+
+def _store_down(stage: PoolsStage) -> str:
+    stage.pod("sim", seat=1)
+    os.environ["BERTH_STORE"] = f"redis://:hidden@127.0.0.1:{free_port()}/0"  # the fixture takes it back
+    return "default/sim"
+
+
+def _rebuilding(stage: PoolsStage) -> str:
+    stage.pod("sim", seat=1)
+    stage.lose_ledger()
+    stage._ledger(stage.store, while_closed=True).begin_rebuild("rebuild-2")
+    return "default/sim"
+
+
+def _anothers(stage: PoolsStage) -> str:
+    stage.add_pod(scheduler="default-scheduler")
+    return "default/pod-0"
+
+
+def _bound(stage: PoolsStage) -> str:
+    stage.claim_object("k80-erc", "k80", units=["k80-0"])
+    stage.bound_pod("job", on="n1", seat=2, k80=1, claims="k80-erc")
+    _write(stage, BindingCall("job", "default", "", "n1"), {"status": {"phase": "Running"}})
+    stage.time.now += 3600.0
+    return "default/job"
+
+
+def _nothing_asked(stage: PoolsStage) -> str:
+    stage.pod("plain")
+    return "default/plain"
+
+
+def _gated(stage: PoolsStage) -> str:
+    stage.add_pod(gates=[{"name": "example.com/quota"}, {"name": "example.com/later"}])
+    return "default/pod-0"
+
+
+def _finished(stage: PoolsStage) -> str:
+    stage.finished(stage.bound_pod("job", seat=2))
+    return "default/job"
+
+
+def _cordoned(stage: PoolsStage) -> str:
+    stage.bound_pod("one", on="n1", ip=2)
+    stage.write_node("n2", cordoned=True)
+    stage.write_node("n3", cordoned=True)
+    word(stage, stage.pod("two", ip=2), *["node(s) were unschedulable"] * 2)
+    return "default/two"
+
+
+def _elsewhere(stage: PoolsStage) -> str:
+    call = stage.pod("large", ip=1)
+    word(stage, call, *["Insufficient cpu"] * 3)
+    return "default/large"
+
+
+def _silent(stage: PoolsStage) -> str:
+    stage.pod("alone", ip=1)
+    return "default/alone"
+
+
+def _not_together(stage: PoolsStage) -> str:
+    for node in ("n1", "n2"):
+        stage.bound_pod(f"ip-on-{node}", on=node, ip=2)
+    stage.bound_pod("racks", on="n3", **{"rack-licence": 8})
+    word(stage, stage.pod("both", ip=1, **{"rack-licence": 1}))
+    return "default/both"
+
+
+def _no_pool(stage: PoolsStage) -> str:
+    word(stage, stage.pod("typo", **{"rack-license": 1}))
+    return "default/typo"
+
+
+def _no_pod(stage: PoolsStage) -> str:
+    return "team-a/nobody"
+
+
+def _deleted(stage: PoolsStage) -> str:
+    stage.pod("leaving", seat=1)
+    stage.raw.delete_pod("leaving", grace=30)
+    return "default/leaving"
+
+
+def _reserved_for_it(stage: PoolsStage) -> str:
+    call = stage.pod("early", seat=1)
+    claim = stage.claim(stage.get("early"), "n1")
+    stage._ledger(stage.store).reserve(claim)
+    assert call.name == "early"
+    return "default/early"
+
+
+SITUATIONS: Mapping[str, Callable[[PoolsStage], str]] = {
+    "exhausted": _exhausted,
+    "two-pools-short": _two_pools_short,
+    "not-together": _not_together,
+    "no-domain": _no_domain,
+    "unlabelled": _unlabelled,
+    "suspended": _suspended,
+    "suspended-domain": _suspended_domain,
+    "namespace-limit": _limit,
+    "reserved-for-priority": _reserved,
+    "poolclaim-unknown": _unknown_claim,
+    "poolclaim-held": _held_claim,
+    "poolclaim-units-held": _claims_units,
+    "resting": _resting,
+    "kept-for-another": _kept,
+    "store-down": _store_down,
+    "rebuilding": _rebuilding,
+    "another-schedulers": _anothers,
+    "bound": _bound,
+    "reserved": _reserved_for_it,
+    "nothing-asked": _nothing_asked,
+    "no-such-pod": _no_pod,
+    "no-such-pool": _no_pool,
+    "gated": _gated,
+    "finished": _finished,
+    "deleted": _deleted,
+    "cordoned": _cordoned,
+    "elsewhere": _elsewhere,
+    "silent-scheduler": _silent,
+}
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_each_situation_is_explained_word_for_word(
+    situation: str, stage: PoolsStage, place: Place, said: Callable[..., Told]
+) -> None:
+    name = SITUATIONS[situation](stage)
+    told = said("pod", name)
+    text = f"$ berth explain pod {name}\n{told.out}{told.err}exit code {told.code}\n"
+    text = text.replace(stage.cluster.host, "https://API").replace(place.url, "STORE")
+    text = text.replace(os.environ["BERTH_STORE"].rpartition(":")[2], "6379/0") if "redis" in text else text
+    path = TEXTS / f"{situation}.txt"
+    if os.environ.get("EXPLAIN_TEXTS") == "write":
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert text == path.read_text()
