@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,7 +101,7 @@ def word(stage: PoolsStage, call: BindingCall, *others: str) -> None:
         "status": "False",
         "reason": "Unschedulable",
         "message": f"0/{len(nodes)} nodes are available: {told}.",
-        "lastTransitionTime": "1970-01-01T00:16:40Z",
+        "lastTransitionTime": f"{datetime.fromtimestamp(stage.time(), UTC):%Y-%m-%dT%H:%M:%SZ}",
     }
     _write(stage, call, {"status": {"conditions": [condition]}})
 
@@ -114,9 +115,9 @@ def _exhausted(stage: PoolsStage) -> str:
         stage.bound_pod(name, on="n1", **{"rack-licence": 3})
         stage.time.now += seconds
     stage.bound_pod("sim-3", on="n3", **{"rack-licence": 6})
-    waiting = [stage.pod(f"sim-{number}", **{"rack-licence": 4}) for number in (4, 5, 6)]
-    stage.time.now += 720.0
-    word(stage, waiting[1])
+    for number in (4, 5, 6):
+        word(stage, stage.pod(f"sim-{number}", **{"rack-licence": 4}))
+        stage.time.now += 240.0
     return "default/sim-5"
 
 
@@ -275,14 +276,32 @@ def _no_pool(stage: PoolsStage) -> str:
     return "default/typo"
 
 
-def _no_pod(stage: PoolsStage) -> str:
+def _no_pod(_: PoolsStage) -> str:
     return "team-a/nobody"
 
 
-def _deleted(stage: PoolsStage) -> str:
-    stage.pod("leaving", seat=1)
-    stage.raw.delete_pod("leaving", grace=30)
-    return "default/leaving"
+def _many_domains(stage: PoolsStage) -> str:
+    for number in range(4, 31):
+        stage.add_node(f"n{number}")
+        stage.node_event(f"n{number}")
+    stage.write_node("n4", **{RACK: "rack-3"})
+    stage.bound_pod("on-n7", on="n7", ip=1)
+    word(stage, stage.pod("large", ip=3, priority=-10))
+    return "default/large"
+
+
+def _leaving(stage: PoolsStage) -> str:
+    stage.bound_pod("web-0", desk=1)
+    stage.raw.delete_pod("web-0")
+    word(stage, stage.pod("web-0", desk=1))
+    return "default/web-0"
+
+
+def _stale_word(stage: PoolsStage) -> str:
+    holder = stage.bound_pod("first", seat=3)
+    word(stage, stage.pod("second", seat=1))
+    stage.gone(holder)
+    return "default/second"
 
 
 def _reserved_for_it(stage: PoolsStage) -> str:
@@ -318,7 +337,9 @@ SITUATIONS: Mapping[str, Callable[[PoolsStage], str]] = {
     "no-such-pool": _no_pool,
     "gated": _gated,
     "finished": _finished,
-    "deleted": _deleted,
+    "many-domains": _many_domains,
+    "leaving": _leaving,
+    "freed-since": _stale_word,
     "cordoned": _cordoned,
     "elsewhere": _elsewhere,
     "silent-scheduler": _silent,

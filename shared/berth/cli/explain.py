@@ -9,10 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from berth import settings
+from berth.api.pool import EVERYWHERE
 from berth.cli.output import show
 from berth.cli.shared_options import add_kubeconfig, add_output, add_store, existing_ledger
 from berth.cli.tables import age, aligned, printable
-from berth.errors import BadInputError, MovedError, SettingsError, StoreUnavailableError
+from berth.errors import BadInputError, MovedError, SettingsError
 from berth.ledger.ledger import Ledger
 from berth.ledger.view import View
 from berth.scheduling.explanation import Explanation, Held, PoolClaimState, PoolState
@@ -75,18 +76,13 @@ def _view(cluster: "Cluster", config: Settings, clock: Callable[[], float]) -> V
     """Return what the ledger says. Raises its errors, and SettingsError where it is not this cluster's."""
     from berth.handlers.wiring import ledger_of
 
-    url = redacted(config.store)
-    try:
-        with existing_ledger(config.store) as store:
-            ledger_of(cluster, config, store, while_closed=True).require_cluster()
-            view = Ledger(store, clock=clock, while_closed=True).view()
-    except StoreUnavailableError as error:
-        advice = (
-            f"check that {url} runs and can be reached from here, and that --store or BERTH_STORE names it"
-        )
-        raise StoreUnavailableError(f"{error}; {advice}") from error
+    with existing_ledger(config.store) as store:
+        ledger_of(cluster, config, store, while_closed=True).require_cluster()
+        view = Ledger(store, clock=clock, while_closed=True).view()
     if view.being_copied:
-        raise SettingsError(f"{url} has part of a copy that has not ended: repeat berth store copy")
+        raise SettingsError(
+            f"{redacted(config.store)} has part of a copy that has not ended: repeat berth store copy"
+        )
     if view.epoch is not None and view.epoch.moved:
         raise MovedError(view.epoch.to)
     return view
@@ -94,11 +90,12 @@ def _view(cluster: "Cluster", config: Settings, clock: Callable[[], float]) -> V
 
 def lines(told: Explanation, now: float) -> list[str]:
     """Return the explanation for a person, the answer first."""
+    alone = told.verdict == "waits" and not any(pool.lacks for pool in told.pools)
     sections = (
         _facts(told, now),
         _remedies(told, now),
         _refused(told),
-        *(section for pool in told.pools for section in _pool(pool, now)),
+        *(section for pool in told.pools for section in _pool(pool, now, alone=alone)),
         [f"Note: {text}" for text in told.notes],
     )
     answer = [printable(f"{told.pod} {told.summary}")]
@@ -110,7 +107,7 @@ def _facts(told: Explanation, now: float) -> list[str]:
     rows = [("asks", asks)]
     rows += [("PoolClaim", _poolclaim(claim, now)) for claim in told.pool_claims]
     rows += [("priority", str(told.priority) if told.waits_since and told.asks else "")]
-    rows += [("waits since", _ago(told.waits_since, now) if told.waits_since else "")]
+    rows += [("waiting for", _ago(told.waits_since, now) if told.waits_since else "")]
     rows += [("holds", _held(held, now)) for held in told.holds]
     if told.line is not None:
         before = _some(told.line.before, told.line.place - 1)
@@ -122,7 +119,7 @@ def _facts(told: Explanation, now: float) -> list[str]:
     if told.verdict == "fits":
         rows.append(("fits on", _some(told.fitting)))
     if (said := told.scheduler_says) is not None and said.message:
-        rows.append((f"{told.scheduler} says", said.message))
+        rows.append(("kube-scheduler says", said.message))
     rows = [row for row in rows if row[1]]
     width = max((len(name) for name, _ in rows), default=0)
     return [printable(f"{_INDENT}{name:{width}}   {text}") for name, text in rows]
@@ -130,7 +127,8 @@ def _facts(told: Explanation, now: float) -> list[str]:
 
 def _held(held: Held, now: float) -> str:
     claim = f" by PoolClaim {held.pool_claim}" if held.pool_claim else ""
-    units = f"{held.count} {held.pool} in {held.domain}{_named(held.units)}"
+    where = "" if held.domain == EVERYWHERE else f" in {held.domain}"
+    units = f"{held.count} {held.pool}{where}{_named(held.units)}"
     return f"{units}{claim}, since {_ago(held.since, now)}"
 
 
@@ -149,14 +147,14 @@ def _poolclaim(claim: PoolClaimState, now: float) -> str:
 def _remedies(told: Explanation, now: float) -> list[str]:
     if not told.remedies:
         unknown = told.verdict == "waits"
-        return ["What would let it in: berth knows no single change that would"] if unknown else []
+        return ["What would let it in: no change that berth can try"] if unknown else []
     header = "What would let it in" + (" (any one of these)" if len(told.remedies) > 1 else "")
     texts = []
     for remedy in told.remedies:
         for number, step in enumerate(remedy.steps):
             left = f", in {age(step.until.timestamp() - now)}" if step.until is not None else ""
-            command = f": {step.command}" if step.command else ""
-            texts.append(f"{_INDENT}{'- ' if number == 0 else '  and '}{step.text}{left}{command}")
+            texts.append(f"{_INDENT}{'- ' if number == 0 else '  and '}{step.text}{left}")
+            texts += [f"{_INDENT}    $ {step.command}"] if step.command else []
     return [f"{header}:", *map(printable, texts)]
 
 
@@ -167,7 +165,8 @@ def _refused(told: Explanation) -> list[str]:
     return ["Refused by filter:", *_indented(aligned(("NODES", "WHICH", "REASON"), rows))]
 
 
-def _pool(pool: PoolState, now: float) -> Iterator[list[str]]:
+def _pool(pool: PoolState, now: float, *, alone: bool) -> Iterator[list[str]]:
+    """Yield a pool's tables; `alone`: no pool is short everywhere, so each is told of."""
     yield _domains(pool)
     if pool.retained:
         rows = [
@@ -182,7 +181,7 @@ def _pool(pool: PoolState, now: float) -> Iterator[list[str]]:
         ]
         table = aligned(("DOMAIN", "COUNT", "UNITS", "RESTS", "KEPT FOR"), rows)
         yield [f"What pods left of {pool.name}:", *_indented(table), *_more(len(pool.retained))]
-    if pool.holders and pool.lacks:
+    if pool.holders and (pool.lacks or alone):
         rows_held = [
             (
                 holder.pod,

@@ -14,6 +14,8 @@ from berth.scheduling.demand import terms_of
 from berth.scheduling.explanation import Explanation, Line, SchedulerWord, begun, explain, when
 
 _MOST_BEFORE = 100  # pods that are named
+_BEFORE = "what kube-scheduler says is from before, when a pool was short: it tries the pod again by itself"
+_ELSEWHERE = "the reason is elsewhere, and kube-scheduler's to say: CPU, memory, taints, affinity, volumes and the like"
 _SILENT = (
     "no kube-scheduler has said anything of this pod yet: check that one runs that has schedulerName {} "
     "and calls berth's functions"
@@ -44,7 +46,7 @@ def explain_pod(
         told = explain(pod, view, cluster.nodes() if waits else (), now)
         if told.verdict == "waits":
             told = replace(told, line=_line(pod, told, view, list_waiting(cluster, schedulers)))
-            told = replace(told, notes=_notes_of_claims(cluster, pod, told))
+            told = replace(told, notes=(*_notes_of_claims(cluster, pod, told), *told.notes))
     return _with_word(told, pod, said)
 
 
@@ -58,8 +60,9 @@ def _with_word(told: Explanation, pod: Pod, said: SchedulerWord | None) -> Expla
     notes = told.notes
     if said is None and told.verdict in ("waits", "fits", "nothingAsked", "rebuilding", "paused"):
         notes = (*notes, _SILENT.format(told.scheduler))
-    elif told.verdict == "fits" and any(asked.pool in (said.message if said else "") for asked in told.asks):
-        notes = (*notes, "what kube-scheduler says is from before: it tries the pod again by itself")
+    elif told.verdict == "fits":
+        before = any(f"{asked.pool}: " in (said.message if said else "") for asked in told.asks)
+        notes = (*notes, _BEFORE if before else _ELSEWHERE)
     return replace(told, waits_since=since, scheduler_says=said, notes=notes)
 
 

@@ -23,6 +23,7 @@ from berth.scheduling.demand import Demand, owners_of, terms_of
 from berth.scheduling.fit import Fit, Obstacle, evaluate
 from berth.scheduling.remedy import Remedy, remedies
 
+_UNCHANGEABLE = "what a pod asks can't be changed: to ask otherwise, delete it and make it anew"
 _MOST_HOLDERS = 100  # who are listed; the rest are counted
 
 Verdict = Literal[
@@ -271,7 +272,7 @@ def _placed(pod: Pod, view: View, claims: Sequence[Claim]) -> Explanation:
     told = ", ".join(f"{held.count} {held.pool}{_names(held.units)}" for held in holds)
     asked = terms_of(view).demand(pod).units
     if not pod.finished and not pod.spec.node_name:
-        text = f"is being bound to {claims[0].node}: {told} are reserved for it"
+        text = f"is being bound to {claims[0].node}, with {told} reserved for it"
         about = _about(pod, "reserved", text)
     elif pod.finished:
         more = f"and still holds {told}" if holds else "and holds nothing"
@@ -317,16 +318,17 @@ class _Waiting:
             cordoned=cordoned,
             pools=pools,
             remedies=ways,
+            notes=() if self._demand.refusal is None else (_UNCHANGEABLE,),
         )
 
     def _summary(self, fitting: Sequence[str], cordoned: Sequence[str], pools: Sequence[PoolState]) -> str:
         if fitting:
             more = f" and {len(fitting) - 1} more" if len(fitting) > 1 else ""
-            return f"waits, but not for Berth, which would let it in on {fitting[0]}{more}"
+            return f"waits, but not for Berth's pools: they would let it in on {fitting[0]}{more}"
         if self._demand.refusal is not None:
             return f"waits: {self._demand.refusal}"
         if self._obstacles:
-            return f"waits: {'; '.join(_told(obstacle, self._pod) for obstacle in self._obstacles)}"
+            return f"waits: {'; '.join(map(_told, self._obstacles))}"
         if not self._names and not cordoned:
             return "waits: the cluster has no node that takes pods"
         if cordoned:
@@ -458,15 +460,9 @@ class _Waiting:
         )
 
 
-def _told(obstacle: Obstacle, pod: Pod) -> str:
+def _told(obstacle: Obstacle) -> str:
     """Return an obstacle in words for a headline."""
-    match obstacle.rule:
-        case "suspended":
-            return f"{obstacle.pool} is suspended, and takes no new pods"
-        case "limit":
-            return f"limit of namespace {pod.namespace}: {obstacle.text}"
-        case "poolClaim" | "heldBack" | "leaving":
-            return obstacle.text
+    return f"{obstacle.pool} is suspended" if obstacle.rule == "suspended" else obstacle.text
 
 
 def _lack(pool: PoolState) -> str:

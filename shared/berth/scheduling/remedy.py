@@ -79,57 +79,110 @@ def remedies(
 ) -> tuple[Remedy, ...]:
     """Return changes that would let the pod go to one of these nodes, the smallest first; each alone is
     enough. `cordoned` nodes take no pods now; they are none of `names`."""
-    demand = terms_of(view).demand(pod)
-    search = _Search(pod, demand, view, names, now)
-    if demand.refusal is not None:
+    case = _Case(pod, terms_of(view).demand(pod), view, now)
+    search = _Search(case, names)
+    if case.demand.refusal is not None:
         tried = search.worked([search.new_poolclaims()])
     else:
         tried = search.worked([*search.in_time(), *search.sets(), *search.uncordoned(cordoned)])
-    return tuple(Remedy(tuple(change.step for change in changes)) for changes in tried)
+    return tuple(Remedy(steps) for steps in dict.fromkeys(tried))
+
+
+class _Case(NamedTuple):
+    """A pod that waits, what it demands, and what the ledger says at this time (Unix seconds)."""
+
+    pod: Pod
+    demand: Demand
+    view: View
+    now: float
+
+    @property
+    def pools(self) -> set[str]:
+        return {*self.demand.units, *(pool for _, pool, _ in self.demand.claims)}
+
+    def slack(self, pool: str, domain: str) -> int:
+        """Return what is free of a domain, or quota; below 0 where more is in use than there is."""
+        owners = owners_of(self.pod)
+        return sum(
+            replace(part, capacity=(part.capacity or 0) + MOST).room(pool, name, owners, self.now) - MOST
+            for name, part in self.view.parts(pool, domain).items()
+        )
+
+    def held(self, pool: str, domain: str) -> str:
+        """Return in words who has the units of a domain, or quota."""
+        claims = self.claims(pool, domain)
+        units = sum(
+            holding.count
+            for claim in claims
+            for holding in claim.holdings
+            if (holding.pool, holding.whole) == (pool, domain)
+        )
+        left = any(
+            unit.stands(self.now)
+            for part in self.view.parts(pool, domain).values()
+            for unit in part.retained_here
+        )
+        told = [f"{_count(len(claims), 'pod holds', 'pods hold')} {units}"] if claims else []
+        told += ["some rest or are kept"] if left else []
+        rest = self.view.pools[pool].spec.reuse_after_seconds
+        told += [f"what they free rests {rest} s first"] if claims and rest else []
+        return ", ".join(told) or "nobody holds any"
+
+    def claims(self, pool: str, domain: str) -> list[Claim]:
+        """Return the claims in a domain, or quota, the oldest first."""
+        parts = self.view.parts(pool, domain).values()
+        claims = {claim.uid: claim for part in parts for claim in part.claims.values()}
+        return sorted(claims.values(), key=lambda claim: (claim.since, claim.label))
+
+    def free(self, draft: Draft, claims: Iterable[Claim]) -> None:
+        for claim in claims:
+            draft.free(self.pools, claim)
 
 
 class _Search:
     """Looks for the changes by which one pod would find a node."""
 
-    def __init__(self, pod: Pod, demand: Demand, view: View, names: Collection[str], now: float) -> None:
-        self._pod, self._demand, self._view, self._now = pod, demand, view, now
-        self._names, self._pools = names, {*demand.units, *(pool for _, pool, _ in demand.claims)}
-        self._trial = Trial(view, self._pools, pod, names, now)
-        if demand.refusal is None:
-            self._fit = Fit(pod, demand, view, now)
-            self._requirements = self._fit.requirements()
+    def __init__(self, case: _Case, names: Collection[str]) -> None:
+        self._case, self._names = case, names
+        self._pod, self._demand, self._view, self._now = case
+        self._trial = Trial(self._view, case.pools, self._pod, names, self._now)
 
-    def worked(self, sets: Iterable[Sequence[_Change]]) -> list[Sequence[_Change]]:
-        """Return those sets of changes with which filter would name a node."""
-        return [changes for changes in sets if changes and self._works(changes)]
+    def worked(self, sets: Iterable[Sequence[_Change]]) -> list[tuple[Step, ...]]:
+        """Return the steps of those sets of changes with which filter would name a node."""
+        return [tuple(change.step for change in changes) for changes in sets if self._works(changes)]
 
-    def _works(self, changes: Iterable[_Change]) -> bool:
+    def _works(self, changes: Sequence[_Change]) -> bool:
+        return bool(changes) and self._trial.admits(self._drafted(changes))
+
+    def _drafted(self, changes: Iterable[_Change]) -> Draft:
         draft = self._trial.draft()
         for change in changes:
             change.edit(draft)
-        return self._trial.admits(draft)
+        return draft
 
     def sets(self) -> list[list[_Change]]:
         """Return sets of changes, each of which may be enough: what is in the way on all nodes, and what is
-        in the way on one of the nodes where that is least."""
-        obstacles = self._fit.obstacles()
+        in the way besides on one of the nodes where that is least."""
+        fit = Fit(self._pod, self._demand, self._view, self._now)
+        obstacles = fit.obstacles()
         always = [change for obstacle in obstacles for change in self._against(obstacle)]
-        places = self._places()
+        cleared = self._case._replace(view=self._trial.view(self._drafted(always)))
+        places = _Places(cleared).least(self._names)
         sets = [[*always, *place] for place in places[:_MOST]] or [always]
         limits = [obstacle.pool for obstacle in obstacles if obstacle.rule == "limit"]
         if limits:
             others = [change for change in always if change.step.kind != "limit"]
             sets.append([*map(self._give_back, limits), *others, *(places[0] if places else ())])
-        return [*sets, *self._important(always)]
+        return [*sets, *self._important(fit.requirements(), always)]
 
     def _against(self, obstacle: Obstacle) -> list[_Change]:
         """Return what clears something that is in the way on all nodes."""
         pool = obstacle.pool
         match obstacle.rule:
             case "suspended":
-                return [self._resume(pool, None)]
+                return [_resume(pool, None)]
             case "heldBack":
-                text = f"write to, or delete, the pods for which {pool} is held back"
+                text = f"the pods are written to, or gone, for which {pool} is held back"
                 step = Step(kind="reconcile", text=text, pool=pool, command="berth reconcile")
                 resource = self._view.pools[pool].resource
                 return [_Change(step, lambda draft: _give_out(draft, resource))]
@@ -142,168 +195,38 @@ class _Search:
                     if claim.uid != self._pod.metadata.uid and claim.state != "lost"
                 ]
                 step = Step(kind="leave", text=f"the last pod of this name frees its {pool}", pool=pool)
-                return [_Change(step, lambda draft: self._free(draft, claims))]
+                return [_Change(step, lambda draft: self._case.free(draft, claims))]
             case "poolClaim":
                 return self._free_poolclaim(pool, obstacle.poolclaim)
 
-    def _resume(self, pool: str, domain: str | None) -> _Change:
-        where = f" in {domain}" if domain else ""
-        step = Step(
-            kind="resume",
-            text=f"{pool} gives out units again{where}",
-            pool=pool,
-            domain=domain or "",
-            command=" ".join(filter(None, ("berth suspend", pool, domain, "--resume"))),
-        )
-        return _Change(step, lambda draft: draft.resume(pool, domain))
-
     def _raise_limit(self, pool: str) -> _Change:
         namespace, limit = self._pod.namespace, self._view.pools[pool].limit(self._pod.namespace) or 0
-        least = limit + self._lacking_quota(pool)
+        least = limit + self._beyond_limit(pool)
         text = f"limit of namespace {namespace} in Pool {pool} at {least} (now {limit})"
         step = Step(kind="limit", text=text, pool=pool, namespace=namespace, units=least)
         return _Change(step, lambda draft: draft.limit(pool, namespace, least))
 
     def _give_back(self, pool: str) -> _Change:
-        namespace, units = self._pod.namespace, self._lacking_quota(pool)
+        namespace, units = self._pod.namespace, self._beyond_limit(pool)
         quota = namespace_quota(namespace)
-        held = self._held(pool, quota)
-        text = f"{_units(units)} of {pool} given back in namespace {namespace} ({held})"
+        held = self._case.held(pool, quota)
+        text = f"{_count(units, 'unit', 'units')} of {pool} given back in namespace {namespace} ({held})"
         step = Step(kind="giveBack", text=text, pool=pool, namespace=namespace, units=units)
         return _Change(step, lambda draft: draft.add(pool, quota, units))
 
-    def _lacking_quota(self, pool: str) -> int:
+    def _beyond_limit(self, pool: str) -> int:
         """Return how many units the pod asks beyond its namespace's limit."""
         limit = self._view.pools[pool].limit(self._pod.namespace) or 0
         quota = namespace_quota(self._pod.namespace)
-        document = self._view.document(pool, quota)
-        left = limit if document.capacity is None else self._slack(pool, quota)
-        return self._demand.units[pool] - left
+        known = self._view.document(pool, quota).capacity is not None
+        return self._demand.units[pool] - (self._case.slack(pool, quota) if known else limit)
 
     def _free_poolclaim(self, pool: str, claim: str) -> list[_Change]:
-        label = f"{self._pod.namespace}/{claim}"
-        holders = _claims(self._view, pool, poolclaim_quota(label))
-        text = f"PoolClaim {claim} is freed by pod {_names(holders)}"
+        holders = self._case.claims(pool, poolclaim_quota(f"{self._pod.namespace}/{claim}"))
+        text = f"PoolClaim {claim} is freed by pod {_labels(holders)}"
         pods = tuple(holder.label for holder in holders)
         step = Step(kind="freePoolClaim", text=text, pool=pool, pool_claim=claim, pods=pods)
-        return [_Change(step, lambda draft: self._free(draft, holders))] if holders else []
-
-    def _free(self, draft: Draft, claims: Iterable[Claim]) -> None:
-        for claim in claims:
-            draft.free(self._pools, claim)
-
-    # One node
-
-    def _places(self) -> list[list[_Change]]:
-        """Return what is in the way on nodes, where that is least first; nodes of equal domains are one."""
-        by_domains: dict[tuple[str | None, ...], str] = {}
-        for name in sorted(self._names, key=natural):
-            by_domains.setdefault(tuple(self._domain(each, name) for each in self._requirements), name)
-        places = [changes for name in by_domains.values() if (changes := self._at(name)) is not None]
-        return sorted(places, key=lambda changes: sum(change.cost for change in changes))
-
-    def _domain(self, requirement: Requirement, node: str) -> str | None:
-        """Return the node's domain; None: it has none; empty: it lacks the label for it."""
-        if requirement.places is not None:
-            return requirement.places.get(node)
-        return node if node in requirement.free else None
-
-    def _at(self, node: str) -> list[_Change] | None:
-        """Return what is in the way on this node; None where no change that is known would help."""
-        changes: list[_Change] = []
-        for name in self._demand.units:
-            requirements = [each for each in self._requirements if each.pool == name]
-            domain = self._domain(requirements[0], node)
-            if not domain or domain not in requirements[0].free:
-                change = self._into(requirements[0], node, domain)
-                if change is None:
-                    return None
-                changes.append(change)
-                continue
-            if domain in self._view.pools[name].spec.suspended_domains:
-                changes.append(self._resume(name, domain))
-            changes += self._more(requirements, domain)
-            for claim, pool, spec in self._demand.claims:
-                if pool == name and spec.units and not self._fit.has(pool, domain, spec.units):
-                    freed = self._free_units(pool, domain, claim, spec)
-                    if freed is None:
-                        return None
-                    changes.append(freed)
-        return changes
-
-    def _more(self, requirements: Sequence[Requirement], domain: str) -> list[_Change]:
-        """Return the units that are missing in a domain: of all, and of those that are not reserved."""
-        pool, adds = requirements[0].pool, []
-        for requirement in requirements:
-            quota = unreserved_quota(domain) if requirement.words is unreserved else domain
-            free, _ = requirement.free.get(domain, (0, 0))
-            if free < requirement.asked:
-                least = free or min(0, self._slack(pool, quota))
-                adds.append((quota, requirement.asked - least))
-        if not adds:
-            return []
-        units = max(count for _, count in adds)
-        step = self._units_step(self._view.pools[pool], domain, units, reserved=adds[0][0] != domain)
-
-        def edit(draft: Draft) -> None:
-            for name, count in adds:
-                draft.add(pool, name, count)
-
-        return [_Change(step, edit, 1.0 + units / 1000)]
-
-    def _units_step(self, pool: Pool, domain: str, units: int, *, reserved: bool) -> Step:
-        asked, where = self._demand.units[pool.name], "" if domain == EVERYWHERE else f" in {domain}"
-        capacity = self._view.document(pool.name, domain).capacity or 0
-        held = self._held(pool.name, domain)
-        if capacity < asked and not reserved:
-            text = f"a capacity of {pool.name}{where} of at least {capacity + units} (now {capacity})"
-            return Step(kind="capacity", text=text, pool=pool.name, domain=domain, units=units)
-        what = f" that {'is' if units == 1 else 'are'} not reserved" if reserved else ""
-        pods = tuple(claim.label for claim in _claims(self._view, pool.name, domain) if not claim.is_external)
-        text = f"{units} more {'unit' if units == 1 else 'units'} of {pool.name}{where}{what} ({held})"
-        return Step(kind="units", text=text, pool=pool.name, domain=domain, units=units, pods=pods)
-
-    def _into(self, requirement: Requirement, node: str, domain: str | None) -> _Change | None:
-        """Return what puts a node into a domain that has enough."""
-        pool = self._view.pools[requirement.pool]
-        asked = requirement.asked
-        if pool.spec.scope == "Node":
-            text = f"node {node} in {pool.name}, with at least {asked} (the Pool's nodeSelector and capacity)"
-            step = Step(kind="join", text=text, pool=pool.name, node=node, units=asked)
-            return _Change(step, lambda draft: draft.add(pool.name, node, asked), 4.0)
-        best = min(
-            requirement.enough(), key=lambda name: (-requirement.free[name][0], natural(name)), default=None
-        )
-        new = pool.capacity_of("VALUE") or 0 if pool.spec.scope == "Topology" else 0
-        if best is None and (new < asked or requirement.free):
-            return None
-        target = best or "VALUE"
-
-        def edit(draft: Draft) -> None:
-            if best is None:
-                draft.add(pool.name, target, new)
-            draft.place(pool.name, node, target)
-
-        free, capacity = requirement.free.get(target, (new, new))
-        if domain == "":
-            step = _label_step(pool, node, target, f"{free} of {capacity}")
-            return _Change(step, edit, 2.0)
-        text = f"node {node} in {pool.name} (the Pool's nodeSelector leaves it out)"
-        return _Change(Step(kind="join", text=text, pool=pool.name, node=node), edit, 4.0)
-
-    def _free_units(self, pool: str, domain: str, claim: str, spec: PoolClaimSpec) -> _Change | None:
-        """Return whose end frees the units that a PoolClaim names; None where they are not in the domain, or
-        nobody holds them."""
-        parts = self._view.parts(pool, domain).values()
-        listed = Units().joined(Units.of(tuple(entry for part in parts for entry in part.units or ())))
-        units = {(pool, unit) for unit in spec.units}
-        holders = [holder for holder in _claims(self._view, pool, domain) if units & holder.units]
-        if not holders or not all(unit in listed for unit in spec.units):
-            return None
-        text = f"the units of PoolClaim {claim} are freed by pod {_names(holders)}"
-        pods = tuple(holder.label for holder in holders)
-        step = Step(kind="freeUnits", text=text, pool=pool, domain=domain, pool_claim=claim, pods=pods)
-        return _Change(step, lambda draft: self._free(draft, holders))
+        return [_Change(step, lambda draft: self._case.free(draft, holders))] if holders else []
 
     # Other ways
 
@@ -313,7 +236,7 @@ class _Search:
         times = sorted(
             {
                 time
-                for pool in self._pools
+                for pool in self._case.pools
                 for domain in self._view.domains.get(pool, {}).values()
                 for left in domain.retained
                 for time in (left.rest_until, left.kept_until)
@@ -328,14 +251,16 @@ class _Search:
             low, high = (low, middle) if self._works([_later(times[middle])]) else (middle + 1, high)
         return [[_later(times[low])]]
 
-    def _important(self, always: Sequence[_Change]) -> list[list[_Change]]:
+    def _important(
+        self, requirements: Iterable[Requirement], always: Sequence[_Change]
+    ) -> list[list[_Change]]:
         """Return the priority with which the pod would get units that are reserved."""
         reserved = [
             (pool.name, pool.spec.reserved)
             for pool in map(self._view.pools.__getitem__, self._demand.units)
             if pool.spec.reserved is not None and is_unreserved(pool, self._pod)
         ]
-        if not reserved or all(each.words is not unreserved or each.enough() for each in self._requirements):
+        if not reserved or all(each.words is not unreserved or each.enough() for each in requirements):
             return []
         least, now = max(rule.priority_at_least for _, rule in reserved), self._pod.spec.priority or 0
         of = " and ".join(f"{rule.units} units of {pool} in each domain" for pool, rule in reserved)
@@ -373,26 +298,137 @@ class _Search:
             changes.append(change)
         return changes
 
-    # Who holds it
 
-    def _slack(self, pool: str, domain: str) -> int:
-        """Return what is free of a domain; below 0 where more is in use than there is."""
-        owners = owners_of(self._pod)
-        return sum(
-            replace(part, capacity=(part.capacity or 0) + MOST).room(pool, name, owners, self._now) - MOST
-            for name, part in self._view.parts(pool, domain).items()
-        )
+class _Places:
+    """What is in the way of a pod on single nodes, by the same requirements that filter judges them by."""
 
-    def _held(self, pool: str, domain: str) -> str:
-        """Return by whom the units of a domain are held, in words."""
-        claims = _claims(self._view, pool, domain)
-        units = sum(
-            holding.count
-            for claim in claims
-            for holding in claim.holdings
-            if (holding.pool, holding.whole) == (pool, domain)
+    def __init__(self, case: _Case) -> None:
+        self._case, self._demand, self._view = case, case.demand, case.view
+        self._fit = Fit(*case)
+        self._requirements = self._fit.requirements()
+
+    def least(self, names: Iterable[str]) -> list[list[_Change]]:
+        """Return what is in the way on nodes, where that is least first; nodes of equal domains are one."""
+        by_domains: dict[tuple[str | None, ...], str] = {}
+        for name in sorted(names, key=natural):
+            by_domains.setdefault(tuple(self._domain(each, name) for each in self._requirements), name)
+        places = [changes for name in by_domains.values() if (changes := self._at(name)) is not None]
+        return sorted(places, key=lambda changes: sum(change.cost for change in changes))
+
+    def _domain(self, requirement: Requirement, node: str) -> str | None:
+        """Return the node's domain; None: it has none; empty: it lacks the label for it."""
+        if requirement.places is not None:
+            return requirement.places.get(node)
+        return node if node in requirement.free else None
+
+    def _at(self, node: str) -> list[_Change] | None:
+        """Return what is in the way on this node; None where no change that is known would help."""
+        changes: list[_Change] = []
+        for name in self._demand.units:
+            requirements = [each for each in self._requirements if each.pool == name]
+            domain = self._domain(requirements[0], node)
+            if not domain or domain not in requirements[0].free:
+                change = self._into(requirements[0], node, domain)
+                if change is None:
+                    return None
+                changes.append(change)
+                continue
+            if domain in self._view.pools[name].spec.suspended_domains:
+                changes.append(_resume(name, domain))
+            changes += self._more(requirements, domain)
+            for claim, pool, spec in self._demand.claims:
+                if pool == name and spec.units and not self._fit.has(pool, domain, spec.units):
+                    freed = self._free_units(pool, domain, claim, spec)
+                    if freed is None:
+                        return None
+                    changes.append(freed)
+        return changes
+
+    def _more(self, requirements: Sequence[Requirement], domain: str) -> list[_Change]:
+        """Return the units that are missing in a domain: of all, and of those that are not reserved."""
+        pool, adds = requirements[0].pool, []
+        for requirement in requirements:
+            quota = unreserved_quota(domain) if requirement.words is unreserved else domain
+            free, _ = requirement.free.get(domain, (0, 0))
+            if free < requirement.asked:
+                least = free or min(0, self._case.slack(pool, quota))
+                adds.append((quota, requirement.asked - least))
+        if not adds:
+            return []
+        units = max(count for _, count in adds)
+        step = self._units_step(self._view.pools[pool], domain, units, reserved=adds[0][0] != domain)
+
+        def edit(draft: Draft) -> None:
+            for name, count in adds:
+                draft.add(pool, name, count)
+
+        return [_Change(step, edit, 1.0 + units / 1000)]
+
+    def _units_step(self, pool: Pool, domain: str, units: int, *, reserved: bool) -> Step:
+        asked, where = self._demand.units[pool.name], "" if domain == EVERYWHERE else f" in {domain}"
+        capacity = self._view.document(pool.name, domain).capacity or 0
+        held = self._case.held(pool.name, domain)
+        if capacity < asked and not reserved:
+            text = f"a capacity of {pool.name}{where} of at least {capacity + units} (now {capacity})"
+            return Step(kind="capacity", text=text, pool=pool.name, domain=domain, units=units)
+        what = f" that {'is' if units == 1 else 'are'} not reserved" if reserved else ""
+        pods = tuple(claim.label for claim in self._case.claims(pool.name, domain) if not claim.is_external)
+        text = f"{units} more {'unit' if units == 1 else 'units'} of {pool.name}{where}{what} ({held})"
+        return Step(kind="units", text=text, pool=pool.name, domain=domain, units=units, pods=pods)
+
+    def _into(self, requirement: Requirement, node: str, domain: str | None) -> _Change | None:
+        """Return what puts a node into a domain that has enough."""
+        pool = self._view.pools[requirement.pool]
+        asked = requirement.asked
+        if pool.spec.scope == "Node":
+            text = f"node {node} in {pool.name}, with at least {asked} (the Pool's nodeSelector and capacity)"
+            step = Step(kind="join", text=text, pool=pool.name, node=node, units=asked)
+            return _Change(step, lambda draft: draft.add(pool.name, node, asked), 4.0)
+        best = min(
+            requirement.enough(), key=lambda name: (-requirement.free[name][0], natural(name)), default=None
         )
-        return "nobody holds any" if not claims else f"{_pods(len(claims))} {units}"
+        new = pool.capacity_of("VALUE") or 0 if pool.spec.scope == "Topology" else 0
+        if best is None and (new < asked or requirement.free):
+            return None
+        target = best or "VALUE"
+
+        def edit(draft: Draft) -> None:
+            if best is None:
+                draft.add(pool.name, target, new)
+            draft.place(pool.name, node, target)
+
+        free, capacity = requirement.free.get(target, (new, new))
+        if domain == "":
+            step = _label_step(pool, node, target, f"{free} of {capacity}")
+            return _Change(step, edit, 2.0)
+        text = f"node {node} in {pool.name} (the Pool's nodeSelector leaves it out)"
+        return _Change(Step(kind="join", text=text, pool=pool.name, node=node), edit, 4.0)
+
+    def _free_units(self, pool: str, domain: str, claim: str, spec: PoolClaimSpec) -> _Change | None:
+        """Return whose end frees the units that a PoolClaim names; None where they are not in the domain, or
+        nobody holds them."""
+        parts = self._view.parts(pool, domain).values()
+        listed = Units().joined(Units.of(tuple(entry for part in parts for entry in part.units or ())))
+        units = {(pool, unit) for unit in spec.units}
+        holders = [holder for holder in self._case.claims(pool, domain) if units & holder.units]
+        if not holders or not all(unit in listed for unit in spec.units):
+            return None
+        text = f"the units of PoolClaim {claim} are freed by pod {_labels(holders)}"
+        pods = tuple(holder.label for holder in holders)
+        step = Step(kind="freeUnits", text=text, pool=pool, domain=domain, pool_claim=claim, pods=pods)
+        return _Change(step, lambda draft: self._case.free(draft, holders))
+
+
+def _resume(pool: str, domain: str | None) -> _Change:
+    where = f" in {domain}" if domain else ""
+    step = Step(
+        kind="resume",
+        text=f"{pool} gives out units again{where}",
+        pool=pool,
+        domain=domain or "",
+        command=" ".join(filter(None, ("berth suspend", pool, domain, "--resume"))),
+    )
+    return _Change(step, lambda draft: draft.resume(pool, domain))
 
 
 def _label_step(pool: Pool, node: str, value: str, share: str) -> Step:
@@ -425,22 +461,10 @@ def _give_out(draft: Draft, resource: str) -> None:
     draft.held = tuple(other for other in draft.held if other != resource)
 
 
-def _claims(view: View, pool: str, domain: str) -> list[Claim]:
-    """Return the claims in a domain, or quota, the oldest first."""
-    claims = {
-        claim.uid: claim for part in view.parts(pool, domain).values() for claim in part.claims.values()
-    }
-    return sorted(claims.values(), key=lambda claim: (claim.since, claim.label))
-
-
-def _names(claims: Sequence[Claim]) -> str:
+def _labels(claims: Sequence[Claim]) -> str:
     names = ", ".join(claim.label for claim in claims[:_MOST_NAMED])
     return f"{names} and {len(claims) - _MOST_NAMED} more" if len(claims) > _MOST_NAMED else names
 
 
-def _units(count: int) -> str:
-    return f"{count} unit" if count == 1 else f"{count} units"
-
-
-def _pods(count: int) -> str:
-    return f"{count} pod holds" if count == 1 else f"{count} pods hold"
+def _count(count: int, one: str, more: str) -> str:
+    return f"{count} {one if count == 1 else more}"

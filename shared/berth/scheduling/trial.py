@@ -110,14 +110,18 @@ class Trial:
     def draft(self) -> Draft:
         return Draft(self._view, self._pod, self._names, self._now)
 
-    def admits(self, draft: Draft) -> bool:
-        """Whether some node could take the pod with these changes."""
+    def view(self, draft: Draft) -> View:
+        """Return what the ledger would say with these changes, at the draft's time."""
         copy = View()
         copy.update({**self._documents, **draft.documents()}, draft.now)
-        copy.epoch = self._view.epoch
-        if copy.epoch is not None:
-            copy.epoch = replace(copy.epoch, held=draft.held)
-        return len(evaluate(draft.pod, draft.names, copy, draft.now).reasons) < len(draft.names)
+        epoch = self._view.epoch
+        copy.epoch = None if epoch is None else replace(epoch, held=draft.held)
+        return copy
+
+    def admits(self, draft: Draft) -> bool:
+        """Whether some node could take the pod with these changes."""
+        reasons = evaluate(draft.pod, draft.names, self.view(draft), draft.now).reasons
+        return len(reasons) < len(draft.names)
 
 
 def _with_units(domain: Domain, units: int, names: Collection[str]) -> Domain:
