@@ -15,7 +15,7 @@ from berth.scheduling.explanation import Explanation, Line, SchedulerWord, begun
 
 _MOST_BEFORE = 100  # pods that are named
 _BEFORE = "what kube-scheduler says is from before, when a pool was short: it tries the pod again by itself"
-_ELSEWHERE = "the reason is elsewhere, and kube-scheduler's to say: CPU, memory, taints, affinity, volumes and the like"
+_ELSEWHERE = "the reason is elsewhere, and kube-scheduler's to say: CPU, taints, volumes and the like"
 _SILENT = (
     "no kube-scheduler has said anything of this pod yet: check that one runs that has schedulerName {} "
     "and calls berth's functions"

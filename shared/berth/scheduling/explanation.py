@@ -43,6 +43,18 @@ Verdict = Literal[
 Rule = Literal["", "exhausted", "suspended", "limit", "reserved", "resting", "kept", "poolClaim"]
 
 
+_RULES: Mapping[Rule, str] = {
+    "": "{} could",
+    "exhausted": "{} with too few free",
+    "suspended": "{} suspended",
+    "limit": "{} beyond the namespace's limit",
+    "reserved": "{} with too few that are not reserved",
+    "resting": "{} where units rest",
+    "kept": "{} where units are kept for others",
+    "poolClaim": "{} without the PoolClaim's units",
+}
+
+
 class _Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pass
 
@@ -295,9 +307,10 @@ class _Waiting:
     def __init__(self, pod: Pod, demand: Demand, view: View, nodes: Sequence[Node], now: float) -> None:
         self._pod, self._demand, self._view, self._now = pod, demand, view, now
         shut = {node.metadata.name for node in nodes if node.spec.unschedulable}
-        names = {node.metadata.name for node in nodes}
+        by_name = {node.metadata.name: node for node in nodes}
         self._cordoned = set() if pod.goes_to_unschedulable else shut
-        self._names = sorted(names - self._cordoned, key=natural)
+        self._open = {name: node for name, node in by_name.items() if name not in self._cordoned}
+        self._names = sorted(self._open, key=natural)
         self._reasons = evaluate(pod, self._names, view, now).reasons
         self._fit = None if demand.refusal is not None else Fit(pod, demand, view, now)
         self._obstacles = [] if self._fit is None else self._fit.obstacles()
@@ -308,7 +321,7 @@ class _Waiting:
         pools = tuple(self._pool(name) for name in (self._demand.units if self._fit else ()))
         closed = evaluate(self._pod, self._cordoned, self._view, self._now).reasons
         cordoned = tuple(sorted(self._cordoned - closed.keys(), key=natural))
-        ways = () if fitting else remedies(self._pod, self._view, self._names, self._cordoned, self._now)
+        ways = () if fitting else remedies(self._pod, self._view, self._open, self._cordoned, self._now)
         return msgspec.structs.replace(
             _about(self._pod, "fits" if fitting else "waits", self._summary(fitting, cordoned, pools)),
             asks=tuple(Asked(pool=pool, units=units) for pool, units in self._demand.units.items()),
@@ -471,6 +484,10 @@ def _lack(pool: PoolState) -> str:
     if best is None:
         why = f": none has the label {pool.topology_key}" if pool.unlabelled and not pool.outside else ""
         return f"no node is in a domain of {pool.name}{why}"
+    counts = Counter(domain.rule for domain in pool.domains if domain.nodes)
+    if len(counts) > 1:
+        told = ", ".join(_RULES[rule].format(count) for rule, count in sorted(counts.items()))
+        return f"no domain of {pool.name} can give {pool.asked}: {told}"
     if best.rule in ("suspended", "limit", "reserved", "poolClaim"):
         return best.refusal
     if best.rule in ("resting", "kept"):

@@ -1,17 +1,17 @@
 """What change would let a waiting pod in: each is tried on a copy of the ledger with filter's own code.
 It knows pools alone: kube-scheduler may still refuse a node for its CPU, its taints and the like."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from berth.api.pool import EVERYWHERE, Pool
+from berth.api.pool import EVERYWHERE, Pool, Selector
 from berth.api.poolclaim import named
 from berth.api.units import MOST, Units
-from berth.kube.types import Pod
+from berth.kube.types import Node, Pod
 from berth.ledger.keys import namespace_quota, poolclaim_quota, unreserved_quota
 from berth.ledger.model import Claim, PoolClaimSpec
 from berth.ledger.refusals import Requirement, unreserved
@@ -75,12 +75,12 @@ class _Change(NamedTuple):
 
 
 def remedies(
-    pod: Pod, view: View, names: Collection[str], cordoned: Collection[str], now: float
+    pod: Pod, view: View, nodes: Mapping[str, Node], cordoned: Collection[str], now: float
 ) -> tuple[Remedy, ...]:
     """Return changes that would let the pod go to one of these nodes, the smallest first; each alone is
-    enough. `cordoned` nodes take no pods now; they are none of `names`."""
+    enough. `cordoned` nodes, by their names, take no pods now; they are none of `nodes`."""
     case = _Case(pod, terms_of(view).demand(pod), view, now)
-    search = _Search(case, names)
+    search = _Search(case, nodes)
     if case.demand.refusal is not None:
         tried = search.worked([search.new_poolclaims()])
     else:
@@ -122,7 +122,7 @@ class _Case(NamedTuple):
             for part in self.view.parts(pool, domain).values()
             for unit in part.retained_here
         )
-        told = [f"{_count(len(claims), 'pod holds', 'pods hold')} {units}"] if claims else []
+        told = [f"{_count(len(claims), 'holder has', 'holders have')} {units}"] if claims else []
         told += ["some rest or are kept"] if left else []
         rest = self.view.pools[pool].spec.reuse_after_seconds
         told += [f"what they free rests {rest} s first"] if claims and rest else []
@@ -142,10 +142,10 @@ class _Case(NamedTuple):
 class _Search:
     """Looks for the changes by which one pod would find a node."""
 
-    def __init__(self, case: _Case, names: Collection[str]) -> None:
-        self._case, self._names = case, names
+    def __init__(self, case: _Case, nodes: Mapping[str, Node]) -> None:
+        self._case, self._nodes = case, nodes
         self._pod, self._demand, self._view, self._now = case
-        self._trial = Trial(self._view, case.pools, self._pod, names, self._now)
+        self._trial = Trial(self._view, case.pools, self._pod, nodes, self._now)
 
     def worked(self, sets: Iterable[Sequence[_Change]]) -> list[tuple[Step, ...]]:
         """Return the steps of those sets of changes with which filter would name a node."""
@@ -167,7 +167,7 @@ class _Search:
         obstacles = fit.obstacles()
         always = [change for obstacle in obstacles for change in self._against(obstacle)]
         cleared = self._case._replace(view=self._trial.view(self._drafted(always)))
-        places = _Places(cleared).least(self._names)
+        places = _Places(cleared, self._nodes).least()
         sets = [[*always, *place] for place in places[:_MOST]] or [always]
         limits = [obstacle.pool for obstacle in obstacles if obstacle.rule == "limit"]
         if limits:
@@ -302,15 +302,16 @@ class _Search:
 class _Places:
     """What is in the way of a pod on single nodes, by the same requirements that filter judges them by."""
 
-    def __init__(self, case: _Case) -> None:
+    def __init__(self, case: _Case, nodes: Mapping[str, Node]) -> None:
         self._case, self._demand, self._view = case, case.demand, case.view
+        self._nodes = nodes
         self._fit = Fit(*case)
         self._requirements = self._fit.requirements()
 
-    def least(self, names: Iterable[str]) -> list[list[_Change]]:
+    def least(self) -> list[list[_Change]]:
         """Return what is in the way on nodes, where that is least first; nodes of equal domains are one."""
         by_domains: dict[tuple[str | None, ...], str] = {}
-        for name in sorted(names, key=natural):
+        for name in sorted(self._nodes, key=natural):
             by_domains.setdefault(tuple(self._domain(each, name) for each in self._requirements), name)
         places = [changes for name in by_domains.values() if (changes := self._at(name)) is not None]
         return sorted(places, key=lambda changes: sum(change.cost for change in changes))
@@ -381,9 +382,9 @@ class _Places:
         pool = self._view.pools[requirement.pool]
         asked = requirement.asked
         if pool.spec.scope == "Node":
-            text = f"node {node} in {pool.name}, with at least {asked} (the Pool's nodeSelector and capacity)"
-            step = Step(kind="join", text=text, pool=pool.name, node=node, units=asked)
-            return _Change(step, lambda draft: draft.add(pool.name, node, asked), 4.0)
+            most = max(asked, pool.capacity_of(node, self._nodes[node]) or 0)
+            step = _join_step(pool, self._nodes[node], asked)
+            return _Change(step, lambda draft: draft.add(pool.name, node, most), 4.0)
         best = min(
             requirement.enough(), key=lambda name: (-requirement.free[name][0], natural(name)), default=None
         )
@@ -401,8 +402,7 @@ class _Places:
         if domain == "":
             step = _label_step(pool, node, target, f"{free} of {capacity}")
             return _Change(step, edit, 2.0)
-        text = f"node {node} in {pool.name} (the Pool's nodeSelector leaves it out)"
-        return _Change(Step(kind="join", text=text, pool=pool.name, node=node), edit, 4.0)
+        return _Change(_join_step(pool, self._nodes[node], 0), edit, 4.0)
 
     def _free_units(self, pool: str, domain: str, claim: str, spec: PoolClaimSpec) -> _Change | None:
         """Return whose end frees the units that a PoolClaim names; None where they are not in the domain, or
@@ -429,6 +429,34 @@ def _resume(pool: str, domain: str | None) -> _Change:
         command=" ".join(filter(None, ("berth suspend", pool, domain, "--resume"))),
     )
     return _Change(step, lambda draft: draft.resume(pool, domain))
+
+
+def _join_step(pool: Pool, node: Node, asked: int) -> Step:
+    """Return what takes a node into a pool that leaves it out; `asked` is what it should have there."""
+    name, selector = node.metadata.name, pool.spec.node_selector
+    chosen = selector.selects(node.metadata.labels or {})
+    lacks = "with includeControlPlane: true" if chosen else f"whose nodeSelector wants {_selected(selector)}"
+    capacity = (pool.capacity_of(name, node) or 0) if asked else 0
+    more = f", and at least {asked} there (now {capacity})" if capacity < asked else ""
+    labels = " ".join(f"{key}={value}" for key, value in selector.match_labels.items())
+    simple = not chosen and not selector.match_expressions and not more
+    return Step(
+        kind="join",
+        text=f"node {name} in Pool {pool.name}, {lacks}{more}",
+        pool=pool.name,
+        node=name,
+        units=asked,
+        command=f"kubectl label node {name} {labels}" if simple else "",
+    )
+
+
+def _selected(selector: Selector) -> str:
+    """Return what a selector wants, as kubectl writes it."""
+    told = [f"{key}={value}" for key, value in selector.match_labels.items()]
+    for expression in selector.match_expressions:
+        values = f" ({','.join(expression.values)})" if expression.values else ""
+        told.append(f"{expression.key} {expression.operator}{values}")
+    return ", ".join(told)
 
 
 def _label_step(pool: Pool, node: str, value: str, share: str) -> Step:
