@@ -4,6 +4,7 @@ A situation is set up with the verbs' own code on the stand-in API server; besid
 tests/e2e/test_explain.py. To write the texts anew: EXPLAIN_TEXTS=write, then read each of them.
 """
 
+import json
 import os
 import re
 from collections import Counter
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
 from berth.cli import main
 from berth.cli.arguments import parsed
@@ -23,8 +25,10 @@ from berth.http.extender_v1 import BindingCall
 from berth.local.ports import free_port
 from berth.testing.api_server import StandIn
 from berth.testing.api_server.rules import Key
+from tests.support.builders.copies import pause
 from tests.support.builders.places import Place
 from tests.support.builders.pools_stage import PoolsStage
+from tests.support.cluster import Cluster
 from tests.support.fixtures import PLACES
 from tests.support.references import ROOT
 
@@ -278,6 +282,44 @@ def _not_together(stage: PoolsStage) -> str:
     return "default/both"
 
 
+def _held_back(stage: PoolsStage) -> str:
+    call = stage.pod("stuck", seat=1)
+    stage.lose_ledger()
+    with stage.unwritable("stuck"):
+        assert stage.reconcile().rebuilt
+    word(stage, call)
+    return "default/stuck"
+
+
+def _over_committed(stage: PoolsStage) -> str:
+    stage.bound_pod("first", seat=3)
+    stage.pools(seat={**POOLS["seat"], "capacity": {"perDomain": 1}})
+    word(stage, stage.pod("second", seat=1))
+    return "default/second"
+
+
+def _refused_claim(stage: PoolsStage) -> str:
+    stage.claim_object("k80-erc", "k80", units=["k80-9"])
+    word(stage, stage.pod("job", k80=1, claims="k80-erc"))
+    return "default/job"
+
+
+def _one_unlabelled(stage: PoolsStage) -> str:
+    unlabel: dict[str, Any] = {RACK: None}
+    stage.bound_pod("large", on="n1", **racks(7))
+    stage.write_node("n3", **unlabel)
+    stage.node_event("n3")
+    word(stage, stage.pod("sim", **racks(2)))
+    return "default/sim"
+
+
+def _outside(stage: PoolsStage) -> str:
+    stage.pools(seat={**POOLS["seat"], "external": 2})
+    stage.bound_pod("first", seat=1)
+    word(stage, stage.pod("second", seat=2))
+    return "default/second"
+
+
 def _no_pool(stage: PoolsStage) -> str:
     misspelt: dict[str, Any] = {"rack-license": 1}
     word(stage, stage.pod("typo", **misspelt))
@@ -337,6 +379,11 @@ SITUATIONS: Mapping[str, Callable[[PoolsStage], str]] = {
     "store-down": _store_down,
     "rebuilding": _rebuilding,
     "another-schedulers": _anothers,
+    "held-back": _held_back,
+    "over-committed": _over_committed,
+    "in-use-outside": _outside,
+    "poolclaim-refused": _refused_claim,
+    "one-node-unlabelled": _one_unlabelled,
     "bound": _bound,
     "reserved": _reserved_for_it,
     "nothing-asked": _nothing_asked,
@@ -367,3 +414,95 @@ def test_each_situation_is_explained_word_for_word(
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     assert text == path.read_text()
+
+
+def test_a_program_gets_all_of_it_as_json_and_as_yaml(stage: PoolsStage, said: Callable[..., Told]) -> None:
+    name = _many_domains(stage)
+    told = json.loads(said(name, "-o", "json").out)
+    assert yaml.safe_load(said(name, "-o", "yaml").out) == told
+    assert told["verdict"] == "waits"
+    assert told["asks"] == [{"pool": "ip", "units": 3}]
+    assert told["remedies"][0]["steps"][0]["kind"] == "capacity"
+    assert [domain["name"] for domain in told["pools"][0]["domains"]][-1] == "n7"
+    assert len(told["pools"][0]["domains"]) == 30
+    assert told["line"] == {"pools": ["ip"], "place": 1, "length": 1, "before": []}
+
+
+@pytest.mark.parametrize(
+    "names", ["pod team-a/sim", "team-a/sim", "pod sim -n team-a", "sim -n team-a", "pod/sim -n team-a"]
+)
+def test_a_pod_is_named_in_each_of_kubectl_s_ways(
+    stage: PoolsStage, said: Callable[..., Told], names: str
+) -> None:
+    stage.pod("sim", namespace="team-a", ip=1)
+    assert said(*names.split()).out.startswith("team-a/sim waits")
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        ("a/b/c", "'a/b/c' names no pod: write NAMESPACE/NAME, or NAME -n NAMESPACE"),
+        ("pod a b", "'pod a b' names no pod: write NAMESPACE/NAME, or NAME -n NAMESPACE"),
+        ("a/", "'a/' names no pod: write NAMESPACE/NAME, or NAME -n NAMESPACE"),
+        ("/a", "'/a' names no pod: write NAMESPACE/NAME, or NAME -n NAMESPACE"),
+        ("a/b -n c", "a/b and -n c name two namespaces: keep one"),
+        (".. -n team-a", "'..' is not the name of a Kubernetes object"),
+    ],
+)
+@pytest.mark.usefixtures("stage")
+def test_what_names_no_pod_is_refused(said: Callable[..., Told], names: str, why: str) -> None:
+    assert said(*names.split()) == Told(1, "", f"berth: {why}\n")
+
+
+def test_what_it_would_do_is_right_however_the_pod_s_units_are_cut_and_counted(
+    stage: PoolsStage, said: Callable[..., Told]
+) -> None:
+    """A domain in stripes, whose units have names: the units that are missing are added up over all."""
+    many = [f"u-{number}" for number in range(300)]
+    stage.pools(ip={"scope": "Cluster", "units": {"*": many}})
+    stage.bound_pod("first", ip=298)
+    stage.pod("second", ip=5)
+    (step,) = json.loads(said("second", "-o", "json").out)["remedies"][0]["steps"]
+    assert (step["kind"], step["units"], step["pods"]) == ("units", 3, ["default/first"])
+
+
+def test_another_cluster_s_ledger_explains_nothing(
+    stage: PoolsStage, said: Callable[..., Told], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.pod("sim", ip=1)
+    with StandIn() as another:
+        monkeypatch.setenv("KUBECONFIG", str(another.kubeconfig(tmp_path / "another")))
+        assert said("sim").err.startswith("berth: there is no pod default/sim in the cluster at")
+        raw = Cluster(another.url, "")
+        raw.create_pod("sim")
+        raw.close()
+        told = said("sim")
+    assert (told.code, told.out) == (1, "")
+    assert "belongs to another cluster" in told.err
+
+
+def test_a_ledger_that_is_copied_is_the_answer_and_one_that_was_moved_an_error(
+    stage: PoolsStage, said: Callable[..., Told]
+) -> None:
+    stage.bound_pod("bound", ip=1)
+    stage.pod("waits", ip=1)
+    pause(stage.store)
+    told = said("waits")
+    assert (told.code, told.err) == (0, "")
+    assert told.out.startswith("default/waits waits: berth's ledger is being copied to redis://there;")
+    where = "default/bound is bound to n1; what it holds is not known now: berth's ledger is being copied"
+    assert said("bound").out.startswith(where)
+    stage.lose_ledger()
+    stage.reconcile()
+    pause(stage.store, moved=True)
+    why = "berth: berth's ledger was moved to redis://there; set BERTH_STORE to it\n"
+    assert said("waits") == Told(1, "", why)
+
+
+def test_a_cluster_that_does_not_answer_is_an_error_that_says_so(
+    stage: PoolsStage, said: Callable[..., Told]
+) -> None:
+    stage._api.stop()
+    told = said("sim")
+    assert (told.code, told.out) == (1, "")
+    assert told.err.startswith(f"berth: the API server at {stage.cluster.host} did not answer")

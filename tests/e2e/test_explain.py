@@ -1,5 +1,5 @@
-"""`berth explain` beside a real kube-scheduler: it gives the reason that the pod's own condition has, and what
-it says would let the pod in does so.
+"""`berth explain` beside a real kube-scheduler: it gives the reason that the pod's own condition has, and
+what it says would let the pod in does so.
 
 Its whole text in each situation, without a control plane: tests/cli/test_explain.py.
 """

@@ -77,8 +77,9 @@ def _view(cluster: "Cluster", config: Settings, clock: Callable[[], float]) -> V
     from berth.handlers.wiring import ledger_of
 
     with existing_ledger(config.store) as store:
-        ledger_of(cluster, config, store, while_closed=True).require_cluster()
         view = Ledger(store, clock=clock, while_closed=True).view()
+        if view.epoch is None or view.epoch.trouble() is None:
+            ledger_of(cluster, config, store, while_closed=True).require_cluster()
     if view.being_copied:
         raise SettingsError(
             f"{redacted(config.store)} has part of a copy that has not ended: repeat berth store copy"

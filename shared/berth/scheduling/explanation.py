@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from berth.api.names import GROUP, NATIVE
 from berth.api.pool import EVERYWHERE, Pool
 from berth.api.poolclaim import named
 from berth.errors import RebuildingError
@@ -19,9 +20,10 @@ from berth.ledger.model import Claim, PoolClaimSpec
 from berth.ledger.refusals import Requirement, elsewhere
 from berth.ledger.report import natural
 from berth.ledger.view import View
-from berth.scheduling.demand import Demand, owners_of, terms_of
+from berth.scheduling.demand import Demand, owners_of, resources, terms_of
 from berth.scheduling.fit import Fit, Obstacle, evaluate
 from berth.scheduling.remedy import Remedy, remedies
+from berth.scheduling.trial import slack
 
 _UNCHANGEABLE = "what a pod asks can't be changed: to ask otherwise, delete it and make it anew"
 _MOST_HOLDERS = 100  # who are listed; the rest are counted
@@ -94,13 +96,14 @@ class DomainState(_Row, frozen=True):
     comes from; both are empty where it can give what is asked.
 
     `free` is what this pod may have there, `resting` and `kept` what nobody, or only others, may have yet;
-    `nodes` are so many nodes that could be offered.
+    `over` is in use beyond the capacity, or beyond what does not rest; `nodes` are so many nodes that could be offered.
     """
 
     name: str
     free: int
     capacity: int
     missing: int
+    over: int
     resting: int
     kept: int
     nodes: int
@@ -217,7 +220,12 @@ def begun(pod: Pod, schedulers: Collection[str]) -> Explanation | None:
         return None
     if scheduler not in schedulers:
         text = f"is not ours: its schedulerName is {scheduler}, and Berth serves {ours}"
-        return _about(pod, "notOurs", text)
+        told = _about(pod, "notOurs", text)
+        asked = sorted(name for name in resources(pod) if name.partition("/")[0] in (GROUP, NATIVE))
+        notes = tuple(
+            f"it asks for {name}, which only a scheduler that calls berth can give" for name in asked
+        )
+        return msgspec.structs.replace(told, notes=notes)
     if pod.metadata.deletion_timestamp is not None:
         return _about(pod, "ending", "is being deleted, and goes to no node any more")
     if gates:
@@ -384,13 +392,17 @@ class _Waiting:
         for domain, (free, capacity) in plenty.free.items():
             texts = dict.fromkeys(filter(None, (each.refusal(domain) for each in requirements)))
             least = min(each.free[domain][0] if domain in each.free else 0 for each in requirements)
-            missing = max(0, plenty.asked - least)
+            over = 0
+            if not free:
+                over = max(0, -slack(self._view, plenty.pool, domain, owners, self._now))
+            missing = max(0, plenty.asked - least) + over
             resting, kept = _waiting_units(self._view, plenty.pool, domain, owners, self._now)
             row = DomainState(
                 name=domain,
                 free=free,
                 capacity=capacity,
                 missing=missing,
+                over=over,
                 resting=resting,
                 kept=kept,
                 nodes=counts[domain],
@@ -495,7 +507,11 @@ def _lack(pool: PoolState) -> str:
     if sum(1 for domain in pool.domains if domain.nodes) > 1:
         most = f"the best, {best.name}, has {best.free} of {best.capacity}"
         return f"no domain of {pool.name} has {pool.asked} free: {most}"
-    return f"{pool.name} has {best.free} of {best.capacity} free{_in(best)}, {pool.asked} asked"
+    more = f", over-committed by {best.over}" if best.over else ""
+    if pool.unlabelled:
+        others = f" and {len(pool.unlabelled) - 1} more" if len(pool.unlabelled) > 1 else ""
+        more += f"; without label {pool.topology_key}: {pool.unlabelled[0]}{others}"
+    return f"{pool.name} has {best.free} of {best.capacity} free{_in(best)}, {pool.asked} asked{more}"
 
 
 def _waited_for(pool: PoolState, domain: DomainState) -> str:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from berth.api.pool import EVERYWHERE, Pool, Selector
 from berth.api.poolclaim import named
-from berth.api.units import MOST, Units
+from berth.api.units import Units
 from berth.kube.types import Node, Pod
 from berth.ledger.keys import namespace_quota, poolclaim_quota, unreserved_quota
 from berth.ledger.model import Claim, PoolClaimSpec
@@ -19,7 +19,7 @@ from berth.ledger.report import natural
 from berth.ledger.view import View
 from berth.scheduling.demand import Demand, is_unreserved, owners_of, terms_of
 from berth.scheduling.fit import Fit, Obstacle
-from berth.scheduling.trial import Draft, Trial
+from berth.scheduling.trial import Draft, Trial, slack
 
 _MOST = 3  # places that are told where the pod could go
 _MOST_NAMED = 3  # pods that are named in one step
@@ -36,6 +36,7 @@ Kind = Literal[
     "uncordon",
     "freePoolClaim",
     "createPoolClaim",
+    "allowPoolClaim",
     "freeUnits",
     "leave",
     "reconcile",
@@ -85,7 +86,9 @@ def remedies(
         tried = search.worked([search.new_poolclaims()])
     else:
         tried = search.worked([*search.in_time(), *search.sets(), *search.uncordoned(cordoned)])
-    return tuple(Remedy(steps) for steps in dict.fromkeys(tried))
+    sets = dict.fromkeys(tried)
+    least = [steps for steps in sets if not any(set(other) < set(steps) for other in sets)]
+    return tuple(map(Remedy, least))
 
 
 class _Case(NamedTuple):
@@ -102,11 +105,7 @@ class _Case(NamedTuple):
 
     def slack(self, pool: str, domain: str) -> int:
         """Return what is free of a domain, or quota; below 0 where more is in use than there is."""
-        owners = owners_of(self.pod)
-        return sum(
-            replace(part, capacity=(part.capacity or 0) + MOST).room(pool, name, owners, self.now) - MOST
-            for name, part in self.view.parts(pool, domain).items()
-        )
+        return slack(self.view, pool, domain, owners_of(self.pod), self.now)
 
     def held(self, pool: str, domain: str) -> str:
         """Return in words who has the units of a domain, or quota."""
@@ -226,7 +225,20 @@ class _Search:
         text = f"PoolClaim {claim} is freed by pod {_labels(holders)}"
         pods = tuple(holder.label for holder in holders)
         step = Step(kind="freePoolClaim", text=text, pool=pool, pool_claim=claim, pods=pods)
-        return [_Change(step, lambda draft: self._case.free(draft, holders))] if holders else []
+        if holders:
+            return [_Change(step, lambda draft: self._case.free(draft, holders))]
+        spec = next(spec for name, _, spec in self._demand.claims if name == claim)
+        return [self._allow_poolclaim(pool, claim, spec)] if spec.refused else []
+
+    def _allow_poolclaim(self, pool: str, claim: str, spec: PoolClaimSpec) -> _Change:
+        namespace = self._pod.namespace
+        texts = {
+            "unlisted": f"PoolClaim {claim} made anew, with units that Pool {pool} lists",
+            "forbidden": f"claimableBy of Pool {pool} lets namespace {namespace} claim those units",
+        }
+        text = texts.get(spec.refused, "")
+        step = Step(kind="allowPoolClaim", text=text, pool=pool, pool_claim=claim, namespace=namespace)
+        return _Change(step, lambda draft: draft.claim(pool, namespace, claim, spec.count))
 
     # Other ways
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec.structs import replace
 
 from berth.api.pool import Pool
-from berth.api.units import Units
+from berth.api.units import MOST, Units
 from berth.kube.types import Pod
 from berth.ledger import transitions
 from berth.ledger.keys import domain_key, namespace_quota, node_key, pool_key, poolclaim_quota, stripe
@@ -34,8 +34,10 @@ class Draft:
         names = tuple(map(_NEW.format, range(units))) if self._named(pool, head) else ()
         self._domains[pool, domain] = _with_units(head, units, names)
         if head.stripes:
-            first = stripe(domain, 0)
-            self._domains[pool, first] = _with_units(self._domain(pool, first), units, names)
+            # The stripes together have what the domain has; while it is closed they may have more.
+            parts = [self._domain(pool, stripe(domain, number)) for number in range(head.stripes)]
+            beyond = (head.capacity or 0) - sum(part.capacity or 0 for part in parts)
+            self._domains[pool, stripe(domain, 0)] = _with_units(parts[0], units + beyond, names)
 
     def resume(self, pool: str, domain: str | None = None) -> None:
         """Let the pool, or one of its domains, give out units again."""
@@ -122,6 +124,19 @@ class Trial:
         """Whether some node could take the pod with these changes."""
         reasons = evaluate(draft.pod, draft.names, self.view(draft), draft.now).reasons
         return len(reasons) < len(draft.names)
+
+
+def slack(view: View, pool: str, domain: str, owners: Collection[str], now: float) -> int:
+    """Return what is free of a domain, or quota, for these owners; below 0 where more is in use than there
+    is."""
+    parts = view.parts(pool, domain)
+    left = sum(
+        replace(part, capacity=(part.capacity or 0) + MOST).room(pool, name, owners, now) - MOST
+        for name, part in parts.items()
+    )
+    # While it is closed, its stripes may have more than the domain itself.
+    capacity = view.document(pool, domain).capacity or 0
+    return left + capacity - sum(part.capacity or 0 for part in parts.values())
 
 
 def _with_units(domain: Domain, units: int, names: Collection[str]) -> Domain:
