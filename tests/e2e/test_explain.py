@@ -51,6 +51,7 @@ def test_what_explain_says_is_the_reason_of_the_condition_and_lets_the_pod_in(sy
 def _explained(system: System, name: str) -> Object:
     """What is said of a pod once its condition is there; both give the reason in the same words."""
     said = wait(lambda: system.cluster.condition(name, "PodScheduled"), 60, f"a condition of {name}")
+    assert said is not None
     told = _seen(system, name)
     assert told["verdict"] == "waits"
     assert told["schedulerSays"]["message"] == said["message"]

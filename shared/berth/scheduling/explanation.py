@@ -96,7 +96,7 @@ class DomainState(_Row, frozen=True):
     comes from; both are empty where it can give what is asked.
 
     `free` is what this pod may have there, `resting` and `kept` what nobody, or only others, may have yet;
-    `over` is in use beyond the capacity, or beyond what does not rest; `nodes` are so many nodes that could be offered.
+    `over` is in use beyond what there is; `nodes` are so many nodes that could be offered.
     """
 
     name: str

@@ -386,7 +386,7 @@ class _Places:
             return Step(kind="capacity", text=text, pool=pool.name, domain=domain, units=units)
         what = f" that {'is' if units == 1 else 'are'} not reserved" if reserved else ""
         pods = tuple(claim.label for claim in self._case.claims(pool.name, domain) if not claim.is_external)
-        text = f"{units} more {'unit' if units == 1 else 'units'} of {pool.name}{where}{what} ({held})"
+        text = f"{units} more {'unit' if units == 1 else 'units'} of {pool.name} free{where}{what} ({held})"
         return Step(kind="units", text=text, pool=pool.name, domain=domain, units=units, pods=pods)
 
     def _into(self, requirement: Requirement, node: str, domain: str | None) -> _Change | None:
