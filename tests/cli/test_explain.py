@@ -20,6 +20,7 @@ import yaml
 from berth.cli import main
 from berth.cli.arguments import parsed
 from berth.cli.explain import explain
+from berth.controller.explain import explain_pod
 from berth.errors import BerthError
 from berth.http.extender_v1 import BindingCall
 from berth.local.ports import free_port
@@ -158,6 +159,14 @@ def _suspended(stage: PoolsStage) -> str:
     return "default/sim"
 
 
+def _suspended_and_short(stage: PoolsStage) -> str:
+    stage.bound_pod("large", on="n1", **racks(8))
+    stage.bound_pod("larger", on="n3", **racks(8))
+    stage.pools(seat={**POOLS["seat"], "suspended": True})
+    word(stage, stage.pod("sim", seat=1, **racks(1)))
+    return "default/sim"
+
+
 def _suspended_domain(stage: PoolsStage) -> str:
     stage.pools(**{"rack-licence": {**POOLS["rack-licence"], "suspended": ["rack-1"]}})
     stage.bound_pod("large", on="n3", **racks(6))
@@ -182,6 +191,12 @@ def _reserved(stage: PoolsStage) -> str:
 
 def _unknown_claim(stage: PoolsStage) -> str:
     word(stage, stage.pod("job", k80=1, claims="k80-erc"))
+    return "default/job"
+
+
+def _one_unknown_claim(stage: PoolsStage) -> str:
+    stage.claim_object("there", "k80")
+    word(stage, stage.pod("job", k80=2, ip=2, claims="missing, there"))
     return "default/job"
 
 
@@ -368,10 +383,12 @@ SITUATIONS: Mapping[str, Callable[[PoolsStage], str]] = {
     "no-domain": _no_domain,
     "unlabelled": _unlabelled,
     "suspended": _suspended,
+    "suspended-and-short": _suspended_and_short,
     "suspended-domain": _suspended_domain,
     "namespace-limit": _limit,
     "reserved-for-priority": _reserved,
     "poolclaim-unknown": _unknown_claim,
+    "poolclaims-one-unknown": _one_unknown_claim,
     "poolclaim-held": _held_claim,
     "poolclaim-units-held": _claims_units,
     "resting": _resting,
@@ -497,6 +514,18 @@ def test_a_ledger_that_is_copied_is_the_answer_and_one_that_was_moved_an_error(
     pause(stage.store, moved=True)
     why = "berth: berth's ledger was moved to redis://there; set BERTH_STORE to it\n"
     assert said("waits") == Told(1, "", why)
+
+
+def test_a_poolclaim_that_only_the_cluster_has_is_told_of(stage: PoolsStage) -> None:
+    stage.pod("job", k80=1, claims="k80-erc")
+    meta = {"namespace": "default", "name": "k80-erc"}
+    stage.objects.put({"metadata": meta, "spec": {"pool": "k80"}})  # inventory has not heard of it
+    label = ("default", "job")
+    told = explain_pod(stage.cluster, stage._ledger(stage.store).view, ["berth"], label, stage.time())
+    assert told.notes[0] == (
+        "the cluster has PoolClaim default/k80-erc, and the ledger does not: "
+        "berth reconcile takes it over, or says why not"
+    )
 
 
 def test_a_cluster_that_does_not_answer_is_an_error_that_says_so(

@@ -63,7 +63,7 @@ class Terms(NamedTuple):
             return replace(demand, refusal=str(error))
         claims, refusal = [], demand.refusal
         for name in names:
-            claim = self._poolclaim(pod.metadata.namespace or "default", name)
+            claim = self.poolclaim(pod.metadata.namespace or "default", name)
             if claim is None:
                 refusal = refusal or refusals.no_claim(name)
                 if not pod.spec.node_name:
@@ -141,7 +141,8 @@ class Terms(NamedTuple):
         quotas = [] if spec.limit(namespace) is None else [namespace_quota(namespace)]
         return [*quotas, unreserved_quota(domain)] if is_unreserved(spec, pod) else quotas
 
-    def _poolclaim(self, namespace: str, name: str) -> tuple[str, PoolClaimSpec] | None:
+    def poolclaim(self, namespace: str, name: str) -> tuple[str, PoolClaimSpec] | None:
+        """Return the pool of a PoolClaim, and what it claims of it; None where there is none."""
         if not isinstance(self.poolclaims, View):
             return self.poolclaims.get((namespace, name))
         key = poolclaim_quota(f"{namespace}/{name}")

@@ -348,13 +348,14 @@ class _Waiting:
             return f"waits, but not for Berth's pools: they would let it in on {fitting[0]}{more}"
         if self._demand.refusal is not None:
             return f"waits: {self._demand.refusal}"
+        lacking = [pool for pool in pools if pool.lacks and not pool.refusals]
         if self._obstacles:
-            return f"waits: {'; '.join(map(_told, self._obstacles))}"
+            return f"waits: {'; '.join([*map(_told, self._obstacles), *map(_lack, lacking)])}"
         if not self._names and not cordoned:
             return "waits: the cluster has no node that takes pods"
         if cordoned:
             return f"waits: only nodes that are cordoned could take it: {', '.join(cordoned[:3])}"
-        if lacking := [pool for pool in pools if pool.lacks]:
+        if lacking:
             return f"waits: {'; '.join(map(_lack, lacking))}"
         names = " and ".join(pool.name for pool in pools)
         return f"waits: no node has enough of {names} together, though each of them has room on some"
@@ -459,10 +460,12 @@ class _Waiting:
         return sorted(rows, key=lambda row: (row.since, natural(row.pod), row.domain))
 
     def _poolclaims(self) -> tuple[PoolClaimState, ...]:
-        rows = [self._poolclaim(name, pool, spec) for name, pool, spec in self._demand.claims]
-        known = {row.name for row in rows}
-        missing = [name for name in _named(self._pod) if name not in known]
-        return (*rows, *(PoolClaimState(name=name, state="unknown") for name in missing))
+        rows, terms = [], terms_of(self._view)
+        for name in _named(self._pod):
+            there = terms.poolclaim(self._pod.namespace, name)
+            unknown = PoolClaimState(name=name, state="unknown")
+            rows.append(unknown if there is None else self._poolclaim(name, *there))
+        return tuple(rows)
 
     def _poolclaim(self, name: str, pool: str, spec: PoolClaimSpec) -> PoolClaimState:
         quota = poolclaim_quota(f"{self._pod.namespace}/{name}")

@@ -83,7 +83,7 @@ def remedies(
     case = _Case(pod, terms_of(view).demand(pod), view, now)
     search = _Search(case, nodes)
     if case.demand.refusal is not None:
-        tried = search.worked([search.new_poolclaims()])
+        tried = search.worked(search.new_poolclaims())
     else:
         tried = search.worked([*search.in_time(), *search.sets(), *search.uncordoned(cordoned)])
     sets = dict.fromkeys(tried)
@@ -294,21 +294,20 @@ class _Search:
                 return [[change]]
         return []
 
-    def new_poolclaims(self) -> list[_Change]:
-        """Return the PoolClaims that a pod names and that are not there."""
-        known = {name for name, *_ in self._demand.claims}
-        namespace, pool = self._pod.namespace, next(iter(self._demand.units), "")
+    def new_poolclaims(self) -> list[list[_Change]]:
+        """Return the PoolClaims that the pod names and that are not there, once for each pool it asks of."""
+        terms, namespace = terms_of(self._view), self._pod.namespace
         try:
-            missing = [name for name in named(self._pod) if name not in known]
+            missing = [name for name in named(self._pod) if terms.poolclaim(namespace, name) is None]
         except ValueError:
             return []
-        changes = []
-        for name in missing if pool else ():
-            text = f"a PoolClaim {name} of pool {pool} in namespace {namespace}"
-            step = Step(kind="createPoolClaim", text=text, pool=pool, pool_claim=name, namespace=namespace)
-            change = _Change(step, lambda draft, name=name: draft.claim(pool, namespace, name, 1))  # type: ignore[misc]
-            changes.append(change)
-        return changes
+        return [[self._new_poolclaim(pool, name) for name in missing] for pool in self._demand.units]
+
+    def _new_poolclaim(self, pool: str, name: str) -> _Change:
+        namespace = self._pod.namespace
+        text = f"a PoolClaim {name} of pool {pool} in namespace {namespace}"
+        step = Step(kind="createPoolClaim", text=text, pool=pool, pool_claim=name, namespace=namespace)
+        return _Change(step, lambda draft: draft.claim(pool, namespace, name, 1))
 
 
 class _Places:

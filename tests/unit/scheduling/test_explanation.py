@@ -32,7 +32,7 @@ def ledger(random: Random) -> View:
     ip: dict[str, Any] = {"capacity": {"perDomain": 4}, "suspended": random.choice((False, False, ["n1"]))}
     ip |= {"limits": {"a": 3}} if random.random() < 0.5 else {}
     ip |= {"reserved": {"priorityAtLeast": 10, "units": 1}} if random.random() < 0.5 else {}
-    rack = {"capacity": {"perDomain": 4}, "scope": "Topology", "topologyKey": "rack"}
+    rack: dict[str, Any] = {"capacity": {"perDomain": 4}, "scope": "Topology", "topologyKey": "rack"}
     rack |= {"suspended": random.random() < 0.2}
     documents: dict[str, bytes] = {
         pool_key("ip"): encode(pool("ip", **ip)),
