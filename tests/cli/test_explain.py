@@ -153,6 +153,15 @@ def _unlabelled(stage: PoolsStage) -> str:
     return "default/sim"
 
 
+def _no_domain_yet(stage: PoolsStage) -> str:
+    for node in ("n1", "n2", "n3"):
+        labels: dict[str, Any] = {RACK: None}
+        stage.write_node(node, **labels)
+    stage.reconcile()
+    word(stage, stage.pod("sim", **racks(1)))
+    return "default/sim"
+
+
 def _suspended(stage: PoolsStage) -> str:
     stage.pools(seat={**POOLS["seat"], "suspended": True})
     word(stage, stage.pod("sim", seat=1))
@@ -382,6 +391,7 @@ SITUATIONS: Mapping[str, Callable[[PoolsStage], str]] = {
     "not-together": _not_together,
     "no-domain": _no_domain,
     "unlabelled": _unlabelled,
+    "no-domain-yet": _no_domain_yet,
     "suspended": _suspended,
     "suspended-and-short": _suspended_and_short,
     "suspended-domain": _suspended_domain,

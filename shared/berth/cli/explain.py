@@ -163,7 +163,7 @@ def _refused(told: Explanation) -> list[str]:
     if not told.refused:
         return []
     rows = [(str(len(group.nodes)), _some(group.nodes), group.text) for group in told.refused[:_MOST_ROWS]]
-    return ["Refused by filter:", *_indented(aligned(("NODES", "WHICH", "REASON"), rows))]
+    return ["Refused nodes, in filter's words:", *_indented(aligned(("NODES", "WHICH", "REASON"), rows))]
 
 
 def _pool(pool: PoolState, now: float, *, alone: bool) -> Iterator[list[str]]:
@@ -227,7 +227,7 @@ def _domains(pool: PoolState) -> list[str]:
     if pool.outside:
         told.append(f"{_INDENT}not in the pool: {_some(pool.outside)}")
     header = f"Pool {pool.name} ({pool.asked} asked):"
-    return [header, *_indented(table), *_more(len(pool.domains)), *map(printable, told)]
+    return [header, *map(printable, told), *_indented(table), *_more(len(pool.domains))]
 
 
 def _indented(table: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from berth.kube.cluster import Cluster, list_waiting
 from berth.kube.types import Pod, PodCondition
 from berth.ledger.view import View
 from berth.scheduling.demand import terms_of
-from berth.scheduling.explanation import Explanation, Line, SchedulerWord, begun, explain, when
+from berth.scheduling.explanation import Explanation, Line, SchedulerWord, explain, when, without_ledger
 
 _MOST_BEFORE = 100  # pods that are named
 _BEFORE = "what kube-scheduler says is from before, when a pool was short: it tries the pod again by itself"
@@ -39,7 +39,7 @@ def explain_pod(
         raise BadInputError(f"there is no pod {'/'.join(label)} in the cluster at {cluster.host}")
     pod, conditions = read
     said = _word(conditions.of("PodScheduled"))
-    told = begun(pod, schedulers)
+    told = without_ledger(pod, schedulers)
     if told is None:
         view = look()
         waits = not pod.spec.node_name and not pod.finished

@@ -211,7 +211,7 @@ class Explanation(_Row, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def begun(pod: Pod, schedulers: Collection[str]) -> Explanation | None:
+def without_ledger(pod: Pod, schedulers: Collection[str]) -> Explanation | None:
     """Return the explanation of a pod that waits for something else than pools; None: the ledger must say."""
     gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates or ())
     ours = ", ".join(schedulers)
@@ -219,7 +219,8 @@ def begun(pod: Pod, schedulers: Collection[str]) -> Explanation | None:
     if pod.spec.node_name or pod.finished:
         return None
     if scheduler not in schedulers:
-        text = f"is not ours: its schedulerName is {scheduler}, and Berth serves {ours}"
+        serves = f"Berth serves those of {ours} (BERTH_SCHEDULER_NAMES)"
+        text = f"is not ours: its schedulerName is {scheduler}, and {serves}"
         told = _about(pod, "notOurs", text)
         asked = sorted(name for name in resources(pod) if name.partition("/")[0] in (GROUP, NATIVE))
         notes = tuple(

@@ -12,6 +12,7 @@ from berth.api.pool import EVERYWHERE, Pool, Selector
 from berth.api.poolclaim import named
 from berth.api.units import Units
 from berth.kube.types import Node, Pod
+from berth.ledger.holders import holder
 from berth.ledger.keys import namespace_quota, poolclaim_quota, unreserved_quota
 from berth.ledger.model import Claim, PoolClaimSpec
 from berth.ledger.refusals import Requirement, unreserved
@@ -22,6 +23,7 @@ from berth.scheduling.fit import Fit, Obstacle
 from berth.scheduling.trial import Draft, Trial, slack
 
 _MOST = 3  # places that are told where the pod could go
+_ANY = "VALUE"  # stands for a label's value that a person chooses
 _MOST_NAMED = 3  # pods that are named in one step
 
 Kind = Literal[
@@ -223,7 +225,7 @@ class _Search:
     def _free_poolclaim(self, pool: str, claim: str) -> list[_Change]:
         holders = self._case.claims(pool, poolclaim_quota(f"{self._pod.namespace}/{claim}"))
         text = f"PoolClaim {claim} is freed by pod {_labels(holders)}"
-        pods = tuple(holder.label for holder in holders)
+        pods = tuple(claim.label for claim in holders)
         step = Step(kind="freePoolClaim", text=text, pool=pool, pool_claim=claim, pods=pods)
         if holders:
             return [_Change(step, lambda draft: self._case.free(draft, holders))]
@@ -282,17 +284,9 @@ class _Search:
 
     def uncordoned(self, cordoned: Collection[str]) -> list[list[_Change]]:
         """Return the first of the cordoned nodes that could take the pod as it is."""
-        for name in sorted(cordoned, key=natural):
-            step = Step(
-                kind="uncordon",
-                text=f"node {name} takes pods again (it is cordoned)",
-                node=name,
-                command=f"kubectl uncordon {name}",
-            )
-            change = _Change(step, lambda draft, name=name: draft.names.update([name]))  # type: ignore[misc]
-            if self._works([change]):
-                return [[change]]
-        return []
+        changes = map(_uncordon, sorted(cordoned, key=natural))
+        first = next((change for change in changes if self._works([change])), None)
+        return [] if first is None else [[first]]
 
     def new_poolclaims(self) -> list[list[_Change]]:
         """Return the PoolClaims that the pod names and that are not there, once for each pool it asks of."""
@@ -389,31 +383,38 @@ class _Places:
         return Step(kind="units", text=text, pool=pool.name, domain=domain, units=units, pods=pods)
 
     def _into(self, requirement: Requirement, node: str, domain: str | None) -> _Change | None:
-        """Return what puts a node into a domain that has enough."""
-        pool = self._view.pools[requirement.pool]
-        asked = requirement.asked
+        """Return what puts a node into a domain that has enough; None where there is none."""
+        pool, asked = self._view.pools[requirement.pool], requirement.asked
         if pool.spec.scope == "Node":
+            reserved = pool.spec.reserved
+            asked += reserved.units if reserved is not None and is_unreserved(pool, self._case.pod) else 0
             most = max(asked, pool.capacity_of(node, self._nodes[node]) or 0)
             step = _join_step(pool, self._nodes[node], asked)
-            return _Change(step, lambda draft: draft.add(pool.name, node, most), 4.0)
+            return _Change(step, lambda draft: draft.found(pool.name, node, most), 4.0)
         best = min(
             requirement.enough(), key=lambda name: (-requirement.free[name][0], natural(name)), default=None
         )
-        new = pool.capacity_of("VALUE") or 0 if pool.spec.scope == "Topology" else 0
-        if best is None and (new < asked or requirement.free):
+        if best is None:
+            return self._into_new(requirement, node) if domain == "" and not requirement.free else None
+        step = _join_step(pool, self._nodes[node], 0)
+        if domain == "":
+            free, capacity = requirement.free[best]
+            step = _label_step(pool, node, best, f"{best} has {free} of {capacity} {pool.name} free")
+        return _Change(step, lambda draft: draft.place(pool.name, node, best), 2.0 if domain == "" else 4.0)
+
+    def _into_new(self, requirement: Requirement, node: str) -> _Change | None:
+        """Return what puts a node that lacks the label into a new domain; None where that has too little."""
+        pool = self._view.pools[requirement.pool]
+        units = pool.capacity_of(_ANY) or 0
+        if units < requirement.asked:
             return None
-        target = best or "VALUE"
+        step = _label_step(pool, node, _ANY, f"with any value, which has {units} {pool.name} then")
 
         def edit(draft: Draft) -> None:
-            if best is None:
-                draft.add(pool.name, target, new)
-            draft.place(pool.name, node, target)
+            draft.found(pool.name, _ANY, units)
+            draft.place(pool.name, node, _ANY)
 
-        free, capacity = requirement.free.get(target, (new, new))
-        if domain == "":
-            step = _label_step(pool, node, target, f"{free} of {capacity}")
-            return _Change(step, edit, 2.0)
-        return _Change(_join_step(pool, self._nodes[node], 0), edit, 4.0)
+        return _Change(step, edit, 3.0)
 
     def _free_units(self, pool: str, domain: str, claim: str, spec: PoolClaimSpec) -> _Change | None:
         """Return whose end frees the units that a PoolClaim names; None where they are not in the domain, or
@@ -421,13 +422,19 @@ class _Places:
         parts = self._view.parts(pool, domain).values()
         listed = Units().joined(Units.of(tuple(entry for part in parts for entry in part.units or ())))
         units = {(pool, unit) for unit in spec.units}
-        holders = [holder for holder in self._case.claims(pool, domain) if units & holder.units]
+        holders = [other for other in self._case.claims(pool, domain) if units & other.units]
         if not holders or not all(unit in listed for unit in spec.units):
             return None
         text = f"the units of PoolClaim {claim} are freed by pod {_labels(holders)}"
-        pods = tuple(holder.label for holder in holders)
+        pods = tuple(claim.label for claim in holders)
         step = Step(kind="freeUnits", text=text, pool=pool, domain=domain, pool_claim=claim, pods=pods)
         return _Change(step, lambda draft: self._case.free(draft, holders))
+
+
+def _uncordon(node: str) -> _Change:
+    text, command = f"node {node} takes pods again (it is cordoned)", f"kubectl uncordon {node}"
+    step = Step(kind="uncordon", text=text, node=node, command=command)
+    return _Change(step, lambda draft: draft.names.add(node))
 
 
 def _resume(pool: str, domain: str | None) -> _Change:
@@ -470,11 +477,11 @@ def _selected(selector: Selector) -> str:
     return ", ".join(told)
 
 
-def _label_step(pool: Pool, node: str, value: str, share: str) -> Step:
+def _label_step(pool: Pool, node: str, value: str, what: str) -> Step:
     key = pool.spec.topology_key or ""
     return Step(
         kind="label",
-        text=f"label {key}={value} on node {node} ({value} has {share} {pool.name} free)",
+        text=f"label {key}={value} on node {node} ({what})",
         pool=pool.name,
         domain=value,
         node=node,
@@ -501,7 +508,7 @@ def _give_out(draft: Draft, resource: str) -> None:
 
 
 def _labels(claims: Sequence[Claim]) -> str:
-    names = ", ".join(claim.label for claim in claims[:_MOST_NAMED])
+    names = ", ".join(map(holder, claims[:_MOST_NAMED]))
     return f"{names} and {len(claims) - _MOST_NAMED} more" if len(claims) > _MOST_NAMED else names
 
 

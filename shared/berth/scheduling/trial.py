@@ -9,7 +9,15 @@ from berth.api.pool import Pool
 from berth.api.units import MOST, Units
 from berth.kube.types import Pod
 from berth.ledger import transitions
-from berth.ledger.keys import domain_key, namespace_quota, node_key, pool_key, poolclaim_quota, stripe
+from berth.ledger.keys import (
+    domain_key,
+    namespace_quota,
+    node_key,
+    pool_key,
+    poolclaim_quota,
+    stripe,
+    unreserved_quota,
+)
 from berth.ledger.model import Claim, Domain, PoolClaimSpec, encode
 from berth.ledger.view import View
 from berth.scheduling.fit import evaluate
@@ -38,6 +46,13 @@ class Draft:
             parts = [self._domain(pool, stripe(domain, number)) for number in range(head.stripes)]
             beyond = (head.capacity or 0) - sum(part.capacity or 0 for part in parts)
             self._domains[pool, stripe(domain, 0)] = _with_units(parts[0], units + beyond, names)
+
+    def found(self, pool: str, domain: str, units: int) -> None:
+        """Make a domain with so many units, of which those are reserved that the Pool reserves."""
+        self.add(pool, domain, units)
+        reserved = self._pool(pool).spec.reserved
+        if reserved is not None:
+            self.add(pool, unreserved_quota(domain), max(0, units - reserved.units))
 
     def resume(self, pool: str, domain: str | None = None) -> None:
         """Let the pool, or one of its domains, give out units again."""

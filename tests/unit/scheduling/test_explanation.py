@@ -11,7 +11,7 @@ from berth.kube.types import Gate, Meta, Node, NodeSpec, Pod, PodSpec
 from berth.ledger.keys import domain_key, namespace_quota, node_key, pool_key, unreserved_quota
 from berth.ledger.model import Claim, Domain, Epoch, Holding, RetainedUnits, encode
 from berth.ledger.view import View
-from berth.scheduling.explanation import Explanation, begun, explain
+from berth.scheduling.explanation import Explanation, explain, without_ledger
 from berth.scheduling.fit import evaluate
 from tests.support.builders.objects import container, node, pool
 
@@ -110,7 +110,7 @@ def test_holders_are_told_the_oldest_first_with_the_median_of_all() -> None:
 
 def test_a_pod_that_is_being_deleted_goes_nowhere() -> None:
     meta = Meta(name="a", namespace="d", uid="u", deletion_timestamp="2026-01-01T00:00:00Z")
-    told = begun(Pod(meta, PodSpec(scheduler_name="berth", scheduling_gates=[Gate("g")])), ["berth"])
+    told = without_ledger(Pod(meta, PodSpec(scheduler_name="berth", scheduling_gates=[Gate("g")])), ["berth"])
     assert told is not None
     assert (told.verdict, told.summary) == ("ending", "is being deleted, and goes to no node any more")
 
