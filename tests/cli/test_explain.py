@@ -13,6 +13,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
 import yaml
@@ -21,7 +22,7 @@ from berth.cli import main
 from berth.cli.arguments import parsed
 from berth.cli.explain import explain
 from berth.controller.explain import explain_pod
-from berth.errors import BerthError
+from berth.errors import BerthError, ClusterRefusedError
 from berth.http.extender_v1 import BindingCall
 from berth.local.ports import free_port
 from berth.testing.api_server import StandIn
@@ -443,6 +444,10 @@ def test_each_situation_is_explained_word_for_word(
     assert text == path.read_text()
 
 
+def test_no_text_is_left_of_a_situation_that_is_gone() -> None:
+    assert {path.stem for path in TEXTS.iterdir()} == SITUATIONS.keys()
+
+
 def test_a_program_gets_all_of_it_as_json_and_as_yaml(stage: PoolsStage, said: Callable[..., Told]) -> None:
     name = _many_domains(stage)
     told = json.loads(said(name, "-o", "json").out)
@@ -535,6 +540,26 @@ def test_a_poolclaim_that_only_the_cluster_has_is_told_of(stage: PoolsStage) -> 
     assert told.notes[0] == (
         "the cluster has PoolClaim default/k80-erc, and the ledger does not: "
         "berth reconcile takes it over, or says why not"
+    )
+
+
+def test_who_may_not_list_nodes_or_pods_is_told_what_the_ledger_knows(stage: PoolsStage) -> None:
+    for node in ("n1", "n2", "n3"):
+        stage.bound_pod(f"on-{node}", on=node, ip=2)
+    stage.pod("waits", ip=1)
+    forbidden = ClusterRefusedError("forbidden", 403)
+    cluster = stage.cluster._cluster
+    with (
+        mock.patch.object(cluster, "nodes", side_effect=forbidden),
+        mock.patch.object(cluster, "unbound_pods", side_effect=forbidden),
+    ):
+        look, label = stage._ledger(stage.store).view, ("default", "waits")
+        told = explain_pod(stage.cluster, look, ["berth"], label, stage.time())
+    assert told.refused[0].nodes == ("n1", "n2", "n3")
+    assert told.line is None
+    assert told.notes[:2] == (
+        "these are the nodes that the ledger knows, whether they take pods or not: forbidden",
+        "its place in line is not known: forbidden",
     )
 
 

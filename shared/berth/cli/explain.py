@@ -16,7 +16,7 @@ from berth.cli.tables import age, aligned, printable
 from berth.errors import BadInputError, MovedError, SettingsError
 from berth.ledger.ledger import Ledger
 from berth.ledger.view import View
-from berth.scheduling.explanation import Explanation, Held, PoolClaimState, PoolState
+from berth.scheduling.explanation import DomainState, Explanation, Held, PoolClaimState, PoolState
 from berth.settings import Settings
 from berth.stores import redacted
 
@@ -174,7 +174,7 @@ def _pool(pool: PoolState, now: float, *, alone: bool) -> Iterator[list[str]]:
             (
                 left.domain,
                 str(left.count),
-                ", ".join(left.units) or "-",
+                _some(left.units) or "-",
                 f"until {left.rests_until:%H:%M:%S} UTC" if left.rests_until else "-",
                 f"{left.owner or '-'} until {left.kept_until:%H:%M:%S} UTC" if left.kept_until else "-",
             )
@@ -189,7 +189,7 @@ def _pool(pool: PoolState, now: float, *, alone: bool) -> Iterator[list[str]]:
                 holder.node or "-",
                 holder.domain,
                 str(holder.count),
-                ", ".join(holder.units) or "-",
+                _some(holder.units) or "-",
                 holder.state,
                 _ago(holder.since, now),
             )
@@ -216,7 +216,7 @@ def _domains(pool: PoolState) -> list[str]:
             str(domain.capacity),
             str(domain.missing),
             str(domain.nodes),
-            domain.refusal or "enough",
+            _rule(domain),
         )
         for domain in pool.domains[:_MOST_ROWS]
     ]
@@ -228,6 +228,14 @@ def _domains(pool: PoolState) -> list[str]:
         told.append(f"{_INDENT}not in the pool: {_some(pool.outside)}")
     header = f"Pool {pool.name} ({pool.asked} asked):"
     return [header, *map(printable, told), *_indented(table), *_more(len(pool.domains))]
+
+
+def _rule(domain: DomainState) -> str:
+    """Return what refuses in a domain, and what of it may be given later."""
+    resting = f"{domain.resting} resting" if domain.resting else ""
+    kept = f"{domain.kept} kept for others" if domain.kept else ""
+    later = ", ".join(filter(None, (resting, kept)))
+    return f"{domain.refusal} ({later})" if domain.refusal and later else domain.refusal or "enough"
 
 
 def _indented(table: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from berth.controller.line import in_line
 from berth.errors import BadInputError, ClusterRefusedError
 from berth.kube.cluster import Cluster, list_waiting
-from berth.kube.types import Pod, PodCondition
+from berth.kube.types import Meta, Node, Pod, PodCondition
 from berth.ledger.view import View
 from berth.scheduling.demand import terms_of
 from berth.scheduling.explanation import Explanation, Line, SchedulerWord, explain, when, without_ledger
@@ -41,13 +41,37 @@ def explain_pod(
     said = _word(conditions.of("PodScheduled"))
     told = without_ledger(pod, schedulers)
     if told is None:
-        view = look()
-        waits = not pod.spec.node_name and not pod.finished
-        told = explain(pod, view, cluster.nodes() if waits else (), now)
-        if told.verdict == "waits":
-            told = replace(told, line=_line(pod, told, view, list_waiting(cluster, schedulers)))
-            told = replace(told, notes=(*_notes_of_claims(cluster, pod, told), *told.notes))
+        told = _with_ledger(cluster, pod, look(), schedulers, now)
     return _with_word(told, pod, said)
+
+
+def _with_ledger(
+    cluster: Cluster, pod: Pod, view: View, schedulers: Collection[str], now: float
+) -> Explanation:
+    """Return the explanation of a pod of ours. Who may not list nodes, or all pods, gets what can be said
+    without."""
+    if pod.spec.node_name or pod.finished:
+        return explain(pod, view, (), now)
+    nodes, notes = _nodes(cluster, view)
+    told = explain(pod, view, nodes, now)
+    if told.verdict == "waits":
+        notes += _notes_of_claims(cluster, pod, told)
+        try:
+            told = replace(told, line=_line(pod, told, view, list_waiting(cluster, schedulers)))
+        except ClusterRefusedError as error:
+            notes += (f"its place in line is not known: {error}",)
+    return replace(told, notes=(*notes, *told.notes))
+
+
+def _nodes(cluster: Cluster, view: View) -> tuple[Sequence[Node], tuple[str, ...]]:
+    """Return the nodes; those that the ledger knows, and a note, where they may not be listed."""
+    try:
+        return cluster.nodes(), ()
+    except ClusterRefusedError as error:
+        on_nodes = (name for name, pool in view.pools.items() if pool.spec.scope == "Node")
+        names = {*view.nodes, *(node for pool in on_nodes for node in view.free.get(pool, ()))}
+        note = f"these are the nodes that the ledger knows, whether they take pods or not: {error}"
+        return [Node(Meta(name=name)) for name in sorted(names)], (note,)
 
 
 def _with_word(told: Explanation, pod: Pod, said: SchedulerWord | None) -> Explanation:

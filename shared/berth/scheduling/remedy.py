@@ -24,6 +24,7 @@ from berth.scheduling.trial import Draft, Trial, slack
 
 _MOST = 3  # places that are told where the pod could go
 _ANY = "VALUE"  # stands for a label's value that a person chooses
+_MOST_PODS = 100  # holders that a step has for a program, the oldest
 _MOST_NAMED = 3  # pods that are named in one step
 
 Kind = Literal[
@@ -378,7 +379,8 @@ class _Places:
             text = f"a capacity of {pool.name}{where} of at least {capacity + units} (now {capacity})"
             return Step(kind="capacity", text=text, pool=pool.name, domain=domain, units=units)
         what = f" that {'is' if units == 1 else 'are'} not reserved" if reserved else ""
-        pods = tuple(claim.label for claim in self._case.claims(pool.name, domain) if not claim.is_external)
+        claims = self._case.claims(pool.name, domain)
+        pods = tuple(claim.label for claim in claims if not claim.is_external)[:_MOST_PODS]
         text = f"{units} more {'unit' if units == 1 else 'units'} of {pool.name} free{where}{what} ({held})"
         return Step(kind="units", text=text, pool=pool.name, domain=domain, units=units, pods=pods)
 
