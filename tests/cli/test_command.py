@@ -103,7 +103,7 @@ def _answers(url: str) -> bool:
         (("demo",), ("--port", "--json")),
         (("apply",), ("--kubeconfig", "-f", "--pools", "without its comments")),
         (("reconcile",), ("--kubeconfig", "--store", "-f", "-o")),
-        (("explain",), ("[pod] [NAMESPACE/]NAME", "-n", "--kubeconfig", "--store", "-o")),
+        (("explain",), ("POD", "NAMESPACE/NAME", "-n", "--kubeconfig", "--store", "-o")),
         (("suspend",), ("POOL", "DOMAIN", "--resume", "--kubeconfig", "--pools", "--store")),
         (("external",), ("POOL", "N", "--kubeconfig", "--pools", "--store")),
         (("release",), ("POD_UID", "--node", "--pool", "--unit", "--dry-run", "--kubeconfig", "--store")),

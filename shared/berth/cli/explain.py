@@ -31,9 +31,9 @@ _INDENT = "  "
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "names",
-        metavar="[pod] [NAMESPACE/]NAME",
+        metavar="POD",
         nargs="+",
-        help="the pod, as in `explain pod team-a/sim-3`; the word pod may be left out",
+        help="NAMESPACE/NAME, or NAME with -n; the word pod may stand before it: explain pod team-a/sim-3",
     )
     parser.add_argument(
         "-n", "--namespace", metavar="NAME", help="of a pod that is given by its name (default: default)"
