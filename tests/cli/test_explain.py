@@ -49,6 +49,7 @@ POOLS: Mapping[str, Any] = {
     "k80": {"units": {"n1": ["k80-0", "k80-1"], "n2": ["k80-2"]}},
     "lease": {"scope": "Cluster", "units": {"*": ["lease-0"]}, "reuseAfterSeconds": 300},
     "desk": {"scope": "Cluster", "capacity": {"perDomain": 1}, "sticky": {"by": "Pod", "forSeconds": 600}},
+    "slot": {"capacity": {"perDomain": 1}, "sticky": {"by": "Pod", "forSeconds": 600}},
     "dongle": {"capacity": {"perDomain": 1}, "nodeSelector": {"matchLabels": {"dongle": "yes"}}},
 }
 NODES: Mapping[str, Mapping[str, str]] = {
@@ -239,6 +240,12 @@ def _kept(stage: PoolsStage) -> str:
     return "default/web-1"
 
 
+def _kept_for_it(stage: PoolsStage) -> str:
+    stage.gone(stage.bound_pod("db-0", slot=1))
+    word(stage, stage.pod("db-0", slot=1), "Insufficient cpu")
+    return "default/db-0"
+
+
 def _store_down(stage: PoolsStage) -> str:
     stage.pod("sim", seat=1)
     os.environ["BERTH_STORE"] = f"redis://:hidden@127.0.0.1:{free_port()}/0"  # the fixture takes it back
@@ -404,6 +411,7 @@ SITUATIONS: Mapping[str, Callable[[PoolsStage], str]] = {
     "poolclaim-units-held": _claims_units,
     "resting": _resting,
     "kept-for-another": _kept,
+    "kept-for-it": _kept_for_it,
     "store-down": _store_down,
     "rebuilding": _rebuilding,
     "another-schedulers": _anothers,

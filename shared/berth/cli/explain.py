@@ -175,8 +175,10 @@ def _pool(pool: PoolState, now: float, *, alone: bool) -> Iterator[list[str]]:
                 left.domain,
                 str(left.count),
                 _some(left.units) or "-",
-                f"until {left.rests_until:%H:%M:%S} UTC" if left.rests_until else "-",
-                f"{left.owner or '-'} until {left.kept_until:%H:%M:%S} UTC" if left.kept_until else "-",
+                f"until {left.rests_until:%Y-%m-%d %H:%M:%S} UTC" if left.rests_until else "-",
+                f"{left.owner or '-'} until {left.kept_until:%Y-%m-%d %H:%M:%S} UTC"
+                if left.kept_until
+                else "-",
             )
             for left in pool.retained[:_MOST_ROWS]
         ]

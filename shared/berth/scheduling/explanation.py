@@ -17,7 +17,7 @@ from berth.kube.types import Node, Pod
 from berth.ledger.holders import holder, wholes
 from berth.ledger.keys import poolclaim_quota
 from berth.ledger.model import Claim, PoolClaimSpec
-from berth.ledger.refusals import Requirement, elsewhere
+from berth.ledger.refusals import KEPT, Requirement, elsewhere
 from berth.ledger.report import natural
 from berth.ledger.view import View
 from berth.scheduling.demand import Demand, owners_of, resources, terms_of
@@ -340,7 +340,28 @@ class _Waiting:
             cordoned=cordoned,
             pools=pools,
             remedies=ways,
-            notes=() if self._demand.refusal is None else (_UNCHANGEABLE,),
+            notes=self._notes(),
+        )
+
+    def _notes(self) -> tuple[str, ...]:
+        """Return what is to be known besides: that the pod's demand stays, or to which domains it keeps."""
+        if self._demand.refusal is not None:
+            return (_UNCHANGEABLE,)
+        if KEPT not in self._reasons.values():
+            return ()
+        owners = owners_of(self._pod)
+        kept = {
+            domain: left.kept_until
+            for pool, domain in self._view.kept_for(owners, self._now)
+            for part in self._view.parts(pool, domain).values()
+            for left in part.retained_here
+            if pool in self._demand.units and left.owner in owners
+        }
+        if not kept:
+            return ("it goes only where units are free that its PoolClaim had before",)
+        until, where = _moment(max(kept.values())), ", ".join(kept)
+        return (
+            f"units are kept for it in {where}: it goes nowhere else before {until:%Y-%m-%d %H:%M:%S} UTC",
         )
 
     def _summary(self, fitting: Sequence[str], cordoned: Sequence[str], pools: Sequence[PoolState]) -> str:

@@ -493,7 +493,7 @@ def _label_step(pool: Pool, node: str, value: str, what: str) -> Step:
 
 def _later(time: float) -> _Change:
     until = datetime.fromtimestamp(time, UTC)
-    text = f"nothing but time: units that rest, or are kept, are free from {until:%H:%M:%S} UTC on"
+    text = f"nothing but time: units that rest, or are kept, are free from {until:%Y-%m-%d %H:%M:%S} UTC on"
     return _Change(Step(kind="wait", text=text, until=until), lambda draft: _move(draft, time))
 
 
