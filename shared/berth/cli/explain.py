@@ -175,10 +175,8 @@ def _pool(pool: PoolState, now: float, *, alone: bool) -> Iterator[list[str]]:
                 left.domain,
                 str(left.count),
                 _some(left.units) or "-",
-                f"until {left.rests_until:%Y-%m-%d %H:%M:%S} UTC" if left.rests_until else "-",
-                f"{left.owner or '-'} until {left.kept_until:%Y-%m-%d %H:%M:%S} UTC"
-                if left.kept_until
-                else "-",
+                _until(left.rests_until) or "-",
+                f"{left.owner or '-'} {_until(left.kept_until)}" if left.kept_until else "-",
             )
             for left in pool.retained[:_MOST_ROWS]
         ]
@@ -257,6 +255,10 @@ def _some(names: Sequence[str], count: int | None = None) -> str:
 
 def _named(units: Sequence[str]) -> str:
     return f" ({_some(units)})" if units else ""
+
+
+def _until(moment: datetime | None) -> str:
+    return f"until {moment:%Y-%m-%d %H:%M:%S} UTC" if moment is not None else ""
 
 
 def _ago(moment: datetime, now: float) -> str:
