@@ -392,7 +392,7 @@ class _Places:
             asked += reserved.units if reserved is not None and is_unreserved(pool, self._case.pod) else 0
             most = max(asked, pool.capacity_of(node, self._nodes[node]) or 0)
             step = _join_step(pool, self._nodes[node], asked)
-            return _Change(step, lambda draft: draft.found(pool.name, node, most), 4.0)
+            return _Change(step, lambda draft: draft.establish(pool.name, node, most), 4.0)
         best = min(
             requirement.enough(), key=lambda name: (-requirement.free[name][0], natural(name)), default=None
         )
@@ -413,7 +413,7 @@ class _Places:
         step = _label_step(pool, node, _ANY, f"with any value, which has {units} {pool.name} then")
 
         def edit(draft: Draft) -> None:
-            draft.found(pool.name, _ANY, units)
+            draft.establish(pool.name, _ANY, units)
             draft.place(pool.name, node, _ANY)
 
         return _Change(step, edit, 3.0)

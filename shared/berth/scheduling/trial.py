@@ -47,7 +47,7 @@ class Draft:
             beyond = (head.capacity or 0) - sum(part.capacity or 0 for part in parts)
             self._domains[pool, stripe(domain, 0)] = _with_units(parts[0], units + beyond, names)
 
-    def found(self, pool: str, domain: str, units: int) -> None:
+    def establish(self, pool: str, domain: str, units: int) -> None:
         """Make a domain with so many units, of which those are reserved that the Pool reserves."""
         self.add(pool, domain, units)
         reserved = self._pool(pool).spec.reserved
