@@ -1,9 +1,11 @@
 """Kubernetes' resource quantities as whole numbers of units.
-It does not round: what is not a whole number is an error, because either way of rounding would be wrong."""
+Units are not rounded: what is not a whole number is an error, because either way of rounding would be wrong.
+CPU and memory, which Berth does not give out, are rounded up."""
 
 import re
 from fractions import Fraction
 from functools import lru_cache
+from math import ceil
 
 LARGEST = 2**63 - 1  # apimachinery's own limit: an int64
 
@@ -28,13 +30,7 @@ def units(quantity: str | int | float) -> int:
     Raises ValueError with a text to put behind the quantity: `is not a whole number of units`.
     Source: apimachinery, pkg/api/resource/quantity.go (the syntax is in its package comment).
     """
-    text = str(quantity)
-    match = _SYNTAX.fullmatch(text) if len(text) <= _LONGEST else None
-    if match is None:
-        raise ValueError("is not a quantity")
-    number, suffix = match["number"], match["suffix"] or ""
-    amount = Fraction(number)
-    value = amount * _factor(suffix) if amount else amount
+    value = _amount(quantity)
     if value.denominator != 1:
         raise ValueError("is not a whole number of units")
     if value < 0:
@@ -42,6 +38,22 @@ def units(quantity: str | int | float) -> int:
     if value > LARGEST:
         raise ValueError("is too large")
     return value.numerator
+
+
+@lru_cache(maxsize=1024, typed=True)
+def rounded_up(quantity: str | int | float, parts: int = 1) -> int:
+    """Return the quantity in such parts of one (1000: thousandths), rounded up as Kubernetes does it for CPU
+    and memory. Raises ValueError as `units` does."""
+    return ceil(_amount(quantity) * parts)
+
+
+def _amount(quantity: str | int | float) -> Fraction:
+    text = str(quantity)
+    match = _SYNTAX.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None:
+        raise ValueError("is not a quantity")
+    amount = Fraction(match["number"])
+    return amount * _factor(match["suffix"] or "") if amount else amount
 
 
 def _factor(suffix: str) -> Fraction:

@@ -13,7 +13,7 @@ import msgspec
 from berth.deadline import NO_DEADLINE, Deadline
 from berth.errors import BadInputError, ClusterRefusedError, ClusterUnavailableError
 from berth.kube.client import DEFAULT_TIMEOUT, ApiServer, Client, Request, configured
-from berth.kube.types import Node, Pod, PodConditions
+from berth.kube.types import Node, Pod, PodConditions, PriorityClass
 
 T = TypeVar("T")
 
@@ -137,6 +137,10 @@ class Cluster:
     def nodes(self) -> list[Node]:
         """Return all nodes, as of one moment at or after the call."""
         return self._items(_List[Node], "/api/v1/nodes", {})
+
+    def priority_classes(self) -> list[PriorityClass]:
+        """Return all PriorityClasses."""
+        return self._items(_List[PriorityClass], "/apis/scheduling.k8s.io/v1/priorityclasses", {})
 
     def bind(self, pod: Pod, node: str, annotations: Mapping[str, str], timeout: float) -> None:
         """Put the pod on the node; the annotations are merged into the pod in the same write.

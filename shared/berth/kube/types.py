@@ -61,12 +61,43 @@ class Toleration(_Object, frozen=True):
     value: str = ""
     effect: str = ""
 
-    def tolerates(self, key: str, effect: str) -> bool:
-        """Whether a taint with this key and effect, and no value, is tolerated.
+    def tolerates(self, key: str, effect: str, value: str = "") -> bool:
+        """Whether a taint with this key, effect and value is tolerated.
 
         Source: k8s.io/api/core/v1, Toleration.ToleratesTaint."""
         matches = self.key == key or (not self.key and self.operator == "Exists")
-        return matches and self.effect in ("", effect) and (self.operator == "Exists" or not self.value)
+        return matches and self.effect in ("", effect) and (self.operator == "Exists" or self.value == value)
+
+
+class NodeSelectorRequirement(_Object, frozen=True):
+    """One expression of a node selector term, on a label or on a field."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class NodeSelectorTerm(_Object, frozen=True):
+    match_expressions: list[NodeSelectorRequirement] | None = None
+    match_fields: list[NodeSelectorRequirement] | None = None
+
+
+class NodeSelector(_Object, frozen=True):
+    """A node has to match one of the terms."""
+
+    node_selector_terms: list[NodeSelectorTerm] | None = None
+
+
+class NodeAffinity(_Object, frozen=True):
+    required: NodeSelector | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(_Object, frozen=True):
+    """What Berth reads of a pod's affinity: which nodes it must have."""
+
+    node_affinity: NodeAffinity | None = None
 
 
 class PodSpec(_Object, kw_only=True, frozen=True):
@@ -77,6 +108,9 @@ class PodSpec(_Object, kw_only=True, frozen=True):
     overhead: dict[str, Quantity] | None = None
     scheduling_gates: list[Gate] | None = None
     priority: int | None = None
+    priority_class_name: str | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
     termination_grace_period_seconds: int | None = None
     tolerations: list[Toleration] | None = None
 
@@ -151,6 +185,8 @@ class PodConditions(_Object, frozen=True):
 
 class Taint(_Object, frozen=True):
     key: str = ""
+    value: str = ""
+    effect: str = ""
 
 
 class NodeSpec(_Object, frozen=True):
@@ -195,3 +231,11 @@ class Node(_Object, frozen=True):
         conditions = self.status.conditions or ()
         ready = (condition for condition in conditions if condition.type == "Ready")
         return next((condition for condition in ready if condition.status == "True"), None)
+
+
+class PriorityClass(_Object, frozen=True):
+    """A scheduling.k8s.io/v1 PriorityClass: what the pods that name it are worth."""
+
+    metadata: Meta
+    value: int = 0
+    global_default: bool = False

@@ -237,25 +237,29 @@ def unnamed(claims: Iterable[Claim], pools: Mapping[str, Pool]) -> list[str]:
     return lines
 
 
-def _effective(pod: Pod, picks: _Picks) -> dict[str, int]:
+def effective(pod: Pod, count: Callable[[Mapping[str, Quantity]], dict[str, int]]) -> dict[str, int]:
     """Return what the pod asks for by Kubernetes' rule: the larger of what runs together in the end
     (containers and sidecars) and of what each init container needs beside the sidecars started before it;
-    then overhead.
+    then overhead. `count` makes whole numbers of one container's requests.
 
     Source: k8s.io/component-helpers/resource/helpers.go, PodRequests and AggregateContainerRequests.
     """
     running: dict[str, int] = {}
     for container in pod.spec.containers or ():
-        running = _add(running, _whole(_requests(container), picks))
+        running = _add(running, count(_requests(container)))
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
     for container in pod.spec.init_containers or ():
-        own = _whole(_requests(container), picks)
+        own = count(_requests(container))
         peak = _larger(peak, _add(own, sidecars))
         if container.restart_policy == "Always":
             running, sidecars = _add(running, own), _add(sidecars, own)
-    total = _add(_larger(running, peak), _whole(pod.spec.overhead or {}, picks))
-    return {name: count for name, count in total.items() if count}
+    total = _add(_larger(running, peak), count(pod.spec.overhead or {}))
+    return {name: amount for name, amount in total.items() if amount}
+
+
+def _effective(pod: Pod, picks: _Picks) -> dict[str, int]:
+    return effective(pod, lambda quantities: _whole(quantities, picks))
 
 
 def _requests(container: Container) -> Mapping[str, Quantity]:

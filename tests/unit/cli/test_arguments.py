@@ -30,6 +30,8 @@ def test_the_whole_parser_has_the_options_of_each_command(capsys: pytest.Capture
     [
         *(["up"], ["demo"], ["apply", "-f", "x"], ["reconcile"], ["status"], ["claims"], ["explain", "p"]),
         *(["suspend", "p"],),
+        *(["up"], ["demo"], ["apply", "-f", "x"], ["reconcile"], ["status"], ["claims"], ["suspend", "p"]),
+        ["simulate", "-f", "x", "--capacity", "p=1", "--capacity", "p/d=0"],
         *(["external", "p", "1"], ["release", "uid"], ["scheduler-config"], ["token", "n/s"]),
         *(["store", "copy", "a", "b"], ["store", "resume", "a"], ["store", "init", "a"]),
     ],

@@ -1,0 +1,170 @@
+"""Pods, Nodes and PriorityClasses read out of manifests, and the pods that workloads would make.
+Other kinds are counted and left out. It knows no cluster: what admission would fill in is not there."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from berth.errors import BadInputError
+from berth.kube.types import Meta, Node, Owner, Pod, PodSpec, PriorityClass
+
+MOST_PODS = 100_000  # of one workload: a typo should not fill the memory
+
+T = TypeVar("T")
+
+_CONTROLLERS = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "Job")
+_SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+
+
+class _Template(msgspec.Struct, frozen=True):
+    metadata: Meta = Meta()
+    spec: PodSpec = PodSpec()
+
+
+class _ControllerSpec(msgspec.Struct, frozen=True):
+    """What is read of a workload's spec; a Job has no replicas but parallelism and completions."""
+
+    template: _Template
+    replicas: int | None = None
+    parallelism: int | None = None
+    completions: int | None = None
+
+    @property
+    def pods(self) -> int:
+        """Return how many pods there are at a time."""
+        counts = (self.replicas, self.parallelism)
+        most = next((count for count in counts if count is not None), 1)
+        return most if self.completions is None else min(most, self.completions)
+
+
+class _Controller(msgspec.Struct, frozen=True):
+    metadata: Meta
+    spec: _ControllerSpec
+
+
+class Manifests(msgspec.Struct):
+    """What was read, in the order of the files.
+
+    `skipped` counts objects of other kinds by kind. `unseen` counts pods by those of their fields that
+    kube-scheduler looks at and Berth does not.
+    """
+
+    pods: list[Pod] = []
+    nodes: list[Node] = []
+    priority_classes: list[PriorityClass] = []
+    skipped: Counter[str] = msgspec.field(default_factory=Counter)
+    unseen: Counter[str] = msgspec.field(default_factory=Counter)
+
+    def add(self, documents: Iterable[Any], source: str, namespace: str = "default") -> None:
+        """Read these documents too; pods without a namespace get this one. Raises BadInputError that names
+        the source, the object and the field."""
+        for document in _objects(documents, source):
+            kind, name = document["kind"], _name(document, source)
+            where = f"{source}: {kind} {name}"
+            if kind == "Pod":
+                self._take(_convert(document, Pod, where), name, document.get("spec"), namespace)
+            elif kind in _CONTROLLERS:
+                self._make(document, name, where, namespace)
+            elif kind == "Node":
+                self.nodes.append(_convert(document, Node, where))
+            elif kind == "PriorityClass":
+                self.priority_classes.append(_convert(document, PriorityClass, where))
+            else:
+                self.skipped[kind] += 1
+
+    def _make(self, document: Mapping[str, Any], name: str, where: str, namespace: str) -> None:
+        """Add the pods that the workload would have."""
+        controller = _convert(document, _Controller, where)
+        spec, meta = controller.spec, controller.metadata
+        if not 0 <= spec.pods <= MOST_PODS:
+            raise BadInputError(f"{where}: {spec.pods} pods; it should be from 0 to {MOST_PODS}")
+        kind = "ReplicaSet" if document["kind"] == "Deployment" else document["kind"]
+        made = replace(
+            spec.template.metadata,
+            namespace=meta.namespace,
+            owner_references=[Owner(kind=kind, name=name, controller=True)],
+        )
+        raw = document["spec"]["template"].get("spec")
+        for number in range(spec.pods):
+            self._take(Pod(made, spec.template.spec), f"{name}-{number}", raw, namespace)
+
+    def _take(self, pod: Pod, name: str, spec: Any, namespace: str) -> None:
+        meta = replace(pod.metadata, name=name, namespace=pod.metadata.namespace or namespace)
+        self.pods.append(replace(pod, metadata=meta))
+        self.unseen.update(set(_unseen(spec or {})))
+
+
+def with_priorities(pods: Iterable[Pod], classes: Iterable[PriorityClass]) -> list[Pod]:
+    """Return the pods with the priorities that admission would give them. Raises BadInputError for a pod
+    whose class there is not."""
+    by_name = {one.metadata.name: one.value for one in classes} | _SYSTEM_CLASSES
+    default = max((one.value for one in classes if one.global_default), default=0)
+    return [_with_priority(pod, by_name, default) for pod in pods]
+
+
+def _with_priority(pod: Pod, classes: Mapping[str, int], default: int) -> Pod:
+    name = pod.spec.priority_class_name
+    if pod.spec.priority is not None:
+        return pod
+    if name and name not in classes:
+        known = ", ".join(sorted(classes))
+        raise BadInputError(
+            f"pod {pod.label}: there is no PriorityClass {name}; there are: {known} "
+            "(one that is not in the cluster may stand in a file of -f)"
+        )
+    priority = classes[name] if name else default
+    return replace(pod, spec=replace(pod.spec, priority=priority))
+
+
+def _objects(documents: Iterable[Any], source: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects of these documents, and those of Lists among them."""
+    for document in documents:
+        if document is None:
+            continue
+        kind = document.get("kind") if isinstance(document, dict) else None
+        if not isinstance(kind, str) or not kind:
+            raise BadInputError(f"{source}: each document should be a Kubernetes object, with a kind")
+        items = document.get("items")
+        if kind.endswith("List") and isinstance(items, list):
+            of = {"kind": kind.removesuffix("List")} if kind != "List" else {}
+            yield from _objects(
+                ({**of, **item} if isinstance(item, dict) else item for item in items), source
+            )
+        else:
+            yield document
+
+
+def _name(document: Mapping[str, Any], source: str) -> str:
+    meta = document.get("metadata")
+    name = (meta.get("name") or meta.get("generateName")) if isinstance(meta, dict) else None
+    if not isinstance(name, str) or not name:
+        raise BadInputError(f"{source}: a {document['kind']} has no metadata.name")
+    return name
+
+
+def _convert(document: Mapping[str, Any], shape: type[T], where: str) -> T:
+    try:
+        # A date without quotes is no text to YAML.
+        return msgspec.convert(msgspec.to_builtins(document), shape)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise BadInputError(f"{where}: {str(error).replace('`$.', '`')}") from error
+
+
+def _unseen(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Yield those of a pod's fields that kube-scheduler decides by and Berth does not read."""
+    affinity = spec.get("affinity") or {}
+    yield from (f"affinity.{name}" for name in ("podAffinity", "podAntiAffinity") if affinity.get(name))
+    hard = (one for one in spec.get("topologySpreadConstraints") or () if isinstance(one, dict))
+    if any(one.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule" for one in hard):
+        yield "topologySpreadConstraints"
+    kinds = {kind for volume in spec.get("volumes") or () if isinstance(volume, dict) for kind in volume}
+    if kinds & {"persistentVolumeClaim", "ephemeral"}:
+        yield "volumes"
+    containers = [one for one in spec.get("containers") or () if isinstance(one, dict)]
+    ports = [port for one in containers for port in one.get("ports") or () if isinstance(port, dict)]
+    if spec.get("hostNetwork") or any(port.get("hostPort") for port in ports):
+        yield "host ports"
+    yield from (name for name in ("resourceClaims", "resources", "runtimeClassName") if spec.get(name))

@@ -1,0 +1,378 @@
+"""`berth simulate`: would these pods fit, where, and what is short.
+It reads the ledger and the cluster, or nothing but files, and writes to neither: what it tries, it tries on a
+copy in memory."""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import yaml
+
+from berth import settings
+from berth.api.pool import Pool, parse
+from berth.api.units import MOST
+from berth.api.workloads import Manifests, with_priorities
+from berth.cli.output import note, show
+from berth.cli.shared_options import add_kubeconfig, add_output, add_store, require_ledger
+from berth.cli.tables import aligned
+from berth.controller.simulation import (
+    Attempt,
+    Changed,
+    Outcome,
+    Placed,
+    Refused,
+    Shortage,
+    Simulation,
+    copy_of,
+    empty_ledger,
+    in_queue,
+    with_capacities,
+)
+from berth.errors import BadInputError, ClusterRefusedError
+from berth.kube.types import Node, Pod, PriorityClass
+from berth.ledger.keys import PoolDomain
+from berth.ledger.ledger import Ledger
+from berth.ledger.report import natural
+from berth.scheduling.node_fit import LOOKED_AT
+from berth.settings import Settings
+from berth.stores import open_store, redacted
+from berth.stores.memory import MemoryStore
+
+_STDIN = "-"
+_MANY = 100  # pods from which on a bar shows how far it is
+_MOST_NODES, _MOST_NAMES, _MOST_REFUSALS = 40, 4, 20  # that a table shows
+_PREEMPTION = "preemption"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_kubeconfig(parser)
+    add_store(parser)
+    parser.add_argument(
+        "-f",
+        "--file",
+        metavar="FILE",
+        action="append",
+        required=True,
+        help="pods, or what makes pods (Deployment, StatefulSet, ReplicaSet, Job), as YAML or JSON; - is "
+        "standard input; may be repeated",
+    )
+    parser.add_argument(
+        "-n", "--namespace", metavar="NAME", default="default", help="of pods that name none (default)"
+    )
+    parser.add_argument(
+        "--nodes",
+        metavar="FILE",
+        help="these nodes, and the pods that run on them, in place of the cluster's: then none is asked",
+    )
+    parser.add_argument(
+        "--pools",
+        metavar="FILE",
+        help="these Pools in place of the ledger's; with --nodes and without --store: on an empty ledger",
+    )
+    parser.add_argument(
+        "--capacity",
+        metavar="POOL[/DOMAIN]=N",
+        action="append",
+        default=[],
+        type=_capacity,
+        help="as if the pool had so many units, in each domain or in this one; may be repeated",
+    )
+    parser.add_argument(
+        "--with-waiting",
+        action="store_true",
+        help="the cluster's waiting pods come too: before those of FILE, but for more important ones",
+    )
+    add_output(parser)
+    parser.set_defaults(run=run)
+
+
+class _World(NamedTuple):
+    """What the pods meet: a ledger's copy and what that is a copy of, nodes, pods that run there or wait."""
+
+    store: MemoryStore
+    source: str
+    nodes: Sequence[Node]
+    running: Sequence[Pod]
+    waiting: Sequence[Pod]
+    classes: Sequence[PriorityClass]
+
+
+class _Counts(msgspec.Struct, frozen=True, rename="camel"):
+    """How many pods were tried, fit and don't fit, without those that wait already; on how many nodes."""
+
+    pods: int
+    fit: int
+    nodes: int
+
+
+class _Report(msgspec.Struct, frozen=True, rename="camel"):
+    """`waiting` is the number of the cluster's waiting pods, None if it was not asked; they come before, and
+    are among `placed` and `refused`, where `with_waiting`."""
+
+    source: str
+    summary: _Counts
+    waiting: int | None
+    with_waiting: bool
+    capacities: Sequence[Changed]
+    placed: Sequence[Placed]
+    refused: Sequence[Refused]
+    short: Sequence[Shortage]
+    looked_at: Sequence[str]
+    not_looked_at: Sequence[str]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Try the pods, and print what became of them. Return 0 if all fit, else 1."""
+    report = _simulated(options, settings.from_environment())
+    if options.output != "table":
+        show(report, options.output)
+    else:
+        print("\n".join(_lines(report)))
+    if report.not_looked_at:
+        note(f"not looked at: {'; '.join(report.not_looked_at)}")
+    return 0 if report.summary.fit == report.summary.pods else 1
+
+
+def _simulated(options: argparse.Namespace, config: Settings) -> _Report:
+    given = _read(options.file, options.namespace)
+    pods = _new_pods(given, config)
+    world = _world_of_files(options, config) if options.nodes else _world_of_cluster(config)
+    if options.pools and world.source == "":
+        world = world._replace(source=f"an empty ledger made of {options.pools} and {options.nodes}")
+    pods = with_priorities(pods, [*given.priority_classes, *world.classes])
+    pools, changed = with_capacities(_pools(options, world), world.nodes, dict(options.capacity))
+    waiting = world.waiting if options.with_waiting else ()
+    queue = in_queue(pods, waiting)
+    attempt = Attempt(pools, world.nodes, world.running, time.time())
+    with _progress(len(queue)) as advance:
+        simulation = Simulation(world.store, attempt, advance=advance)
+        outcome = simulation.run(queue)
+        short = simulation.shortages()
+    names = {pod.label for pod in pods}
+    fit = sum(f"{one.namespace}/{one.pod}" in names for one in outcome.placed)
+    return _Report(
+        source=world.source,
+        summary=_Counts(len(pods), fit, len(world.nodes)),
+        waiting=None if options.nodes else len(world.waiting),
+        with_waiting=bool(options.with_waiting),
+        capacities=changed,
+        placed=outcome.placed,
+        refused=outcome.refused,
+        short=short,
+        looked_at=LOOKED_AT,
+        not_looked_at=_not_looked_at(given.unseen, outcome),
+    )
+
+
+def _capacity(text: str) -> tuple[PoolDomain, int]:
+    """Return an argument of --capacity as pool, domain ("": each) and number of units."""
+    where, separator, number = text.rpartition("=")
+    pool, slash, domain = where.partition("/")
+    right = separator and pool and bool(slash) == bool(domain)
+    if not right or not number.isdecimal() or int(number) > MOST:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} should be POOL=N or POOL/DOMAIN=N, with a number of units from 0 to {MOST}"
+        )
+    return (pool, domain), int(number)
+
+
+# What is read
+
+
+def _read(files: Iterable[str], namespace: str = "default") -> Manifests:
+    manifests = Manifests()
+    for name in files:
+        manifests.add(_documents(name), "standard input" if name == _STDIN else name, namespace)
+    return manifests
+
+
+def _documents(name: str) -> list[Any]:
+    """Return the documents of a file of YAML or JSON. Raises BadInputError that names it."""
+    try:
+        text = sys.stdin.read() if name == _STDIN else Path(name).read_text(encoding="utf-8")
+        if text.lstrip().startswith("{"):  # a large cluster's nodes as YAML take minutes
+            try:
+                return [msgspec.json.decode(text)]
+            except msgspec.DecodeError:
+                pass  # YAML that looks like it, or several documents
+        return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    except OSError as error:
+        raise BadInputError(f"can't read {name}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeError) as error:
+        raise BadInputError(f"{name} is neither YAML nor JSON: {' '.join(str(error).split())}") from error
+
+
+def _new_pods(given: Manifests, config: Settings) -> list[Pod]:
+    """Return the pods that are to be tried. Raises BadInputError if there are none."""
+    pods = [pod for pod in given.pods if not pod.spec.node_name and not pod.finished]
+    if left := len(given.pods) - len(pods):
+        note(f"{left} pods of -f have a node already, or have finished: left out")
+    if given.nodes:
+        note(f"{len(given.nodes)} nodes of -f are left out: name their file with --nodes")
+    if given.skipped:
+        kinds = ", ".join(f"{kind} ({count})" for kind, count in sorted(given.skipped.items()))
+        note(f"left out, since simulate makes no pods of them: {kinds}")
+    if not pods and not given.pods:
+        raise BadInputError("there are no pods in -f: nothing to simulate")
+    others = Counter(pod.spec.scheduler_name or "default-scheduler" for pod in pods)
+    for scheduler, count in sorted(others.items()):
+        if scheduler not in config.scheduler_names:
+            note(f"{count} pods have schedulerName {scheduler}: simulated as if Berth were asked for them")
+    return pods
+
+
+def _world_of_files(options: argparse.Namespace, config: Settings) -> _World:
+    """Return the world of --nodes: no cluster is asked, and no store either where there is --pools alone."""
+    there = _read([options.nodes])
+    running = [pod for pod in there.pods if pod.spec.node_name and not pod.finished]
+    if options.with_waiting:
+        raise BadInputError("--with-waiting asks the cluster who waits, and --nodes asks none: leave one out")
+    if not there.nodes:
+        raise BadInputError(f"{options.nodes} holds no Node")
+    alone = bool(options.pools) and options.store is None
+    store = empty_ledger() if alone else _copied(config)
+    source = "" if alone else redacted(config.store)
+    return _World(store, source, there.nodes, running, (), there.priority_classes)
+
+
+def _world_of_cluster(config: Settings) -> _World:
+    from berth.kube.cluster import connect  # the kubernetes client takes 0.4 s to import
+
+    store, cluster = _copied(config), connect()
+    Ledger(store, cluster=cluster.identity, name=redacted(config.store)).require_cluster()
+    pods = cluster.pods(lambda pod: not pod.finished)
+    try:
+        classes = cluster.priority_classes()
+    except ClusterRefusedError as error:
+        note(f"PriorityClasses are not known: {error}")
+        classes = []
+    ours = [pod for pod in pods if pod.spec.scheduler_name in config.scheduler_names and pod.waiting]
+    running = [pod for pod in pods if pod.spec.node_name]
+    return _World(store, redacted(config.store), cluster.nodes(), running, ours, classes)
+
+
+def _copied(config: Settings) -> MemoryStore:
+    with closing(open_store(config.store, reads_only=True)) as store:
+        require_ledger(store, config.store)
+        return copy_of(store)
+
+
+def _pools(options: argparse.Namespace, world: _World) -> dict[str, Pool]:
+    if options.pools:
+        return parse(_documents(options.pools), options.pools)
+    return Ledger(world.store).view().pools
+
+
+@contextmanager
+def _progress(pods: int) -> Iterator[Callable[[], object]]:
+    """Yield what is to be called after each pod; a bar shows it, on a terminal, where there are many."""
+    if pods < _MANY or sys.stderr is None or not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console  # it takes 0.1 s to import
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("placing pods", total=pods)
+        yield lambda: progress.advance(task)
+
+
+def _not_looked_at(unseen: Counter[str], outcome: Outcome) -> list[str]:
+    fields = [f"{name} ({count} pods)" for name, count in sorted(unseen.items())]
+    return [*([_PREEMPTION] if outcome.refused else []), *fields]
+
+
+# What is shown
+
+
+def _lines(report: _Report) -> Iterator[str]:
+    summary = report.summary
+    yield f"{summary.fit} of {summary.pods} pods fit on {summary.nodes} nodes ({_where(report)})"
+    for change in report.capacities:
+        where = f"{change.pool}/{change.domain}" if change.domain else change.pool
+        yield f"as if {where} had {change.after} units{_was(change)}"
+    if report.waiting:
+        yield _of_waiting(report)
+    if report.placed:
+        yield ""
+        yield from _placed_lines(report.placed)
+    if report.refused:
+        yield ""
+        yield from _refused_lines(report.refused)
+    if report.short:
+        yield ""
+        yield from map(_shortage_line, report.short)
+
+
+def _where(report: _Report) -> str:
+    made = report.source if report.source.startswith("an empty") else f"on a copy of {report.source}"
+    return f"{made}; nothing was changed"
+
+
+def _was(change: Changed) -> str:
+    return "" if change.before is None else f" (now {change.before})"
+
+
+def _of_waiting(report: _Report) -> str:
+    if not report.with_waiting:
+        return f"{report.waiting} pods wait in the cluster and are not counted (--with-waiting)"
+    placed = len(report.placed) - report.summary.fit
+    return f"{placed} of the {report.waiting} pods that wait in the cluster fit as well"
+
+
+def _placed_lines(placed: Sequence[Placed]) -> Iterator[str]:
+    by_node: dict[str, list[Placed]] = {}
+    for one in placed:
+        by_node.setdefault(one.node, []).append(one)
+    nodes = sorted(by_node, key=natural)
+    rows = [
+        (node, str(len(by_node[node])), _units(by_node[node]), _names(by_node[node]))
+        for node in nodes[:_MOST_NODES]
+    ]
+    yield from aligned(("NODE", "PODS", "UNITS", "WHICH"), rows)
+    if len(nodes) > _MOST_NODES:
+        rest = sum(len(by_node[node]) for node in nodes[_MOST_NODES:])
+        yield f"and {len(nodes) - _MOST_NODES} more nodes with {rest} pods (-o json shows all)"
+
+
+def _refused_lines(refused: Sequence[Refused]) -> Iterator[str]:
+    by_reason: dict[str, list[Refused]] = {}
+    for one in refused:
+        by_reason.setdefault(one.why, []).append(one)
+    rows = [(str(len(ones)), _names(ones), reason) for reason, ones in by_reason.items()]
+    yield from aligned(("REFUSED", "WHICH", "WHY"), rows[:_MOST_REFUSALS])
+    if len(rows) > _MOST_REFUSALS:
+        yield f"and {len(rows) - _MOST_REFUSALS} more reasons (-o json shows all)"
+
+
+def _names(ones: Sequence[Placed] | Sequence[Refused]) -> str:
+    shown = [f"{one.namespace}/{one.pod}" for one in ones[:_MOST_NAMES]]
+    more = [f"and {len(ones) - _MOST_NAMES} more"] if len(ones) > _MOST_NAMES else []
+    return ", ".join([*shown, *more])
+
+
+def _units(ones: Iterable[Placed]) -> str:
+    counts = Counter[str]()
+    for one in ones:
+        for units in one.units:
+            counts[units.pool] += units.count
+    return ", ".join(f"{pool} {count}" for pool, count in sorted(counts.items())) or "-"
+
+
+def _shortage_line(short: Shortage) -> str:
+    text = f"{short.pool}: {_counted(short.units, 'unit')} short for {_counted(short.pods, 'pod')}"
+    if short.enough is None or short.capacity is None:
+        return text
+    each = " a domain" if short.per_domain else ""
+    would = f"{short.enough}{each} would do, now {short.capacity}"
+    return f"{text}; {would} (--capacity {short.pool}={short.enough})"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
