@@ -73,6 +73,7 @@ def run(
         ("berth.stores", ("status",)),
         ("berth.cli.inspect", ("status",)),
         ("yaml", ("claims",)),
+        ("berth.controller.simulation", ("simulate", "-f", "pods.yaml")),
         ("berth.cli.apply", ("apply", "-f", "pools.yaml")),
         ("berth.kube.cluster", ("reconcile",)),
         ("berth.cli.up", ("up",)),

@@ -44,7 +44,10 @@ def units(quantity: str | int | float) -> int:
 def rounded_up(quantity: str | int | float, parts: int = 1) -> int:
     """Return the quantity in such parts of one (1000: thousandths), rounded up as Kubernetes does it for CPU
     and memory. Raises ValueError as `units` does."""
-    return ceil(_amount(quantity) * parts)
+    value = _amount(quantity)
+    if value < 0:
+        raise ValueError("is negative")
+    return ceil(value * parts)
 
 
 def _amount(quantity: str | int | float) -> Fraction:

@@ -17,6 +17,7 @@ from berth.controller.line import in_line
 from berth.controller.settle import claim_of
 from berth.errors import BadInputError, RefusedError
 from berth.kube.types import Node, Pod
+from berth.ledger.free import Free
 from berth.ledger.keys import PoolDomain, parse_domain
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim
@@ -313,12 +314,17 @@ class Simulation:
         plenty = {name: min(MOST, size + asked[name]) for name, size in sizes.items()}
         if not pods or not self._suffices(pods, plenty):
             return {}
-        return {name: self._least(pods, plenty, name, size) for name, size in sorted(sizes.items())}
+        return {name: self._least(pods, plenty, name, sizes[name], asked[name]) for name in sorted(sizes)}
 
-    def _least(self, pods: Sequence[Pod], plenty: Mapping[str, int], name: str, size: int) -> int:
-        low, high = size, plenty[name]  # `high` is enough
+    def _least(self, pods: Sequence[Pod], plenty: Mapping[str, int], name: str, size: int, asked: int) -> int:
+        """Return the least capacity of this pool that is enough; `plenty` is, and no less than `size`."""
+        low, high = size, plenty[name]
+        free = self._ledger.view().free.get(name, Free())
+        missing = asked - sum(units for units, _ in free.values())
+        guess = size + max(1, -(-missing // max(1, len(free))))  # as a rule it is that, and no less
+        guesses = iter((guess, guess - 1))
         while low < high:
-            middle = (low + high) // 2
+            middle = next((one for one in guesses if low <= one < high), (low + high) // 2)
             if self._suffices(pods, {**plenty, name: middle}):
                 high = middle
             else:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.api.quantity import LARGEST, units
+from berth.api.quantity import LARGEST, rounded_up, units
 
 FACTORS = {
     "": 1,
@@ -189,3 +189,12 @@ def test_anything_else_is_a_number_or_a_refusal_and_nothing_worse(quantity: str 
         assert 0 <= units(quantity) <= LARGEST
     except ValueError as error:
         assert str(error).startswith("is ")  # noqa: PT017 - either is right
+
+
+def test_cpu_and_memory_are_rounded_up_as_kubernetes_does_it() -> None:
+    assert [rounded_up(text, 1000) for text in ("500m", "1", 0.25, "100u", "0")] == [500, 1000, 250, 1, 0]
+    assert [rounded_up(text) for text in ("1Ki", "1500m", "128Mi")] == [1024, 2, 128 << 20]
+    with pytest.raises(ValueError, match="is negative"):
+        rounded_up("-1")
+    with pytest.raises(ValueError, match="is not a quantity"):
+        rounded_up("1 CPU")

@@ -1,0 +1,132 @@
+"""Pods are read out of manifests as they stand there, or made as a workload's controller would make them."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from berth.api.workloads import Manifests, with_priorities
+from berth.errors import BadInputError
+from berth.kube.types import Meta, Pod, PodSpec, PriorityClass
+from berth.scheduling.demand import owner_of
+
+CONTAINERS: list[Any] = [{"name": "main", "resources": {"limits": {"berth.dev/ip": 1}}}]
+
+
+def _pod(name: str = "a", spec: dict[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **meta},
+        "spec": {"containers": CONTAINERS, **(spec or {})},
+    }
+
+
+def _workload(kind: str, spec: dict[str, Any], **meta: Any) -> dict[str, Any]:
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": CONTAINERS}}
+    return {"kind": kind, "metadata": {"name": "web", **meta}, "spec": {"template": template, **spec}}
+
+
+def _read(*documents: Any, namespace: str = "default") -> Manifests:
+    manifests = Manifests()
+    manifests.add(documents, "pods.yaml", namespace)
+    return manifests
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "pods"),
+    [
+        ("Deployment", {"replicas": 3}, 3),
+        ("Deployment", {}, 1),
+        ("StatefulSet", {"replicas": 2}, 2),
+        ("ReplicaSet", {"replicas": 0}, 0),
+        ("Job", {"parallelism": 4}, 4),
+        ("Job", {"parallelism": 4, "completions": 3}, 3),
+        ("Job", {}, 1),
+    ],
+)
+def test_a_workload_makes_its_pods_with_names_in_its_namespace(
+    kind: str, spec: dict[str, Any], pods: int
+) -> None:
+    made = _read(_workload(kind, spec, namespace="team-a")).pods
+    assert [pod.label for pod in made] == [f"team-a/web-{number}" for number in range(pods)]
+    assert all(pod.metadata.labels == {"app": "x"} for pod in made)
+    assert all(pod.spec.containers for pod in made)
+
+
+def test_the_owner_is_the_one_for_whom_units_are_kept() -> None:
+    (of_deployment,) = _read(_workload("Deployment", {})).pods
+    (of_set,) = _read(_workload("StatefulSet", {})).pods
+    assert owner_of(of_deployment) == "default/ReplicaSet:web"  # as a ReplicaSet web-5d4f with its hash
+    assert owner_of(of_set) == "default/StatefulSet:web"
+
+
+def test_lists_are_opened_and_a_namespace_is_filled_in() -> None:
+    items = {"kind": "List", "items": [_pod("a"), _pod("b", namespace="own")]}
+    of_kind = {"kind": "PodList", "items": [{"metadata": {"name": "c"}, "spec": {}}]}
+    assert [pod.label for pod in _read(items, None, of_kind, namespace="n").pods] == ["n/a", "own/b", "n/c"]
+
+
+def test_other_kinds_are_counted_and_nodes_and_priority_classes_are_kept() -> None:
+    node = {"kind": "Node", "metadata": {"name": "n1", "creationTimestamp": datetime(2026, 1, 1, tzinfo=UTC)}}
+    classes = {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 7, "globalDefault": True}
+    service = {"kind": "Service", "metadata": {"name": "s"}}
+    manifests = _read(node, classes, service, service, {"kind": "DaemonSet", "metadata": {"name": "d"}})
+    assert [one.metadata.name for one in manifests.nodes] == ["n1"]
+    assert [(one.value, one.global_default) for one in manifests.priority_classes] == [(7, True)]
+    assert manifests.skipped == {"Service": 2, "DaemonSet": 1}
+
+
+def test_fields_that_kube_scheduler_decides_by_and_berth_does_not_are_counted_by_pods() -> None:
+    spread = [{"whenUnsatisfiable": "DoNotSchedule"}]
+    apart = {"affinity": {"podAntiAffinity": {"x": []}}, "topologySpreadConstraints": spread}
+    volume = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
+    plain = {
+        "volumes": [{"name": "v", "emptyDir": {}}],
+        "topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}],
+    }
+    ports = {"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
+    unseen = _read(_pod("a", apart), _pod("b", apart), _pod("c", volume), _pod("d", plain), _pod("e", ports))
+    assert unseen.unseen == {
+        "affinity.podAntiAffinity": 2,
+        "topologySpreadConstraints": 2,
+        "volumes": 1,
+        "host ports": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        ("text", "pods.yaml: each document should be a Kubernetes object, with a kind"),
+        ({"metadata": {}}, "pods.yaml: each document should be a Kubernetes object, with a kind"),
+        ({"kind": "Pod", "metadata": {}}, "pods.yaml: a Pod has no metadata.name"),
+        (_pod("a", {"containers": 1}), "pods.yaml: Pod a: Expected `array | null`, got `int` - at `spec"),
+        (_workload("Job", {"template": None}), "pods.yaml: Job web: Expected `object`, got `null`"),
+        ({"kind": "Job", "metadata": {"name": "j"}, "spec": {}}, "pods.yaml: Job j: Object missing"),
+        (
+            _workload("Deployment", {"replicas": -1}),
+            "pods.yaml: Deployment web: -1 pods; it should be from 0",
+        ),
+        (_workload("Deployment", {"replicas": "3"}), "pods.yaml: Deployment web: Expected `int | null`"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_source_and_object(document: Any, text: str) -> None:
+    with pytest.raises(BadInputError) as raised:
+        _read(document)
+    assert str(raised.value).startswith(text)
+
+
+def test_a_pod_gets_the_priority_of_its_class_or_of_the_default_one() -> None:
+    high = PriorityClass(Meta(name="high"), 1000)
+    usual = PriorityClass(Meta(name="usual"), 5, global_default=True)
+    specs = [PodSpec(priority=3, priority_class_name="high"), PodSpec(priority_class_name="high"), PodSpec()]
+    specs.append(PodSpec(priority_class_name="system-node-critical"))
+    pods = [Pod(Meta(name="a"), spec) for spec in specs]
+    priorities = [pod.spec.priority for pod in with_priorities(pods, [high, usual])]
+    assert priorities == [3, 1000, 5, 2_000_001_000]
+    assert with_priorities([pods[2]], [high])[0].spec.priority == 0
+    with pytest.raises(
+        BadInputError, match="pod default/a: there is no PriorityClass high; there are: system-"
+    ):
+        with_priorities(pods, [usual])
