@@ -146,6 +146,21 @@ def test_with_what_it_says_would_do_all_fit_and_with_one_less_they_do_not(
     assert list(_placed(one_more).values()).count("n2") == 3
 
 
+@pytest.mark.parametrize(
+    ("replicas", "asked", "capacity", "enough"),
+    [(3, 2, 3, 4), (5, 4, 3, 12), (4, 1, 1, 2), (9, 1, 0, 5), (1, 3, 2, 3), (7, 3, 5, 12)],
+)
+def test_the_least_capacity_is_found_also_where_units_are_left_that_are_too_few(
+    capsys: pytest.CaptureFixture[str], replicas: int, asked: int, capacity: int, enough: int
+) -> None:
+    _write("pods.yaml", _web(replicas, cpu="100m", ip=asked))
+    arguments = ["-f", "pods.yaml", *FILES]
+    (short,) = _report(capsys, 1, *arguments, "--capacity", f"ip={capacity}")["short"]
+    assert short["enough"] == enough
+    assert _report(capsys, 0, *arguments, "--capacity", f"ip={enough}")["short"] == []
+    assert _report(capsys, 1, *arguments, "--capacity", f"ip={enough - 1}")["short"] != []
+
+
 def test_yaml_and_json_say_the_same_and_name_units(capsys: pytest.CaptureFixture[str]) -> None:
     device = pool_document("device", units={"n2": ["d0", "d1"]})
     del device["spec"]["capacity"]
@@ -218,11 +233,11 @@ def test_what_is_left_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     _write("pods.yaml", bound, other, _node("n3"), {"kind": "Service", "metadata": {"name": "s"}})
     _, err = _said(capsys, 0, "-f", "pods.yaml", *FILES)
     assert err.splitlines() == [
-        "berth: 1 pods of -f have a node already, or have finished: left out",
-        "berth: 1 nodes of -f are left out: name their file with --nodes",
+        "berth: left out, for they have a node already or have finished: 1 pod of -f",
+        "berth: left out: 1 node of -f; name their file with --nodes",
         "berth: left out, since simulate makes no pods of them: Service (1)",
-        "berth: 1 pods have schedulerName default-scheduler: simulated as if Berth were asked for them",
-        "berth: not looked at: topologySpreadConstraints (1 pods)",
+        "berth: simulated as if Berth were asked: 1 pod with schedulerName default-scheduler",
+        "berth: not looked at: topologySpreadConstraints (1 pod)",
     ]
 
 
@@ -314,14 +329,14 @@ def test_a_cluster_s_pods_use_its_nodes_and_those_that_wait_may_come_first(
     out, err = _said(capsys, 1, *arguments)
     assert out.splitlines()[:2] == [
         f"3 of 4 pods fit on 2 nodes (on a copy of {store}; nothing was changed)",
-        "1 pods wait in the cluster and are not counted (--with-waiting)",
+        "not counted: 1 pod waiting in the cluster (--with-waiting)",
     ]
     assert err.startswith("berth: PriorityClasses are not known: ")
     report = _report(capsys, 1, *arguments, "--with-waiting")
     assert report["summary"]["fit"] == 2
     assert [one["pod"] for one in report["placed"]] == ["waiter", "web-0", "web-1"]
     assert (
-        "1 of the 1 pods that wait in the cluster fit as well"
+        "1 of 1 pod waiting in the cluster would fit as well"
         in _said(capsys, 1, *arguments, "--with-waiting")[0]
     )
 

@@ -212,9 +212,9 @@ def _new_pods(given: Manifests, config: Settings) -> list[Pod]:
     """Return the pods that are to be tried. Raises BadInputError if there are none."""
     pods = [pod for pod in given.pods if not pod.spec.node_name and not pod.finished]
     if left := len(given.pods) - len(pods):
-        note(f"{left} pods of -f have a node already, or have finished: left out")
+        note(f"left out, for they have a node already or have finished: {_counted(left, 'pod')} of -f")
     if given.nodes:
-        note(f"{len(given.nodes)} nodes of -f are left out: name their file with --nodes")
+        note(f"left out: {_counted(len(given.nodes), 'node')} of -f; name their file with --nodes")
     if given.skipped:
         kinds = ", ".join(f"{kind} ({count})" for kind, count in sorted(given.skipped.items()))
         note(f"left out, since simulate makes no pods of them: {kinds}")
@@ -223,7 +223,7 @@ def _new_pods(given: Manifests, config: Settings) -> list[Pod]:
     others = Counter(pod.spec.scheduler_name or "default-scheduler" for pod in pods)
     for scheduler, count in sorted(others.items()):
         if scheduler not in config.scheduler_names:
-            note(f"{count} pods have schedulerName {scheduler}: simulated as if Berth were asked for them")
+            note(f"simulated as if Berth were asked: {_counted(count, 'pod')} with schedulerName {scheduler}")
     return pods
 
 
@@ -284,7 +284,7 @@ def _progress(pods: int) -> Iterator[Callable[[], object]]:
 
 
 def _not_looked_at(unseen: Counter[str], outcome: Outcome) -> list[str]:
-    fields = [f"{name} ({count} pods)" for name, count in sorted(unseen.items())]
+    fields = [f"{name} ({_counted(count, 'pod')})" for name, count in sorted(unseen.items())]
     return [*([_PREEMPTION] if outcome.refused else []), *fields]
 
 
@@ -320,10 +320,11 @@ def _was(change: Changed) -> str:
 
 
 def _of_waiting(report: _Report) -> str:
+    waiting = report.waiting or 0
     if not report.with_waiting:
-        return f"{report.waiting} pods wait in the cluster and are not counted (--with-waiting)"
+        return f"not counted: {_counted(waiting, 'pod')} waiting in the cluster (--with-waiting)"
     placed = len(report.placed) - report.summary.fit
-    return f"{placed} of the {report.waiting} pods that wait in the cluster fit as well"
+    return f"{placed} of {_counted(waiting, 'pod')} waiting in the cluster would fit as well"
 
 
 def _placed_lines(placed: Sequence[Placed]) -> Iterator[str]:
