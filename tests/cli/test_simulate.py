@@ -6,6 +6,7 @@ That the real kube-scheduler then does what was said is shown in tests/e2e/test_
 import io
 import json
 import signal
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
@@ -355,6 +356,20 @@ def test_another_cluster_s_ledger_is_not_simulated_on(
     assert f"berth's ledger {store} belongs to another cluster" in err
 
 
+def test_a_bar_shows_on_a_terminal_how_far_many_pods_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    _write("few.yaml", _web(4, cpu="10m", ip=1))
+    _write("many.yaml", _web(120, cpu="10m", ip=1))
+    assert "placing pods" not in _said(capsys, 0, "-f", "few.yaml", *FILES)[1]
+    out, err = _said(capsys, 1, "-f", "many.yaml", *FILES)
+    assert out.startswith("4 of 120 pods fit")
+    assert "placing pods" in err
+    assert "looking for what would do" in err
+
+
 def test_ctrl_c_in_the_midst_of_it_ends_it_with_130_and_leaves_nothing_behind(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -368,7 +383,7 @@ def test_ctrl_c_in_the_midst_of_it_ends_it_with_130_and_leaves_nothing_behind(
         if (number := next(steps)) is not None:
             signal.raise_signal(number)
 
-    monkeypatch.setattr(simulate, "_progress", lambda _: nullcontext(step))
+    monkeypatch.setattr(simulate, "_progress", lambda *_: nullcontext(step))
     out, err = _said(capsys, 130, "-f", "pods.yaml", "--nodes", "nodes.yaml", "--store", store)
     assert (out, err, next(steps, "both pods were tried")) == ("", "", "both pods were tried")
     assert (_documents(store), _files()) == (before, files)

@@ -150,9 +150,10 @@ def _simulated(options: argparse.Namespace, config: Settings) -> _Report:
     waiting = world.waiting if options.with_waiting else ()
     queue = in_queue(pods, waiting)
     attempt = Attempt(pools, world.nodes, world.running, time.time())
-    with _progress(len(queue)) as advance:
+    with _progress("placing pods", len(queue), len(queue)) as advance:
         simulation = Simulation(world.store, attempt, advance=advance)
         outcome = simulation.run(queue)
+    with _progress("looking for what would do", len(queue)):
         short = simulation.shortages()
     names = {pod.label for pod in pods}
     fit = sum(f"{one.namespace}/{one.pod}" in names for one in outcome.placed)
@@ -270,8 +271,9 @@ def _pools(options: argparse.Namespace, world: _World) -> dict[str, Pool]:
 
 
 @contextmanager
-def _progress(pods: int) -> Iterator[Callable[[], object]]:
-    """Yield what is to be called after each pod; a bar shows it, on a terminal, where there are many."""
+def _progress(what: str, pods: int, steps: int | None = None) -> Iterator[Callable[[], object]]:
+    """Yield what is to be called after each step (None: nobody knows how many); a bar shows it, on a
+    terminal, where there are many pods."""
     if pods < _MANY or sys.stderr is None or not sys.stderr.isatty():
         yield lambda: None
         return
@@ -279,7 +281,7 @@ def _progress(pods: int) -> Iterator[Callable[[], object]]:
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("placing pods", total=pods)
+        task = progress.add_task(what, total=steps)
         yield lambda: progress.advance(task)
 
 

@@ -148,7 +148,7 @@ def _demand(random: Random) -> tuple[str, dict[str, int]]:
 
 
 def _choosing(random: Random, group: str) -> Object:
-    """The same nodes in other words."""
+    """The fields of a pod that is for this group's nodes, in one of several wordings."""
     (other,) = {"red", "blue"} - {group}
     expressions = [
         [{"key": "group", "operator": "In", "values": [group, "green"]}],
