@@ -214,6 +214,17 @@ def test_pods_that_run_on_the_nodes_of_a_file_use_cpu_and_units(capsys: pytest.C
     ] * 2
 
 
+def test_it_is_said_of_which_workloads_pods_run_already(capsys: pytest.CaptureFixture[str]) -> None:
+    owner = {"kind": "ReplicaSet", "name": "web-5d4f", "controller": True}
+    old = [pod_document(f"web-5d4f-{number}", {}, node_name="n1") for number in range(2)]
+    for pod in old:
+        pod["metadata"] |= {"ownerReferences": [owner], "labels": {"pod-template-hash": "5d4f"}}
+    _write("nodes.yaml", *map(_node, NODES), *old)
+    _write("pods.yaml", _web(1, ip=1), _web(1, "other", ip=1))
+    _, err = _said(capsys, 0, "-f", "pods.yaml", *FILES)
+    assert err == ("berth: default/ReplicaSet:web has 2 pods already: those of -f are tried beside these\n")
+
+
 def test_a_gated_pod_and_pods_without_room_are_refused_without_any_pool_being_short(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -39,6 +39,7 @@ from berth.kube.types import Node, Pod, PriorityClass
 from berth.ledger.keys import PoolDomain
 from berth.ledger.ledger import Ledger
 from berth.ledger.report import natural
+from berth.scheduling.demand import owner_of
 from berth.scheduling.node_fit import LOOKED_AT
 from berth.settings import Settings
 from berth.stores import open_store, redacted
@@ -145,6 +146,7 @@ def _simulated(options: argparse.Namespace, config: Settings) -> _Report:
     world = _world_of_files(options, config) if options.nodes else _world_of_cluster(config)
     if options.pools and world.source == "":
         world = world._replace(source=f"an empty ledger made of {options.pools} and {options.nodes}")
+    _tell_of_namesakes(pods, world)
     pods = with_priorities(pods, [*given.priority_classes, *world.classes])
     pools, changed = with_capacities(_pools(options, world), world.nodes, dict(options.capacity))
     waiting = world.waiting if options.with_waiting else ()
@@ -226,6 +228,14 @@ def _new_pods(given: Manifests, config: Settings) -> list[Pod]:
         if scheduler not in config.scheduler_names:
             note(f"simulated as if Berth were asked: {_counted(count, 'pod')} with schedulerName {scheduler}")
     return pods
+
+
+def _tell_of_namesakes(pods: Iterable[Pod], world: _World) -> None:
+    """Say which of these workloads have pods already: the new ones come beside them."""
+    mine = {owner_of(pod) or pod.label for pod in pods}
+    there = Counter(owner_of(pod) or pod.label for pod in (*world.running, *world.waiting))
+    for name in sorted(mine & there.keys()):
+        note(f"{name} has {_counted(there[name], 'pod')} already: those of -f are tried beside these")
 
 
 def _world_of_files(options: argparse.Namespace, config: Settings) -> _World:
