@@ -66,6 +66,8 @@ COMMANDS = (
         "explain",
         "say why a pod waits and what would let it in, or where it is and what it holds",
         "It reads the ledger and the cluster, and changes nothing; it ends with 0 when it could explain.",
+    ),
+    _Command(
         "simulate",
         "tell whether pods of a manifest would fit, where, and what is short",
         "It tries them on a copy of the ledger and writes nothing; it ends with 1 if some do not fit.",

@@ -28,9 +28,8 @@ def test_the_whole_parser_has_the_options_of_each_command(capsys: pytest.Capture
 @pytest.mark.parametrize(
     "arguments",
     [
-        *(["up"], ["demo"], ["apply", "-f", "x"], ["reconcile"], ["status"], ["claims"], ["explain", "p"]),
-        *(["suspend", "p"],),
         *(["up"], ["demo"], ["apply", "-f", "x"], ["reconcile"], ["status"], ["claims"], ["suspend", "p"]),
+        *(["explain", "p"], ["completion", "bash"]),
         ["simulate", "-f", "x", "--capacity", "p=1", "--capacity", "p/d=0"],
         *(["external", "p", "1"], ["release", "uid"], ["scheduler-config"], ["token", "n/s"]),
         *(["store", "copy", "a", "b"], ["store", "resume", "a"], ["store", "init", "a"]),
