@@ -254,9 +254,14 @@ def test_a_status_says_of_which_generation_it_is_and_names_the_units_held(
     admin.patch(f"{POOLS}/k80", {"spec": {"reuseAfterSeconds": 60}})
     ledger.release("a")
     assert publish(ledger, cluster, ("berth",)) == []
-    assert pool(admin, "k80")["status"] == {
-        **status, "used": 0, "free": 2, "domains": [{"name": "n1", "capacity": 2, "used": 0, "free": 2}]
-    }  # fmt: skip
+    free = {"used": 0, "free": 2, "domains": [{"name": "n1", "capacity": 2, "used": 0, "free": 2}]}
+    after = pool(admin, "k80")["status"]
+    assert after == {**status, **free, "conditions": after["conditions"]}
+    assert [(one["status"], one["reason"], one["observedGeneration"]) for one in after["conditions"]] == [
+        ("False", "NotTaken", 2),
+        ("False", "NotSuspended", 1),
+        ("False", "WithinCapacity", 1),
+    ]
     assert tell(settings, cluster, ledger, "update", pool(admin, "k80")) == 1
     assert pool(admin, "k80")["status"]["observedGeneration"] == 2
     assert tell(settings, cluster, ledger, "update", pool(admin, "k80")) == 0

@@ -113,7 +113,7 @@ def test_berth_reads_poolclaims_and_its_status_replaces_the_one_before(
     found = cluster.pool_claim(namespace, "k80-erc")
     assert found is not None
     meta = made["metadata"]
-    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation")
     assert (found, listed) == (made, {**made, "metadata": {key: meta[key] for key in kept}})
     assert parse(found) == PoolClaim(
         namespace, "k80-erc", meta["uid"], "k80", created=meta["creationTimestamp"]
@@ -128,6 +128,7 @@ def test_berth_reads_poolclaims_and_its_status_replaces_the_one_before(
         "Units": '["k80-0","k80-1"]',
         "Node": "n1",
         "Pod": "web-0",
+        "Ready": None,
     }
     with pytest.raises(ClusterRefusedError) as caught:
         cluster.set_pool_claim_status(found, PoolClaimStatus("Available").document())

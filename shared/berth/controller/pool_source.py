@@ -1,9 +1,9 @@
 """The active source of Pools, BERTH_POOLS' file or the cluster's objects: read it, or change a Pool in it.
 It does not touch the ledger, which follows when an event brings the change, or within a minute."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -16,6 +16,51 @@ Change = Callable[[Pool], Mapping[str, Any]]
 
 _CLUSTER = "the cluster"
 _TRIES = 5
+
+
+class Judged(NamedTuple):
+    """Pool objects as far as they are right, by name; and what is wrong with each of the others."""
+
+    right: Mapping[str, Pool]
+    wrong: Mapping[str, str]
+
+
+def judge(documents: Iterable[Mapping[str, Any]], known: Callable[[], Mapping[str, Pool]]) -> Judged:
+    """Judge the cluster's Pool objects one by one: a typo in one must not stop the others.
+
+    `known` returns the Pools that the ledger has. Of two that have one resource, the one that has it there
+    keeps it; where neither has, both are wrong.
+    """
+    right: dict[str, Pool] = {}
+    wrong: dict[str, str] = {}
+    for document in documents:
+        try:
+            right |= parse([_without_extras(document)], _CLUSTER)
+        except BadInputError as error:
+            wrong[document["metadata"]["name"]] = str(error)
+    wrong |= _clashes(right, known)
+    return Judged({name: pool for name, pool in right.items() if name not in wrong}, wrong)
+
+
+def take_pools(
+    path: Path | None, cluster: Cluster, known: Callable[[], Mapping[str, Pool]], problems: list[str]
+) -> dict[str, Pool]:
+    """Return Pools as `read_pools`, but where Pool objects are wrong those of them that are `known` to the
+    ledger stay as they are, the others are left out, and a line for each is added to `problems`.
+
+    A file is taken whole or not at all, since an editor may be writing it.
+    """
+    if path is not None:
+        return read_pools(path, cluster)
+    right, wrong = judge(_objects(cluster), known)
+    if not wrong:
+        return {**right}
+    problems += wrong.values()
+    there = known()
+    taken = {**right, **{name: there[name] for name in wrong if name in there}}
+    for clash in _clashes(taken, dict).values():  # with what a wrong one had: then all stay as they are
+        raise BadInputError(clash)
+    return taken
 
 
 def read_pools(path: Path | None, cluster: Cluster) -> dict[str, Pool]:
@@ -84,6 +129,22 @@ def _in_cluster(cluster: Cluster, name: str, change: Change) -> tuple[Pool, Pool
     return before, after
 
 
+def _clashes(pools: Mapping[str, Pool], known: Callable[[], Mapping[str, Pool]]) -> dict[str, str]:
+    """Return, for Pools that may not have their resource because another has it, what to say, by name."""
+    by_resource: dict[str, list[Pool]] = {}
+    for pool in pools.values():
+        by_resource.setdefault(pool.resource, []).append(pool)
+    wrong: dict[str, str] = {}
+    for resource, shared in by_resource.items():
+        if len(shared) > 1:
+            there = known()
+            names = " and ".join(sorted(pool.name for pool in shared))
+            said = f"{_CLUSTER}: Pools {names} both have resource {resource}"
+            had = {pool.name for pool in there.values() if pool.resource == resource}
+            wrong |= {pool.name: said for pool in shared if pool.name not in had}
+    return wrong
+
+
 def _objects(cluster: Cluster) -> list[dict[str, Any]]:
     pools = cluster.pools()
     if pools is None:
@@ -93,7 +154,7 @@ def _objects(cluster: Cluster) -> list[dict[str, Any]]:
     return pools
 
 
-def _without_extras(document: dict[str, Any]) -> dict[str, Any]:
+def _without_extras(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return only the fields that Berth knows: an object of the cluster may have others beside its spec."""
     return {key: document.get(key) for key in ("apiVersion", "kind", "metadata", "spec")}
 

@@ -1,13 +1,15 @@
 """A Pool's status: totals, and the domains with least free, for `kubectl get pools`.
 It is for people: nothing is decided by it. It is as old as the last reconcile, or a Pool's last event."""
 
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from berth.api.pool import Pool, parse
-from berth.errors import BadInputError
+from berth.api.pool import Pool
+from berth.controller.conditions import Condition, merged, why_closed
+from berth.controller.pool_source import Judged, judge
 from berth.kube.cluster import Cluster, list_waiting
 from berth.kube.types import Pod
 from berth.kube.writes import StatusWrites
@@ -19,10 +21,22 @@ from berth.scheduling.demand import demand_of
 
 _DOMAINS = 50  # the most that a status names, as infra/base/crds/pool.yaml says
 _UNITS = 100
+_NAMED = 10  # domains that a condition names
+
+CONDITIONS = ("Ready", "Suspended", "OverCommitted")
+"""The types of a Pool's conditions."""
+
+_NO_DOMAINS = {
+    "Node": "no node is in the Pool: see spec.nodeSelector, spec.includeControlPlane and the nodes' labels",
+    "Topology": "no node in the Pool has the label spec.topologyKey, and the spec names no domain",
+    "Cluster": "the ledger has not counted the Pool yet",
+}
 _LIST_SECONDS = 5.0  # for each list of waiting pods: `berth status` makes a person wait for it
 
 
-def publish(ledger: Ledger, cluster: Cluster, schedulers: Iterable[str]) -> list[str]:
+def publish(
+    ledger: Ledger, cluster: Cluster, schedulers: Iterable[str], clock: Callable[[], float] = time.time
+) -> list[str]:
     """Write each Pool object's status where it differs. Return the problems, a line each.
 
     Raises store errors, and cluster errors where the Pools or the waiting pods can't be read. A status that
@@ -31,14 +45,72 @@ def publish(ledger: Ledger, cluster: Cluster, schedulers: Iterable[str]) -> list
     pools = cluster.pools() or ()  # first: what is counted then is newer than what stands there
     view = ledger.view()
     rows = {row.name: row for row in pool_rows(view, waiting_now(cluster, schedulers, view.resources))}
-    writes = StatusWrites("Pools")
+    judged, now, writes = judge(pools, lambda: view.pools), clock(), StatusWrites("Pools")
     for pool in pools:
-        row = rows.get(pool["metadata"]["name"])
-        if row is None or pool.get("status") == (status := {**_observed(pool, view), **status_of(row, view)}):
-            continue
-        what = f"the status of Pool {row.name} was not written"
-        writes.attempt(what, partial(cluster.set_pool_status, pool, status))
+        name, standing = pool["metadata"]["name"], pool.get("status") or {}
+        row = rows.get(name)
+        counted = standing if row is None else {**_observed(pool, judged, view), **status_of(row, view)}
+        found = conditions_of(name, row, judged, view, counted.get("observedGeneration", 0))
+        conditions = merged(found, CONDITIONS, pool, now)
+        status = {**counted, "conditions": conditions}
+        if standing != status:
+            what = f"the status of Pool {name} was not written"
+            writes.attempt(what, partial(cluster.set_pool_status, pool, status))
     return writes.problems
+
+
+def conditions_of(
+    name: str, row: PoolRow | None, judged: Judged, view: View, observed: int = 0
+) -> list[Condition]:
+    """Return the conditions of a Pool object: Ready alone where the ledger does not have the Pool.
+
+    The others tell of the generation that the ledger has, `observed`, so that who waits for a new one waits.
+    """
+    ready, pool = _ready(name, row, judged, view), view.pools.get(name)
+    if row is None or pool is None:
+        return [ready]
+    return [ready, *(one._replace(generation=observed) for one in (_suspended(pool), _over_committed(row)))]
+
+
+def _ready(name: str, row: PoolRow | None, judged: Judged, view: View) -> Condition:
+    """Return whether the ledger counts the Pool as its spec says."""
+
+    def no(reason: str, message: str) -> Condition:
+        return Condition("Ready", "False", reason, message)
+
+    pool = view.pools.get(name)
+    if name in judged.wrong:
+        kept = "" if pool is None else "; until it is put right the Pool stays as it was"
+        return no("Invalid", f"{judged.wrong[name].removeprefix('the cluster: ')}{kept}")
+    if (closed := why_closed(view)) is not None:
+        return no("LedgerClosed", closed)
+    if pool is None or pool != judged.right.get(name):
+        return no("NotTaken", "the ledger does not have this Pool as it is now: reconcile takes it over")
+    if row is None or all(domain.capacity is None for domain in row.domains):
+        return no("NoDomains", _NO_DOMAINS[pool.spec.scope])
+    return Condition("Ready", "True", "Counted", "the ledger counts the Pool as its spec says")
+
+
+def _suspended(pool: Pool) -> Condition:
+    if pool.spec.suspended is True:
+        return Condition("Suspended", "True", "WholePool", "no new units are given")
+    if domains := pool.spec.suspended_domains:
+        where = _listed(sorted(domains, key=natural))
+        return Condition("Suspended", "True", "SomeDomains", f"no new units are given in {where}")
+    return Condition("Suspended", "False", "NotSuspended")
+
+
+def _over_committed(row: PoolRow) -> Condition:
+    if not row.over_committed:
+        return Condition("OverCommitted", "False", "WithinCapacity")
+    where = _listed([domain.name for domain in row.domains if domain.over])
+    return Condition("OverCommitted", "True", "BeyondCapacity", f"by {row.over_committed} in {where}")
+
+
+def _listed(domains: Sequence[str]) -> str:
+    """Return these domains for a person, the first of them if they are many."""
+    shown, more = ", ".join(domains[:_NAMED]), len(domains) - _NAMED
+    return f"domain{'s' if len(domains) > 1 else ''} {shown}{f' and {more} more' if more > 0 else ''}"
 
 
 def status_of(row: PoolRow, view: View) -> Mapping[str, Any]:
@@ -72,13 +144,11 @@ def waiting_now(cluster: Cluster, schedulers: Iterable[str], resources: Mapping[
     return waiting_pods(list_waiting(cluster, schedulers, most=_LIST_SECONDS), resources)
 
 
-def _observed(pool: Mapping[str, Any], view: View) -> Mapping[str, int]:
+def _observed(pool: Mapping[str, Any], judged: Judged, view: View) -> Mapping[str, int]:
     """Return the Pool's generation if the ledger has this Pool, else the one that its status has: inventory
     skips events of Pools whose generation was observed."""
     meta = pool["metadata"]
-    try:
-        taken = parse([pool], "the cluster")[meta["name"]] == view.pools.get(meta["name"])
-    except BadInputError:
-        taken = False  # reconcile reports it
+    right = judged.right.get(meta["name"])
+    taken = right is not None and right == view.pools.get(meta["name"])
     generation = meta.get("generation") if taken else (pool.get("status") or {}).get("observedGeneration")
     return {} if generation is None else {"observedGeneration": generation}

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from berth.api.pool import Pool
 from berth.api.poolclaim import Phase, PoolClaim, PoolClaimStatus, parse, within
 from berth.api.units import Units
+from berth.controller.conditions import Condition, merged, why_closed
 from berth.deadline import Deadline
 from berth.errors import BadInputError, BerthError, ClusterRefusedError
 from berth.kube.cluster import Cluster
@@ -20,6 +21,7 @@ from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Domain, Holding, PoolClaimSpec, Refusal
 from berth.ledger.refusals import REFUSALS
 from berth.ledger.transaction import OutdatedError
+from berth.ledger.view import View
 from berth.scheduling.demand import PoolClaims
 
 log = logging.getLogger("berth.poolclaims")
@@ -29,7 +31,26 @@ PUBLISH_SECONDS = 20.0
 
 _LINES = 20
 _SECONDS = 2.0
-_AVAILABLE = PoolClaimStatus("Available").document()
+
+CONDITIONS = ("Ready", "Bound")
+"""The types of a PoolClaim's conditions."""
+
+
+class _Now(NamedTuple):
+    """What a PoolClaim's status is to say, and whether a pod has it or can get it."""
+
+    status: PoolClaimStatus
+    ready: Condition
+
+    def document(self, standing: Mapping[str, Any], now: float) -> dict[str, Any]:
+        """Return the whole status for the PoolClaim of which this document stands there."""
+        phase = self.status.phase
+        bound = Condition("Bound", "True" if phase == "Bound" else "False", phase)
+        conditions = merged([self.ready, bound], CONDITIONS, standing, now)
+        return {**self.status.document(), "conditions": conditions}
+
+
+_AVAILABLE = _Now(PoolClaimStatus("Available"), Condition("Ready", "True", "Available", "a pod can get it"))
 
 
 class Admission(NamedTuple):
@@ -89,20 +110,31 @@ def take_claims(ledger: Ledger, admission: Admission, problems: list[str]) -> li
     return [which for which in changed if specs[which] is not None]
 
 
-def publish_held(cluster: Cluster, claim: Claim, deadline: Deadline) -> None:
+def publish_held(
+    cluster: Cluster, claim: Claim, deadline: Deadline, clock: Callable[[], float] = time.time
+) -> None:
     """Write the status of the PoolClaims that a claim holds, as far as there is time."""
-    for namespace, name in _held(claim.holdings):
-        _write(cluster, namespace, name, _status(claim, name), deadline)
+    for which in _held(claim.holdings):
+        _write(cluster, which, _status(claim, which[1]), deadline, clock)
 
 
-def publish_free(cluster: Cluster, freed: Iterable[Holding], deadline: Deadline | None = None) -> None:
+def publish_free(
+    cluster: Cluster,
+    freed: Iterable[Holding],
+    deadline: Deadline | None = None,
+    clock: Callable[[], float] = time.time,
+) -> None:
     """Write into the status of PoolClaims that they are free again, as far as there is time."""
-    for namespace, name in _held(freed):
-        _write(cluster, namespace, name, _AVAILABLE, deadline)
+    for which in _held(freed):
+        _write(cluster, which, _AVAILABLE, deadline, clock)
 
 
 def publish_claims(
-    ledger: Ledger, cluster: Cluster, most: int, monotonic: Callable[[], float] = time.monotonic
+    ledger: Ledger,
+    cluster: Cluster,
+    most: int,
+    monotonic: Callable[[], float] = time.monotonic,
+    clock: Callable[[], float] = time.time,
 ) -> list[str]:
     """Write each PoolClaim's status where it differs. Return the problems, a line each.
 
@@ -112,13 +144,11 @@ def publish_claims(
     """
     documents = cluster.poolclaims() or ()  # first: what is counted then is newer than what stands there
     view = ledger.view()
-    writes = StatusWrites("PoolClaims", monotonic, PUBLISH_SECONDS)
+    writes, now = StatusWrites("PoolClaims", monotonic, PUBLISH_SECONDS), clock()
     beyond = _refusals(documents, most)
     for document in sorted(documents, key=lambda document: _label(document) in beyond):
-        meta, label = document["metadata"], _label(document)
-        pool = (document.get("spec") or {}).get("pool", "")
-        domain = view.document(pool, poolclaim_quota(label))
-        status = _status_now(domain, meta["name"], beyond.get(label, ""))
+        label = _label(document)
+        status = _now(document, view, beyond.get(label)).document(document, now)
         what = f"the status of PoolClaim {label} was not written"
         if document.get("status") != status:
             writes.attempt(what, partial(cluster.set_pool_claim_status, document, status, _SECONDS))
@@ -153,11 +183,23 @@ def _too_many(most: int) -> str:
     )
 
 
-def _refusals(documents: Iterable[Mapping[str, Any]], most: int) -> dict[str, str]:
+class _Refused(NamedTuple):
+    """Why no pod can get a PoolClaim: a word in CamelCase, and a text for a person."""
+
+    reason: str
+    message: str
+
+    def now(self) -> _Now:
+        ready = Condition("Ready", "False", self.reason, self.message)
+        return _Now(PoolClaimStatus("Refused", message=self.message), ready)
+
+
+def _refusals(documents: Iterable[Mapping[str, Any]], most: int) -> dict[str, _Refused]:
     """Return why PoolClaims are not in the ledger, by namespace and name."""
     claims, wrong = _parsed(documents)
-    taken = {*within(claims, most)}
-    return wrong | {claim.label: _too_many(most) for claim in claims if claim not in taken}
+    taken, too_many = {*within(claims, most)}, _Refused("TooMany", _too_many(most))
+    refused = {label: _Refused("Invalid", why) for label, why in wrong.items()}
+    return refused | {claim.label: too_many for claim in claims if claim not in taken}
 
 
 def _parsed(documents: Iterable[Mapping[str, Any]]) -> tuple[list[PoolClaim], dict[str, str]]:
@@ -175,14 +217,32 @@ def _label(document: Mapping[str, Any]) -> str:
     return f"{document['metadata']['namespace']}/{document['metadata']['name']}"
 
 
-def _status_now(domain: Domain, name: str, beyond: str) -> Mapping[str, Any]:
-    """Return the status of a PoolClaim with this document; `beyond`: why the ledger has none of it."""
+def _now(document: Mapping[str, Any], view: View, beyond: _Refused | None) -> _Now:
+    """Return the status of this PoolClaim; `beyond`: why the ledger has none of it."""
+    name, pool = document["metadata"]["name"], (document.get("spec") or {}).get("pool", "")
+    domain = view.document(pool, poolclaim_quota(_label(document)))
     holder = next(iter(domain.claims.values()), None)
     if holder is not None:
         return _status(holder, name)
-    refused = "" if domain.poolclaim is None else domain.poolclaim.refused
-    why = beyond or (REFUSALS[refused] if refused else "")
-    return PoolClaimStatus("Refused", message=why).document() if why else _AVAILABLE
+    if beyond is not None:
+        return beyond.now()
+    if domain.poolclaim is not None and domain.poolclaim.refused:
+        refused = domain.poolclaim.refused
+        return _Refused(refused.capitalize(), REFUSALS[refused]).now()
+    missing = _missing(pool, domain, view)
+    ready = _AVAILABLE.ready if missing is None else Condition("Ready", "False", *missing)
+    return _AVAILABLE._replace(ready=ready)
+
+
+def _missing(pool: str, domain: Domain, view: View) -> _Refused | None:
+    """Return what a PoolClaim with this document, which nobody refuses, still lacks for a pod to get it."""
+    if (closed := why_closed(view)) is not None:
+        return _Refused("LedgerClosed", closed)
+    if pool not in view.pools:
+        return _Refused("NoPool", f"the ledger has no Pool {pool}; it may come later")
+    if domain.poolclaim is None:
+        return _Refused("NotTaken", "the ledger does not have it yet: reconcile takes it over")
+    return None
 
 
 def _held(holdings: Iterable[Holding]) -> list[tuple[str, str]]:
@@ -191,16 +251,22 @@ def _held(holdings: Iterable[Holding]) -> list[tuple[str, str]]:
     return [(name.namespace, name.poolclaim) for name in names if name.kind == "poolclaim"]
 
 
-def _status(claim: Claim, name: str) -> Mapping[str, Any]:
+def _status(claim: Claim, name: str) -> _Now:
     held = [holding for holding in claim.holdings if holding.claim == name]
     units = [unit for holding in held for unit in holding.units]
     phase: Phase = "Reserved" if claim.state == "reserved" else "Bound"
     place = held[0].whole if held else ""
-    return PoolClaimStatus(phase, claim.node, place, units, claim.name, claim.uid).document()
+    verb = "is being bound with it" if phase == "Reserved" else "holds it"
+    ready = Condition("Ready", "True", phase, f"pod {claim.name} {verb}")
+    return _Now(PoolClaimStatus(phase, claim.node, place, units, claim.name, claim.uid), ready)
 
 
 def _write(
-    cluster: Cluster, namespace: str, name: str, status: Mapping[str, Any], deadline: Deadline | None
+    cluster: Cluster,
+    which: tuple[str, str],
+    what: _Now,
+    deadline: Deadline | None,
+    clock: Callable[[], float],
 ) -> None:
     """Write one PoolClaim's status. Each request has the time that is left; _SECONDS without a deadline."""
 
@@ -210,10 +276,13 @@ def _write(
     if (seconds := left()) <= 0:
         return
     try:
-        document = cluster.pool_claim(namespace, name, seconds)
-        if document is not None and document.get("status") != status and (seconds := left()) > 0:
+        document = cluster.pool_claim(*which, seconds)
+        if document is None:
+            return
+        status = what.document(document, clock())
+        if document.get("status") != status and (seconds := left()) > 0:
             cluster.set_pool_claim_status(document, status, seconds)
     except BerthError as error:
         if isinstance(error, ClusterRefusedError) and error.status in (404, 409):
             return  # gone, or written by somebody else meanwhile: reconcile writes it
-        log.warning("the status of PoolClaim %s/%s waits for reconcile: %s", namespace, name, error)
+        log.warning("the status of PoolClaim %s/%s waits for reconcile: %s", *which, error)

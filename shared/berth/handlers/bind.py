@@ -129,7 +129,8 @@ class BindAttempt:
             # The Binding of the one before was refused, or we would not try again.
             self._cancel()
             raise
-        publish_held(self._cluster, claim, self._deadline.later(-_SETTLE_SECONDS).within(_TELL_SECONDS))
+        tell = self._deadline.later(-_SETTLE_SECONDS).within(_TELL_SECONDS)
+        publish_held(self._cluster, claim, tell, self._clock)
         return claim
 
     def _demanded(self, pod: Pod, terms: Terms) -> Claim | None:
@@ -187,7 +188,8 @@ class BindAttempt:
     def _confirm(self, claim: Claim) -> None:
         try:
             self._ledger.confirm(claim)
-            publish_held(self._cluster, replace(claim, state="bound"), self._deadline.within(_TELL_SECONDS))
+            tell = self._deadline.within(_TELL_SECONDS)
+            publish_held(self._cluster, replace(claim, state="bound"), tell, self._clock)
             self._free(follow_node(self._ledger, claim.uid))
         except MissingClaimError as error:
             log.warning("%s", error)
@@ -240,7 +242,7 @@ class BindAttempt:
         """Wake who could use what was freed, for a while beyond bind's deadline at most."""
         deadline, room = self._deadline.later(_WAKE_SECONDS), room_in(freed)
         try:
-            publish_free(self._cluster, freed, deadline)
+            publish_free(self._cluster, freed, deadline, self._clock)
             wake(self._ledger, self._cluster, self._schedulers, room, self._clock(), deadline=deadline)
         except BerthError as error:
             log.warning("waiting pods were not woken, reconcile will: %s", error)

@@ -15,7 +15,7 @@ from berth.controller.adopt import adopt
 from berth.controller.capacity_sync import prepare_domains, sync_all, sync_node, withdraw
 from berth.controller.external_use import take_external
 from berth.controller.node_status import publish_native
-from berth.controller.pool_source import read_pools
+from berth.controller.pool_source import take_pools
 from berth.controller.pool_status import publish
 from berth.controller.poolclaims import admit, publish_claims, publish_free, read_claims, take_claims
 from berth.controller.requeue import free_in, room_in, wake
@@ -107,7 +107,7 @@ class Inventory:
         ledger, cluster, schedulers = self._ledger, self._cluster, self._settings.scheduler_names
         woken = wake(ledger, cluster, schedulers, done.room, self._clock(), rotate=done.overtaken)
         if self._settings.pools is None and publishes:
-            _warn(publish(ledger, cluster, schedulers))
+            _warn(publish(ledger, cluster, schedulers, self._clock))
         return {"changed": done.changed, "woken": woken}
 
     def _node(self, event: Event) -> Done:
@@ -131,7 +131,7 @@ class Inventory:
         for claim in ledger.view().lost(name):
             if not may_run(claim, node, now):
                 freed += ledger.release(claim.uid)
-        publish_free(cluster, freed)
+        publish_free(cluster, freed, clock=self._clock)
         view = ledger.view()
         if len(reads) > 1:  # a look at the Pools began meanwhile; a try before may have given capacity
             return Done(len(changes), free_in(view, view.pools, now), overtaken=True)
@@ -148,10 +148,13 @@ class Inventory:
         changed, overtaken, now = 0, False, self._clock()
         try:
             looking = self._ledger.look()
-            pools, before = read_pools(self._settings.pools, self._cluster), looking.view().pools
+            problems: list[str] = []
+            pools = take_pools(self._settings.pools, self._cluster, lambda: looking.view().pools, problems)
+            _warn(problems)
+            before = looking.view().pools
             changed = self._take_over(looking, pools, now)
             if pools != before:
-                self._claims()  # whose units are listed, or are no more
+                self._claims(publishes=True)  # whose units are listed, or are no more
         except OutdatedError:
             overtaken = True
         view = self._ledger.view()
@@ -189,10 +192,10 @@ class Inventory:
         for claim in claims:
             if claim.uid not in there and claim.state != "lost":
                 freed = release_ended(ledger, claim, None, node, now, pools=pools)
-                publish_free(self._cluster, freed)
+                publish_free(self._cluster, freed, clock=self._clock)
 
-    def _claims(self) -> Done:
-        """Take over the PoolClaims."""
+    def _claims(self, *, publishes: bool = False) -> Done:
+        """Take over the PoolClaims. Their status is written if one changed, or if this `publishes`."""
         problems: list[str] = []
         most = self._settings.poolclaims_per_namespace
         try:
@@ -203,7 +206,8 @@ class Inventory:
             changed = take_claims(looking, admission, problems)
         except OutdatedError:
             changed = []  # a later look takes them over
-        problems += publish_claims(self._ledger, self._cluster, most) if changed else []
+        if changed or publishes:
+            problems += publish_claims(self._ledger, self._cluster, most, clock=self._clock)
         _warn(problems)
         return Done(0, {pool: 1 for pool, _ in changed})
 

@@ -22,7 +22,7 @@ from berth.controller.capacity_sync import prepare_domains, problems, sync_all, 
 from berth.controller.external_use import take_external
 from berth.controller.fencing import FENCE_SECONDS, fence_waiting, pods_to_fence, to_hold
 from berth.controller.node_status import publish_native
-from berth.controller.pool_source import read_pools
+from berth.controller.pool_source import take_pools
 from berth.controller.pool_status import publish
 from berth.controller.poolclaims import admit, publish_claims, read_claims, take_claims
 from berth.controller.requeue import free_in, wake
@@ -215,10 +215,10 @@ class Reconcile:
         pods = [claim for claim in view.claims() if not claim.is_external]
         problems += unnamed(pods, view.pools)
         if self._settings.pools is None:
-            problems += publish(self._ledger, self._cluster, self._settings.scheduler_names)
+            problems += publish(self._ledger, self._cluster, self._settings.scheduler_names, self._clock)
         if named:
             most = self._settings.poolclaims_per_namespace
-            problems += publish_claims(self._ledger, self._cluster, most, self._monotonic)
+            problems += publish_claims(self._ledger, self._cluster, most, self._monotonic, self._clock)
 
     def _wake(self, nodes: Iterable[Node]) -> int:
         view, now = self._ledger.view(), self._clock()
@@ -235,14 +235,17 @@ class Reconcile:
         )
 
     def _read_pools(self) -> Mapping[str, Pool]:
+        def known() -> Mapping[str, Pool]:
+            return self._ledger.view().pools
+
         try:
-            return read_pools(self._settings.pools, self._cluster)
+            return take_pools(self._settings.pools, self._cluster, known, self._report.problems)
         except (RetryableError, StoreFailedError):
             raise
         except BerthError as error:
             # A typo in a Pool must not stop claims from being mended: the Pools applied last stay.
             self._report.problems.append(str(error))
-            return self._ledger.view().pools
+            return known()
 
     def _mend(self, claims: Iterable[Claim], pods: Iterable[Pod], terms: Terms) -> None:
         """Mend claims of pods that are gone, that run elsewhere, or whose bind died."""

@@ -55,6 +55,7 @@ class _ClaimMeta(msgspec.Struct, rename="camel", omit_defaults=True):
     uid: str = ""
     resource_version: str = ""
     creation_timestamp: str = ""
+    generation: int | None = None
 
 
 class _Claim(msgspec.Struct, omit_defaults=True):

@@ -284,9 +284,14 @@ class PoolsStage(Stage):
         return self._ledger(self.store, while_closed=True).view().free[pool][domain]
 
     def status(self, name: str, namespace: str = "default") -> dict[str, Any]:
-        """A PoolClaim's status."""
+        """A PoolClaim's status, without its conditions."""
         found: dict[str, Any] = self.objects.documents[(namespace, name)].get("status") or {}
-        return found
+        return {field: value for field, value in found.items() if field != "conditions"}
+
+    def conditions(self, name: str, namespace: str = "default") -> dict[str, tuple[str, str, str]]:
+        """A PoolClaim's conditions by type: status, reason and message."""
+        found = (self.objects.documents[(namespace, name)].get("status") or {}).get("conditions", ())
+        return {one["type"]: (one["status"], one["reason"], one["message"]) for one in found}
 
     def woken(self) -> set[str]:
         items, _ = self.cluster.snapshot("/api/v1/pods", {})

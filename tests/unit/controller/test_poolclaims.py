@@ -15,10 +15,16 @@ FREED = [Holding("gpu", "n1", 1, claim="erc"), Holding("gpu", "!team/erc", 1)]
 @pytest.mark.parametrize(("deadline", "seconds"), [(None, 2.0), (Deadline(4.8, lambda: 0.0), 4.8)])
 def test_each_request_has_two_seconds_or_all_that_is_left(deadline: Deadline | None, seconds: float) -> None:
     cluster = mock.create_autospec(Cluster, instance=True)
-    publish_free(cluster, FREED, deadline)
+    document = cluster.pool_claim.return_value = {"metadata": {"generation": 2}}
+    publish_free(cluster, FREED, deadline, lambda: 0.0)
     cluster.pool_claim.assert_called_once_with("team", "erc", seconds)
-    document = cluster.pool_claim.return_value
-    cluster.set_pool_claim_status.assert_called_once_with(document, {"phase": "Available"}, seconds)
+    since = {"lastTransitionTime": "1970-01-01T00:00:00Z", "observedGeneration": 2}
+    conditions = [
+        {"type": "Ready", "status": "True", "reason": "Available", "message": "a pod can get it", **since},
+        {"type": "Bound", "status": "False", "reason": "Available", "message": "", **since},
+    ]
+    free = {"phase": "Available", "conditions": conditions}
+    cluster.set_pool_claim_status.assert_called_once_with(document, free, seconds)
 
 
 def test_nothing_is_requested_after_the_deadline() -> None:
