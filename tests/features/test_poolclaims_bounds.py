@@ -145,6 +145,10 @@ def test_units_that_the_pool_does_not_list_are_named_in_no_ledger(stage: PoolsSt
     assert b"k80-9" not in body
     for name in ("typo", "early"):
         assert stage.status(name) == {"phase": "Refused", "message": UNLISTED}
+        assert stage.conditions(name) == {
+            "Ready": ("False", "Unlisted", UNLISTED),
+            "Bound": ("False", "Refused", ""),
+        }
     text = f"k80: PoolClaim typo is refused: {UNLISTED}"
     pod = stage.pod(claims="typo", k80=2)
     assert (stage.why(pod, "n1"), stage.bind(pod)) == ({"n1": text}, text)
@@ -154,6 +158,10 @@ def test_units_that_the_pool_does_not_list_are_named_in_no_ledger(stage: PoolsSt
     assert pod.name in stage.woken()
     assert stage.bind(pod) == ""
     assert stage.of(pod, "k80") == ("n1", 2, ("k80-0", "k80-9"))
+    assert stage.conditions("typo") == {
+        "Ready": ("True", "Bound", f"pod {pod.name} holds it"),
+        "Bound": ("True", "Bound", ""),
+    }
     stage.check_well()
     # A holder keeps what it has, as with every change of what its PoolClaim is for.
     stage.pools(k80={"units": {"n1": ["k80-0"]}})
@@ -183,6 +191,7 @@ def test_a_namespace_s_poolclaims_are_so_many_and_the_oldest_stay(stage: PoolsSt
     phases = {name: stage.status(name).get("phase") for name in ("first", "large", "a", "b", "c")}
     assert phases == dict.fromkeys(("first", "large", "a"), "Available") | dict.fromkeys("bc", "Refused")
     assert stage.status("b")["message"] == bound
+    assert stage.conditions("b")["Ready"] == ("False", "TooMany", bound)
     holder = stage.bound_pod(claims="first", slot=1)
     stage.check_well(problem)
     stage.lose_ledger()
