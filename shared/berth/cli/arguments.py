@@ -106,6 +106,11 @@ COMMANDS = (
         "Each has its own --help.",
     ),
     _Command(
+        "sysdump",
+        "write an archive with what a maintainer would ask for: ledger, Pools, pods, functions, logs",
+        "It only reads, and no Secret. What looks like a secret is taken out; what can't be read is listed.",
+    ),
+    _Command(
         "completion",
         "print what bash, zsh or fish needs to complete the command line",
         "Let the shell read it when it starts: docs/reference/cli.md has the line for each.",

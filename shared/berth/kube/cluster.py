@@ -257,6 +257,22 @@ class Cluster:
         """Delete one object at once, without a grace period."""
         self._server.call(Request("DELETE", path, body={"gracePeriodSeconds": 0}))
 
+    def documents(
+        self, path: str, wanted: Callable[[dict[str, Any]], bool] | None = None
+    ) -> list[dict[str, Any]] | None:
+        """Return a list's objects that are wanted (None: all), as of one moment, page by page; None where the
+        cluster serves no such resource."""
+        return _if_there(lambda: self._items(_List[dict[str, Any]], path, {}, wanted=wanted))
+
+    def document(self, path: str) -> dict[str, Any] | None:
+        """Return one object, or None."""
+        return self._get(dict[str, Any], path)
+
+    def log(self, namespace: str, pod: str, query: Mapping[str, str]) -> str:
+        """Return what a container of the pod wrote; `query` is as in the API (container, sinceSeconds, …)."""
+        path = _with_query(f"{_pod_path(namespace, pod)}/log", query)
+        return self._server.call(Request("GET", path, accept="*/*")).decode(errors="replace")
+
     def snapshot(self, path: str, query: Mapping[str, str]) -> tuple[list[dict[str, Any]], str]:
         """Return a list's objects, and the resourceVersion from which to watch on."""
         page = _decode(_Any, self._server.call(Request("GET", _with_query(path, query))))

@@ -1,0 +1,90 @@
+"""Takes secrets out of text that leaves the house: known ones, and what looks like one.
+It errs on the side of taking too much. It can't know a secret that looks like any other word."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import quote, unquote, urlsplit
+
+from berth.stores import redacted
+
+GONE = "***"
+
+_SHORTEST = 4  # a known secret of fewer letters would take half the text with it
+_SECRET_NAME = re.compile(
+    r"token|passw|passphrase|secret|credential|private|api_?key|access_?key", re.IGNORECASE
+)
+_POINTER = re.compile(r"(_FILE|_PATH|_NAME)$", re.IGNORECASE)  # it only says where a secret is
+
+_PATTERNS = (
+    (re.compile(r"(?i)(authorization[\"']?\s*[:=]\s*[\"']?)[^\"'\r\n]+"), rf"\1{GONE}"),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{4,}"), rf"\1 {GONE}"),
+    (re.compile(r"([A-Za-z][\w+.-]*://)[^\s\"'<>\\]*@"), rf"\1{GONE}@"),
+    (re.compile(r"\beyJ[\w-]{4,}\.[\w-]+(\.[\w-]*)?"), GONE),  # a JSON web token
+    (re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{12,}"), GONE),  # an AWS access key's ID
+    (
+        re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
+        GONE,
+    ),
+)
+_PAIR = re.compile(
+    r"(?i)(\b[\w.-]*(?:token|passw(?:or)?d|passphrase|secret|credentials?|api[_-]?key|access[_-]?key)[\w.-]*"
+    r"\\?[\"']?\s*[:=]\s*\\?[\"']?)([^\s\"',;&}\\]+)"
+)
+
+
+class Redactor:
+    """Takes secrets out of text. More of them may become known as it goes: redact last."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def learn(self, secrets: Iterable[str | None]) -> None:
+        """Remember secrets, in each spelling in which they may stand somewhere."""
+        for secret in filter(None, secrets):
+            for spelling in (secret, unquote(secret), quote(secret, safe="")):
+                if len(spelling.strip()) >= _SHORTEST:
+                    self._known |= {spelling.strip(), json.dumps(spelling.strip())[1:-1]}
+
+    def learn_settings(self, environment: Mapping[str, str]) -> None:
+        """Remember what is secret in the values of these variables."""
+        self.learn(value for name, value in environment.items() if is_secret(name))
+        for value in environment.values():
+            self.learn(_passwords(value))
+
+    def text(self, text: str) -> str:
+        """Return the text of a file without secrets."""
+        for secret in sorted(self._known, key=len, reverse=True):
+            text = text.replace(secret, GONE)
+        for pattern, instead in _PATTERNS:
+            text = pattern.sub(instead, text)
+        return text
+
+    def free_text(self, text: str) -> str:
+        """Return text that somebody else wrote, such as a log, also without the values of what is named like
+        a secret (`token=…`)."""
+        return _PAIR.sub(rf"\1{GONE}", self.text(text))
+
+
+def is_secret(name: str) -> bool:
+    """Whether a variable of this name has a secret for its value."""
+    return bool(_SECRET_NAME.search(name)) and not _POINTER.search(name)
+
+
+def shown(name: str, value: str) -> str:
+    """Return a setting's value as it may be shown."""
+    if is_secret(name):
+        return GONE
+    return redacted(value) if "://" in value else value
+
+
+def _passwords(value: str) -> list[str]:
+    """Return the password in a URL, if it is one."""
+    if "://" not in value or "@" not in value:
+        return []
+    try:
+        password = urlsplit(value).password
+    except ValueError:
+        password = None
+    rough = value.partition("://")[2].rpartition("@")[0].partition(":")[2]  # it may have / or # in it
+    return [found for found in (password, rough) if found]

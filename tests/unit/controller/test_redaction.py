@@ -1,0 +1,64 @@
+"""What is taken out of text before it leaves the house, and what stays readable."""
+
+import pytest
+
+from berth.controller.redaction import Redactor, is_secret, shown
+
+PLANTED = "hunter2-planted"
+
+
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        (f"GET /x Authorization: Bearer {PLANTED}", "GET /x Authorization: ***"),
+        (f'{{"authorization": "{PLANTED}", "a": 1}}', '{"authorization": "***", "a": 1}'),
+        (f"sent bearer {PLANTED} to it", "sent bearer *** to it"),
+        (f"redis://user:{PLANTED}@host:6379/0 is away", "redis://***@host:6379/0 is away"),
+        (f"rediss://:{PLANTED}/@host", "rediss://***@host"),
+        ("token eyJhbGciOi.eyJpc3MiOiJ.c2ln_x is old", "token *** is old"),
+        ("AKIAABCDEFGHIJKLMNOP", "***"),
+        (
+            f"a\n-----BEGIN RSA PRIVATE KEY-----\n{PLANTED}\n-----END RSA PRIVATE KEY-----\nb",
+            "a\n***\nb",
+        ),
+    ],
+)
+def test_what_looks_like_a_secret_is_taken_out_of_any_text(text: str, after: str) -> None:
+    assert Redactor().text(text) == after
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"token={PLANTED}", f"my_password: {PLANTED}", f'{{"apiKey":"{PLANTED}"}}', f"SECRET='{PLANTED}'"],
+)
+def test_what_is_named_like_a_secret_is_taken_out_of_what_others_wrote(text: str) -> None:
+    assert PLANTED not in Redactor().free_text(text)
+
+
+def test_what_is_known_is_taken_out_in_each_spelling() -> None:
+    redactor = Redactor()
+    redactor.learn_settings(
+        {"BERTH_STORE": 'redis://:p%40s"s%2Fword@host', "BERTH_AUTH_TOKEN": "  a-token\n"}
+    )
+    redactor.learn([None, "", "abc"])
+    text = 'p%40s"s%2Fword p@s"s/word p@s\\"s/word a-token abc'
+    assert redactor.text(text) == "*** *** *** *** abc"
+
+
+def test_a_password_with_a_slash_in_it_is_known_too() -> None:
+    redactor = Redactor()
+    redactor.learn_settings({"BERTH_STORE": "redis://user:ab/cd#ef@host/0"})
+    assert redactor.text("ab/cd#ef") == "***"
+
+
+def test_what_is_no_secret_stays() -> None:
+    text = 'underlay-ip: 0 of 10 free, 1 asked; {"uid": "0f9d"} sha256:12ab http://127.0.0.1:8080/filter'
+    assert Redactor().free_text(text) == text
+
+
+def test_of_a_setting_is_shown_what_may_be() -> None:
+    assert shown("BERTH_AUTH_TOKEN", "x") == "***"
+    assert shown("BERTH_AUTH_TOKEN_FILE", "/run/token") == "/run/token"
+    assert shown("BERTH_STORE", "redis://u:p@h/0") == "redis://u:***@h/0"
+    assert shown("BERTH_SCHEDULER_NAMES", "berth") == "berth"
+    assert is_secret("AWS_SECRET_ACCESS_KEY")
