@@ -94,15 +94,16 @@ def _functions(cluster: Cluster) -> None:
         ],
         "envFrom": [{"configMapRef": {"name": "berth-settings"}}],
     }
-    spec = {"containers": [function, {"name": "proxy", "image": "haproxy"}]}
+    spec: Object = {"containers": [function, {"name": "proxy", "image": "haproxy"}]}
+    _post(cluster, pods_path("berth"), "Pod", "filter-0", spec=spec)
     labels = {"app": "filter"}
+    spec = {**spec, "volumes": [{"name": "token", "secret": {"secretName": "berth-token"}}]}
     deployment = {
         "selector": {"matchLabels": labels},
         "template": {"metadata": {"labels": labels}, "spec": spec},
     }
     path = "/apis/apps/v1/namespaces/berth/deployments"
     _post(cluster, path, "Deployment", "filter", spec=deployment, api="apps/v1")
-    _post(cluster, pods_path("berth"), "Pod", "filter-0", spec=spec)
 
 
 def _pods(cluster: Cluster) -> None:
@@ -167,7 +168,8 @@ def test_the_archive_has_all_that_a_maintainer_asks_for_and_none_of_the_secrets(
 
     assert next(iter(files)) == "summary.txt"
     summary = files["summary.txt"]
-    assert "claims: 1 bound, 0 reserved, 0 lost" in summary
+    assert f"ledger in sqlite:///{tmp_path}/ledger.db: open\nclaims: 1 bound, 0 reserved, 0 lost\n" in summary
+    assert "what is not well:\n  nothing\n" in summary
     assert "pods of ours: 2, 1 of them without a node" in summary
     assert "underlay-ip" in summary
     found: dict[str, Any] = {name: json.loads(text) for name, text in files.items() if name.endswith(".json")}
@@ -200,6 +202,7 @@ def test_the_archive_has_all_that_a_maintainer_asks_for_and_none_of_the_secrets(
     assert files["status.txt"].startswith("$ berth status\nPOOL")
     assert "logs/filter-0/proxy.log: the API server answered 500" in files["errors.txt"]
     assert "knative" in files["errors.txt"]
+    assert "secrets/berth-token: no Secret is ever read" in files["errors.txt"]
 
 
 def test_a_right_that_is_missing_ends_nothing(
@@ -228,7 +231,7 @@ def test_a_right_that_is_missing_ends_nothing(
     assert "pods.json: " not in errors
     assert json.loads(files["pods.json"])
     assert json.loads(files["ledger.json"])["claims"]
-    assert "what could not be read (errors.txt):\n  " in files["summary.txt"]
+    assert "what is not well:\n  not known: pools.json\n" in files["summary.txt"]
 
 
 def test_the_password_of_a_redis_store_is_in_no_file(
@@ -245,5 +248,5 @@ def test_the_password_of_a_redis_store_is_in_no_file(
     assert "ledger.json: " in files["errors.txt"]
     assert WORDS["store"] not in "\n".join(files.values())
     assert json.loads(files["pods.json"])
-    logs: list[Object] = [text for name, text in files.items() if name.startswith("logs/")]
+    logs = [text for name, text in files.items() if name.startswith("logs/")]
     assert "refused ***" in logs[0]

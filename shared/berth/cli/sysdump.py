@@ -9,7 +9,7 @@ import platform
 import re
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -20,18 +20,21 @@ import msgspec
 from berth import __version__, settings
 from berth.cli.output import say
 from berth.cli.shared_options import add_kubeconfig, add_pools, add_store, existing_ledger
+from berth.controller.conditions import why_closed
 from berth.controller.pool_source import documents
 from berth.controller.redaction import Redactor, shown
 from berth.controller.sysdump import ClusterDump, Which, view_of
 from berth.errors import BerthError, SettingsError
-from berth.kube.cluster import Cluster, connect
+from berth.kube.cluster import connect
 from berth.ledger.ledger import Ledger
 from berth.ledger.view import View
 from berth.settings import Settings
+from berth.stores import redacted
 
 _FOLDER = "berth-sysdump"  # in the archive
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _MISTAKES = (BerthError, OSError, ValueError, LookupError, TypeError, AttributeError)
+_WELL = {"Ready": "True", "Available": "True", "Suspended": "False", "OverCommitted": "False"}
 _SHOWN = ("BERTH_", "KUBECONFIG", "FUNCTION_", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL")
 
 
@@ -77,7 +80,7 @@ class Dump:
     def __init__(self, which: Which, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self.redactor = Redactor()
-        self.found: dict[str, Any] = {}
+        self.collected: dict[str, Any] = {}
         self.missed: list[str] = []
         self._settings = self._read_settings()
         self._which = which._replace(schedulers=self._settings.scheduler_names)
@@ -87,18 +90,20 @@ class Dump:
         """Return the files by name, without secrets."""
         for name, part in PARTS:
             try:
-                found = part(self)
-                self.found[name] = dict(found) if isinstance(found, Iterator) else found
+                content = part(self)
+                if content is not None:
+                    self.collected[name] = dict(content) if isinstance(content, Iterator) else content
             except _MISTAKES as error:
                 self.miss(name, str(error) or type(error).__name__)
         files: dict[str, str] = {}
-        for name, found in self.found.items():
+        for name, content in self.collected.items():
             if name.endswith("/"):
-                files |= {f"{name}{_file_name(each)}": text for each, text in found.items()}
+                files |= {f"{name}{_file_name(each)}": text for each, text in content.items()}
             else:
-                files[name] = found if isinstance(found, str) else _json(found)
+                files[name] = content if isinstance(content, str) else _json(content)
         files["errors.txt"] = "".join(f"{line}\n" for line in self.missed) or "all was read\n"
-        files = {"summary.txt": summary(self.found, self.missed, files, at), **files}
+        head = [f"berth sysdump of {at:%Y-%m-%dT%H:%M:%SZ}", *self._headlines()]
+        files = {"summary.txt": summary(head, self.collected, self.missed, files), **files}
         return {name: self.redactor.text(text) for name, text in files.items()}
 
     def miss(self, what: str, why: str) -> None:
@@ -126,13 +131,13 @@ class Dump:
 
     @cached_property
     def _cluster(self) -> ClusterDump:
-        found: Cluster = connect()
+        connected = connect()
         try:
             view = self.view
         except BerthError:
             view = View()  # the part `ledger.json` says why
-        dump = ClusterDump(found, view, self._which, self.redactor, self.miss)
-        self.found["cluster-version.json"] = {"host": found.host, **dump.version()}
+        dump = ClusterDump(connected, view, self._which, self.redactor, self.miss)
+        self.collected["cluster-version.json"] = {"host": connected.host, **dump.version()}
         return dump
 
     def versions(self) -> object:
@@ -168,16 +173,38 @@ class Dump:
         end = f"(exit code {code})\n" if code else ""
         return f"$ berth {' '.join(arguments)}\n{out.getvalue()}{remarks.getvalue()}{end}"
 
+    def _headlines(self) -> list[str]:
+        """Return a line for each of what runs, the ledger, its claims and our pods."""
+        cluster, pods = self.collected.get("cluster-version.json"), self.collected.get("pods.json")
+        where = (
+            f"Kubernetes {cluster.get('gitVersion', '?')} at {cluster['host']}" if cluster else "no cluster"
+        )
+        ledger, claims = "not known", "not known"
+        if "ledger.json" in self.collected:
+            ledger = why_closed(self.view) or "open"
+            states = [claim.state for claim in self.view.claims()]
+            claims = ", ".join(f"{states.count(state)} {state}" for state in ("bound", "reserved", "lost"))
+        ours = "not known"
+        if pods is not None:
+            waiting = sum(not pod["spec"].get("nodeName") for pod in pods)
+            ours = f"{len(pods)}, {waiting} of them without a node"
+        return [
+            f"berth {__version__}, Python {platform.python_version()}; {where}",
+            f"ledger in {redacted(self._settings.store)}: {ledger}",
+            f"claims: {claims}",
+            f"pods of ours: {ours}",
+        ]
+
     def _read_settings(self) -> Settings:
         ours = {name: text for name, text in self._environment.items() if name.startswith(("BERTH_", "AWS_"))}
         self.redactor.learn_settings(ours)
         try:
-            found = settings.from_environment(self._environment)
+            config = settings.from_environment(self._environment)
         except SettingsError as error:
             self.miss("settings", str(error))
             return Settings(store=self._environment.get("BERTH_STORE") or settings.DEFAULT_STORE)
-        self.redactor.learn([found.access.token, found.external.token, found.events.token])
-        return found
+        self.redactor.learn([config.access.token, config.external.token, config.events.token])
+        return config
 
 
 def _said(*arguments: str) -> Callable[[Dump], object]:
@@ -212,57 +239,50 @@ PARTS: tuple[tuple[str, Callable[[Dump], object]], ...] = (
 One more command's screen is one more line with `_said`."""
 
 
-def summary(found: Mapping[str, Any], missed: list[str], files: Mapping[str, str], at: datetime) -> str:
-    """Return what a person reads first."""
-    cluster = found.get("cluster-version.json") or {}
-    pods = found.get("pods.json")
-    claims = (found.get("ledger.json") or {}).get("claims")
-    where = f"Kubernetes {cluster.get('gitVersion', '?')} at {cluster['host']}" if cluster else "no cluster"
-    states = [claim.state for claim in claims or ()]
-    counts = ", ".join(f"{states.count(state)} {state}" for state in ("bound", "reserved", "lost"))
-    waiting = [pod for pod in pods or () if not pod["spec"].get("nodeName")]
-    ours = "not known" if pods is None else f"{len(pods)}, {len(waiting)} of them without a node"
+def summary(
+    head: Sequence[str], collected: Mapping[str, Any], missed: Sequence[str], files: Mapping[str, str]
+) -> str:
+    """Return what a person reads first; `head` are its first lines."""
     lines = [
-        f"berth sysdump of {at:%Y-%m-%dT%H:%M:%SZ}",
-        f"berth {__version__}, Python {platform.python_version()}; {where}",
-        f"claims: {'not known' if claims is None else counts}",
-        f"pods of ours: {ours}",
-        *_section("what is not well", _unwell(found)),
-        *_section("where ledger and cluster differ (differences.json)", _differing(found)),
+        *head,
+        *_section("what is not well", _unwell(collected)),
+        *_section("where ledger and cluster differ (differences.json)", _differing(collected)),
         *_section("what could not be read (errors.txt)", missed),
-        *_section("berth status", found.get("status.txt", "").splitlines()),
+        *_section("berth status", collected.get("status.txt", "").splitlines()),
         *_section("files", [f"{len(text.encode()):>9} {name}" for name, text in files.items()]),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _section(title: str, lines: list[str]) -> list[str]:
+def _section(title: str, lines: Sequence[str]) -> list[str]:
     return ["", f"{title}:", *(f"  {line}" for line in lines or ["nothing"])]
 
 
-def _unwell(found: Mapping[str, Any]) -> list[str]:
-    """Return a line for each Pool, PoolClaim and workload whose condition Ready is not True."""
-    listed = [("Pool", one) for one in found.get("pools.json") or ()]
-    listed += [("PoolClaim", one) for one in found.get("poolclaims.json") or ()]
-    workloads = (found.get("workloads.json") or {}).items()
+def _unwell(collected: Mapping[str, Any]) -> list[str]:
+    """Return a line for each condition that is not as it should be, and for what nobody could look at."""
+    parts = {"Pool": "pools.json", "PoolClaim": "poolclaims.json", "Node": "nodes.json"}
+    listed = [(kind, one) for kind, part in parts.items() for one in collected.get(part) or ()]
+    workloads = (collected.get("workloads.json") or {}).items()
     listed += [(kind, one) for kind, documents in workloads for one in documents]
-    lines = []
+    lines = [f"not known: {part}" for part in (*parts.values(), "workloads.json") if part not in collected]
     for kind, document in listed:
         name = "/".join(filter(None, (document["metadata"].get("namespace"), document["metadata"]["name"])))
         for condition in (document.get("status") or {}).get("conditions") or ():
-            if condition["type"] in ("Ready", "Available") and condition["status"] != "True":
+            if condition["status"] != _WELL.get(condition["type"], condition["status"]):
                 why = f"{condition.get('reason', '')}: {condition.get('message', '')}"
-                lines.append(f"{kind} {name} is not {condition['type']}: {why}")
+                lines.append(f"{kind} {name}: {condition['type']} is {condition['status']}: {why}")
     return lines
 
 
-def _differing(found: Mapping[str, Any]) -> list[str]:
-    differences = (found.get("differences.json") or {}).items()
-    return [f"{name}: {len(listed)}" for name, listed in differences if listed]
+def _differing(collected: Mapping[str, Any]) -> list[str]:
+    differences = collected.get("differences.json")
+    if differences is None:
+        return ["not known"]
+    return [f"{name}: {len(listed)}" for name, listed in differences.items() if listed]
 
 
-def _json(found: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
+def _json(content: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
 
 
 def _file_name(name: str) -> str:
@@ -285,7 +305,7 @@ def _write(path: Path, files: Mapping[str, str], now: float) -> None:
 
 
 def _seconds(text: str) -> int:
-    found = re.fullmatch(r"([1-9][0-9]{0,6})([smhd])", text)
-    if found is None:
+    match = re.fullmatch(r"([1-9][0-9]{0,6})([smhd])", text)
+    if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} should be a time such as 30s, 10m, 1h or 2d")
-    return int(found[1]) * _UNITS[found[2]]
+    return int(match[1]) * _UNITS[match[2]]

@@ -25,9 +25,9 @@ class Condition(NamedTuple):
 
 
 def merged(
-    found: Sequence[Condition], owned: Collection[str], document: Json, now: float
+    conditions: Sequence[Condition], owned: Collection[str], document: Json, now: float
 ) -> list[dict[str, Any]]:
-    """Return an object's conditions with those found now, as they go into its status.
+    """Return an object's conditions with those of now, as they go into its status.
 
     What stands in the document keeps its time while its status stays as it is, so that a status that is right
     is equal to the one that stands there. Conditions of types that are not `owned` are others': they stay.
@@ -35,7 +35,7 @@ def merged(
     standing = {one["type"]: one for one in (document.get("status") or {}).get("conditions") or ()}
     generation = document["metadata"].get("generation")
     at = f"{datetime.fromtimestamp(now, UTC):%Y-%m-%dT%H:%M:%SZ}"
-    ours = [_written(one, standing.get(one.type, {}), generation, at) for one in found]
+    ours = [_written(one, standing.get(one.type, {}), generation, at) for one in conditions]
     return ours + [one for kind, one in standing.items() if kind not in owned]
 
 
@@ -45,14 +45,14 @@ def why_closed(view: View) -> str | None:
     return None if trouble is None else str(trouble)
 
 
-def _written(found: Condition, before: Json, generation: int | None, at: str) -> dict[str, Any]:
-    since = before.get("lastTransitionTime") if before.get("status") == found.status else None
-    observed = generation if found.generation is None else found.generation
+def _written(condition: Condition, before: Json, generation: int | None, at: str) -> dict[str, Any]:
+    since = before.get("lastTransitionTime") if before.get("status") == condition.status else None
+    observed = generation if condition.generation is None else condition.generation
     return {
-        "type": found.type,
-        "status": found.status,
-        "reason": found.reason,
-        "message": found.message,
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
         "lastTransitionTime": since or at,
         **({} if observed is None else {"observedGeneration": observed}),
     }

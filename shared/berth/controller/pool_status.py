@@ -50,8 +50,8 @@ def publish(
         name, standing = pool["metadata"]["name"], pool.get("status") or {}
         row = rows.get(name)
         counted = standing if row is None else {**_observed(pool, judged, view), **status_of(row, view)}
-        found = conditions_of(name, row, judged, view, counted.get("observedGeneration", 0))
-        conditions = merged(found, CONDITIONS, pool, now)
+        current = conditions_of(name, row, judged, view, counted.get("observedGeneration", 0))
+        conditions = merged(current, CONDITIONS, pool, now)
         status = {**counted, "conditions": conditions}
         if standing != status:
             what = f"the status of Pool {name} was not written"

@@ -87,4 +87,4 @@ def _passwords(value: str) -> list[str]:
     except ValueError:
         password = None
     rough = value.partition("://")[2].rpartition("@")[0].partition(":")[2]  # it may have / or # in it
-    return [found for found in (password, rough) if found]
+    return [*filter(None, (password, rough))]

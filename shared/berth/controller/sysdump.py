@@ -20,8 +20,8 @@ from berth.scheduling.demand import resources, unnamed
 
 Json = dict[str, Any]
 
-LOG_BYTES = 1024 * 1024
-"""The most of one container's log."""
+LOG_BYTES, LOG_LINES = 4 * 1024 * 1024, 10_000
+"""The most of one container's log: so many lines from its end, unless they are that long."""
 
 MOST_EVENTS = 2000
 
@@ -81,10 +81,10 @@ class ClusterDump:
 
     def poolclaims(self) -> list[Json]:
         """Return all namespaces' PoolClaims, as the Pools."""
-        found = self._cluster.poolclaims()
-        if found is None:
+        there = self._cluster.poolclaims()
+        if there is None:
             self._missed(POOL_CLAIMS, _NOT_SERVED)
-        return [_whole(claim) for claim in found or ()]
+        return [_whole(claim) for claim in there or ()]
 
     def nodes(self) -> list[Json]:
         """Return the nodes: names, labels, taints, capacities, conditions."""
@@ -113,14 +113,14 @@ class ClusterDump:
             about = event.get("involvedObject") or {}
             return about.get("uid") in uids or event["metadata"].get("namespace") == self._which.namespace
 
-        found = [event_of(event, self._redactor) for event in self._listed("/api/v1/events", wanted)]
-        return sorted(found, key=lambda event: str(event["last"]))[-MOST_EVENTS:]
+        there = [event_of(event, self._redactor) for event in self._listed("/api/v1/events", wanted)]
+        return sorted(there, key=lambda event: str(event["last"]))[-MOST_EVENTS:]
 
     def definitions(self) -> list[Json]:
         """Return which versions the CustomResourceDefinitions have, and their conditions."""
         names = (f"pools.{GROUP}", f"poolclaims.{GROUP}")
-        found = (self._cluster.document(f"{_DEFINITIONS}/{name}") for name in names)
-        return [definition_of(document) for document in found if document is not None]
+        there = (self._cluster.document(f"{_DEFINITIONS}/{name}") for name in names)
+        return [definition_of(document) for document in there if document is not None]
 
     def config_maps(self) -> Iterator[tuple[str, str]]:
         """Yield the ConfigMaps that the workloads mount or take settings from, by the name of a file each. A
@@ -131,14 +131,14 @@ class ClusterDump:
         }
         for name in sorted(names):
             try:
-                found = self._cluster.document(f"/api/v1/namespaces/{namespace}/configmaps/{name}")
+                there = self._cluster.document(f"/api/v1/namespaces/{namespace}/configmaps/{name}")
             except BerthError as error:
                 self._missed(f"configmaps/{name}", str(error))
                 continue
-            if found is None:
+            if there is None:
                 self._missed(f"configmaps/{name}", "it is named, and not there")
                 continue
-            data: dict[str, str] = found.get("data") or {}
+            data: dict[str, str] = there.get("data") or {}
             self._redactor.learn_settings(data)
             for key, text in data.items():
                 value = shown(key, text) if _VARIABLE.fullmatch(key) else text
@@ -148,7 +148,8 @@ class ClusterDump:
         """Yield what the containers in the functions' namespace wrote lately, by the name of a file each.
         Where one was started again, there is also what the one before wrote."""
         namespace = self._which.namespace
-        bounds = {"sinceSeconds": str(self._which.since), "limitBytes": str(LOG_BYTES), "timestamps": "true"}
+        most = {"limitBytes": str(LOG_BYTES), "tailLines": str(LOG_LINES)}
+        bounds = {"sinceSeconds": str(self._which.since), **most, "timestamps": "true"}
         for pod in self._function_pods:
             name, status = pod["metadata"]["name"], pod.get("status") or {}
             again = {one["name"] for one in _statuses(status) if one.get("restartCount")}
@@ -216,25 +217,28 @@ class ClusterDump:
 
     @cached_property
     def _workloads(self) -> dict[str, list[Json]]:
-        found: dict[str, list[Json]] = {}
+        there: dict[str, list[Json]] = {}
         for kind, group in _WORKLOADS.items():
             try:
-                found[kind] = self._listed(f"{group}/namespaces/{self._which.namespace}/{kind}")
+                there[kind] = self._listed(f"{group}/namespaces/{self._which.namespace}/{kind}")
             except BerthError as error:
                 self._missed(kind, str(error))
-                found[kind] = []
-        for document in (document for documents in found.values() for document in documents):
+                there[kind] = []
+        for document in (document for documents in there.values() for document in documents):
+            for volume in _template(document).get("volumes") or ():
+                if name := (volume.get("secret") or {}).get("secretName"):
+                    self._missed(f"secrets/{name}", "no Secret is ever read")
             for container in _template(document).get("containers") or ():
                 self._redactor.learn_settings(
                     {one["name"]: one.get("value") or "" for one in container.get("env") or ()}
                 )
-        return found
+        return there
 
     def _listed(self, path: str, wanted: Callable[[Json], bool] | None = None) -> list[Json]:
-        found = self._cluster.documents(path, wanted)
-        if found is None:
+        there = self._cluster.documents(path, wanted)
+        if there is None:
             self._missed(path, _NOT_SERVED)
-        return found or []
+        return there or []
 
 
 def node_of(node: Mapping[str, Any]) -> Json:
@@ -275,10 +279,10 @@ def pod_of(pod: Mapping[str, Any], redactor: Redactor) -> Json:
 
 def function_pod_of(pod: Mapping[str, Any], redactor: Redactor) -> Json:
     """Return what a dump has of a pod in the functions' namespace: also its images and containers' states."""
-    found, status = pod_of(pod, redactor), pod.get("status") or {}
+    common, status = pod_of(pod, redactor), pod.get("status") or {}
     images = {one["name"]: one.get("image") for one in _containers(pod)}
     states = [_only(one, "name", "ready", "restartCount", "state", "lastState") for one in _statuses(status)]
-    return {**found, "images": images, "containerStatuses": _free(states, redactor)}
+    return {**common, "images": images, "containerStatuses": _free(states, redactor)}
 
 
 def workload_of(document: Mapping[str, Any], redactor: Redactor) -> Json:
@@ -368,17 +372,17 @@ def _only(document: Mapping[str, Any], *fields: str) -> Json:
 
 
 def _conditions(status: Mapping[str, Any], redactor: Redactor) -> list[Json]:
-    found: list[Json] = _free(status.get("conditions") or [], redactor)
-    return found
+    conditions: list[Json] = _free(status.get("conditions") or [], redactor)
+    return conditions
 
 
-def _free(found: Any, redactor: Redactor) -> Any:
+def _free(value: Any, redactor: Redactor) -> Any:
     """Return a value with all text in it as what somebody else wrote."""
-    if isinstance(found, str):
-        return redactor.free_text(found)
-    if isinstance(found, dict):
-        return {key: _free(value, redactor) for key, value in found.items()}
-    return [_free(value, redactor) for value in found] if isinstance(found, list) else found
+    if isinstance(value, str):
+        return redactor.free_text(value)
+    if isinstance(value, dict):
+        return {key: _free(part, redactor) for key, part in value.items()}
+    return [_free(part, redactor) for part in value] if isinstance(value, list) else value
 
 
 def _containers(pod: Mapping[str, Any]) -> list[Json]:
@@ -396,8 +400,8 @@ def _statuses(status: Mapping[str, Any]) -> list[Json]:
 
 def _template(document: Mapping[str, Any]) -> Json:
     """Return the spec of the pods that a workload makes."""
-    found: Json = ((document.get("spec") or {}).get("template") or {}).get("spec") or {}
-    return found
+    template: Json = ((document.get("spec") or {}).get("template") or {}).get("spec") or {}
+    return template
 
 
 def _variable(variable: Mapping[str, Any]) -> Json:
