@@ -24,7 +24,7 @@ from berth.controller.conditions import why_closed
 from berth.controller.pool_source import documents
 from berth.controller.redaction import Redactor, shown
 from berth.controller.sysdump import ClusterDump, Which, view_of
-from berth.errors import BerthError, SettingsError
+from berth.errors import BerthError, ClusterRefusedError, SettingsError
 from berth.kube.cluster import connect
 from berth.ledger.ledger import Ledger
 from berth.ledger.view import View
@@ -102,9 +102,10 @@ class Dump:
             else:
                 files[name] = content if isinstance(content, str) else _json(content)
         files["errors.txt"] = "".join(f"{line}\n" for line in self.missed) or "all was read\n"
+        # Last, because parts that come late know of secrets that may stand in those before.
+        files = {name: self.redactor.text(text) for name, text in files.items()}
         head = [f"berth sysdump of {at:%Y-%m-%dT%H:%M:%SZ}", *self._headlines()]
-        files = {"summary.txt": summary(head, self.collected, self.missed, files), **files}
-        return {name: self.redactor.text(text) for name, text in files.items()}
+        return {"summary.txt": self.redactor.text(summary(head, self.collected, self.missed, files)), **files}
 
     def miss(self, what: str, why: str) -> None:
         """Remember what could not be read, and why."""
@@ -137,7 +138,12 @@ class Dump:
         except BerthError:
             view = View()  # the part `ledger.json` says why
         dump = ClusterDump(connected, view, self._which, self.redactor, self.miss)
-        self.collected["cluster-version.json"] = {"host": connected.host, **dump.version()}
+        version: Mapping[str, Any] = {}
+        try:
+            version = dump.version()
+        except ClusterRefusedError as error:
+            self.miss("cluster-version.json", str(error))
+        self.collected["cluster-version.json"] = {"host": connected.host, **version}
         return dump
 
     def versions(self) -> object:
@@ -166,6 +172,8 @@ class Dump:
             try:
                 options = parsed(arguments)
                 code = options.run(options)
+            except SystemExit as leaving:
+                code = leaving.code
             except BerthError as error:
                 code = 1
                 remarks.write(f"berth: {error}\n")

@@ -19,7 +19,7 @@ _POINTER = re.compile(r"(_FILE|_PATH|_NAME)$", re.IGNORECASE)  # it only says wh
 _PATTERNS = (
     (re.compile(r"(?i)(authorization[\"']?\s*[:=]\s*[\"']?)[^\"'\r\n]+"), rf"\1{GONE}"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{4,}"), rf"\1 {GONE}"),
-    (re.compile(r"([A-Za-z][\w+.-]*://)[^\s\"'<>\\]*@"), rf"\1{GONE}@"),
+    (re.compile(r"(://)[^\s\"'<>\\]{0,2048}@"), rf"\1{GONE}@"),
     (re.compile(r"\beyJ[\w-]{4,}\.[\w-]+(\.[\w-]*)?"), GONE),  # a JSON web token
     (re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{12,}"), GONE),  # an AWS access key's ID
     (
@@ -28,9 +28,11 @@ _PATTERNS = (
     ),
 )
 _PAIR = re.compile(
-    r"(?i)(\b[\w.-]*(?:token|passw(?:or)?d|passphrase|secret|credentials?|api[_-]?key|access[_-]?key)[\w.-]*"
-    r"\\?[\"']?\s*[:=]\s*\\?[\"']?)([^\s\"',;&}\\]+)"
+    r"(?i)((?:token|passw(?:or)?d|passphrase|secret|credentials?|api[_-]?key|access[_-]?key)[\w.-]{0,64}"
+    r"\\?[\"']?\s{0,8}[:=]\s{0,8}\\?)(\"[^\"\r\n]*\"|'[^'\r\n]*'|[^\s\"',;&}\\]+)"
 )
+"""A name like a secret's, and its value. All runs of this and the patterns above are bounded or begin with a
+word of their own: a log may have a line of megabytes."""
 
 
 class Redactor:
