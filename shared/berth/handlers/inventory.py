@@ -100,7 +100,12 @@ class Inventory:
 
     def take_pools(self) -> dict[str, object]:
         """Take over the Pools as their source has them now. Return what `run` returns."""
-        return self._after(self._pools(), publishes=True)
+        before = self._ledger.view().pools.keys()
+        told = self._after(self._pools(), publishes=True)
+        if self._ledger.view().pools.keys() != before:  # PoolClaims may have waited for one of them
+            most = self._settings.poolclaims_per_namespace
+            _warn(publish_claims(self._ledger, self._cluster, most, clock=self._clock))
+        return told
 
     def _after(self, done: Done, *, publishes: bool) -> dict[str, object]:
         """Wake who fits now and, if it `publishes`, write the Pools' status."""
@@ -154,7 +159,7 @@ class Inventory:
             before = looking.view().pools
             changed = self._take_over(looking, pools, now)
             if pools != before:
-                self._claims(publishes=True)  # whose units are listed, or are no more
+                self._claims()  # whose units are listed, or are no more
         except OutdatedError:
             overtaken = True
         view = self._ledger.view()
@@ -194,8 +199,8 @@ class Inventory:
                 freed = release_ended(ledger, claim, None, node, now, pools=pools)
                 publish_free(self._cluster, freed, clock=self._clock)
 
-    def _claims(self, *, publishes: bool = False) -> Done:
-        """Take over the PoolClaims. Their status is written if one changed, or if this `publishes`."""
+    def _claims(self) -> Done:
+        """Take over the PoolClaims."""
         problems: list[str] = []
         most = self._settings.poolclaims_per_namespace
         try:
@@ -206,7 +211,7 @@ class Inventory:
             changed = take_claims(looking, admission, problems)
         except OutdatedError:
             changed = []  # a later look takes them over
-        if changed or publishes:
+        if changed:
             problems += publish_claims(self._ledger, self._cluster, most, clock=self._clock)
         _warn(problems)
         return Done(0, {pool: 1 for pool, _ in changed})
