@@ -126,6 +126,16 @@ def test_a_wrong_pool_says_what_is_wrong_with_it_while_the_others_go_on(stage: S
     assert stage.admin.get(f"{POOLS}/ip")["status"]["capacity"] == 6
 
 
+def test_a_wrong_poolclaim_says_what_is_wrong_with_it_also_where_there_is_no_other(stage: Stage) -> None:
+    claim = {"apiVersion": "berth.dev/v1alpha1", "kind": "PoolClaim", "metadata": {"name": "range"}}
+    stage.admin.call("POST", CLAIMS, claim | {"spec": {"pool": "ip", "units": ["10.0.3.4-10.0.3.9"]}})
+    (problem,) = stage.reconcile().problems
+    assert stage.waiting("Ready=False", "poolclaim/range").result().endswith("condition met\n")
+    ready = stage.conditions(f"{CLAIMS}/range")["Ready"]
+    assert (ready["reason"], ready["message"]) == ("Invalid", problem)
+    assert stage.admin.get(f"{CLAIMS}/range")["status"]["phase"] == "Refused"
+
+
 def test_kubectl_wait_ends_when_a_pod_can_get_a_poolclaim(stage: Stage) -> None:
     claim = {"apiVersion": "berth.dev/v1alpha1", "kind": "PoolClaim", "metadata": {"name": "erc"}}
     stage.admin.call("POST", CLAIMS, claim | {"spec": {"pool": "k80"}})

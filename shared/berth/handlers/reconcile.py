@@ -15,7 +15,6 @@ import msgspec
 from msgspec.structs import asdict
 
 from berth.api.pool import Pool
-from berth.api.poolclaim import PoolClaim
 from berth.coalesce import Coalesced
 from berth.controller.adopt import adopt
 from berth.controller.capacity_sync import prepare_domains, problems, sync_all, withdraw
@@ -99,12 +98,12 @@ class Reconcile:
         self._deadline = Deadline.after(self._rebuild_seconds, self._monotonic)
         report = self._report = Report()
         self._writes = PodWrites(self._cluster, self._monotonic)
-        named: Sequence[PoolClaim] = ()
+        poolclaims = False
         nodes: Sequence[Node] = ()
         for left in reversed(range(_LOOKS)):
             report.problems.clear()
             try:
-                named, nodes = self._look()
+                poolclaims, nodes = self._look()
                 break
             except OutdatedError:
                 # A later look knows the Pools better. It may be an event's, which mends less: look again.
@@ -112,14 +111,17 @@ class Reconcile:
                     report.problems.append(_OVERTAKEN)
         report.woken = self._wake(nodes)
         report.problems += self._writes.problems
-        self._publish(named)
+        self._publish(poolclaims=poolclaims)
         return report
 
-    def _look(self) -> tuple[Sequence[PoolClaim], Sequence[Node]]:
-        """Take over what there is as it is now. Return the PoolClaims and the nodes. Raises OutdatedError."""
+    def _look(self) -> tuple[bool, Sequence[Node]]:
+        """Take over what there is as it is now. Return whether there are PoolClaims, right or wrong, and the
+        nodes. Raises OutdatedError."""
         looking, claiming = self._ledger.look(), self._ledger.look(CLAIMS_LOOK)
         pools, problems = self._read_pools(), self._report.problems
-        named = read_claims(self._cluster, problems)
+        wrong: list[str] = []
+        named = read_claims(self._cluster, wrong)
+        problems += wrong
         admission = admit(named, pools, self._settings.poolclaims_per_namespace)
         mark, back = self._begin()
         unfenced = self._fence(None if mark is not None else back.uids)
@@ -141,7 +143,7 @@ class Reconcile:
         elif after != back:
             self._ledger.hold_back(after, back)
         self._report.rebuilt = mark is not None
-        return named, nodes
+        return bool(named or wrong), nodes
 
     def _begin(self) -> tuple[Version | None, HeldBack]:
         """Return the mark of a rebuild, which begins if the ledger is lost; and what is held back."""
@@ -210,13 +212,13 @@ class Reconcile:
         report.problems += publish_native(ledger, self._cluster, nodes)
         return nodes
 
-    def _publish(self, named: Iterable[PoolClaim]) -> None:
+    def _publish(self, *, poolclaims: bool) -> None:
         problems, view = self._report.problems, self._ledger.view()
         pods = [claim for claim in view.claims() if not claim.is_external]
         problems += unnamed(pods, view.pools)
         if self._settings.pools is None:
             problems += publish(self._ledger, self._cluster, self._settings.scheduler_names, self._clock)
-        if named:
+        if poolclaims:
             most = self._settings.poolclaims_per_namespace
             problems += publish_claims(self._ledger, self._cluster, most, self._monotonic, self._clock)
 
