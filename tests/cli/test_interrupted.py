@@ -72,7 +72,7 @@ def run(
         ("msgspec", ("status",)),
         ("berth.stores", ("status",)),
         ("berth.cli.inspect", ("status",)),
-        ("yaml", ("claims",)),
+        ("yaml", ("apply", "-f", "pools.yaml")),
         ("berth.controller.simulation", ("simulate", "-f", "pods.yaml")),
         ("berth.cli.apply", ("apply", "-f", "pools.yaml")),
         ("berth.kube.cluster", ("reconcile",)),
