@@ -2,15 +2,32 @@
 It does not promise that a library raises nothing else: `http` turns the rest into one plain line."""
 
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 
 class BerthError(Exception):
     """Its text says what happened, to which pod, pool, node or URL, and what to do about it, in one line."""
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong, one text for each mistake; most errors are about one."""
+        return (str(self),)
+
 
 class BadInputError(BerthError):
-    """The caller sent something that can't be understood; nothing was changed."""
+    """The caller sent something that can't be understood; nothing was changed.
+
+    Its text has all `problems` in one line. A problem may have lines of its own, such as a place in a file.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        lines = (" ".join(text.split()) if "\n" in text else text for text in problems)
+        super().__init__("; ".join(lines))
+        self._problems = problems
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return self._problems
 
 
 class RefusedError(BerthError):
@@ -88,6 +105,15 @@ class ClusterRefusedError(BerthError):
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
         self.status = status
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """Return ": did you mean NAME?" for the known name that is nearest to what was given; else nothing."""
+    import difflib  # functions start without it
+
+    by_lower = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(given.lower(), by_lower, n=1)
+    return f": did you mean {by_lower[near[0]]}?" if near else ""
 
 
 LATE = "no answer in time"

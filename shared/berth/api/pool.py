@@ -1,21 +1,20 @@
 """A Pool: its fields, what each of them accepts, how they go together, and what they mean.
 It does not know who holds what. What is unknown or wrong is refused by its name, never ignored.
 
-A new field goes into `PoolSpec`, its rules into `_check_rules` or `_check`, what it means into `Pool`;
+A new field goes into `PoolSpec`, its rules into `_contradictions` or `_wrong`, what it means into `Pool`;
 infra/base/crds/pool.yaml has the same fields, rules and words.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from berth.api import quantity
-from berth.api.manifest import is_kind, spec_of
+from berth.api.manifest import is_kind, not_of_kind, spec_of
 from berth.api.names import (
-    API_VERSION,
     GROUP,
     LABEL,
     NATIVE,
@@ -46,10 +45,12 @@ _Priority = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 _Seconds = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_RETAINED)]
 
 
-def _check_counts(counts: Iterable[tuple[str, int]], field: str = "") -> None:
-    for where, count in counts:
-        if not 0 <= count <= MOST:
-            raise ValueError(f"{field}{where}: {count} is not a number of units from 0 to {MOST}")
+def _wrong_counts(counts: Iterable[tuple[str, int]]) -> list[str]:
+    return [
+        f"{where}: {count} is not a number of units from 0 to {MOST}"
+        for where, count in counts
+        if not 0 <= count <= MOST
+    ]
 
 
 class _Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -102,7 +103,8 @@ class Capacity(_Spec, frozen=True):
     node_annotation: str | None = None
 
     def __post_init__(self) -> None:
-        _check_counts((("perDomain", self.per_domain or 0), *self.domains.items()))
+        if wrong := _wrong_counts((("perDomain", self.per_domain or 0), *self.domains.items())):
+            raise ValueError("; ".join(wrong))
         if self.per_domain is None and not self.domains and self.node_annotation is None:
             raise ValueError("it needs perDomain, domains or nodeAnnotation")
 
@@ -124,7 +126,7 @@ class Reserved(_Spec, frozen=True):
 class PoolSpec(_Spec, kw_only=True, frozen=True):
     """A Pool's spec, as in infra/base/crds/pool.yaml; docs/reference/pool.md explains its fields.
 
-    Only what a field accepts by itself is checked here; `_check` does the rest when an operator's document is
+    Only what a field accepts by itself is checked here; `_wrong` does the rest when an operator's document is
     read. What the ledger has is not checked again.
     """
 
@@ -273,20 +275,31 @@ class Pool(msgspec.Struct, frozen=True):
 
 
 def parse(documents: Iterable[Any], source: str) -> dict[str, Pool]:
-    """Return the documents' Pools by name. Raises BadInputError that names the source, Pool and field."""
+    """Return the documents' Pools by name. Raises BadInputError with all mistakes, each with source, Pool and field."""
+    return parse_each((document, source) for document in documents)
+
+
+def parse_each(placed: Iterable[tuple[Any, str]]) -> dict[str, Pool]:
+    """Do as `parse` does with documents that have a source each."""
     pools: dict[str, Pool] = {}
-    for document in documents:
+    by_resource: dict[str, str] = {}
+    wrong: list[str] = []
+    for document, source in placed:
         if document is None:
             continue
-        pool = _pool(document, source)
-        clash = next((other for other in pools.values() if other.resource == pool.resource), None)
+        try:
+            pool = _pool(document, source)
+        except BadInputError as error:
+            wrong += error.problems
+            continue
+        clash = by_resource.setdefault(pool.resource, pool.name)
         if pool.name in pools:
-            raise BadInputError(f"{source}: Pool {pool.name} is there twice")
-        if clash is not None:
-            raise BadInputError(
-                f"{source}: Pools {clash.name} and {pool.name} both have resource {pool.resource}"
-            )
+            wrong.append(f"{source}: Pool {pool.name} is there twice")
+        elif clash != pool.name:
+            wrong.append(f"{source}: Pools {clash} and {pool.name} both have resource {pool.resource}")
         pools[pool.name] = pool
+    if wrong:
+        raise BadInputError(*wrong)
     return pools
 
 
@@ -297,112 +310,109 @@ def by_resource(pools: Mapping[str, Pool]) -> dict[str, Pool]:
 
 def _pool(document: Any, source: str) -> Pool:
     if not is_kind(document, "Pool"):
-        raise BadInputError(
-            f"{source}: each document should be an object with apiVersion: {API_VERSION} and kind: Pool"
-        )
+        raise BadInputError(f"{source}: {not_of_kind(document, 'Pool')}")
     metadata = document.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not is_pool_name(name):
+        given = "is missing: it" if name is None else repr(name)
         raise BadInputError(
-            f"{source}: metadata.name {name!r} should be a name of lower-case letters, digits, - and ."
+            f"{source}: metadata.name {given} should be a name of lower-case letters, digits, - and ."
         )
     where = f"{source}: Pool {name}"
     spec = spec_of(document, PoolSpec, where)
-    try:
-        _check(spec)
-    except ValueError as error:
-        raise BadInputError(f"{where}: {error}") from error
     resource = spec.resource or f"{NATIVE if spec.preemption == 'Native' else GROUP}/{name}"
+    wrong = list(_wrong(spec))
     if not is_extended_resource(resource):
-        raise BadInputError(
-            f"{where}: spec.resource {resource!r} should be an extended resource, such as {GROUP}/{name}"
-        )
+        wrong.append(f"spec.resource {resource!r} should be an extended resource, such as {GROUP}/{name}")
+    if wrong:
+        raise BadInputError(*(f"{where}: {text}" for text in wrong))
     return Pool(name, resource, spec)
 
 
-def _check_rules(spec: PoolSpec) -> None:
-    """Raise ValueError for fields that do not go together; infra's CRD has the same rules and words."""
+def _contradictions(spec: PoolSpec) -> Iterator[str]:
+    """Yield what does not go together; infra's CRD has the same rules and words."""
     if spec.capacity is None and not spec.units:
-        raise ValueError("spec needs capacity or units")
+        yield "spec needs capacity or units"
     if spec.capacity is not None and spec.units:
-        raise ValueError(
-            "spec has capacity and units; with units the capacity follows from the lists: remove capacity"
-        )
+        yield "spec has capacity and units; with units the capacity follows from the lists: remove capacity"
     if spec.scope == "Topology" and spec.topology_key is None:
-        raise ValueError("spec.scope: Topology needs topologyKey, the key of a node's label")
+        yield "spec.scope: Topology needs topologyKey, the key of a node's label"
     if spec.scope != "Topology" and spec.topology_key is not None:
-        raise ValueError("spec.topologyKey goes with scope Topology only")
+        yield "spec.topologyKey goes with scope Topology only"
     if spec.topology_key is not None and not _KEY.fullmatch(spec.topology_key):
-        raise ValueError("spec.topologyKey should be a label's key, such as topology.kubernetes.io/zone")
+        yield "spec.topologyKey should be a label's key, such as topology.kubernetes.io/zone"
     if spec.scope != "Node" and spec.capacities.node_annotation is not None:
-        raise ValueError("spec.capacity.nodeAnnotation goes with scope Node only")
+        yield "spec.capacity.nodeAnnotation goes with scope Node only"
     if spec.score == "Names" and not spec.node_names:
-        raise ValueError("spec.score: Names needs nodeNames")
+        yield "spec.score: Names needs nodeNames"
     if spec.score != "Names" and spec.node_names:
-        raise ValueError("spec.nodeNames goes with score Names only")
+        yield "spec.nodeNames goes with score Names only"
     if spec.scope != "Node" and spec.preemption == "Native":
-        raise ValueError("spec.preemption: Native goes with scope Node only")
+        yield "spec.preemption: Native goes with scope Node only"
     native = spec.resource is not None and spec.resource.startswith(f"{NATIVE}/")
     if spec.preemption == "Native" and spec.resource is not None and not native:
-        raise ValueError(f"spec.resource should be {NATIVE}/NAME with preemption Native")
+        yield f"spec.resource should be {NATIVE}/NAME with preemption Native"
     if spec.preemption != "Native" and native:
-        raise ValueError(f"spec.resource: the group {NATIVE} goes with preemption Native only")
+        yield f"spec.resource: the group {NATIVE} goes with preemption Native only"
     if spec.scope != "Cluster" and spec.external > 0:
-        raise ValueError("spec.external goes with scope Cluster only")
+        yield "spec.external goes with scope Cluster only"
     if spec.adopt_from is not None and not spec.units:
-        raise ValueError("spec.adoptFrom goes with units only")
+        yield "spec.adoptFrom goes with units only"
     if spec.claimable_by is not msgspec.UNSET and not spec.units:
-        raise ValueError("spec.claimableBy goes with units only")
+        yield "spec.claimableBy goes with units only"
     if spec.adopt_from is not None and not _KEY.fullmatch(spec.adopt_from):
-        raise ValueError("spec.adoptFrom should be an annotation's key, such as example.com/ip")
+        yield "spec.adoptFrom should be an annotation's key, such as example.com/ip"
 
 
-def _check(spec: PoolSpec) -> None:
-    _check_rules(spec)
-    _check_domains(spec, "capacity.domains", spec.capacities.domains)
-    _check_domains(spec, "units", spec.units)
-    _check_domains(spec, "suspended", spec.suspended_domains)
+def _wrong(spec: PoolSpec) -> Iterator[str]:
+    """Yield what is wrong with a spec whose fields are right by themselves."""
+    yield from _contradictions(spec)
+    yield from _wrong_domains(spec, "capacity.domains", spec.capacities.domains)
+    yield from _wrong_domains(spec, "units", spec.units)
+    yield from _wrong_domains(spec, "suspended", spec.suspended_domains)
     for name, score in spec.node_names.items():
         if not 0 <= score <= HIGHEST_SCORE:
-            raise ValueError(f"spec.nodeNames: {name}: {score} is not a score from 0 to {HIGHEST_SCORE}")
-    _check_namespaces("limits", spec.limits)
-    _check_counts(spec.limits.items(), "spec.limits: ")
-    _check_apart(_lists("units", spec.units))
+            yield f"spec.nodeNames: {name}: {score} is not a score from 0 to {HIGHEST_SCORE}"
+    yield from _wrong_namespaces("limits", spec.limits)
+    yield from (f"spec.limits: {text}" for text in _wrong_counts(spec.limits.items()))
+    yield from _wrong_units("units", spec.units) or _shared_units(spec.units)
     if spec.claimable_by is not msgspec.UNSET:
-        _check_namespaces("claimableBy", spec.claimable_by)
-        _lists("claimableBy", spec.claimable_by)  # of any units: they may be listed later
+        yield from _wrong_namespaces("claimableBy", spec.claimable_by)
+        yield from _wrong_units("claimableBy", spec.claimable_by)  # of any units: they may be listed later
 
 
-def _check_domains(spec: PoolSpec, field: str, names: Iterable[str]) -> None:
+def _wrong_domains(spec: PoolSpec, field: str, names: Iterable[str]) -> Iterator[str]:
     pattern, what = _DOMAINS[spec.scope]
     for name in names:
         if not pattern.fullmatch(name):
-            raise ValueError(f"spec.{field}: domain {name[:64]!r} should be {what}")
+            yield f"spec.{field}: domain {name[:64]!r} should be {what}"
 
 
-def _check_namespaces(field: str, names: Iterable[str]) -> None:
+def _wrong_namespaces(field: str, names: Iterable[str]) -> Iterator[str]:
     for namespace in names:
         if not _NAMESPACE.fullmatch(namespace):
-            raise ValueError(f"spec.{field}: {namespace[:64]!r} should be the name of a namespace, or *")
+            yield f"spec.{field}: {namespace[:64]!r} should be the name of a namespace, or *"
 
 
-def _lists(field: str, lists: Mapping[str, tuple[str, ...]]) -> dict[str, Units]:
-    """Return the lists of units, parsed. Raises ValueError that names the list and the entry."""
-    parsed = {}
+def _wrong_units(field: str, lists: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """Return what is wrong with lists of units, naming the list and the entry."""
+    wrong = []
     for where, entries in lists.items():
         try:
-            parsed[where] = Units.parse(entries)
+            Units.parse(entries)
         except ValueError as error:
-            raise ValueError(f"spec.{field}: {where}: {error}") from error
-    return parsed
+            wrong.append(f"spec.{field}: {where}: {error}")
+    return wrong
 
 
-def _check_apart(lists: Mapping[str, Units]) -> None:
-    """Raise ValueError where a unit is in two of these domains."""
-    _, unit = _joined([*lists.values()])
-    if unit is not None:
-        one, other = [domain for domain, units in lists.items() if unit in units][:2]
-        raise ValueError(f"spec.units: unit {unit} is in domains {one} and {other}")
+def _shared_units(lists: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """Return a word about a unit that two of these domains list."""
+    parsed = {where: Units.parse(entries) for where, entries in lists.items()}
+    _, unit = _joined([*parsed.values()])
+    if unit is None:
+        return []
+    one, other = [domain for domain, units in parsed.items() if unit in units][:2]
+    return [f"spec.units: unit {unit} is in domains {one} and {other}"]
 
 
 def _joined(lists: Sequence[Units]) -> tuple[Units, str | None]:

@@ -71,7 +71,7 @@ class _Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse(document: Any) -> PoolClaim:
-    """Read one decoded document. Raises BadInputError that names the PoolClaim and field."""
+    """Read one decoded document. Raises BadInputError with all mistakes, each with PoolClaim and field."""
     if not is_kind(document, "PoolClaim"):
         raise BadInputError(
             f"a PoolClaim should be an object with apiVersion: {API_VERSION} and kind: PoolClaim"
@@ -86,11 +86,13 @@ def parse(document: Any) -> PoolClaim:
         )
     where = f"PoolClaim {namespace}/{name}"
     spec = spec_of(document, _Spec, where)
-    if not is_pool_name(spec.pool):
-        raise BadInputError(f"{where}: spec.pool {spec.pool[:64]!r} can't be the name of a Pool")
+    units, wrong = _units(spec)
     if spec.count is not None and not 0 < spec.count <= MOST:
-        raise BadInputError(f"{where}: spec.count {spec.count} should be a number from 1 to {MOST}")
-    units = _units(spec, where)
+        wrong.insert(0, f"spec.count {spec.count} should be a number from 1 to {MOST}")
+    if not is_pool_name(spec.pool):
+        wrong.insert(0, f"spec.pool {spec.pool[:64]!r} can't be the name of a Pool")
+    if wrong:
+        raise BadInputError(*(f"{where}: {text}" for text in wrong))
     uid, created = str(metadata.get("uid", "")), str(metadata.get("creationTimestamp") or "")
     return PoolClaim(namespace, name, uid, spec.pool, spec.count or len(units) or 1, units, created)
 
@@ -123,22 +125,20 @@ def named(pod: Pod) -> tuple[str, ...]:
     return names
 
 
-def _units(spec: _Spec, where: str) -> tuple[str, ...]:
-    """Return the units in the document's order, in their one spelling."""
+def _units(spec: _Spec) -> tuple[tuple[str, ...], list[str]]:
+    """Return the units in the document's order, in their one spelling, and what is wrong with them."""
     if spec.units is None:
-        return ()
+        return (), []
     if not 0 < len(spec.units) <= MOST_UNITS:
-        raise BadInputError(f"{where}: spec.units should name 1 to {MOST_UNITS} units, or be left out")
+        return (), [f"spec.units should name 1 to {MOST_UNITS} units, or be left out"]
     try:
         Units.parse(spec.units)  # raises where a unit is listed twice
         units = tuple(_unit(entry) for entry in spec.units)
     except ValueError as error:
-        raise BadInputError(f"{where}: spec.units: {error}") from error
+        return (), [f"spec.units: {error}"]
     if spec.count not in (None, len(units)):
-        raise BadInputError(
-            f"{where}: spec.count is {spec.count}, and spec.units names {len(units)}: leave count out"
-        )
-    return units
+        return units, [f"spec.count is {spec.count}, and spec.units names {len(units)}: leave count out"]
+    return units, []
 
 
 def _unit(entry: str) -> str:

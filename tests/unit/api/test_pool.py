@@ -8,36 +8,27 @@ from berth.api.pool import Pool, parse
 from berth.errors import BadInputError
 from tests.support.builders.objects import node, pool, pool_document, units_at
 
+NO_POOL = "each document should be an object with apiVersion: berth.dev/v1alpha1 and kind: Pool"
 WRONG_SPECS: list[tuple[dict[str, Any], str]] = [
-    ({"flavour": 1}, "Object contains unknown field `flavour` - at `spec`"),
-    ({"capacity": {"perNode": 1}}, "Object contains unknown field `perNode` - at `spec.capacity`"),
-    ({"capacity": {"perDomain": "10"}}, "Expected `int | null`, got `str` - at `spec.capacity.perDomain`"),
-    ({"capacity": {"perDomain": 1.5}}, "Expected `int | null`, got `float` - at `spec.capacity.perDomain`"),
-    ({"capacity": {"perDomain": True}}, "Expected `int | null`, got `bool` - at `spec.capacity.perDomain`"),
-    ({"capacity": {"domains": ["n1"]}}, "Expected `object`, got `array` - at `spec.capacity.domains`"),
-    ({"capacity": {"domains": {"n1": None}}}, "got `null` - at `spec.capacity.domains[...]`"),
-    ({"capacity": {"nodeAnnotation": 7}}, "got `int` - at `spec.capacity.nodeAnnotation`"),
+    ({"flavour": 1}, "spec: unknown field flavour: the fields are capacity, resource, scope,"),
+    ({"capacity": {"perNode": 1}}, "spec.capacity: unknown field perNode: the fields are perDomain, domains"),
     ({"capacity": {"perDomain": -1}}, "perDomain: -1 is not a number of units from 0 to 2147483647"),
     ({"capacity": {"perDomain": 2**31}}, "perDomain: 2147483648 is not a number of units"),
     ({"capacity": {"domains": {"n7": -4}}}, "n7: -4 is not a number of units from 0 to 2147483647"),
-    ({"capacity": {}}, "it needs perDomain, domains or nodeAnnotation - at `spec.capacity`"),
+    ({"capacity": {}}, "spec.capacity: it needs perDomain, domains or nodeAnnotation"),
     ({"capacity": None}, "spec needs capacity or units"),
-    ({"capacity": 5}, "Expected `object | null`, got `int` - at `spec.capacity`"),
-    ({"resource": 5}, "Expected `str | null`, got `int` - at `spec.resource`"),
-    ({"scope": "Planet"}, "Invalid enum value 'Planet' - at `spec.scope`"),
-    ({"score": "Random"}, "Invalid enum value 'Random' - at `spec.score`"),
-    ({"includeControlPlane": "yes"}, "Expected `bool`, got `str` - at `spec.includeControlPlane`"),
-    ({"nodeSelector": {"network": "underlay"}}, "unknown field `network` - at `spec.nodeSelector`"),
-    ({"nodeSelector": {"matchLabels": {"a": True}}}, "got `bool` - at `spec.nodeSelector.matchLabels[...]`"),
+    ({"scope": "Planet"}, "spec.scope 'Planet' should be one of Node, Topology, Cluster"),
+    ({"score": "Random"}, "spec.score 'Random' should be one of Spread, Pack, Names, None"),
+    ({"nodeSelector": {"network": "underlay"}}, "spec.nodeSelector: unknown field network: the fields are"),
 ]
 WRONG_EXPRESSIONS: list[tuple[dict[str, Any], str]] = [
-    ({"operator": "Exists"}, "missing required field `key`"),
-    ({"key": "a", "operator": "Gt", "values": ["1"]}, "Invalid enum value 'Gt'"),
+    ({"operator": "Exists"}, "[0].key is missing: it should be text"),
+    ({"key": "a", "operator": "Gt", "values": ["1"]}, "[0].operator 'Gt' should be one of In, NotIn, Exists"),
     ({"key": "a", "operator": "In"}, "operator In needs values"),
     ({"key": "a", "operator": "NotIn", "values": []}, "operator NotIn needs values"),
     ({"key": "a", "operator": "Exists", "values": ["x"]}, "operator Exists takes no values"),
     ({"key": "a", "operator": "DoesNotExist", "values": ["x"]}, "operator DoesNotExist takes no values"),
-    ({"key": "a", "operator": "In", "values": [1]}, "Expected `str`, got `int`"),
+    ({"key": "a", "operator": "In", "values": [1]}, "[0].values[0] must be text, not 1: put it in quotation"),
 ]
 
 
@@ -76,14 +67,14 @@ def test_a_wrong_spec_is_refused_naming_source_pool_and_field(spec: dict[str, An
 def test_a_wrong_selector_is_refused_naming_the_expression(expression: dict[str, Any], words: str) -> None:
     said = refusal(pool_document(nodeSelector={"matchExpressions": [expression]}))
     assert words in said
-    assert "`spec.nodeSelector.matchExpressions[" in said
+    assert "spec.nodeSelector.matchExpressions[0]" in said
 
 
 @pytest.mark.parametrize("spec", [[], {}, None, "ten", 10, [1]], ids=repr)
 def test_a_pool_without_a_proper_spec_is_refused(spec: object) -> None:
     said = refusal(pool_document() | {"spec": spec})
     assert said.startswith("pools.yaml: Pool underlay-ip: ")
-    assert said.endswith("spec needs capacity or units" if spec in ({}, None) else "at `spec`")
+    assert ("spec needs capacity or units" if spec in ({}, None) else "spec must be an object, not ") in said
 
 
 def test_a_field_beside_spec_is_refused_and_not_ignored() -> None:
@@ -98,9 +89,9 @@ def test_a_field_beside_spec_is_refused_and_not_ignored() -> None:
     ids=str,
 )
 def test_what_is_no_pool_document_is_refused(document: object) -> None:
-    assert refusal(document) == (
-        "pools.yaml: each document should be an object with apiVersion: berth.dev/v1alpha1 and kind: Pool"
-    )
+    said = refusal(document)
+    assert said.startswith(f"pools.yaml: {NO_POOL}")
+    assert ("; this one has " in said) == isinstance(document, dict)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +103,36 @@ def test_a_pool_without_a_proper_name_is_refused(metadata: object) -> None:
     said = refusal(pool_document() | {"metadata": metadata})
     assert said.startswith("pools.yaml: metadata.name ")
     assert said.endswith("should be a name of lower-case letters, digits, - and .")
+
+
+def test_all_that_is_wrong_in_all_documents_is_said_and_nothing_twice() -> None:
+    documents = [
+        pool_document("a", score="spread", capacty={"perDomain": 3}),
+        pool_document("b"),
+        pool_document("c", capacity={"perDomain": "four"}, scope="node"),
+        pool_document("d", topologyKey="Upper.example/zone", external=3),
+        {"kind": "Pool"},
+    ]
+    with pytest.raises(BadInputError) as caught:
+        parse(documents, "pools.yaml")
+    assert [text.removeprefix("pools.yaml: ") for text in caught.value.problems] == [
+        "Pool a: spec.score 'spread' should be one of Spread, Pack, Names, None: did you mean Spread?",
+        "Pool a: spec: unknown field capacty: did you mean capacity?",
+        "Pool c: spec.capacity.perDomain must be a whole number, not the text 'four'",
+        "Pool c: spec.scope 'node' should be one of Node, Topology, Cluster: did you mean Node?",
+        "Pool d: spec.topologyKey goes with scope Topology only",
+        "Pool d: spec.topologyKey should be a label's key, such as topology.kubernetes.io/zone",
+        "Pool d: spec.external goes with scope Cluster only",
+        f"{NO_POOL}; this one has kind: Pool",
+    ]
+    assert str(caught.value) == "; ".join(caught.value.problems)
+
+
+@pytest.mark.parametrize("field", ["sepc", "Spec", "specs"])
+def test_a_misspelt_spec_is_one_mistake_and_not_a_missing_one_as_well(field: str) -> None:
+    document = pool_document()
+    document[field] = document.pop("spec")
+    assert refusal(document) == f"pools.yaml: Pool underlay-ip: unknown field {field}: did you mean spec?"
 
 
 def test_two_pools_of_one_name_are_refused() -> None:
