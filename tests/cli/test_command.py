@@ -283,7 +283,6 @@ def test_apply_leaves_a_symbolic_link_to_the_pools_in_its_place(tmp_path: Path) 
         ("", "holds no Pool and no PoolClaim: nothing was applied"),
         ("---\n# later\n---\n", "holds no Pool and no PoolClaim: nothing was applied"),
         ("kind: Pod", "each document should be an object with apiVersion: berth.dev/v1alpha1 and kind: Pool"),
-        ("a: [", "is not YAML"),
         (None, "No such file or directory"),
     ],
 )
@@ -298,6 +297,19 @@ def test_apply_refuses_a_wrong_document_and_leaves_the_file_as_it_was(
     assert str(new) in said
     assert why in said
     assert active.read_bytes() == before
+
+
+def test_a_mistake_in_yaml_is_shown_with_its_line_and_a_mark_below_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    new = tmp_path / "new.yaml"
+    new.write_text("kind: Pool\nspec: a: b\n")
+    assert main(["apply", "-f", str(new), "--pools", str(tmp_path / "active.yaml")]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        f"berth: {new} is not YAML, line 2: mapping values are not allowed here",
+        "    spec: a: b",
+        "           ^",
+    ]
 
 
 @pytest.mark.parametrize("old", ["- just\n- a list\n", "kind: Pool\n", "text"])

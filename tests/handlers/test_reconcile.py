@@ -127,7 +127,7 @@ def test_a_wrong_pool_document_is_reported_and_changes_nothing(stage: Stage) -> 
     assert pools is not None
     pools.write_text(pools.read_text().replace("perDomain: 1", "perDomain: one"))
     report = stage.reconcile()
-    expected = "spec.capacity.perDomain must be a whole number, not the text"
+    expected = "spec.capacity.perDomain must be a whole number, not the text 'one'"
     assert report.problems == [f"{pools}: Pool ip: {expected}"]
     assert stage.claims() == {call.name: ("n1", "bound")}
 

@@ -275,7 +275,8 @@ class Pool(msgspec.Struct, frozen=True):
 
 
 def parse(documents: Iterable[Any], source: str) -> dict[str, Pool]:
-    """Return the documents' Pools by name. Raises BadInputError with all mistakes, each with source, Pool and field."""
+    """Return the documents' Pools by name. Raises BadInputError with all mistakes, each with the source, the
+    Pool and the field."""
     return parse_each((document, source) for document in documents)
 
 

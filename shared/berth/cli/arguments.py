@@ -14,6 +14,7 @@ from typing import NamedTuple
 from berth import __version__
 from berth.cli import completion, raise_at_ctrl_c
 from berth.cli.output import note
+from berth.cli.parser import Parser
 from berth.errors import BerthError, ClusterUnavailableError, SettingsError
 from berth.settings import DEFAULT_STORE
 from berth.stores import absolute
@@ -44,6 +45,18 @@ COMMANDS = (
         "apply",
         "write Pools to the active source (BERTH_POOLS' file or the cluster), and PoolClaims",
         "They are added, or replace those of their names. A file is made, or rewritten without its comments.",
+    ),
+    _Command(
+        "diff",
+        "show how the active source would change if Pools and PoolClaims were applied",
+        "It writes nothing, and ends with 0 if nothing would change, 1 if something would, 2 after an error.",
+        "apply:add_diff_options",
+    ),
+    _Command(
+        "validate",
+        "check files of Pools and PoolClaims; say all that is wrong with them",
+        "It asks no cluster, and ends with 1 if anything is wrong.",
+        "apply:add_validate_options",
     ),
     _Command(
         "reconcile",
@@ -121,6 +134,7 @@ COMMANDS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit code: 0 done, 1 failed or problems seen, 2 wrong usage."""
     options = parsed(arguments)
+    failed: int = options.failed
     try:
         _set_environment(options)
         raise_at_ctrl_c()
@@ -128,11 +142,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(end="", flush=True)
         return code
     except ClusterUnavailableError as error:
-        note(f"{error}; check that it runs and that KUBECONFIG names it")
-        return 1
+        note(_as_given(f"{error}; check that it runs and that KUBECONFIG names it", options))
+        return failed
     except BerthError as error:
-        note(str(error))
-        return 1
+        for problem in error.problems:
+            note(_as_given(problem, options))
+        return failed
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -141,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         _drop_output()
         note(f"{error.filename or 'standard output'}: {error.strerror or error}")
-        return 1
+        return failed
 
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -158,22 +173,23 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         getattr(options, options.words_to).extend(word for word in rest if not word.startswith("-"))
         rest = [word for word in rest if word.startswith("-")]
     if rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        options.parser.refuse(rest)
     return options
 
 
-def build_parser(named: Container[str] | None = None) -> argparse.ArgumentParser:
+def build_parser(named: Container[str] | None = None) -> Parser:
     """Return the parser of the command line; only subcommands in `named` (None: all) get their options."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="berth",
         description="Lets kube-scheduler place pods by scarce things that it cannot count itself.",
     )
     parser.add_argument("--version", action="version", version=f"berth {__version__}")
-    parser.set_defaults(words_to=None)
+    parser.set_defaults(words_to=None, failed=1, parser=parser)
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
         description = f"{command.help[0].upper()}{command.help[1:]}. {command.more}"
         subparser = subparsers.add_parser(command.name, help=command.help, description=description)
+        subparser.set_defaults(parser=subparser)
         if named is None or command.name in named:
             options = command.options or f"{command.name.replace('-', '_')}:add_options"
             pkgutil.resolve_name(f"berth.cli.{options}")(subparser)
@@ -186,12 +202,25 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _as_given(text: str, options: argparse.Namespace) -> str:
+    """Return an error's text with the option in place of the variable that it sets, if the option was given:
+    whoever writes the text knows the variable alone."""
+    for option, variable in (
+        ("store", "BERTH_STORE"),
+        ("kubeconfig", "KUBECONFIG"),
+        ("pools", "BERTH_POOLS"),
+    ):
+        if getattr(options, option, None) is not None and f"--{option}" not in text:
+            text = text.replace(variable, f"--{option}")
+    return text
+
+
 def _set_environment(options: argparse.Namespace) -> None:
     """Put the options into the variables of docs/reference/settings.md; paths become absolute."""
     for option, variable in (("kubeconfig", "KUBECONFIG"), ("pools", "BERTH_POOLS")):
         if (value := getattr(options, option, None)) is not None:
             path = Path(value).absolute()
-            may_be_new = (options.command, option) == ("apply", "pools")
+            may_be_new = option == "pools" and options.command in ("apply", "diff")
             if not path.is_file() and not (may_be_new and not path.exists()):
                 raise SettingsError(f"there is no file {path} (--{option})")
             os.environ[variable] = str(path)

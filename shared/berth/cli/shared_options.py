@@ -23,7 +23,7 @@ def add_store(parser: argparse.ArgumentParser, why: str = "") -> None:
 
 
 def add_pools(parser: argparse.ArgumentParser) -> None:
-    words = "Pool documents (BERTH_POOLS); else the cluster's Pools"
+    words = "the manifests to read, here the active source of Pools (BERTH_POOLS); else the cluster's Pools"
     parser.add_argument("-f", "--pools", metavar="FILE", help=words)
 
 

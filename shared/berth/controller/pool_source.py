@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from berth.api.pool import Pool, parse
+from berth.controller.manifests import read
 from berth.errors import BadInputError, ClusterRefusedError, SettingsError
 from berth.kube.cluster import Cluster
 
@@ -79,12 +80,7 @@ def read_pools(path: Path | None, cluster: Cluster) -> dict[str, Pool]:
 
 def documents(path: Path) -> list[Any]:
     """Return the YAML documents of a file. Raises BadInputError that names the file and line."""
-    try:
-        return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise BadInputError(f"can't read the Pools in {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeError) as error:
-        raise BadInputError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    return [manifest.document for manifest in read(path)]
 
 
 def amend(path: Path | None, cluster: Callable[[], Cluster], name: str, change: Change) -> tuple[Pool, Pool]:
@@ -105,7 +101,7 @@ def write(path: Path, contents: list[Any]) -> None:
 
 
 def _in_file(path: Path, name: str, change: Change) -> tuple[Pool, Pool]:
-    there = [document for document in documents(path) if document is not None]
+    there = documents(path)
     parse(there, str(path))
     old = _document_of(name, there, str(path))
     before, after, new = _changed(old, change, str(path))

@@ -48,6 +48,7 @@ REBUILD_SECONDS = 540.0
 and `berth up` wait for 600 s, and `berth up` then replaces the function, which knows whom it has fenced."""
 
 _LOOKS = 3
+_LINES = 20  # mistakes in Pools that a report has
 _OVERTAKEN = "the Pools kept changing while they were looked at; the later looks take them over"
 
 
@@ -246,7 +247,7 @@ class Reconcile:
             raise
         except BerthError as error:
             # A typo in a Pool must not stop claims from being mended: the Pools applied last stay.
-            self._report.problems.append(str(error))
+            self._report.problems += _first(error.problems)
             return known()
 
     def _mend(self, claims: Iterable[Claim], pods: Iterable[Pod], terms: Terms) -> None:
@@ -288,3 +289,9 @@ def endpoint(settings: Settings) -> Endpoint:
         return asdict(reconciled())
 
     return cloudevents.subscriber("reconcile", handle, ledger.check, settings, reads_body=False)
+
+
+def _first(problems: Sequence[str]) -> list[str]:
+    """Return the first of these, and how many more there are: a file may have a thousand wrong Pools."""
+    more = len(problems) - _LINES
+    return [*problems[:_LINES], *([f"and {more} more mistakes like these"] if more > 0 else [])]

@@ -151,6 +151,10 @@ def configured() -> Client:
     path = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     if "KUBECONFIG" in os.environ or Path(path).exists():
         return _by_kubeconfig(path)
+    if "KUBERNETES_SERVICE_HOST" not in os.environ:
+        raise SettingsError(
+            "no kubeconfig found (KUBECONFIG, ~/.kube/config): set KUBECONFIG to the path of the cluster's"
+        )
     try:
         return InCluster(os.environ, _ACCOUNT)
     except (OSError, ValueError) as error:
@@ -234,6 +238,8 @@ def _without_a_cluster(error: Exception, path: str) -> SettingsError:
     why = " ".join(str(getattr(error, "strerror", None) or error).split()).rstrip(".")
     if isinstance(error, _NOT_ONE):
         why = "it is not one"
+    if path and os.pathsep not in path and not Path(path).exists():
+        why = "there is no such file"
     if path and os.environ.get("KUBECONFIG"):
         return SettingsError(f"no cluster to talk to ({path}: {why}); KUBECONFIG should name a kubeconfig")
     where = f"{path}: " if path else ""

@@ -208,6 +208,15 @@ class Cluster:
         """Create the Pool object, or change it to this one (server-side apply, as berth)."""
         self._apply(f"{POOLS}/{document['metadata']['name']}", document)
 
+    def applied(self, document: Mapping[str, Any]) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+        """Return the Pool or PoolClaim object as it is now (None: it is not there), and as it would be with
+        its document applied. Nothing is written; the right to write it is needed all the same."""
+        meta = document["metadata"]
+        claim = document["kind"] == "PoolClaim"
+        path = pool_claim_path(meta["namespace"], meta["name"]) if claim else f"{POOLS}/{meta['name']}"
+        after = _decode(dict[str, Any], self._apply(path, document, {"dryRun": "All"}))
+        return self._get(dict[str, Any], path), after
+
     def patch_pool(self, pool: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
         """Merge these fields into the Pool object's spec; None takes one away. Raises ClusterRefusedError,
         status 409, if it was written since `pool` was read."""
@@ -296,9 +305,9 @@ class Cluster:
                 if event.type != "BOOKMARK":
                     yield event.type, event.object
 
-    def _apply(self, path: str, document: Mapping[str, Any]) -> None:
-        target = _with_query(path, {"fieldManager": "berth", "force": "true"})
-        self._server.call(Request("PATCH", target, body=document, content_type=_APPLY))
+    def _apply(self, path: str, document: Mapping[str, Any], more: Mapping[str, str] = {}) -> bytes:
+        target = _with_query(path, {"fieldManager": "berth", "force": "true", **more})
+        return self._server.call(Request("PATCH", target, body=document, content_type=_APPLY))
 
     def _merge(self, path: str, body: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> None:
         self._server.call(Request("PATCH", path, timeout, body, _MERGE))

@@ -805,7 +805,7 @@ class Ledger:
         documents: dict[str, Document] = {}
         for batch in self._store.batches(keys):
             documents |= self._store.read(batch)
-        return {key: decode_domain(documents[key].body if key in documents else None) for key in keys}
+        return {key: decode_domain(documents[key].body if key in documents else None, key) for key in keys}
 
 
 def _at_once(store: Store) -> Callable[[Cursor], Changes | None] | None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from berth.api.pool import Pool
 from berth.api.units import Units
 from berth.errors import MovedError, PausedError, StoreFailedError
-from berth.ledger.keys import UNFENCED, DomainName, domain_key, owner_of_kept, parse_domain
+from berth.ledger.keys import POOL, UNFENCED, DomainName, domain_key, owner_of_kept, parse_domain
 from berth.stores.base import EPOCH, Document
 
 T = TypeVar("T")
@@ -336,25 +336,25 @@ def encode(document: Domain | Pool | Epoch | Places) -> bytes:
     return _encoder.encode(document)
 
 
-def decode_domain(body: bytes | None) -> Domain:
-    return Domain() if body is None else _decode(_domain, body, "a domain")
+def decode_domain(body: bytes | None, key: str = "a domain") -> Domain:
+    return Domain() if body is None else _decode(_domain, body, key)
 
 
 def decode_epoch(body: bytes | None) -> Epoch | None:
-    return None if body is None else _decode(_epoch, body, "its epoch")
+    return None if body is None else _decode(_epoch, body, EPOCH)
 
 
 def decode_pool(name: str, body: bytes) -> Pool:
-    return _decode(_pool, body, f"Pool {name}")
+    return _decode(_pool, body, f"{POOL}{name}")
 
 
-def decode_places(body: bytes | None) -> dict[str, str]:
-    return {} if body is None else _decode(_places, body, "a node's place")
+def decode_places(body: bytes | None, key: str = "a node's place") -> dict[str, str]:
+    return {} if body is None else _decode(_places, body, key)
 
 
 def epoch_of(documents: Mapping[str, Document]) -> Epoch | None:
     """Return the epoch among these documents."""
-    return _decode(_epoch, documents[EPOCH].body, "its epoch") if EPOCH in documents else None
+    return _decode(_epoch, documents[EPOCH].body, EPOCH) if EPOCH in documents else None
 
 
 def held_back_of(documents: Mapping[str, Document]) -> HeldBack:
@@ -364,14 +364,15 @@ def held_back_of(documents: Mapping[str, Document]) -> HeldBack:
         return NOTHING_HELD_BACK
     uids = frozenset[str]()
     if UNFENCED in documents:
-        uids = _decode(_uids, documents[UNFENCED].body, "UIDs of pods")
+        uids = _decode(_uids, documents[UNFENCED].body, UNFENCED)
     return HeldBack(uids, epoch.held, epoch.id)
 
 
-def _decode(decoder: msgspec.json.Decoder[T], body: bytes, what: str) -> T:
+def _decode(decoder: msgspec.json.Decoder[T], body: bytes, key: str) -> T:
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StoreFailedError(
-            f"berth's ledger holds {what} as another version wrote it: run one version ({error})"
+            f"berth's ledger holds {key} as another version wrote it, or damaged ({error}): run one version; "
+            "if that is so, delete the ledger, and reconcile rebuilds it"
         ) from error

@@ -55,7 +55,7 @@ class _State:
 
     def domain(self, key: str) -> Domain:
         if key not in self._domains:
-            self._domains[key] = decode_domain(self.body(key))
+            self._domains[key] = decode_domain(self.body(key), key)
         return self._domains[key]
 
     def change(self, writes: Writes) -> None:

@@ -369,7 +369,7 @@ def placed(
     wanted: Mapping[str, Places], known: Mapping[str, Places], bodies: Mapping[str, bytes | None]
 ) -> tuple[list[str], Mapping[str, bytes | None]]:
     """Move those nodes, of these documents, that still are where they were `known` to be. Return them."""
-    there = {key.removeprefix(NODE): decode_places(body) for key, body in bodies.items()}
+    there = {key.removeprefix(NODE): decode_places(body, key) for key, body in bodies.items()}
     moved = [node for node, places in there.items() if places == known.get(node, {})]
     return moved, {node_key(node): encode(wanted[node]) if wanted[node] else None for node in moved}
 

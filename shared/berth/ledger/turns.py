@@ -33,5 +33,5 @@ def _take(commits: Commits, pool: str) -> tuple[Mapping[str, Domain], Fence]:
         raise OvertakenError(f"another caller lists the units of pool {pool} now")
     # A snapshot: later changes may lag, and would not tell what was listed a moment before.
     start, bodies = domain_key(pool, ""), commits.store.changes(None).documents
-    domains = {domain_of(key)[1]: decode_domain(bodies[key]) for key in bodies if key.startswith(start)}
+    domains = {domain_of(key)[1]: decode_domain(bodies[key], key) for key in bodies if key.startswith(start)}
     return domains, {turn_key(pool): version}

@@ -120,7 +120,7 @@ class View:
         for key, body in documents.items():
             if key.startswith(DOMAIN):
                 pool, name = domain_of(key)
-                changed.setdefault(pool, {})[name] = decode_domain(body)
+                changed.setdefault(pool, {})[name] = decode_domain(body, key)
             elif key.startswith(POOL):
                 self._update_pool(key.removeprefix(POOL), body)
         self._update_places({key: body for key, body in documents.items() if key.startswith(NODE)})
@@ -309,7 +309,7 @@ class View:
     def _update_places(self, documents: Mapping[str, bytes | None]) -> None:
         if not documents:
             return
-        changed = {key.removeprefix(NODE): decode_places(body) for key, body in documents.items()}
+        changed = {key.removeprefix(NODE): decode_places(body, key) for key, body in documents.items()}
         nodes, places = {**self.nodes, **changed}, dict(self.places)
         for pool in {pool for node in changed for pool in (*self.nodes.get(node, ()), *changed[node])}:
             domains = {

@@ -5,7 +5,7 @@ import re
 from importlib import import_module
 from pathlib import Path
 
-from berth.errors import SettingsError
+from berth.errors import SettingsError, did_you_mean
 from berth.stores.base import Store
 
 _FILE = "sqlite:///"
@@ -31,8 +31,8 @@ def open_store(url: str, *, reads_only: bool = False) -> Store:
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in _BACKENDS:
         raise SettingsError(
-            "BERTH_STORE should be a store's URL: sqlite:///PATH, redis://HOST, configmap://NAMESPACE/NAME "
-            "or dynamodb://TABLE?region=REGION"
+            f"BERTH_STORE {redacted(url)!r} should be a store's URL: sqlite:///PATH, redis://HOST, "
+            f"configmap://NAMESPACE/NAME or dynamodb://TABLE?region=REGION{_nearest(scheme, separator)}"
         )
     name = _BACKENDS[scheme]
     driver = _DRIVERS.get(name)
@@ -46,6 +46,13 @@ def open_store(url: str, *, reads_only: bool = False) -> Store:
         ) from error
     store: Store = backend.open_store(url, reads_only=reads_only)
     return store
+
+
+def _nearest(scheme: str, separator: str) -> str:
+    """Return a guess at what was meant by something that is no store's URL."""
+    if separator:
+        return did_you_mean(scheme, _BACKENDS)
+    return f": did you mean {_FILE}{scheme}?" if scheme.endswith(".db") else ""
 
 
 def redacted(url: str) -> str:

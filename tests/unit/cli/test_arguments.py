@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from berth.cli import main
 from berth.cli.arguments import COMMANDS, build_parser, parsed
 
 _HELP = """
@@ -29,7 +31,7 @@ def test_the_whole_parser_has_the_options_of_each_command(capsys: pytest.Capture
     "arguments",
     [
         *(["up"], ["demo"], ["apply", "-f", "x"], ["reconcile"], ["status"], ["claims"], ["suspend", "p"]),
-        *(["explain", "p"], ["completion", "bash"]),
+        *(["explain", "p"], ["completion", "bash"], ["diff", "-f", "-"], ["validate", "-f", "x"]),
         ["simulate", "-f", "x", "--capacity", "p=1", "--capacity", "p/d=0"],
         *(["external", "p", "1"], ["release", "uid"], ["scheduler-config"], ["token", "n/s"]),
         *(["store", "copy", "a", "b"], ["store", "resume", "a"], ["store", "init", "a"]),
@@ -47,3 +49,48 @@ def test_help_imports_no_command() -> None:
         modules.split()
     ) == set()
     assert {"kubernetes", "yaml", "rich"} & set(modules.split()) == set()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["stauts"], "'stauts' should be one of up, demo, apply, diff, "),
+        (["stauts"], ": did you mean status?"),
+        (["store", "int", "u"], "'int' should be one of copy, resume, init: did you mean init?"),
+        (["status", "-o", "jsn"], "'jsn' should be one of table, json, yaml: did you mean json?"),
+        (["status", "--stroe", "u"], "unrecognized arguments: --stroe u: did you mean --store?"),
+        (["suspend", "p", "--resmue", "n1"], "unrecognized arguments: --resmue: did you mean --resume?"),
+        (["apply", "-f", "x", "--dryrun"], "unrecognized arguments: --dryrun: did you mean --dry-run?"),
+        (["apply", "-f", "x", "--flavour=1"], "unrecognized arguments: --flavour=1\n"),
+        (["apply"], "the following arguments are required: -f/--file"),
+    ],
+)
+def test_wrong_usage_is_told_with_the_nearest_name(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parsed(arguments)
+    assert ended.value.code == 2
+    shown = capsys.readouterr().err
+    assert said in shown
+    command = arguments[0] if arguments[0] != "stauts" else ""
+    assert shown.startswith(f"usage: berth {command}".rstrip())
+
+
+def test_an_error_names_the_option_that_was_given_in_place_of_its_variable(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("BERTH_STORE", "BERTH_POOLS", "KUBECONFIG"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    assert main(["claims", "--store", "postgres://me:secret@host/db"]) == 1
+    told = "--store 'postgres://me:***@host/db' should be a store's URL: sqlite:///PATH, redis://HOST, "
+    assert capsys.readouterr().err.startswith(f"berth: {told}")
+    assert main(["claims", "--store", f"sqlite:///{tmp_path}/none.db"]) == 1
+    assert "none.db: --store or BERTH_STORE should name the functions' own" in capsys.readouterr().err
+    (tmp_path / "config").touch()
+    assert main(["token", "n/s", "--kubeconfig", str(tmp_path / "config")]) == 1
+    assert "; --kubeconfig should name a kubeconfig" in capsys.readouterr().err
+    monkeypatch.setenv("BERTH_STORE", "postgres://host")
+    assert main(["claims"]) == 1
+    assert capsys.readouterr().err.startswith("berth: BERTH_STORE 'postgres://host' should be")

@@ -33,12 +33,28 @@ def test_a_sqlite_url_names_a_file() -> None:
     assert isinstance(open_store("sqlite:///ledger.db"), SqliteStore)
 
 
-@pytest.mark.parametrize("url", ["", "ledger.db", "redis:/host", "mysql://host", "REDIS://host", "unix:///s"])
-def test_a_url_of_no_store_is_refused_with_examples(url: str) -> None:
+@pytest.mark.parametrize(
+    ("url", "guess"),
+    [
+        ("", ""),
+        ("ledger.db", ": did you mean sqlite:///ledger.db?"),
+        ("/var/lib/ledger.db", ": did you mean sqlite:////var/lib/ledger.db?"),
+        ("redis:/host", ""),
+        ("mysql://host", ""),
+        ("REDIS://host", ": did you mean redis?"),
+        ("sqllite:///a.db", ": did you mean sqlite?"),
+        ("unix:///s", ""),
+    ],
+)
+def test_a_url_of_no_store_is_refused_with_examples(url: str, guess: str) -> None:
     assert refusal(url) == (
-        "BERTH_STORE should be a store's URL: sqlite:///PATH, redis://HOST, configmap://NAMESPACE/NAME or "
-        "dynamodb://TABLE?region=REGION"
+        f"BERTH_STORE {url!r} should be a store's URL: sqlite:///PATH, redis://HOST, "
+        f"configmap://NAMESPACE/NAME or dynamodb://TABLE?region=REGION{guess}"
     )
+
+
+def test_a_url_of_no_store_is_shown_without_its_password() -> None:
+    assert "'postgres://me:***@host/db'" in refusal(f"postgres://me:{SECRET}@host/db")
 
 
 def test_without_the_redis_package_the_url_is_refused_with_what_to_install() -> None:

@@ -1,0 +1,120 @@
+"""What -f names, on every command that reads manifests: files, folders, or standard input.
+All that is wrong with them is collected first: nobody has to mend one mistake to see the next."""
+
+import argparse
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from berth.api import pool, poolclaim
+from berth.api.manifest import not_of_kind
+from berth.controller.manifests import Manifest, decode, files_in, read
+from berth.errors import BadInputError
+
+_STDIN = "-"
+
+
+class Given(NamedTuple):
+    """What manifests hold: the Pools' documents in order, the PoolClaims' by namespace/name, with their
+    namespaces filled in, where each stands, and all that is wrong with any of them."""
+
+    pools: list[dict[str, Any]]
+    claims: dict[str, dict[str, Any]]
+    places: dict[tuple[str, str], str]
+    problems: list[str]
+
+
+def add_files(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-f",
+        "--file",
+        dest="files",
+        metavar="FILE",
+        action="append",
+        required=True,
+        help="the manifests to read, Pools and PoolClaims: a file, a folder (its *.yaml, *.yml, *.json), or "
+        "- for standard input; may be repeated",
+    )
+
+
+def given(names: Iterable[str]) -> Given:
+    """Return what the manifests hold that -f names, and all that is wrong with them."""
+    manifests, problems = _read(names)
+    pools: list[Manifest] = []
+    claims: list[Manifest] = []
+    others: list[Manifest] = []
+    for manifest in manifests:
+        kind = manifest.document.get("kind") if isinstance(manifest.document, dict) else None
+        (pools if kind == "Pool" else claims if kind == "PoolClaim" else others).append(manifest)
+    problems += [f"{other.place}: {not_of_kind(other.document, 'Pool or PoolClaim')}" for other in others]
+    by_name, wrong = _claims(claims)
+    problems += [*_wrong_pools(pools), *wrong]
+    places = {("PoolClaim", name): claim.place for name, claim in by_name.items()}
+    if not problems:
+        places |= {("Pool", each.document["metadata"]["name"]): each.place for each in pools}
+    documents = {name: claim.document for name, claim in by_name.items()}
+    return Given([each.document for each in pools], documents, places, problems)
+
+
+def right(names: list[str]) -> Given:
+    """Return what the manifests hold. Raises BadInputError where anything is wrong, or there is nothing."""
+    found = given(names)
+    if found.problems:
+        raise BadInputError(*found.problems)
+    if not found.pools and not found.claims:
+        listed = ", ".join("standard input" if name == _STDIN else name for name in names)
+        raise BadInputError(f"{listed} holds no Pool and no PoolClaim: nothing was applied")
+    return found
+
+
+def _read(names: Iterable[str]) -> tuple[list[Manifest], list[str]]:
+    manifests: list[Manifest] = []
+    problems: list[str] = []
+    for name in dict.fromkeys(names):
+        try:
+            if name == _STDIN:
+                manifests += decode(_standard_input(), "standard input")
+                continue
+            files = files_in(Path(name))
+        except BadInputError as error:
+            problems += error.problems
+            continue
+        for file in files:
+            try:
+                manifests += read(file)
+            except BadInputError as error:
+                problems += error.problems
+    return manifests, problems
+
+
+def _standard_input() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeError as error:
+        raise BadInputError("standard input is not YAML: it is not UTF-8 text") from error
+
+
+def _wrong_pools(manifests: Iterable[Manifest]) -> tuple[str, ...]:
+    try:
+        pool.parse_each((manifest.document, manifest.place) for manifest in manifests)
+    except BadInputError as error:
+        return error.problems
+    return ()
+
+
+def _claims(manifests: Iterable[Manifest]) -> tuple[dict[str, Manifest], list[str]]:
+    claims: dict[str, Manifest] = {}
+    wrong: list[str] = []
+    for manifest in manifests:
+        document = manifest.document
+        try:
+            claim = poolclaim.parse(document)
+        except BadInputError as error:
+            wrong += [f"{manifest.place}: {problem}" for problem in error.problems]
+            continue
+        if claim.label in claims:
+            wrong.append(f"{manifest.place}: PoolClaim {claim.label} is there twice")
+        meta = document["metadata"] | {"namespace": claim.namespace}
+        claims[claim.label] = manifest._replace(document=document | {"metadata": meta})
+    return claims, wrong
