@@ -74,6 +74,7 @@ def run(
         ("berth.cli.inspect", ("status",)),
         ("yaml", ("apply", "-f", "pools.yaml")),
         ("berth.controller.simulation", ("simulate", "-f", "pods.yaml")),
+        ("yaml", ("reconcile",)),
         ("berth.cli.apply", ("apply", "-f", "pools.yaml")),
         ("berth.kube.cluster", ("reconcile",)),
         ("berth.cli.up", ("up",)),

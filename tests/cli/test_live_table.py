@@ -71,6 +71,18 @@ def _refuse(api: StandIn, name: str) -> None:
     cluster.close()
 
 
+def _spoil_and_mend(pools: Path, terminal: Terminal) -> None:
+    """A mistake in the Pools is told, stays below the table, and goes from there once it is mended."""
+    right = pools.read_text()
+    mistake = f"{pools}: Pool underlay-ip: spec.score 'spread' should be one of Spread, Pack"
+    pools.write_text(right.replace("perDomain: 1", "perDomain: 1\n  score: spread"))
+    _until(terminal, f"berth: problem: {mistake}")
+    _until(terminal, f"\n{mistake}")
+    pools.write_text(right)
+    _until(terminal, f"berth: mended (it was): {mistake}")
+    wait(lambda: f"\n{mistake}" not in terminal.text, PATIENCE, "the complaint is gone")
+
+
 def test_up_on_a_terminal_shows_a_table_in_place_and_ctrl_c_gives_the_terminal_back(
     tmp_path: Path, api: StandIn
 ) -> None:
@@ -82,6 +94,7 @@ def test_up_on_a_terminal_shows_a_table_in_place_and_ctrl_c_gives_the_terminal_b
         _until(terminal, "underlay-ip   <all>    1          0      1      0          1")
         _until(terminal, f"0/1 nodes are available: {UNDERLAY}")
         assert "preemption" not in terminal.text
+        _spoil_and_mend(tmp_path / "pools.yaml", terminal)
         terminal.press(b"\x03")
         assert terminal.end(PATIENCE) == 0
         assert terminal.shows_cursor()

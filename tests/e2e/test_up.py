@@ -206,10 +206,14 @@ def test_a_wrong_pool_file_ends_it_with_one_clear_line(nowhere: Path, tmp_path: 
     assert "scoer" in said
 
 
-def test_a_pool_file_that_is_no_yaml_ends_it_with_one_clear_line(nowhere: Path, tmp_path: Path) -> None:
+def test_a_pool_file_that_is_no_yaml_ends_it_with_the_line_that_is_wrong(
+    nowhere: Path, tmp_path: Path
+) -> None:
     berth = Berth(tmp_path, nowhere)
     berth.pools_file.write_text("kind: [Pool")
-    assert f"{berth.pools_file} is not YAML" in _refused(berth)
+    said, *place = _refused(berth, lines=3).splitlines()
+    assert f"{berth.pools_file} is not YAML, line 1: " in said
+    assert place == ["    kind: [Pool", "               ^"]
 
 
 def test_a_taken_port_ends_it_with_one_clear_line(nowhere: Path, tmp_path: Path) -> None:
@@ -222,14 +226,14 @@ def test_a_taken_port_ends_it_with_one_clear_line(nowhere: Path, tmp_path: Path)
 
 @pytest.mark.parametrize("url", ["postgres://host/db", "/var/lib/berth.db", "sqlite://ledger.db"])
 def test_a_store_that_is_none_ends_it_with_one_clear_line(nowhere: Path, tmp_path: Path, url: str) -> None:
-    assert "BERTH_STORE" in _refused(Berth(tmp_path, nowhere, store=url))
+    assert "--store" in _refused(Berth(tmp_path, nowhere, store=url))
 
 
 def test_a_missing_kubeconfig_ends_it_with_one_clear_line(tmp_path: Path) -> None:
     assert "there is no file" in _refused(Berth(tmp_path, tmp_path / "none"))
 
 
-def _refused(berth: Berth) -> str:
+def _refused(berth: Berth, lines: int = 1) -> str:
     """What `berth up` said; it started nothing."""
     berth.launch()
     assert berth.process is not None
@@ -239,7 +243,7 @@ def _refused(berth: Berth) -> str:
         berth.stop(signal.SIGKILL)
     said = berth.said()
     assert said.startswith("berth: ")
-    assert "\n" not in said
+    assert len(said.splitlines()) == lines
     assert berth.lines == []
     return said
 

@@ -101,8 +101,9 @@ def run(options: argparse.Namespace) -> int:
     pools = read_pools(config.pools, cluster) if needed else {}
     store = open_store(config.store)
     ledger = Ledger(store, while_closed=True)
-    table = None if options.json else _live_table(ledger)
-    say = table.say if table else _say_json if options.json else _say_text
+    troubles = Troubles()
+    table = None if options.json else _live_table(ledger, troubles)
+    say = troubles.noting(table.say) if table else _say_json if options.json else _say_text
     if not options.json:
         _print(f"berth: ledger {redacted(config.store)}")
     folder = Path(options.functions).absolute() if options.functions else functions_folder()
@@ -129,11 +130,49 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _live_table(ledger: Ledger) -> "LiveView | None":
+class Troubles:
+    """What is wrong at the moment, by what was said: it stays on the screen until it is mended."""
+
+    def __init__(self) -> None:
+        self._lock, self._away, self._problems = threading.Lock(), "", list[str]()
+
+    def noting(self, say: Say) -> Say:
+        """Return a function that says what it is given, and keeps what is wrong in mind."""
+
+        def said(what: Mapping[str, object]) -> None:
+            self._note(what)
+            say(what)
+
+        return said
+
+    def text(self) -> str:
+        """Return a line about what is wrong now; empty: nothing is."""
+        with self._lock:
+            wrong = [*filter(None, [self._away]), *self._problems]
+        more = f" (and {len(wrong) - 1} more)" if wrong[1:] else ""
+        return f"{wrong[0].splitlines()[0]}{more}" if wrong else ""
+
+    def _note(self, what: Mapping[str, object]) -> None:
+        state, why = what.get("state"), str(what.get("why", ""))
+        with self._lock:
+            if state in ("away", "back"):
+                self._away = _words(what).removeprefix("berth: ") if state == "away" else ""
+            elif state == "problem":
+                self._problems.append(why)
+            elif state == "mended" and why in self._problems:
+                self._problems.remove(why)
+
+
+def _live_table(ledger: Ledger, troubles: Troubles) -> "LiveView | None":
     """Return the table of the ledger, if standard output is a terminal that can show it."""
     from berth.cli import dashboard  # rich takes 0.1 s to import
 
-    return dashboard.LiveView(ledger.view, _words) if dashboard.possible() else None
+    class View(dashboard.LiveView):
+        def _look(self) -> dashboard._Read:
+            found = super()._look()
+            return found._replace(trouble=found.trouble or troubles.text())
+
+    return View(ledger.view, _words) if dashboard.possible() else None
 
 
 def _run_until(
@@ -290,6 +329,8 @@ def _say_text(what: Mapping[str, object]) -> None:
 
 
 def _words(what: Mapping[str, object]) -> str:
+    if "cluster" in what:
+        return _words_of_cluster(what)
     function = what.get("function")
     if "replica" in what:
         function = f"{function} (replica {what['replica']})"
@@ -301,10 +342,17 @@ def _words(what: Mapping[str, object]) -> str:
         "died": "died, starting it again",
         "hung": "hangs, ending it",
         "lost": "lost on its way to",
+        "mended": "mended (it was)",
         "ready": "ready" if subject else "ready: all functions answer, the ledger is reconciled",
     }
     state = str(what.get("state"))
     return " ".join(filter(None, ("berth:", str(subject or ""), words.get(state, state), more))) + why
+
+
+def _words_of_cluster(what: Mapping[str, object]) -> str:
+    if what["state"] == "back":
+        return f"berth: the API server at {what['cluster']} answers again, after {what['seconds']} s"
+    return f"berth: no API server since {what['time']}: {what['why']}"
 
 
 def _print(line: str) -> None:

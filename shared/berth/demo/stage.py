@@ -225,6 +225,6 @@ def _made(folder: Path) -> Path:
 
 def _trouble(what: Mapping[str, object]) -> None:
     """Report bad state changes only; a function that died was killed on purpose."""
-    if what.get("state") in ("lost", "failed"):
+    if what.get("state") in ("lost", "failed", "away"):
         with suppress(OSError):  # this thread keeps the functions alive, and must go on
             sys.stderr.write(f"berth demo: {json.dumps(what)}\n")

@@ -7,14 +7,14 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import urllib3
 
-from berth.errors import BerthError, ClusterRefusedError, beneath
+from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError, beneath
 from berth.kube.cluster import POOL_CLAIMS, POOLS, Cluster
 from berth.kube.types import FINISHED
 from berth.local.processes import ANSWER_SECONDS, Say
@@ -23,6 +23,7 @@ _TYPES = {"ADDED": "add", "MODIFIED": "update", "DELETED": "delete"}
 _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)  # between a delivery's tries: five retries in 3.1 s, as Knative's source
 _RETRIED = (404, 413, 425, 429, 502, 503, 504)
 _EVERY_SECONDS = 60.0
+_FIRST_PAUSE = 1.0  # after a watch that failed; it doubles
 _WATCH_PAUSE = 4.0  # longest pause after a watch that failed
 _OWN_PAUSE = 30.0  # the same for our own kinds, which a cluster may not serve at all
 _FILE_SECONDS = 0.2
@@ -56,12 +57,15 @@ class EventRelay:
         hung: Hung = lambda *_: None,
         seconds: Mapping[str, float] = ANSWER_SECONDS,
         every_change: bool = False,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """`seconds` is how long each function may take for an event. With `every_change` release is told also
         of changes that free nothing, as by Knative's source."""
         self._hung, self._seconds, self._every_change = hung, seconds, every_change
         self._cluster, self._urls, self._say, self._pools = cluster, urls, say, pools
         self._schedulers = tuple(schedulers)
+        self._outage, self._problems = _Outage(cluster.host, say, clock), list[str]()
+        self._last_loss = ""  # of a tick
         self._observe, self._observer_failed = observe, False
         self._stop, self._reconcile_now, self._first_done = (threading.Event() for _ in range(3))
         self._awaited: list[threading.Event] = []  # set for each watch once it stands
@@ -101,14 +105,17 @@ class EventRelay:
         self, path: str, query: Mapping[str, str], function: str, standing: threading.Event, longest: float
     ) -> None:
         """List, then watch on from there, until stopped."""
-        pause, reported = 1.0, ""
+        pause, reported = _FIRST_PAUSE, ""
         scheduler = query.get("fieldSelector", "").removeprefix(_SELECTOR)
         while not self._stop.is_set():
+            began, listed = time.monotonic(), False
             try:
                 items, version = self._cluster.snapshot(path, query)
                 standing.set()
+                self._outage.answered(path)
+                listed = True
                 self._reconcile_now.set()  # what happened before this list was not seen by any watch
-                pause, reported = 1.0, ""
+                pause, reported = _FIRST_PAUSE, ""
                 if scheduler:
                     self._show("LISTED", {"schedulerName": scheduler, "items": items})
                 for kind, item in self._cluster.watch(path, query, version, self._stop):
@@ -117,6 +124,11 @@ class EventRelay:
                     headers = _event(self._cluster.host, _TYPES[kind], item)
                     if not scheduler or self._every_change or _may_free(kind, item):
                         self._send(function, headers, item)
+            except ClusterUnavailableError as error:
+                if not listed:  # a watch that breaks off proves nothing
+                    self._outage.failed(path, str(error), began)
+                self._stop.wait(pause)
+                pause = min(2 * pause, longest)
             except (BerthError, KeyError, TypeError, AttributeError) as error:
                 why = str(error) if isinstance(error, BerthError) else f"an object can't be read: {error!r}"
                 # A cluster need not have our kinds; reconcile reports it if they are missing.
@@ -153,11 +165,20 @@ class EventRelay:
             if report is None:
                 self._stop.wait(1.0)
                 continue
-            for problem in json.loads(report).get("problems", ()):
-                self._say({"state": "problem", "why": problem})
+            self._report(json.loads(report).get("problems", ()))
             if standing:
                 self._first_done.set()
             self._reconcile_now.wait(_EVERY_SECONDS)
+
+    def _report(self, problems: Sequence[str]) -> None:
+        """Say which problems are new, and which are no more."""
+        for problem in self._problems:
+            if problem not in problems:
+                self._say({"state": "mended", "why": problem})
+        for problem in problems:
+            if problem not in self._problems:
+                self._say({"state": "problem", "why": problem})
+        self._problems, self._last_loss = list(problems), ""
 
     def _send(self, function: str, headers: Mapping[str, str], data: Any) -> str | None:
         """Deliver one event, with the source's retries; return the answer, or None if the event was lost."""
@@ -176,10 +197,16 @@ class EventRelay:
             if pause is None or (status and status not in _RETRIED):
                 break
             self._stop.wait(pause)
-        if not self._stop.is_set():
+        if not self._stop.is_set() and not (headers is _TICK and self._said_before(answer)):
             what = headers.get("Ce-Type", "tick")
             self._say({"event": what, "to": function, "state": "lost", "why": answer[:500]})
         return None
+
+    def _said_before(self, why: str) -> bool:
+        """Whether a tick that was lost is no news: the last one was for the same reason, or the API server is
+        away, which was said."""
+        before, self._last_loss = self._last_loss, why
+        return why == before or self._outage.lasts
 
     def _post(self, function: str, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
         """Return status and answer; 0 where the function is not there. Raises TimeoutError."""
@@ -192,6 +219,45 @@ class EventRelay:
                 raise cause from error
             return 0, f"{url}: {type(cause).__name__}"
         return reply.status, reply.data.decode(errors="replace")
+
+
+class _Outage:
+    """Says once that the API server does not answer, and once that it does again, whoever sees that first."""
+
+    def __init__(self, host: str, say: Say, clock: Callable[[], float]) -> None:
+        self._host, self._say, self._clock = host, say, clock
+        self._lock = threading.Lock()
+        self._failed = set[str]()  # the paths that were not answered since it is away
+        self._since, self._answered = 0.0, 0.0  # the latter in monotonic seconds
+
+    @property
+    def lasts(self) -> bool:
+        return bool(self._failed)
+
+    def failed(self, path: str, why: str, began: float) -> None:
+        """Note that there was no answer to a request of then."""
+        with self._lock:
+            if began < self._answered:
+                return  # it is back since
+            news = not self._failed
+            self._failed.add(path)
+            if news:
+                self._since = self._clock()
+                self._say({"cluster": self._host, "state": "away", "time": _time(self._since), "why": why})
+
+    def answered(self, path: str) -> None:
+        """Note an answer for this path. Where only some paths are not answered, others prove nothing."""
+        with self._lock:
+            self._answered = time.monotonic()
+            if path in self._failed:
+                self._failed.clear()
+                now = self._clock()
+                after = round(now - self._since)
+                self._say({"cluster": self._host, "state": "back", "time": _time(now), "seconds": after})
+
+
+def _time(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _begin(target: Callable[..., None], *arguments: object) -> None:

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import pytest
 
-from berth.errors import ClusterRefusedError
+from berth.errors import ClusterRefusedError, ClusterUnavailableError
 from berth.kube.cluster import Cluster
 from berth.local import event_relay
 from berth.local.event_relay import EventRelay
@@ -73,6 +73,31 @@ class _PoolClaims(_Pods):
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         if path.endswith("/poolclaims"):
             yield from self._changes
+        yield from super().watch(path, query, version, stop)
+
+
+class _Away(_Pods):
+    """A cluster that is away for the first lists of each path, and whose watches then break off once."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__([("DELETED", _pod("last"))])
+        self._left = dict.fromkeys(("/api/v1/pods", "/api/v1/nodes"), failures)
+        self._breaks = {"/api/v1/nodes"}
+
+    def snapshot(self, path: str, query: Mapping[str, str]) -> tuple[list[dict[str, Any]], str]:
+        if self._left.get(path, 0) > 0:
+            self._left[path] -= 1
+            raise ClusterUnavailableError(
+                f"the API server at {self.host} did not answer (connection refused)"
+            )
+        return super().snapshot(path, query)
+
+    def watch(
+        self, path: str, query: Mapping[str, str], version: str, stop: threading.Event
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        if path in self._breaks:
+            self._breaks.remove(path)
+            raise ClusterUnavailableError("the API server closed the connection")
         yield from super().watch(path, query, version, stop)
 
 
@@ -227,6 +252,81 @@ def test_what_only_a_person_can_mend_is_said_from_reconciles_report(functions: _
     finally:
         relay.stop()
     assert said[0] == {"state": "problem", "why": "Pool ip: no field 'scoer'"}
+
+
+def test_a_problem_is_said_once_and_once_more_when_it_is_mended(
+    functions: _Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_relay, "_EVERY_SECONDS", 0.0)
+    said: list[Mapping[str, object]] = []
+    ticks: list[Mapping[str, object]] = []
+    told = threading.Event()
+
+    class Ticking(EventRelay):
+        def _report(self, problems: Any) -> None:
+            super()._report(problems)
+            ticks.append(problems)
+            functions.report = {"problems": ["b"] if len(ticks) >= 5 else ["a", "b"]}
+            if len(ticks) == 7:
+                told.set()
+
+    functions.report = {"problems": ["a"]}
+    relay = Ticking(cast("Cluster", _Pods()), {"reconcile": functions.url}, ["berth"], None, said.append)
+    relay.start()
+    try:
+        assert told.wait(SECONDS)
+    finally:
+        relay.stop()
+    assert [(what["state"], what["why"]) for what in said] == [
+        ("problem", "a"),
+        ("problem", "b"),
+        ("mended", "a"),
+    ]
+
+
+def test_an_api_server_that_is_away_is_said_once_with_the_time_and_once_when_it_is_back(
+    functions: _Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_relay, "_FIRST_PAUSE", 0.01)
+    times = iter([1_000_000.0, 1_000_035.4])
+    away, back = _relayed(functions, _Away(3), clock=lambda: next(times))
+    why = "the API server at http://nowhere did not answer (connection refused)"
+    assert away == {"cluster": "http://nowhere", "state": "away", "time": "1970-01-12T13:46:40Z", "why": why}
+    assert back == {
+        "cluster": "http://nowhere",
+        "state": "back",
+        "time": "1970-01-12T13:47:15Z",
+        "seconds": 35,
+    }
+
+
+def test_an_answer_to_another_path_or_a_failure_of_before_says_nothing() -> None:
+    said: list[Mapping[str, object]] = []
+    outage = event_relay._Outage("http://nowhere", said.append, lambda: 0.0)
+    began = time.monotonic()
+    outage.failed("/pods", "refused", began)
+    outage.failed("/nodes", "refused", began)
+    outage.answered("/pools")
+    assert [what["state"] for what in said] == ["away"]
+    outage.answered("/nodes")
+    outage.failed("/pods", "refused", began)
+    assert not outage.lasts
+    assert [what["state"] for what in said] == ["away", "back"]
+
+
+def test_a_tick_that_is_lost_again_for_the_same_reason_is_said_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_relay, "_PAUSES", ())
+    url = f"http://127.0.0.1:{free_port()}"
+    said: list[Mapping[str, object]] = []
+    relay = EventRelay(cast("Cluster", _Pods()), {"reconcile": url}, ["berth"], None, said.append)
+    for _ in range(3):
+        assert relay._send("reconcile", event_relay._TICK, {}) is None
+    assert [what["why"] for what in said] == [f"{url}: ConnectionRefusedError"]
+    relay._report([])
+    assert relay._send("reconcile", event_relay._TICK, {}) is None
+    assert len(said) == 2
 
 
 @pytest.mark.parametrize(("from_a_file", "refusals"), [(False, 0), (True, 1)])
