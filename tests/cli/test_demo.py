@@ -1,8 +1,10 @@
 """`berth demo`, as a user runs it, and what it does when a promise is broken or it is interrupted.
 That the promises hold on a real kube-scheduler is shown by tests/e2e."""
 
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,13 +12,16 @@ import threading
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from rich.text import Text
 
 from berth.cli import demo, main
+from berth.demo import control_planes
 from berth.demo.stage import environment
-from berth.demo.story import Measured
+from berth.demo.story import Measured, Played, Story
 from tests.docs import demo_picture
 from tests.support.cluster import wait
 from tests.support.fakes.terminal import Terminal
@@ -101,14 +106,133 @@ def test_a_broken_promise_is_one_line_and_exit_code_1(
     assert said.count("\n") == 1
 
 
-def test_it_ends_with_one_line_of_what_was_measured(
+def test_it_ends_with_what_was_measured_a_line_for_each_world(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _played(monkeypatch, NAIVE, KEPT)
     assert main(["demo"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == (
-        "naive counter: 6 over-allocated, 2 leaked, waiter: after the 5-minute flush · berth: 0, 0, 0.2 s"
-    )
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "naive counter: 6 over-allocated, 2 leaked, waiter: after 5 minutes",
+        "berth:         0 over-allocated, 0 leaked, waiter: 0.2 s",
+    ]
+
+
+class _Told(Story):
+    """Tells the longest lines that the story has, without worlds."""
+
+    def play(self) -> None:
+        self._tell("pod-1 is deleted, its event arrives, and other pods wait for just that.")
+        played = SimpleNamespace(world=SimpleNamespace(name="naive counter"))
+        self._line(
+            cast("Played", played),
+            "13 still waiting after 5 s beside 12 free units; kube-scheduler tries them again when something "
+            "else changes, else after 5 minutes",
+        )
+
+
+def test_no_line_is_longer_than_72_columns_and_the_rest_of_one_is_indented() -> None:
+    lines: list[str] = []
+    world: Any = SimpleNamespace(world=None)
+    _Told(world, world, lines.append).play()
+    text = [*demo._WORLDS.splitlines(), *demo._PLAYED.splitlines(), *demo._REAL.splitlines()]
+    told = "\n".join(lines).splitlines()
+    assert [line for line in [*text, *told] if len(line) > 72] == []
+    assert told[:4] == [
+        "",
+        "1. pod-1 is deleted, its event arrives, and other pods wait for just",
+        "   that.",
+        "   naive counter: 13 still waiting after 5 s beside 12 free units;",
+    ]
+    assert all(line.startswith(" " * 18) for line in told[4:])
+
+
+WRONG_AND_RIGHT = (
+    "6. pod-4 is deleted,\n   at once.\n   naive counter: 8 bound; over-allocated 1; leaked 2\n"
+    "   berth:         9 bound\nberth:         0 over-allocated, 0 leaked, waiter: 0.2 s"
+)
+
+
+@pytest.mark.parametrize(("no_color", "red"), [(None, ["over-allocated 1", "leaked 2"]), ("1", [])])
+def test_on_a_terminal_what_went_wrong_is_red_unless_no_color_is_set(
+    monkeypatch: pytest.MonkeyPatch, no_color: str | None, red: list[str]
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    if no_color is not None:
+        monkeypatch.setenv("NO_COLOR", no_color)
+    console = demo._console()
+    console.file = io.StringIO()
+    console.print(Text(WRONG_AND_RIGHT))
+    shown = console.file.getvalue()
+    assert re.findall(r"\x1b\[31m(.*?)\x1b\[0m", shown) == red
+    assert re.sub(r"\x1b\[[0-9;]*m", "", shown).rstrip() == WRONG_AND_RIGHT
+
+
+# berth demo --real: what it builds
+
+
+_BUILD = """
+import pathlib, sys
+print("controlplane: building etcd and kube-apiserver", flush=True)
+print("controlplane: etcd built in 3 s", flush=True)
+print("controlplane: no Go found: install Go", file=sys.stderr)
+folder = pathlib.Path(__file__).with_name(".bin")
+folder.mkdir()
+for name in ("etcd", "kube-apiserver", "kube-scheduler"):
+    (folder / name).touch()
+sys.exit({code})
+"""
+
+
+def _checkout(folder: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> Path:
+    build = folder / "tests" / "controlplane" / "build"
+    build.parent.mkdir(parents=True)
+    build.write_text(_BUILD.format(code=code))
+    (folder / "pyproject.toml").touch()
+    monkeypatch.setattr("berth.__file__", str(folder / "shared" / "berth" / "__init__.py"))
+    return build.with_name(".bin")
+
+
+def test_what_a_build_says_is_told_line_by_line_to_who_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = _checkout(tmp_path, monkeypatch, 0)
+    with demo._progress() as tell:
+        assert control_planes.binaries(None, tell) == folder
+    told = "berth: building etcd and kube-apiserver\nberth: etcd built in 3 s\n"
+    assert capsys.readouterr() == ("", told)
+
+
+def test_on_a_terminal_a_build_has_a_clock_beside_its_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    folder, shown = _checkout(tmp_path, monkeypatch, 0), Screen()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", shown)
+    with demo._progress() as tell:
+        assert control_planes.binaries(None, tell) == folder
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.getvalue())
+    assert "etcd built in 3 s\n" in text.replace("\r", "")
+    assert re.search(r"0:00:0\d ", text)
+
+
+@pytest.mark.parametrize(("code", "advice"), [(3, "--binaries DIR"), (1, "install Go")])
+def test_a_build_that_fails_is_told_with_its_own_words(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    code: int,
+    advice: str,
+) -> None:
+    _checkout(tmp_path, monkeypatch, code)
+    assert main(["demo", "--real"]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("berth: the control plane could not be built: controlplane: no Go found: install")
+    assert said.endswith(advice)
 
 
 def test_the_words_of_the_demo_are_left_out_of_its_json(
@@ -211,7 +335,7 @@ def test_on_a_terminal_a_table_of_berths_pools_follows_the_story(tmp_path: Path)
     with Terminal([str(BERTH), "demo"], {**own, "TERM": "xterm"}, tmp_path, size=(160, 60)) as terminal:
         wait(lambda: terminal.process.poll() is not None, 180, "the end of the demo")
         assert terminal.process.returncode == 0, terminal.text
-        wait(lambda: "berth: 0, 0, " in terminal.text, 10, "its last line")
+        wait(lambda: "berth:         0 over-allocated, 0 leaked" in terminal.text, 10, "its last line")
     before, _, after = terminal.text.partition("The table below is Berth's ledger")
     assert "Two worlds" in before
     assert "1. 8 pods arrive" in after

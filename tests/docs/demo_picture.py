@@ -14,7 +14,7 @@ from tests.support.references import ROOT
 
 PICTURE = ROOT / "docs" / "pictures" / "demo.svg"
 
-_COLUMNS, _ROWS = 106, 24
+_COLUMNS, _ROWS = 72, 24
 _WIDE, _HIGH, _MARGIN, _BAR = 7.9, 18, 16, 30
 _PAUSE = 0.4  # seconds from one row to the next
 _LABEL = re.compile(r" *(?:naive counter|berth): ")
@@ -64,7 +64,7 @@ def picture(lines: Sequence[str]) -> str:
 {"".join(texts)}</g></g>
 """
     style = _STYLE.replace("TOTAL", f"{rows * _PAUSE:.1f}") + _rolling(rows)
-    return svg((width, height), "A recording of `berth demo`", lines[-1], style, shapes)
+    return svg((width, height), "A recording of `berth demo`", " · ".join(lines[-2:]), style, shapes)
 
 
 def shown(svg: str) -> list[str]:

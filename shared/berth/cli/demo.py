@@ -4,6 +4,8 @@ The functions and the ledger are real; the rest are stand-ins, or with --real it
 import argparse
 import contextlib
 import io
+import os
+import re
 import signal
 import sys
 import tempfile
@@ -13,37 +15,49 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from berth.cli.output import say
+from berth.cli.output import note, say
 from berth.cli.shared_options import LAST_FIRST_PORT, whole_number
 from berth.demo.control_planes import binaries, control_plane
 from berth.demo.stage import Kit, ledger_url, staged, stand_ins
-from berth.demo.story import Measured, Story, require_kept
+from berth.demo.story import WRONG, Measured, Story, require_kept
 from berth.errors import BerthError, SettingsError
 from berth.ledger.ledger import Ledger
 from berth.local.event_relay import Observe
 from berth.stores import open_store
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_STEP = re.compile(r"^\d+\. .*(\n {3}(?!naive counter:|berth:).*)?", re.MULTILINE)
 _LOG_LINES = 100  # shown if the demo could not be played
 
 Show = Callable[[str], None]
 
 _WORLDS = """\
-Two worlds get the same pods, events and faults: in one Berth counts the units, in the other one number a
-node does, as in many schedulers: INCR at bind, DECR at the delete event. Each pod asks for one unit.
-After each step Berth's reconcile runs, as it does every minute; the counter has none.
+Two worlds get the same pods, events and faults: in one Berth counts the
+units, in the other one number a node does, as in many schedulers: INCR
+at bind, DECR at the delete event. Each pod asks for one unit.
+After each step Berth's reconcile runs, as it does every minute; the
+counter has none.
 """
 _PLAYED = """
-Real: Berth's functions and the naive counter's (functions-framework processes), their HTTP calls, the SQLite
-ledger. Played: the API servers (a small stand-in each) and kube-scheduler (a driver that makes its calls).
-With --real those are the real ones, too."""
+Real: Berth's functions and the naive counter's (processes of the
+functions-framework), their HTTP calls, the SQLite ledger. Played: the
+API servers (a small stand-in each) and kube-scheduler (a driver that
+makes its calls). With --real those are the real ones, too."""
 _REAL = """
-Real: Berth's functions and the naive counter's (functions-framework processes), the SQLite ledger, and in
-each world an etcd, kube-apiserver and kube-scheduler of its own. Played: Knative, which brings the events;
-there are no kubelets. Unlike in the plain demo kube-scheduler filters the next pod before the last one's bind
-is through, and chooses among equal nodes by chance: the counter's numbers vary."""
+Real: Berth's functions and the naive counter's (processes of the
+functions-framework), the SQLite ledger, and in each world an etcd,
+kube-apiserver and kube-scheduler of its own. Played: Knative, which
+brings the events; there are no kubelets. Unlike in the plain demo
+kube-scheduler filters the next pod before the last one's bind is
+through, and chooses among equal nodes by chance: the counter's numbers
+vary.
+"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
     if options.binaries and not options.real:
         raise SettingsError("--binaries is for --real")
     show = _silent if options.json else say
-    kit: Kit = partial(control_plane, binaries(options.binaries)) if options.real else stand_ins
+    kit: Kit = _real_kit(options, show) if options.real else stand_ins
     show(_WORLDS + (_REAL if options.real else _PLAYED))
     scratch = tempfile.TemporaryDirectory(prefix="berth-demo-")
     with _ending_tidily() as go_on, _stderr_held_back(), scratch as folder:
@@ -81,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         say(msgspec.json.encode({"naive": naive, "berth": berth}).decode())
     else:
-        show(f"\n{_sentence(naive, berth)}")
+        _colouring(say)(f"\n{_sentence(naive, berth)}")
     require_kept(berth)
     return 0
 
@@ -105,22 +119,74 @@ def _displayed(folder: Path) -> Iterator[tuple[Show, Observe | None]]:
         return
     with contextlib.closing(open_store(ledger_url(folder))) as store:
         ledger = Ledger(store, while_closed=True)
-        with dashboard.LiveView(ledger.view, lambda _: "") as view:
+        with dashboard.LiveView(ledger.view, lambda _: "", console=_console()) as view:
             view.show("The table below is Berth's ledger, as it changes.\n")
             yield view.show, view.observe
 
 
+def _console() -> "Console":
+    """Return a console that colours what went wrong, unless NO_COLOR says otherwise."""
+    from rich.console import Console
+    from rich.text import Text
+
+    class Colouring(Console):
+        def print(self, *objects: Any, **options: Any) -> None:
+            for text in objects:
+                if isinstance(text, Text):
+                    text.highlight_regex(WRONG, "red")
+                    text.highlight_regex(_STEP, "bold")
+            super().print(*objects, **options)
+
+    return Colouring(force_terminal=True, force_interactive=True, highlight=False, markup=False, emoji=False)
+
+
+def _colouring(plain: Show) -> Show:
+    """Return what shows lines in colour on a terminal, and as `plain` does elsewhere."""
+    from rich.text import Text
+
+    from berth.cli import dashboard
+
+    return (lambda text: _console().print(Text(text))) if dashboard.possible() else plain
+
+
+def _real_kit(options: argparse.Namespace, show: Show) -> Kit:
+    with _progress() as tell:
+        programs = binaries(options.binaries, tell)
+    return partial(control_plane, programs, show)
+
+
+@contextmanager
+def _progress() -> Iterator[Show]:
+    """Yield what tells who waits, on standard error: lines, and on a terminal how long it has taken, too."""
+    if not sys.stderr.isatty() or os.environ.get("TERM", "") in ("", "dumb", "unknown"):
+        yield note
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False)
+    console = Console(stderr=True, markup=False, highlight=False)
+    with Progress(*columns, console=console, transient=True) as shown:
+        task = shown.add_task("looking for etcd, kube-apiserver and kube-scheduler", total=None)
+
+        def tell(line: str) -> None:
+            shown.console.print(line)
+            shown.update(task, description=line)
+
+        yield tell
+
+
 def _sentence(naive: Measured, berth: Measured) -> str:
-    """The measured numbers, in one line."""
-    return (
-        f"naive counter: {naive.over_allocated} over-allocated, {naive.leaked} leaked, "
-        f"waiter: {_wake(naive)} · berth: {berth.over_allocated}, {berth.leaked}, {_wake(berth)}"
+    """The measured numbers, a line for each world."""
+    return "\n".join(
+        f"{name + ':':15}{each.over_allocated} over-allocated, {each.leaked} leaked, waiter: {_wake(each)}"
+        for name, each in (("naive counter", naive), ("berth", berth))
     )
 
 
 def _wake(measured: Measured) -> str:
     if measured.wake_seconds is None:
-        return "after the 5-minute flush"
+        return "after 5 minutes"
     return f"{max(0.1, measured.wake_seconds):.1f} s"
 
 

@@ -4,7 +4,8 @@ There are no kubelets and no controller manager: what is bound never runs, what 
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,19 +21,24 @@ from berth.testing.control_plane import ControlPlane
 
 _BINARIES = ("etcd", "kube-apiserver", "kube-scheduler")
 _NO_GO = 3
+_WORLDS = {"berth": "Berth's world", "naive": "the naive counter's"}
 _METRIC = re.compile(r"^(?P<name>scheduler_\w+)\{(?P<labels>[^}]*)\} (?P<value>\S+)$", re.MULTILINE)
 
 
-def binaries(named: str | None) -> Path:
+Tell = Callable[[str], None]
+"""Gets a line for a person who waits."""
+
+
+def binaries(named: str | None, tell: Tell) -> Path:
     """Return the folder of the control plane's programs; built first in a checkout. Raises SettingsError."""
-    folder = _built() if named is None else Path(named).absolute()
+    folder = _built(tell) if named is None else Path(named).absolute()
     missing = [name for name in _BINARIES if not (folder / name).is_file()]
     if missing:
         raise SettingsError(f"there is no {', no '.join(missing)} in {folder} (--binaries)")
     return folder
 
 
-def _built() -> Path:
+def _built(tell: Tell) -> Path:
     checkout = Path(berth.__file__).parents[2]
     build = checkout / "tests" / "controlplane" / "build"
     if not ((checkout / "pyproject.toml").is_file() and build.is_file()):
@@ -40,24 +46,34 @@ def _built() -> Path:
             f"berth demo --real needs {', '.join(_BINARIES)}: name the folder they are in with "
             "--binaries DIR (in a checkout of Berth they are built)"
         )
-    # Its progress (the first time it takes minutes) is for a person, never part of --json.
-    done = subprocess.run(
-        [sys.executable, str(build), "--quiet"],
-        stdin=subprocess.DEVNULL,
-        stdout=sys.__stderr__,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    if done.returncode:
-        why = " ".join(done.stderr.split()[-60:])
+    code, said = _run([sys.executable, str(build), "--quiet"], tell)
+    if code:
+        why = " ".join(said.split()[-60:])
         other = "; or name a folder that has the programs with --binaries DIR"
-        advice = other if done.returncode == _NO_GO else ""
+        advice = other if code == _NO_GO else ""
         raise SettingsError(f"the control plane could not be built: {why}{advice}")
     return build.with_name(".bin")
 
 
-def control_plane(programs: Path, folder: Path, stack: ExitStack) -> Place:
+def _run(command: list[str], tell: Tell) -> tuple[int, str]:
+    """Tell what the command prints, as it does so (it may take minutes). Return its exit code and errors."""
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as running,
+    ):
+        assert running.stdout is not None
+        for line in running.stdout:
+            tell(line.rstrip().removeprefix("controlplane: "))
+        code = running.wait()
+        errors.seek(0)
+        return code, errors.read()
+
+
+def control_plane(programs: Path, tell: Tell, folder: Path, stack: ExitStack) -> Place:
     """Start an etcd and a kube-apiserver of these programs; its scheduler is kube-scheduler."""
+    tell(f"Starting an etcd and a kube-apiserver for {_WORLDS[folder.name]}.")
     plane = ControlPlane(programs, folder / "plane")
     stack.callback(plane.stop)
     plane.start()

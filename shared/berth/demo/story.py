@@ -1,6 +1,8 @@
 """A day in the life of two worlds that meet the same pods, events and faults, told line by line.
 All numbers are measured; Berth's have to keep its promises, the naive counter has made none."""
 
+import re
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +17,15 @@ from berth.errors import BerthError
 WORKERS = 3
 WATCHED_SECONDS = 5.0
 """How long a waiter that nobody wakes is observed; kube-scheduler's own flush comes after five minutes."""
+
+COLUMNS = 72
+"""No line of the demo is longer: it fits beside an editor, and into a mail."""
+
+WRONG = re.compile(
+    r"(?:over-allocated|leaked) [1-9]\d*|\b[1-9]\d* (?:over-allocated|leaked)|after 5 minutes"
+    r"|\d+ still waiting after \d+ s\s+beside\s+\d+\s+free\s+units"
+)
+"""What of the demo's words says that something went wrong."""
 
 _KEPT_SECONDS = 20.0
 
@@ -162,10 +173,16 @@ class Story:
 
     def _tell(self, what: str) -> None:
         self._step += 1
-        self._show(f"\n{self._step}. {what}")
+        self._show(f"\n{_filled(what, f'{self._step}. ')}")
 
     def _line(self, played: Played, what: str) -> None:
-        self._show(f"   {played.world.name + ':':15}{what}")
+        self._show(_filled(what, f"   {played.world.name + ':':15}"))
+
+
+def _filled(text: str, label: str) -> str:
+    return textwrap.fill(
+        text, COLUMNS, initial_indent=label, subsequent_indent=" " * len(label), break_on_hyphens=False
+    )
 
 
 def require_kept(berth: Measured) -> None:
