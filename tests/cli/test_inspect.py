@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from berth.cli import main
+from berth.ledger.keys import domain_key
 from berth.ledger.ledger import Ledger
 from berth.local.ports import free_port
 from berth.stores import open_store
@@ -91,6 +92,18 @@ def _pool(name: str, counts: Counts, **domains: Counts) -> Mapping[str, Any]:
 
 def _counted(name: str, counts: Counts) -> Mapping[str, Any]:
     return dict(zip(("name", "capacity", "used", "free", "reserved"), (name, *counts), strict=True))
+
+
+def test_a_document_that_cannot_be_read_is_named_with_what_to_do(
+    capsys: pytest.CaptureFixture[str], place: Place, ledger: Ledger
+) -> None:
+    assert ledger.view().open
+    with closing(open_store(place.url)) as store:
+        key = domain_key("ip", "n1")
+        assert store.commit({key: b"garbage"}, {key: store.read([key])[key].version})
+    said = _failed(capsys, "claims", "--store", place.url)
+    assert said.startswith(f"berth: berth's ledger holds {key} as another version wrote it, or damaged (")
+    assert said.endswith(": run one version; if that is so, delete the ledger, and reconcile rebuilds it\n")
 
 
 def test_status_shows_each_pool_and_domain_in_every_form(

@@ -136,12 +136,18 @@ def test_a_url_may_come_from_the_environment_where_ps_does_not_show_it(
     assert main(["store", "copy", "env:OLD", "sqlite:///new.db"]) == 0
     assert _gives(source) == "MovedError"
     capsys.readouterr()
-    assert _failed(capsys, "resume", "env:NEW") == "berth: env:NEW: the environment has no variable NEW"
+    assert _failed(capsys, "resume", "env:NEW") == (
+        "berth: env:NEW: the environment has no variable NEW: set it to a store's URL"
+    )
 
 
 def test_a_wrong_url_is_named_by_its_place(capsys: pytest.CaptureFixture[str], source: str) -> None:
-    assert _failed(capsys, "copy", source, "postgres://host").startswith("berth: TO: BERTH_STORE should be")
-    assert _failed(capsys, "resume", "sqlite:///old.db?x=1").startswith("berth: URL: BERTH_STORE: ")
+    assert _failed(capsys, "copy", source, "postgres://host").startswith(
+        "berth: TO 'postgres://host' should be"
+    )
+    assert _failed(capsys, "resume", "sqlite:///old.db?x=1").startswith(
+        "berth: URL: 'sqlite:///old.db?x=1' should"
+    )
 
 
 def test_part_of_a_copy_is_shown_as_such(capsys: pytest.CaptureFixture[str], source: str) -> None:
@@ -194,4 +200,4 @@ def test_init_says_which_stores_need_nothing_and_refuses_what_can_t_be_meant(
     assert main(["store", "init", source]) == 0
     assert capsys.readouterr().out == f"{source} answers, and needs nothing made\n"
     assert "--protect is for the table of a dynamodb:// store" in _failed(capsys, "init", source, "--protect")
-    assert "BERTH_STORE should be a store's URL" in _failed(capsys, "init", "mysql://host")
+    assert "URL 'mysql://host' should be a store's URL" in _failed(capsys, "init", "mysql://host")

@@ -215,4 +215,4 @@ def test_each_unit_of_a_named_pool_is_listed_in_every_form(
 def test_suspend_without_a_pool_asks_for_no_domain(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["suspend"])
-    assert "the following arguments are required: POOL\n" in capsys.readouterr().err
+    assert "the following arguments are required: POOL; see berth suspend --help\n" in capsys.readouterr().err

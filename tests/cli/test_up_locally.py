@@ -261,7 +261,7 @@ def test_a_store_that_is_down_is_told_in_one_line_without_its_password(
     port = free_port()
     said = _failed(capsys, "--kubeconfig", kubeconfig, "--store", f"redis://me:se-cret@127.0.0.1:{port}/0")
     assert f"127.0.0.1:{port}" in said
-    assert "check the server and BERTH_STORE" in said
+    assert "check the server and --store" in said
     assert said.count("check") == 1
     assert "se-cret" not in said
 

@@ -252,7 +252,7 @@ def test_every_answer_is_one_line_of_json(
 def test_a_function_with_wrong_settings_does_not_start_and_says_why(name: str, tmp_path: Path) -> None:
     environment = {"BERTH_STORE": "mysql://somewhere", "KUBECONFIG": str(tmp_path / "none")}
     with (
-        pytest.raises(AssertionError, match=r"berth can't start: BERTH_STORE should be a store's URL"),
+        pytest.raises(AssertionError, match=r"berth can't start: BERTH_STORE .* should be a store's URL"),
         function(name, environment),
     ):
         pass

@@ -85,7 +85,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Play the demo. Raises BrokenPromiseError if a promise was broken."""
     if options.binaries and not options.real:
-        raise SettingsError("--binaries is for --real")
+        raise SettingsError("--binaries is for --real: give both, or neither")
     show = _silent if options.json else say
     kit: Kit = _real_kit(options, show) if options.real else stand_ins
     show(_WORLDS + (_REAL if options.real else _PLAYED))

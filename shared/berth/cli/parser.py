@@ -19,6 +19,10 @@ class Parser(argparse.ArgumentParser):
                 action, f"{str(value)!r} should be one of {', '.join(choices)}{near}"
             )
 
+    def error(self, message: str) -> NoReturn:
+        more = f"; see {self.prog} --help" if "are required" in message else ""
+        super().error(f"{message}{more}")
+
     def refuse(self, words: Sequence[str]) -> NoReturn:
         """End with what is to be said of words that no option takes."""
         options = [option for action in self._actions for option in action.option_strings]

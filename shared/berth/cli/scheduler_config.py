@@ -8,6 +8,7 @@ import msgspec
 
 from berth import settings
 from berth.api.names import GROUP
+from berth.cli.shared_options import any_number
 from berth.errors import SettingsError
 from berth.scheduler_config import haproxy, kube_scheduler
 from berth.scheduler_config.haproxy import PORT, TOKEN, VERBS, Proxy
@@ -52,13 +53,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=int,
+        type=any_number,
         default=_LEAST,
         metavar="SECONDS",
         help=f"how long the scheduler waits for an answer, {_LEAST} to {_MOST}; default %(default)s",
     )
     parser.add_argument(
-        "--weight", type=int, default=1, metavar="N", help="weight of Berth's scores; 1 is a plugin's"
+        "--weight", type=any_number, default=1, metavar="N", help="weight of Berth's scores; 1 is a plugin's"
     )
     parser.add_argument(
         "--scheduler-kubeconfig", metavar="PATH", help="the scheduler's kubeconfig; else its pod's account"
@@ -84,7 +85,10 @@ def _add_proxy(parser: argparse.ArgumentParser) -> None:
         help="write there the configuration of an HAProxy that adds the token to the scheduler's calls",
     )
     parser.add_argument(
-        "--proxy-port", type=int, metavar="PORT", help=f"where the proxy listens on 127.0.0.1; default {PORT}"
+        "--proxy-port",
+        type=any_number,
+        metavar="PORT",
+        help=f"where the proxy listens on 127.0.0.1; default {PORT}",
     )
     parser.add_argument(
         "--proxy-token", metavar="PATH", help=f"where the proxy finds the token's file; default {TOKEN}"
@@ -92,7 +96,7 @@ def _add_proxy(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--proxy-tls", metavar="FOLDER", help=PROXY_TLS)
     parser.add_argument(
         "--proxy-health",
-        type=int,
+        type=any_number,
         metavar="PORT",
         help="where the proxy answers probes; else it answers none",
     )

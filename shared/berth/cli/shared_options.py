@@ -31,6 +31,14 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", choices=FORMATS, default="table")
 
 
+def any_number(text: str) -> int:
+    """Return an argument's number, whose range is judged where its meaning is known."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} should be a whole number") from None
+
+
 def whole_number(least: int, most: int, noun: str = "number") -> Callable[[str], int]:
     """Return an argument's type: a whole number in decimal digits from `least` to `most`."""
 
@@ -53,4 +61,7 @@ def existing_ledger(url: str) -> Iterator[Store]:
 def require_ledger(store: Store, url: str, name: str = "--store or BERTH_STORE") -> None:
     """Raise SettingsError where there is no ledger, and reading it would make one."""
     if isinstance(store, Local) and not store.is_there():
-        raise SettingsError(f"there is no ledger at {redacted(url)}: {name} should name the functions' own")
+        raise SettingsError(
+            f"there is no ledger at {redacted(url)}: {name} should name the functions' own "
+            "(reconcile makes it)"
+        )

@@ -109,7 +109,7 @@ def _url(text: str) -> str:
     if name == text:
         return absolute(text)
     if not (url := os.environ.get(name)):
-        raise SettingsError(f"{text}: the environment has no variable {name}")
+        raise SettingsError(f"{text}: the environment has no variable {name}: set it to a store's URL")
     return absolute(url)
 
 
@@ -118,7 +118,7 @@ def _opened(url: str, what: str) -> Iterator[Store]:
     try:
         store = open_store(url)
     except SettingsError as error:
-        raise SettingsError(f"{what}: {error}") from error
+        raise SettingsError(str(error).replace("BERTH_STORE", what)) from error
     with closing(store):
         yield store
 

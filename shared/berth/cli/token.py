@@ -20,7 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     namespace, _, name = options.secret.partition("/")
     if not namespace or not name or "/" in name:
-        raise SettingsError(f"{options.secret!r} should be NAMESPACE/NAME")
+        raise SettingsError(f"the Secret {options.secret!r} should be NAMESPACE/NAME, such as berth/token")
     document = {
         "apiVersion": "v1",
         "kind": "Secret",

@@ -153,7 +153,7 @@ def configured() -> Client:
         return _by_kubeconfig(path)
     if "KUBERNETES_SERVICE_HOST" not in os.environ:
         raise SettingsError(
-            "no kubeconfig found (KUBECONFIG, ~/.kube/config): set KUBECONFIG to the path of the cluster's"
+            "no cluster to talk to: no kubeconfig found (KUBECONFIG, ~/.kube/config); set KUBECONFIG to one's path"
         )
     try:
         return InCluster(os.environ, _ACCOUNT)

@@ -62,7 +62,8 @@ def test_help_imports_no_command() -> None:
         (["suspend", "p", "--resmue", "n1"], "unrecognized arguments: --resmue: did you mean --resume?"),
         (["apply", "-f", "x", "--dryrun"], "unrecognized arguments: --dryrun: did you mean --dry-run?"),
         (["apply", "-f", "x", "--flavour=1"], "unrecognized arguments: --flavour=1\n"),
-        (["apply"], "the following arguments are required: -f/--file"),
+        (["apply"], "the following arguments are required: -f/--file; see berth apply --help"),
+        (["scheduler-config", "--weight", "x"], "argument --weight: 'x' should be a whole number"),
     ],
 )
 def test_wrong_usage_is_told_with_the_nearest_name(
