@@ -153,7 +153,7 @@ def configured() -> Client:
         return _by_kubeconfig(path)
     if "KUBERNETES_SERVICE_HOST" not in os.environ:
         raise SettingsError(
-            "no cluster to talk to: no kubeconfig found (KUBECONFIG, ~/.kube/config); set KUBECONFIG to one's path"
+            "no cluster to talk to: no kubeconfig found (KUBECONFIG, ~/.kube/config); set KUBECONFIG to one"
         )
     try:
         return InCluster(os.environ, _ACCOUNT)

@@ -160,6 +160,12 @@ class EventRelay:
     def _tick(self) -> None:
         while not self._stop.is_set():
             self._reconcile_now.clear()
+            if (
+                self._outage.lasts
+            ):  # each try would be a line in reconcile's log; a list that succeeds ends it
+                self._reconcile_now.wait(_EVERY_SECONDS)
+                if self._stop.is_set():
+                    return
             standing = all(watch.is_set() for watch in self._awaited)
             report = self._send("reconcile", _TICK, {"action": "reconcile"})
             if report is None:
@@ -195,6 +201,8 @@ class EventRelay:
             if status in (200, 204):
                 return answer
             if pause is None or (status and status not in _RETRIED):
+                break
+            if headers is _TICK and self._outage.lasts:
                 break
             self._stop.wait(pause)
         if not self._stop.is_set() and not (headers is _TICK and self._said_before(answer)):

@@ -134,7 +134,7 @@ def test_without_a_cluster_to_talk_to_the_store_is_not_opened(monkeypatch: pytes
     with pytest.raises(SettingsError) as caught:
         open_store("configmap://berth/ledger")
     assert str(caught.value) == (
-        "no cluster to talk to: no kubeconfig found (KUBECONFIG, ~/.kube/config); set KUBECONFIG to one's path"
+        "no cluster to talk to: no kubeconfig found (KUBECONFIG, ~/.kube/config); set KUBECONFIG to one"
     )
 
 
