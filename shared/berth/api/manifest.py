@@ -39,12 +39,12 @@ def spec_of(document: Mapping[str, Any], spec_type: type[Spec], where: str) -> S
         spec = document.get("spec")
         spec = {} if spec is None else spec
         try:
-            found = msgspec.convert(spec, spec_type)
+            decoded = msgspec.convert(spec, spec_type)
         except msgspec.ValidationError:
             wrong += mistakes(spec, spec_type, "spec")
     if wrong:
         raise BadInputError(*(f"{where}: {text}" for text in wrong))
-    return found
+    return decoded
 
 
 def _beside_spec(key: object, kind: str) -> str:

@@ -70,15 +70,15 @@ def _add_source(parser: argparse.ArgumentParser, more: str) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Add or replace Pools and PoolClaims by name; nothing is written unless all, old and new, are right."""
-    found, pools = right(options.files), settings.from_environment().pools
-    if pools is not None and found.pools:
-        _merged(pools, found.pools)  # raises where the file, or both together, are wrong
+    wanted, pools = right(options.files), settings.from_environment().pools
+    if pools is not None and wanted.pools:
+        _merged(pools, wanted.pools)  # raises where the file, or both together, are wrong
     if not options.dry_run and options.output == "table":
-        _write(found, pools, tell=True)
+        _write(wanted, pools, tell=True)
         return 0
-    plans = _plans(found, pools)
+    plans = _plans(wanted, pools)
     if not options.dry_run:
-        _write(found, pools, tell=False)
+        _write(wanted, pools, tell=False)
     if options.output == "table":
         print("\n".join(line for plan in plans for line in _lines(plan)))
         print("dry run: nothing was written")
@@ -93,11 +93,11 @@ def run(options: argparse.Namespace) -> int:
 
 def diff(options: argparse.Namespace) -> int:
     """Print how the active source would change, as a unified diff; 1 if it would."""
-    found, pools = right(options.files), settings.from_environment().pools
-    if pools is not None and found.pools:
-        _merged(pools, found.pools)
+    wanted, pools = right(options.files), settings.from_environment().pools
+    if pools is not None and wanted.pools:
+        _merged(pools, wanted.pools)
     lines = [
-        line for plan, place in _placed(_plans(found, pools), pools) for line in _diff(plan, place, found)
+        line for plan, place in _placed(_plans(wanted, pools), pools) for line in _diff(plan, place, wanted)
     ]
     print("\n".join(lines), end="\n" if lines else "")
     return 1 if lines else 0
@@ -105,24 +105,24 @@ def diff(options: argparse.Namespace) -> int:
 
 def validate(options: argparse.Namespace) -> int:
     """Print all that is wrong with the manifests, without a cluster; 1 if anything is."""
-    found = given(options.files)
+    wanted = given(options.files)
     if options.output != "table":
-        show(Validated(len(found.pools), len(found.claims), found.problems), options.output)
-    elif found.problems:
-        print("\n".join(found.problems))
+        show(Validated(len(wanted.pools), len(wanted.claims), wanted.problems), options.output)
+    elif wanted.problems:
+        print("\n".join(wanted.problems))
     else:
-        print(f"all right: {_count(len(found.pools), 'Pool')}, {_count(len(found.claims), 'PoolClaim')}")
-    return 1 if found.problems else 0
+        print(f"all right: {_count(len(wanted.pools), 'Pool')}, {_count(len(wanted.claims), 'PoolClaim')}")
+    return 1 if wanted.problems else 0
 
 
 # What would change
 
 
-def _plans(found: Given, pools: Path | None) -> list[Planned]:
-    cluster, claims = cache(connect), [*found.claims.values()]
+def _plans(wanted: Given, pools: Path | None) -> list[Planned]:
+    cluster, claims = cache(connect), [*wanted.claims.values()]
     if pools is None:
-        return planned.in_cluster(cluster, [*found.pools, *claims])
-    return [*planned.in_file(pools, found.pools), *planned.in_cluster(cluster, claims)]
+        return planned.in_cluster(cluster, [*wanted.pools, *claims])
+    return [*planned.in_file(pools, wanted.pools), *planned.in_cluster(cluster, claims)]
 
 
 def _placed(plans: list[Planned], pools: Path | None) -> list[tuple[Planned, str]]:
@@ -138,9 +138,9 @@ def _value(value: object) -> str:
     return "(not set)" if value is None else msgspec.json.encode(value).decode()
 
 
-def _diff(plan: Planned, place: str, found: Given) -> list[str]:
+def _diff(plan: Planned, place: str, wanted: Given) -> list[str]:
     old = [] if plan.before is None else _yaml(plan.before)
-    names = f"{plan.kind} {plan.name} in {place}", found.places[plan.kind, plan.name]
+    names = f"{plan.kind} {plan.name} in {place}", wanted.places[plan.kind, plan.name]
     return list(difflib.unified_diff(old, _yaml(plan.after), *names, lineterm=""))
 
 
@@ -155,17 +155,17 @@ def _count(number: int, noun: str) -> str:
 # Writing
 
 
-def _write(found: Given, pools: Path | None, *, tell: bool) -> None:
-    if found.pools:
-        place = _write_pools(found.pools, pools)
+def _write(wanted: Given, pools: Path | None, *, tell: bool) -> None:
+    if wanted.pools:
+        place = _write_pools(wanted.pools, pools)
         if tell:
-            print(f"applied to {place}: {', '.join(each['metadata']['name'] for each in found.pools)}")
-    if found.claims:
+            print(f"applied to {place}: {', '.join(each['metadata']['name'] for each in wanted.pools)}")
+    if wanted.claims:
         cluster = connect()
-        for document in found.claims.values():
+        for document in wanted.claims.values():
             cluster.apply_pool_claim(document)
         if tell:
-            print(f"applied to the cluster: {', '.join(found.claims)}")
+            print(f"applied to the cluster: {', '.join(wanted.claims)}")
 
 
 def _write_pools(new: list[dict[str, Any]], path: Path | None) -> str:

@@ -59,13 +59,13 @@ def given(names: Iterable[str]) -> Given:
 
 def right(names: list[str]) -> Given:
     """Return what the manifests hold. Raises BadInputError where anything is wrong, or there is nothing."""
-    found = given(names)
-    if found.problems:
-        raise BadInputError(*found.problems)
-    if not found.pools and not found.claims:
+    wanted = given(names)
+    if wanted.problems:
+        raise BadInputError(*wanted.problems)
+    if not wanted.pools and not wanted.claims:
         listed = ", ".join("standard input" if name == _STDIN else name for name in names)
         raise BadInputError(f"{listed} holds no Pool and no PoolClaim: nothing was applied")
-    return found
+    return wanted
 
 
 def _read(names: Iterable[str]) -> tuple[list[Manifest], list[str]]:

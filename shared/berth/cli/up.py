@@ -169,8 +169,8 @@ def _live_table(ledger: Ledger, troubles: Troubles) -> "LiveView | None":
 
     class View(dashboard.LiveView):
         def _look(self) -> dashboard._Read:
-            found = super()._look()
-            return found._replace(trouble=found.trouble or troubles.text())
+            seen = super()._look()
+            return seen._replace(trouble=seen.trouble or troubles.text())
 
     return View(ledger.view, _words) if dashboard.possible() else None
 

@@ -30,10 +30,10 @@ def files_in(path: Path) -> list[Path]:
     """Return the path, or the manifests in it if it is a folder. Raises BadInputError for one without any."""
     if not path.is_dir():
         return [path]
-    found = sorted(file for file in path.iterdir() if file.suffix in _ENDINGS and file.is_file())
-    if not found:
+    files = sorted(file for file in path.iterdir() if file.suffix in _ENDINGS and file.is_file())
+    if not files:
         raise BadInputError(f"{path} has no file that ends in {', '.join(sorted(_ENDINGS))}")
-    return found
+    return files
 
 
 def read(path: Path) -> list[Manifest]:
