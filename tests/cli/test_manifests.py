@@ -66,6 +66,7 @@ def test_f_takes_files_folders_and_standard_input_together(
     ("given", "said"),
     [
         (["none.yaml"], "can't read none.yaml: No such file or directory"),
+        (["http://a/b.yaml"], "http://a/b.yaml is no file: fetch it, and let Berth read it by -f -"),
         (["folder"], "folder has no file that ends in .json, .yaml, .yml"),
         (["-"], "standard input holds no Pool and no PoolClaim: nothing was applied"),
         (
@@ -107,8 +108,8 @@ def test_all_mistakes_of_all_files_are_told_a_line_each_and_nothing_is_applied(
         "berth: can't read d.yaml: No such file or directory",
         "berth: a.yaml:1: Pool a: spec: unknown field capacty: did you mean capacity?",
         "berth: a.yaml:1: Pool a: spec.score 'Fast' should be one of Spread, Pack, Names, None",
-        "berth: b.yaml:1: Pool b is there twice",
         "berth: a.yaml:18: PoolClaim default/k: spec.pool 'K80' can't be the name of a Pool",
+        "berth: b.yaml:1: Pool b is there twice",
     ]
     assert not Path("active.yaml").exists()
 
@@ -230,10 +231,10 @@ def test_validate_tells_all_that_is_wrong_with_file_and_line_and_asks_no_cluster
     shown = capsys.readouterr()
     assert shown.err == ""
     assert [line.partition(": the fields")[0] for line in shown.out.splitlines()] == [
-        f"claims.yaml:9: {NEITHER}; this one has apiVersion: v1, kind: Pod",
         "pools.yaml:2: Pool a: spec.scope 'Planet' should be one of Node, Topology, Cluster",
         "pools.yaml:9: Pool b: spec: unknown field x",
         "claims.yaml:1: PoolClaim default/k: spec.count must be a whole number, not the text 'one'",
+        f"claims.yaml:9: {NEITHER}; this one has apiVersion: v1, kind: Pod",
     ]
 
 

@@ -42,13 +42,22 @@ def _of_struct(value: Mapping[Any, object], kind: Any, path: str) -> Iterator[st
         if name in fields:
             yield from mistakes(item, fields[name].type, f"{path}.{name}")
         else:
-            yield f"{path}: {_unknown(name, [*fields])}"
+            above = [field for field in fields if _has(fields[field].type, name)]
+            yield f"{path}: {_unknown(name, [*fields], [f'{path}.{field}' for field in above])}"
     for name, field in fields.items():
         if field.required and name not in value:
             yield f"{path}.{name} is missing: it should be {_wanted(field.type)}"
 
 
-def _unknown(field: object, known: list[str]) -> str:
+def _has(kind: Any, name: object) -> bool:
+    """Whether an object of this type has such a field."""
+    structs = filter(_is_struct, _members(kind))
+    return any(field.encode_name == name for struct in structs for field in msgspec.structs.fields(struct))
+
+
+def _unknown(field: object, known: list[str], above: list[str]) -> str:
+    if above:
+        return f"unknown field {_short(field)}: it goes under {' or '.join(above)}"
     near = did_you_mean(str(field), known)
     return f"unknown field {_short(field)}" + (near or f": the fields are {', '.join(known)}")
 

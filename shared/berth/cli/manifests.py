@@ -53,6 +53,8 @@ def given(names: Iterable[str]) -> Given:
     places = {("PoolClaim", name): claim.place for name, claim in by_name.items()}
     if not problems:
         places |= {("Pool", each.document["metadata"]["name"]): each.place for each in pools}
+    order = {manifest.place: number for number, manifest in enumerate(manifests)}
+    problems.sort(key=lambda text: order.get(text.partition(": ")[0], -1))
     documents = {name: claim.document for name, claim in by_name.items()}
     return Given([each.document for each in pools], documents, places, problems)
 
@@ -76,7 +78,7 @@ def _read(names: Iterable[str]) -> tuple[list[Manifest], list[str]]:
             if name == _STDIN:
                 manifests += decode(_standard_input(), "standard input")
                 continue
-            files = files_in(Path(name))
+            files = _files(name)
         except BadInputError as error:
             problems += error.problems
             continue
@@ -86,6 +88,12 @@ def _read(names: Iterable[str]) -> tuple[list[Manifest], list[str]]:
             except BadInputError as error:
                 problems += error.problems
     return manifests, problems
+
+
+def _files(name: str) -> list[Path]:
+    if "://" in name:
+        raise BadInputError(f"{name} is no file: fetch it, and let Berth read it by -f {_STDIN}")
+    return files_in(Path(name))
 
 
 def _standard_input() -> str:

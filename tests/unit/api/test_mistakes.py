@@ -63,6 +63,8 @@ WRONG: list[tuple[object, str]] = [
     ),
     ({True: 1}, "spec: unknown field true: "),
     ({"limits": {7: 1}}, 'spec.limits: the name 7 should be text: put it in quotation marks, "7"'),
+    ({"perDomain": 3}, "spec: unknown field perDomain: it goes under spec.capacity"),
+    ({"matchLabels": {}}, "spec: unknown field matchLabels: it goes under spec.nodeSelector"),
     # What is missing, and rules of its own
     ({"sticky": {"by": "Pod"}}, "spec.sticky.forSeconds is missing: it should be a number from 0 to 2678400"),
     ({"sticky": {"forSeconds": 5}}, "spec.sticky.by is missing: it should be one of Pod, Owner"),
