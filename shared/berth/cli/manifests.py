@@ -25,7 +25,7 @@ class Given(NamedTuple):
     problems: list[str]
 
 
-def add_files(parser: argparse.ArgumentParser) -> None:
+def add_files(parser: argparse.ArgumentParser, what: str = "Pools and PoolClaims") -> None:
     parser.add_argument(
         "-f",
         "--file",
@@ -33,7 +33,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         action="append",
         required=True,
-        help="the manifests to read, Pools and PoolClaims: a file, a folder (its *.yaml, *.yml, *.json), or "
+        help=f"the manifests to read, {what}: a file, a folder (its *.yaml, *.yml, *.json), or "
         "- for standard input; may be repeated",
     )
 
@@ -68,6 +68,14 @@ def right(names: list[str]) -> Given:
         listed = ", ".join("standard input" if name == _STDIN else name for name in names)
         raise BadInputError(f"{listed} holds no Pool and no PoolClaim: nothing was applied")
     return wanted
+
+
+def read_all(names: Iterable[str]) -> list[Manifest]:
+    """Return the documents that -f names. Raises BadInputError with all that can't be read."""
+    manifests, problems = _read(names)
+    if problems:
+        raise BadInputError(*problems)
+    return manifests
 
 
 def _read(names: Iterable[str]) -> tuple[list[Manifest], list[str]]:

@@ -8,16 +8,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
-import yaml
 
 from berth import settings
-from berth.api.pool import Pool, parse
+from berth.api.pool import Pool, parse_each
 from berth.api.units import MOST
 from berth.api.workloads import Manifests, with_priorities
+from berth.cli.manifests import add_files, read_all
 from berth.cli.output import note, show
 from berth.cli.shared_options import add_kubeconfig, add_output, add_store, require_ledger
 from berth.cli.tables import aligned
@@ -45,7 +44,6 @@ from berth.settings import Settings
 from berth.stores import open_store, redacted
 from berth.stores.memory import MemoryStore
 
-_STDIN = "-"
 _MANY = 100  # pods from which on a bar shows how far it is
 _MOST_NODES, _MOST_NAMES, _MOST_REFUSALS = 40, 4, 20  # that a table shows
 _PREEMPTION = "preemption"
@@ -54,15 +52,7 @@ _PREEMPTION = "preemption"
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_kubeconfig(parser)
     add_store(parser)
-    parser.add_argument(
-        "-f",
-        "--file",
-        metavar="FILE",
-        action="append",
-        required=True,
-        help="pods, or what makes pods (Deployment, StatefulSet, ReplicaSet, Job), as YAML or JSON; - is "
-        "standard input; may be repeated",
-    )
+    add_files(parser, "pods, or what makes pods (Deployment, StatefulSet, ReplicaSet, Job)")
     parser.add_argument(
         "-n", "--namespace", metavar="NAME", default="default", help="of pods that name none (default)"
     )
@@ -141,7 +131,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _simulated(options: argparse.Namespace, config: Settings) -> _Report:
-    given = _read(options.file, options.namespace)
+    given = _read(options.files, options.namespace)
     pods = _new_pods(given, config)
     world = _world_of_files(options, config) if options.nodes else _world_of_cluster(config)
     if options.pools and world.source == "":
@@ -188,27 +178,11 @@ def _capacity(text: str) -> tuple[PoolDomain, int]:
 # What is read
 
 
-def _read(files: Iterable[str], namespace: str = "default") -> Manifests:
+def _read(names: Iterable[str], namespace: str = "default") -> Manifests:
     manifests = Manifests()
-    for name in files:
-        manifests.add(_documents(name), "standard input" if name == _STDIN else name, namespace)
+    for manifest in read_all(names):
+        manifests.add([manifest.document], manifest.place, namespace)
     return manifests
-
-
-def _documents(name: str) -> list[Any]:
-    """Return the documents of a file of YAML or JSON. Raises BadInputError that names it."""
-    try:
-        text = sys.stdin.read() if name == _STDIN else Path(name).read_text(encoding="utf-8")
-        if text.lstrip().startswith("{"):  # a large cluster's nodes as YAML take minutes
-            try:
-                return [msgspec.json.decode(text)]
-            except msgspec.DecodeError:
-                pass  # YAML that looks like it, or several documents
-        return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-    except OSError as error:
-        raise BadInputError(f"can't read {name}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeError) as error:
-        raise BadInputError(f"{name} is neither YAML nor JSON: {' '.join(str(error).split())}") from error
 
 
 def _new_pods(given: Manifests, config: Settings) -> list[Pod]:
@@ -276,7 +250,7 @@ def _copied(config: Settings) -> MemoryStore:
 
 def _pools(options: argparse.Namespace, world: _World) -> dict[str, Pool]:
     if options.pools:
-        return parse(_documents(options.pools), options.pools)
+        return parse_each((one.document, one.place) for one in read_all([options.pools]))
     return Ledger(world.store).view().pools
 
 

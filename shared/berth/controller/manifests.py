@@ -49,11 +49,12 @@ def read(path: Path) -> list[Manifest]:
 
 def decode(text: str, source: str) -> list[Manifest]:
     """Return the documents of a text, without empty ones. Raises BadInputError that names source and line."""
+    # First: a large cluster's nodes take minutes as YAML.
+    if text.lstrip().startswith("{") and (document := _of_json(text)) is not None:
+        return [Manifest(part, source) for part in _listed(document) if part is not None]
     try:
         return list(_of_yaml(text, source))
     except yaml.MarkedYAMLError as error:
-        if isinstance(error, yaml.scanner.ScannerError) and (document := _of_json(text)) is not None:
-            return [Manifest(document, source)]
         what = "can't be taken" if isinstance(error, yaml.constructor.ConstructorError) else "is not YAML"
         raise BadInputError(f"{source} {what}{_where(error)}") from error
     except (yaml.YAMLError, ValueError) as error:
@@ -90,12 +91,17 @@ def _of_yaml(text: str, source: str) -> Iterator[Manifest]:
 
 def _parts(document: Any, node: Any) -> Iterator[tuple[Any, Any]]:
     """Yield a List's documents, as `kubectl get` writes one, else the document itself, with their nodes."""
-    items = document.get("items") if isinstance(document, dict) and document.get("kind") == "List" else None
-    if isinstance(items, list):
+    items = _listed(document)
+    if items != [document]:
         (nodes,) = [value.value for key, value in node.value if key.value == "items"] or [[node] * len(items)]
         yield from zip(items, nodes, strict=True)
     else:
         yield document, node
+
+
+def _listed(document: Any) -> list[Any]:
+    items = document.get("items") if isinstance(document, dict) and document.get("kind") == "List" else None
+    return items if isinstance(items, list) else [document]
 
 
 def _of_json(text: str) -> Any:
