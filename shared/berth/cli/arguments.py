@@ -59,6 +59,11 @@ COMMANDS = (
         "apply:add_validate_options",
     ),
     _Command(
+        "check",
+        "find misconfigurations of the cluster, the scheduler and the store",
+        "It only reads, and says for each what to do; it ends with 1 if one of them is an error.",
+    ),
+    _Command(
         "reconcile",
         "make the ledger equal to the cluster now; print what was repaired",
         "It ends with 1 if it found problems that a person has to solve.",

@@ -79,6 +79,14 @@ class ApiServer:
             _explain(request, response.status, content)
         return content
 
+    def header(self, request: Request, name: str) -> str:
+        """Return a header of the answer, empty if it has none; the content is not looked at."""
+        response = self._send(request, whole=False)
+        try:
+            return str(response.headers.get(name, ""))
+        finally:
+            response.close()
+
     def lines(self, request: Request) -> Generator[bytes, None, None]:
         """Yield the answer's lines as they come, until the server ends it."""
         response = self._send(request, whole=False)

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -14,6 +14,9 @@ from berth.deadline import NO_DEADLINE, Deadline
 from berth.errors import BadInputError, ClusterRefusedError, ClusterUnavailableError
 from berth.kube.client import DEFAULT_TIMEOUT, ApiServer, Client, Request, configured
 from berth.kube.types import Node, Pod, PodConditions, PriorityClass
+
+if TYPE_CHECKING:
+    from berth.kube.configuration import Right
 
 T = TypeVar("T")
 
@@ -27,6 +30,7 @@ _CLAIMS_PAGE = 100  # a PoolClaim may be a megabyte
 _WATCH_SECONDS = 240
 _REVIEWS, _ACCOUNTS = "/apis/authentication.k8s.io/v1/tokenreviews", "system:serviceaccount:"
 _KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
+_AUTHORIZATION = "authorization.k8s.io/v1"
 _IDENTITY_SECONDS = 1.0  # within bind's deadline
 _MERGE = "application/merge-patch+json"
 _STRATEGIC_MERGE = "application/strategic-merge-patch+json"
@@ -81,6 +85,26 @@ class _Review(msgspec.Struct, frozen=True):
 
 class _Reviewed(msgspec.Struct, frozen=True):
     status: _Review = _Review()
+
+
+class _Release(msgspec.Struct, frozen=True, rename="camel"):
+    git_version: str = ""
+
+
+class _Resource(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Resources(msgspec.Struct, frozen=True):
+    resources: list[_Resource] | None = None
+
+
+class _Allowed(msgspec.Struct, frozen=True):
+    allowed: bool = False
+
+
+class _AccessReviewed(msgspec.Struct, frozen=True):
+    status: _Allowed = _Allowed()
 
 
 class Cluster:
@@ -258,6 +282,38 @@ class Cluster:
         path = f"{pool_claim_path(meta['namespace'], meta['name'])}/status"
         self._merge(path, {"metadata": _version(document), "status": {**removed, **status}}, timeout)
 
+    def release(self) -> str:
+        """Return the API server's version: v1.36.3."""
+        return _decode(_Release, self._server.call(Request("GET", "/version"))).git_version
+
+    def date(self) -> str:
+        """Return the time that the API server puts on an answer, as HTTP writes it; empty if it puts none."""
+        return self._server.header(Request("GET", "/version"), "Date")
+
+    def served(self, group_version: str) -> frozenset[str]:
+        """Return the resources that the API server has in this version of a group; none: it has no such."""
+        answer = self._get(_Resources, f"/apis/{group_version}") or _Resources()
+        return frozenset(resource.name for resource in answer.resources or ())
+
+    def one(self, shape: type[T], path: str) -> T | None:
+        """Return one object; None where it is not there."""
+        return self._get(shape, path)
+
+    def all(
+        self, shape: type[T], path: str, wanted: Callable[[T], bool] | None = None, **query: str
+    ) -> list[T]:
+        """Return a collection's objects that are wanted (None: all); none where no such kind is served."""
+        listed: Any = _List[shape]  # type: ignore[valid-type]
+        return _if_there(lambda: self._items(listed, path, query, wanted=wanted)) or []
+
+    def may(self, right: "Right", account: str = "") -> bool:
+        """Whether this user, or a ServiceAccount (NAMESPACE/NAME), has the right."""
+        kind = "SubjectAccessReview" if account else "SelfSubjectAccessReview"
+        spec = {"resourceAttributes": right.attributes(), **(_subject(account) if account else {})}
+        body = {"apiVersion": _AUTHORIZATION, "kind": kind, "spec": spec}
+        request = Request("POST", f"/apis/{_AUTHORIZATION}/{kind.lower()}s", body=body, again=True)
+        return _decode(_AccessReviewed, self._server.call(request)).status.allowed
+
     def create(self, path: str, document: Mapping[str, Any]) -> None:
         """Create one object in a collection."""
         self._server.call(Request("POST", path, body=document))
@@ -357,6 +413,13 @@ def list_waiting(
         for pod in cluster.unbound_pods(name, deadline.timeout(most))
         if pod.waiting
     ]
+
+
+def _subject(account: str) -> dict[str, Any]:
+    """Return the user and groups of a ServiceAccount, NAMESPACE/NAME."""
+    namespace, _, name = account.partition("/")
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+    return {"user": f"{_ACCOUNTS}{namespace}:{name}", "groups": groups}
 
 
 def _document(kind: str, item: Mapping[str, Any]) -> dict[str, Any]:

@@ -115,6 +115,31 @@ class Makeable(Protocol):
         ...
 
 
+class ServerFacts(NamedTuple):
+    """What a store's server says of how it is run; None or empty: it has no such thing, or did not say.
+
+    `eviction` is what it drops where its memory is full, `persistent` whether its data outlives a restart,
+    `clock` its time in Unix seconds, `recovery` whether it can be put back to any moment. `unknown` are
+    sentences on what it did not say, and why.
+    """
+
+    version: str = ""
+    eviction: str = ""
+    persistent: bool | None = None
+    clock: float | None = None
+    recovery: bool | None = None
+    unknown: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Described(Protocol):
+    """A store whose server can be asked how it is run."""
+
+    def facts(self) -> ServerFacts:
+        """Ask it. Raises as Store does; what the user may not ask is named in `unknown`."""
+        ...
+
+
 def only_read() -> StoreFailedError:
     """Return the error for a commit to a store that is opened for reading."""
     return StoreFailedError("berth's ledger is opened for reading here, and nothing was written to it")

@@ -36,6 +36,7 @@ def test_the_whole_parser_has_the_options_of_each_command(capsys: pytest.Capture
         *(["external", "p", "1"], ["release", "uid"], ["scheduler-config"], ["token", "n/s"]),
         *(["store", "copy", "a", "b"], ["store", "resume", "a"], ["store", "init", "a"]),
         *(["sysdump"], ["sysdump", "-o", "x.tar.gz", "--since", "30m", "-n", "berth"]),
+        *(["check"], ["check", "--pre"]),
     ],
 )
 def test_each_command_has_something_to_run(arguments: list[str]) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from typing import Any
 
-from berth.errors import StoreUnavailableError
-from berth.stores.base import NOTHING, Changes, Cursor, Document, Version, chunks, only_read
+from berth.errors import StoreFailedError, StoreUnavailableError
+from berth.stores.base import NOTHING, Changes, Cursor, Document, ServerFacts, Version, chunks, only_read
 from berth.stores.compression import pack
 from berth.stores.dynamodb import transaction
 from berth.stores.dynamodb.client import Boto3Clients, Client, MissingTableError, UnmetError
@@ -21,7 +21,7 @@ from berth.stores.dynamodb.clock import ServerClock
 from berth.stores.dynamodb.errors import ledger, missing, require_room
 from berth.stores.dynamodb.feed import TOMBSTONES, Feed, Position
 from berth.stores.dynamodb.generation import Generations
-from berth.stores.dynamodb.table import make
+from berth.stores.dynamodb.table import is_recoverable, make
 from berth.stores.dynamodb.transaction import SEALED, SEALS, Stamp
 from berth.stores.dynamodb.url import DynamoDbUrl, parse
 
@@ -100,6 +100,13 @@ class DynamoDbStore:
         others."""
         yield from chunks([key for key in keys if key not in SEALED])
         yield from chunks([key for key in keys if key in SEALED])
+
+    def facts(self) -> ServerFacts:
+        try:
+            with self._table_there():
+                return ServerFacts(recovery=is_recoverable(self._client, self._url))
+        except StoreFailedError as error:
+            return ServerFacts(unknown=(f"point-in-time recovery: {error}",))
 
     def close(self) -> None:
         self._client.close()

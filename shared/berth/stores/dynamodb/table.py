@@ -37,6 +37,13 @@ def make(
         client.close()
 
 
+def is_recoverable(client: Client, url: DynamoDbUrl) -> bool:
+    """Whether the table can be put back to any moment (point-in-time recovery). Raises as `make`."""
+    answer = client.call("describe_continuous_backups", {"TableName": url.table})
+    recovery = answer["ContinuousBackupsDescription"].get("PointInTimeRecoveryDescription", {})
+    return bool(recovery.get("PointInTimeRecoveryStatus") == "ENABLED")
+
+
 class _Making:
     def __init__(self, client: Client) -> None:
         self._client, self._url = client, client.url
@@ -89,9 +96,7 @@ class _Making:
         )
 
     def _backups(self) -> str:
-        backups = self._call("describe_continuous_backups")["ContinuousBackupsDescription"]
-        state = backups.get("PointInTimeRecoveryDescription", {}).get("PointInTimeRecoveryStatus")
-        if state == "ENABLED":
+        if is_recoverable(self._client, self._url):
             return "point-in-time recovery: on"
         enabled = {"PointInTimeRecoveryEnabled": True}
         self._call("update_continuous_backups", PointInTimeRecoverySpecification=enabled)

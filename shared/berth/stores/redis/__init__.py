@@ -16,7 +16,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any, NamedTuple
 
-from berth.stores.base import EPOCH, NOTHING, Changes, Cursor, Document, Version, chunks, only_read
+from berth.stores.base import (
+    EPOCH,
+    NOTHING,
+    Changes,
+    Cursor,
+    Document,
+    ServerFacts,
+    Version,
+    chunks,
+    only_read,
+)
 from berth.stores.redis.client import Client, Script
 from berth.stores.redis.generation import Generations, Known
 from berth.stores.redis.url import RedisUrl, parse
@@ -112,6 +122,10 @@ class RedisStore:
     def batches(self, keys: Collection[str]) -> Iterable[Sequence[str]]:
         return chunks(keys)
 
+    def facts(self) -> ServerFacts:
+        save, info, moment = self._client.ask(("CONFIG", "GET", "save"), ("INFO",), ("TIME",))
+        return _facts(save, info, moment)
+
     def close(self) -> None:
         self._client.close()
 
@@ -137,6 +151,23 @@ class RedisStore:
 def open_store(url: str, *, reads_only: bool = False) -> RedisStore:
     """Return the store of this URL. Raises SettingsError."""
     return RedisStore(parse(url), reads_only=reads_only)
+
+
+def _facts(save: Any, info: Any, moment: Any) -> ServerFacts:
+    """Return what these answers tell; None: the user may not ask that."""
+    lines = (info or b"").decode(errors="replace").splitlines()
+    told = {key: value for key, _, value in (line.partition(":") for line in lines)}
+    appends = told.get("aof_enabled") == "1"
+    snapshots = None if save is None else bool(save[1:] and save[1].strip())
+    refused = [name for name, answer in (("INFO", info), ("TIME", moment)) if answer is None]
+    refused += ["CONFIG GET save"] if save is None and not appends else []
+    return ServerFacts(
+        version=told.get("redis_version", ""),
+        eviction=told.get("maxmemory_policy", ""),
+        persistent=True if appends else snapshots,
+        clock=None if moment is None else int(moment[0]) + int(moment[1]) / 1e6,
+        unknown=tuple(f"the user in the store's URL may not use {command}" for command in refused),
+    )
 
 
 def _since(since: Cursor | None) -> tuple[str, str | int]:

@@ -3,6 +3,7 @@ A script whose answer did not come may have run: only a script that changes noth
 
 import hashlib
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import redis
@@ -90,6 +91,16 @@ class Client:
         node.connection.disconnect()
         return None
 
+    def ask(self, *commands: Sequence[str]) -> list[Any]:
+        """Return the primary's answer to each command, None to one that it refuses. Raises as `run`."""
+        node = self._topology.connect(time.monotonic() + self._seconds)
+        try:
+            return [_answered(node.connection, command) for command in commands]
+        except redis.RedisError as error:
+            raise store_error(error, self._url.at(node.address), self._seconds) from error
+        finally:
+            node.connection.disconnect()
+
     def close(self) -> None:
         self._closed = True
         self._drop_idle()
@@ -158,6 +169,14 @@ class Client:
         self._idle.append(node)
         if self._closed:
             self.close()
+
+
+def _answered(connection: Connection, command: Sequence[str]) -> Any:
+    try:
+        connection.send_command(*command)
+        return connection.read_response()
+    except theirs.ResponseError:
+        return None
 
 
 def _evaluated(connection: Connection, script: Script, arguments: list[Any], suffix: str = "") -> list[Any]:

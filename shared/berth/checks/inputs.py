@@ -1,0 +1,252 @@
+"""What the checks look at, each read once and when it is first asked for.
+A read that fails raises the store's or the cluster's own error each time; the caller says so."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import yaml
+
+from berth.api.names import GROUP, NATIVE
+from berth.api.pool import Pool, by_resource, parse
+from berth.controller.pool_source import documents
+from berth.errors import BadInputError
+from berth.kube.cluster import Cluster
+from berth.kube.configuration import (
+    ConfigMap,
+    Definition,
+    Named,
+    PodWithVolumes,
+    SchedulerConfiguration,
+    Secret,
+    Source,
+    Workload,
+)
+from berth.kube.types import Node, Pod
+from berth.settings import from_environment
+
+NAMESPACE = "berth"  # infra's
+FUNCTIONS = ("filter", "prioritize", "preempt", "bind", "extender", "release", "inventory", "reconcile")
+PART_OF = "app.kubernetes.io/part-of"
+
+_NAMESPACED = f"namespaces/{NAMESPACE}"
+_CORE = f"/api/v1/{_NAMESPACED}"
+_APPS = "/apis/apps/v1"
+_SERVICES = f"/apis/serving.knative.dev/v1/{_NAMESPACED}/services"
+_SOURCES = f"/apis/sources.knative.dev/v1/{_NAMESPACED}/apiserversources"
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_SCHEDULER = "berth-scheduler"
+_KIND = "KubeSchedulerConfiguration"
+
+
+class Scheduler(NamedTuple):
+    """A scheduler's configuration, and where it was read. `configuration` None: it can't be read, as
+    `trouble` says. `replicas` None: nothing says how many run."""
+
+    source: str
+    configuration: SchedulerConfiguration | None
+    trouble: str = ""
+    replicas: int | None = None
+
+
+class Options(NamedTuple):
+    """What the command was given. `environment` has the variables of docs/reference/settings.md."""
+
+    environment: Mapping[str, str]
+    scheduler_file: Path | None = None
+    pre: bool = False
+
+
+class Inputs:
+    """One cluster, and what is configured for it. `clock` is in Unix seconds."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: Options,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.cluster, self.options, self.clock, self.monotonic = cluster, options, clock, monotonic
+        self.unchecked: list[str] = []
+        self.store_seconds: float | None = None  # what a read of the store takes, once that is known
+
+    def skip(self, what: str, why: str) -> None:
+        """Note what could not be checked, though nothing is wrong."""
+        self.unchecked.append(f"{what} could not be checked: {why}")
+
+    @cached_property
+    def release(self) -> str:
+        return self.cluster.release()
+
+    @cached_property
+    def definitions(self) -> dict[str, Definition]:
+        """The cluster's CustomResourceDefinitions of Berth's and Knative's groups, by name."""
+        ours = ("berth.dev", "knative.dev")
+        listed = self.cluster.all(Definition, _DEFINITIONS, lambda each: each.spec.group.endswith(ours))
+        return {definition.metadata.name: definition for definition in listed}
+
+    @cached_property
+    def accounts(self) -> tuple[str, ...]:
+        """The functions whose accounts infra has made; none: infra is not installed."""
+        listed = self.cluster.all(Named, f"{_CORE}/serviceaccounts")
+        names = {account.metadata.name for account in listed}
+        return tuple(name for name in (*FUNCTIONS, "events") if f"berth-{name}" in names)
+
+    @property
+    def installed(self) -> bool:
+        return bool(self.accounts)
+
+    @cached_property
+    def settings(self) -> Mapping[str, str]:
+        """The ConfigMap that infra's functions read."""
+        shared = self.cluster.one(ConfigMap, f"{_CORE}/configmaps/berth-settings")
+        return {} if shared is None else shared.data or {}
+
+    @cached_property
+    def scheduler_names(self) -> tuple[str, ...]:
+        """The schedulerNames of our pods, as the environment says, else infra's settings."""
+        key = "BERTH_SCHEDULER_NAMES"
+        given = self.options.environment.get(key) or self.settings.get(key)
+        return from_environment({key: given} if given else {}).scheduler_names
+
+    @cached_property
+    def store(self) -> str | None:
+        """The URL of the ledger's store, as the environment says, else infra's settings; None: none does."""
+        given = self.options.environment.get("BERTH_STORE") or self.settings.get("BERTH_STORE")
+        if given or not self.services:
+            return given or None
+        secret = self.cluster.one(Secret, f"{_CORE}/secrets/berth-store")
+        url = None if secret is None else (secret.data or {}).get("url")
+        return None if url is None else url.decode(errors="replace").strip()
+
+    @cached_property
+    def services(self) -> list[Workload]:
+        """The functions' Knative Services."""
+        listed = self.cluster.all(Workload, _SERVICES)
+        return [service for service in listed if service.metadata.name in FUNCTIONS]
+
+    @cached_property
+    def sources(self) -> list[Source]:
+        return self.cluster.all(Source, _SOURCES)
+
+    @cached_property
+    def deployments(self) -> list[Workload]:
+        """The Deployments of all namespaces."""
+        return self.cluster.all(Workload, f"{_APPS}/deployments")
+
+    @cached_property
+    def scheduler_deployment(self) -> Workload | None:
+        """infra's kube-scheduler."""
+        return self.cluster.one(Workload, f"{_APPS}/{_NAMESPACED}/deployments/{_SCHEDULER}")
+
+    @cached_property
+    def nodes(self) -> list[Node]:
+        return self.cluster.nodes()
+
+    @cached_property
+    def pool_source(self) -> str:
+        path = self.options.environment.get("BERTH_POOLS")
+        return path or "the cluster"
+
+    @cached_property
+    def pool_documents(self) -> list[Any]:
+        """The Pools of the active source as documents. Raises BadInputError for a file that is no YAML."""
+        path = self.options.environment.get("BERTH_POOLS")
+        if path:
+            return [document for document in documents(Path(path)) if document is not None]
+        fields = ("apiVersion", "kind", "metadata", "spec")
+        return [{key: pool.get(key) for key in fields} for pool in self.cluster.pools() or ()]
+
+    @cached_property
+    def pools(self) -> dict[str, Pool]:
+        """The Pools that can be read, by name: of those that are wrong another check tells."""
+        pools: dict[str, Pool] = {}
+        with suppress(BadInputError):
+            for document in self.pool_documents:
+                with suppress(BadInputError):
+                    pools |= parse([document], self.pool_source)
+        return pools
+
+    @cached_property
+    def resources(self) -> dict[str, Pool]:
+        return by_resource(self.pools)
+
+    def is_ours(self, resource: str) -> bool:
+        """Whether Berth counts it: by its group, or because a Pool names it."""
+        return resource.partition("/")[0] in (GROUP, NATIVE) or resource in self.resources
+
+    @cached_property
+    def pods(self) -> list[PodWithVolumes]:
+        """The pods that have not finished and ask for a resource of ours, or are functions."""
+
+        def concerns(pod: Pod) -> bool:
+            ours = any(map(self.is_ours, requested(pod))) or is_function(pod)
+            return ours and not pod.finished
+
+        return self.cluster.all(PodWithVolumes, "/api/v1/pods", concerns)
+
+    @cached_property
+    def schedulers(self) -> tuple[Scheduler, ...]:
+        """The schedulers' configurations: the file that was named, else what infra's scheduler mounts."""
+        if self.options.scheduler_file is not None:
+            path = self.options.scheduler_file
+            return (_read(str(path), path.read_text(encoding="utf-8", errors="replace"), None),)
+        deployment = self.scheduler_deployment
+        if deployment is None:
+            return ()
+        replicas = 1 if deployment.spec.replicas is None else deployment.spec.replicas
+        read = (_read(source, text, replicas) for source, text in self._mounted(deployment))
+        return tuple(scheduler for scheduler in read if scheduler.configuration or scheduler.trouble)
+
+    def _mounted(self, deployment: Workload) -> Iterator[tuple[str, str]]:
+        """Yield the texts of the Secrets and ConfigMaps that the pods mount, with where they are from."""
+        for volume in deployment.spec.template.spec.volumes or ():
+            if volume.secret is not None:
+                name = volume.secret.secret_name
+                secret = self.cluster.one(Secret, f"{_CORE}/secrets/{name}")
+                for key, content in ((secret.data if secret else None) or {}).items():
+                    yield f"Secret {NAMESPACE}/{name}, {key}", content.decode(errors="replace")
+            if volume.config_map is not None:
+                name = volume.config_map.name
+                shared = self.cluster.one(ConfigMap, f"{_CORE}/configmaps/{name}")
+                for key, text in ((shared.data if shared else None) or {}).items():
+                    yield f"ConfigMap {NAMESPACE}/{name}, {key}", text
+
+
+def requested(pod: Pod) -> set[str]:
+    """Return the names of the resources that the pod asks for, RuntimeClass overhead included."""
+    spec = pod.spec
+    names = set(spec.overhead or ())
+    for container in (*(spec.containers or ()), *(spec.init_containers or ())):
+        if container.resources is not None:
+            names |= {*(container.resources.requests or ()), *(container.resources.limits or ())}
+    return names
+
+
+def is_function(pod: Pod) -> bool:
+    labels = pod.metadata.labels or {}
+    knative = "serving.knative.dev/service" in labels
+    return knative and pod.metadata.namespace == NAMESPACE and labels.get(PART_OF) == "berth"
+
+
+def _read(source: str, text: str, replicas: int | None) -> Scheduler:
+    """Return the configuration in the text; of a mounted text that is no such thing, neither configuration
+    nor trouble."""
+    mounted = replicas is not None
+    if mounted and _KIND not in text:
+        return Scheduler(source, None)
+    try:
+        document = yaml.safe_load(text)
+        configuration = msgspec.convert(document, SchedulerConfiguration)
+    except yaml.YAMLError:
+        return Scheduler(source, None, "it is not YAML", replicas)
+    except msgspec.ValidationError as error:
+        return Scheduler(source, None, str(error), replicas)
+    if configuration.kind != _KIND:
+        kind = configuration.kind or "nothing"
+        return Scheduler(source, None, f"its kind is {kind[:64]}, and should be {_KIND}", replicas)
+    return Scheduler(source, configuration, "", replicas)
