@@ -272,5 +272,5 @@ class SchedulerConfiguration(_Object, frozen=True):
     kind: str = ""
     percentage_of_nodes_to_score: int | None = None
     leader_election: LeaderElection = LeaderElection()
-    profiles: list[Profile] = [Profile()]
+    profiles: tuple[Profile, ...] = (Profile(),)
     extenders: list[Extender] | None = None
