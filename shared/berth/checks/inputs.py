@@ -71,12 +71,14 @@ class Inputs:
         monotonic: Callable[[], float],
     ) -> None:
         self.cluster, self.options, self.clock, self.monotonic = cluster, options, clock, monotonic
-        self.unchecked: list[str] = []
+        self.unchecked: dict[str, None] = {}  # sentences, in order
+        self.unlooked: set[str] = set()  # ids of rules for which a check could not look
         self.store_seconds: float | None = None  # what a read of the store takes, once that is known
 
-    def skip(self, what: str, why: str) -> None:
-        """Note what could not be checked, though nothing is wrong."""
-        self.unchecked.append(f"{what} could not be checked: {why}")
+    def skip(self, what: str, why: str, *rules: str) -> None:
+        """Note what could not be checked, though nothing is wrong, and for which rules."""
+        self.unchecked[f"{what} could not be checked: {why}"] = None
+        self.unlooked.update(rules)
 
     @cached_property
     def release(self) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from berth.api.names import GROUP
 from berth.checks.finding import AFTER, Check, Finding, Rule, listed
-from berth.checks.inputs import FUNCTIONS, Inputs, is_function, requested
+from berth.checks.inputs import Inputs, is_function, requested
 from berth.kube.configuration import PodWithVolumes, StorageClass, VolumeClaim
 
 _CLAIMS = "/api/v1/persistentvolumeclaims"
@@ -93,12 +93,13 @@ def _claims(pod: PodWithVolumes) -> set[str]:
 
 
 def _function(inputs: Inputs) -> Iterator[Finding]:
-    names = {pod.label for pod in _ours(inputs) if is_function(pod)}
+    # Where that one has other pods as well, scheduler.default tells whether it calls Berth for these.
+    schedulers = set(inputs.scheduler_names) - {"default-scheduler"}
+    names = {pod.label for pod in inputs.pods if pod.spec.scheduler_name in schedulers and is_function(pod)}
     names |= {
         service.label
         for service in inputs.services
-        if service.metadata.name in FUNCTIONS
-        and service.spec.template.spec.scheduler_name in inputs.scheduler_names
+        if service.spec.template.spec.scheduler_name in schedulers
     }
     if names:
         yield FUNCTION.finding(f"{listed(sorted(names))} names Berth's scheduler", *sorted(names))

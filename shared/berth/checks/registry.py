@@ -58,8 +58,8 @@ def run(inputs: Inputs) -> Report:
         told = list(_looked(check, inputs, unseen))
         findings += told
         if check.subject not in {subject for subjects in unseen.values() for subject in subjects}:
-            wrong = {finding.id for finding in told}
-            passed += [rule.id for rule in check.rules if rule.id not in wrong]
+            others = {finding.id for finding in told} | inputs.unlooked
+            passed += [rule.id for rule in check.rules if rule.id not in others]
     for why, subjects in unseen.items():
         findings.append(UNSEEN.finding(f"could not look: {listed(subjects)}: {why}", *subjects))
     findings.sort(key=lambda finding: finding.severity)  # error, warning

@@ -28,9 +28,12 @@ UNREADABLE = Rule(
 )
 MISSING = Rule(
     id="scheduler.missing",
-    severity="error",
-    meaning="Berth is installed, and no configuration of its scheduler is there. Its pods wait for ever.",
-    action="Apply the overlay again: it has the Deployment and the Secret berth-scheduler-config.",
+    severity="warning",
+    meaning=(
+        "Berth is installed, and the Deployment berth-scheduler is not, or mounts no configuration. If no other "
+        "scheduler calls Berth, its pods wait for ever."
+    ),
+    action="Apply the overlay again, or name the other scheduler's configuration by --scheduler-config.",
     more="docs/install.md#a-kube-scheduler",
 )
 VERBS = Rule(
@@ -220,6 +223,9 @@ def _missing(inputs: Inputs) -> Iterator[Finding]:
 
 
 def _readable(inputs: Inputs) -> Iterator[tuple[Scheduler, _Entries]]:
+    if not inputs.schedulers:
+        ids = [rule.id for check in CHECKS for rule in check.rules if rule not in (MISSING, OTHER)]
+        inputs.skip("the scheduler's configuration", "none is in the cluster (--scheduler-config)", *ids)
     for scheduler in inputs.schedulers:
         if scheduler.configuration is not None:
             entries = _Entries([], [])

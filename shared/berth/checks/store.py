@@ -122,8 +122,8 @@ def _place(inputs: Inputs) -> Iterator[Finding]:
     """What can be told of the URL without a call."""
     url = inputs.store
     if url is None:
-        if inputs.installed:
-            inputs.skip("the store", "nothing names it: give --store")
+        ids = [rule.id for check in CHECKS for rule in check.rules]
+        inputs.skip("the store", "nothing names it (--store)", *ids)
         return
     if url.startswith(_SQLITE):
         yield from _file(inputs, url)
@@ -172,8 +172,8 @@ def _answers(inputs: Inputs) -> Iterator[Finding]:
                     yield ABSENT.finding(f"there is no ledger at {redacted(url)}", redacted(url))
                 return
             yield from _read(inputs, store, redacted(url))
-            if isinstance(store, Described):
-                yield from _described(inputs, store.facts(), redacted(url))
+            facts = store.facts() if isinstance(store, Described) else ServerFacts()
+            yield from _described(inputs, facts, redacted(url))
     except (SettingsError, StoreUnavailableError, StoreFailedError) as error:
         yield UNREACHABLE.finding(str(error), redacted(url))
 
@@ -194,6 +194,13 @@ def _read(inputs: Inputs, store: Store, name: str) -> Iterator[Finding]:
 
 def _described(inputs: Inputs, facts: ServerFacts, name: str) -> Iterator[Finding]:
     """What a server says of itself."""
+    told: dict[Rule, object] = {
+        VERSION: facts.version,
+        EVICTION: facts.eviction,
+        PERSISTENCE: facts.persistent,
+    }
+    told |= {CLOCK: facts.clock, RECOVERY: facts.recovery}
+    inputs.unlooked.update(rule.id for rule, fact in told.items() if fact in (None, ""))
     for unknown in facts.unknown:
         inputs.skip(name, unknown)
     if facts.version and minor_of(facts.version) < (7, 0):
