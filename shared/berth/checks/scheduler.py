@@ -30,8 +30,8 @@ MISSING = Rule(
     id="scheduler.missing",
     severity="warning",
     meaning=(
-        "Berth is installed, and the Deployment berth-scheduler is not, or mounts no configuration. If no other "
-        "scheduler calls Berth, its pods wait for ever."
+        "Berth is installed, and the Deployment berth-scheduler is not, or mounts no configuration. If no "
+        "other scheduler calls Berth, its pods wait for ever."
     ),
     action="Apply the overlay again, or name the other scheduler's configuration by --scheduler-config.",
     more="docs/install.md#a-kube-scheduler",
