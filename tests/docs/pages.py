@@ -4,12 +4,21 @@ tests/project/test_generated_pages.py sees that they are as they would be made n
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from tests.docs import benchmarks_page, cli_page, crd_page, pictures, ratios_picture, screens_page
+from tests.docs import (
+    benchmarks_page,
+    checks_page,
+    cli_page,
+    crd_page,
+    pictures,
+    ratios_picture,
+    screens_page,
+)
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/pool.md": partial(crd_page.page, "infra/base/crds/pool.yaml"),
     "docs/reference/poolclaim.md": partial(crd_page.page, "infra/base/crds/poolclaim.yaml"),
     "docs/reference/cli.md": cli_page.page,
+    "docs/reference/checks.md": checks_page.page,
     **{f"docs/pictures/{name}.svg": partial(pictures.made_from_text, name) for name in pictures.sources()},
     screens_page.PAGE: screens_page.page,
     benchmarks_page.PAGE: benchmarks_page.page,

@@ -39,7 +39,7 @@ PAGES = {
     "docs/concepts": {
         *("claims-and-waking", "named-units", "sticky", "limits", "preemption", "lost-nodes"),
     },
-    "docs/reference": {"pool", "poolclaim", "settings", "cli"},
+    "docs/reference": {"pool", "poolclaim", "settings", "cli", "checks"},
 }
 
 Rule = Callable[[str], list[str]]

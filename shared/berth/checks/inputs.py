@@ -88,7 +88,7 @@ class Inputs:
     def definitions(self) -> dict[str, Definition]:
         """The cluster's CustomResourceDefinitions of Berth's and Knative's groups, by name."""
         ours = ("berth.dev", "knative.dev")
-        listed = self.cluster.all(Definition, _DEFINITIONS, lambda each: each.spec.group.endswith(ours))
+        listed = self.cluster.all(Definition, _DEFINITIONS, lambda kind: kind.spec.group.endswith(ours))
         return {definition.metadata.name: definition for definition in listed}
 
     @cached_property

@@ -75,7 +75,7 @@ def _volumes(inputs: Inputs) -> Iterator[Finding]:
     waiting = {pod.label: names for pod in _ours(inputs) if pod.waiting and (names := _claims(pod))}
     if not waiting:
         return
-    classes = inputs.cluster.all(StorageClass, _CLASSES, lambda each: each.volume_binding_mode == _WAITS)
+    classes = inputs.cluster.all(StorageClass, _CLASSES, lambda kind: kind.volume_binding_mode == _WAITS)
     late = {storage.metadata.name for storage in classes}
     unbound = {
         f"{claim.metadata.namespace}/{claim.metadata.name}"
