@@ -159,15 +159,21 @@ def before(stage: Stage, **options: object) -> dict[str, object]:
 @contextmanager
 def created(stage: Stage, collection: str, document: Object) -> Iterator[None]:
     stage.cluster.call("POST", collection, document)
-    yield
-    stage.cluster.call("DELETE", f"{collection}/{document['metadata']['name']}", {"gracePeriodSeconds": 0})
+    try:
+        yield
+    finally:
+        stage.cluster.call(
+            "DELETE", f"{collection}/{document['metadata']['name']}", {"gracePeriodSeconds": 0}
+        )
 
 
 @contextmanager
 def patched(stage: Stage, path: str, change: Object, back: Object, how: str = "merge") -> Iterator[None]:
     stage.cluster.patch(path, change, how)
-    yield
-    stage.cluster.patch(path, back, how)
+    try:
+        yield
+    finally:
+        stage.cluster.patch(path, back, how)
 
 
 def deployment(name: str, image: str) -> Object:
@@ -213,9 +219,13 @@ def pools_of_another_version(stage: Stage) -> Iterator[None]:
     document = definition("Pool")
     document["spec"]["versions"][0]["served"] = False
     put(stage.cluster, [document])
-    yield
-    path = "/spec/versions/0/served"
-    stage.cluster.patch(f"{CRDS}/pools.berth.dev", [{"op": "replace", "path": path, "value": True}], "json")
+    try:
+        yield
+    finally:
+        path = "/spec/versions/0/served"
+        stage.cluster.patch(
+            f"{CRDS}/pools.berth.dev", [{"op": "replace", "path": path, "value": True}], "json"
+        )
 
 
 @contextmanager
@@ -243,8 +253,10 @@ def a_pod(
     stage: Stage, name: str, resources: Mapping[str, int] = {UNDERLAY_IP: 1}, **more: Any
 ) -> Iterator[None]:
     stage.cluster.create_pod(name, resources, **more)
-    yield
-    stage.cluster.call("DELETE", f"{pod_path(name)}?gracePeriodSeconds=0")
+    try:
+        yield
+    finally:
+        stage.cluster.call("DELETE", f"{pod_path(name)}?gracePeriodSeconds=0")
 
 
 @contextmanager
@@ -332,9 +344,11 @@ def a_right_is_missing(stage: Stage) -> Iterator[None]:
 def a_policy_is_not_bound(stage: Stage) -> Iterator[None]:
     binding = stage.cluster.get(f"{BINDINGS}/pods.berth.dev")
     stage.cluster.call("DELETE", f"{BINDINGS}/pods.berth.dev")
-    yield
-    made = {"metadata": {"name": "pods.berth.dev"}, "spec": binding["spec"]}
-    stage.cluster.call("POST", BINDINGS, made)
+    try:
+        yield
+    finally:
+        made = {"metadata": {"name": "pods.berth.dev"}, "spec": binding["spec"]}
+        stage.cluster.call("POST", BINDINGS, made)
 
 
 @contextmanager
@@ -412,11 +426,13 @@ def a_late_volume(stage: Stage) -> Iterator[None]:
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     stage.cluster.call("POST", "/apis/storage.k8s.io/v1/storageclasses", storage)
     stage.cluster.call("POST", claims, claim)
-    with a_pod(stage, "with-a-volume", spec={"volumes": volumes}):
-        yield
-    stage.cluster.call("DELETE", f"{claims}/data")
-    stage.cluster.patch(f"{claims}/data", {"metadata": {"finalizers": None}})
-    stage.cluster.call("DELETE", "/apis/storage.k8s.io/v1/storageclasses/late")
+    try:
+        with a_pod(stage, "with-a-volume", spec={"volumes": volumes}):
+            yield
+    finally:
+        stage.cluster.call("DELETE", f"{claims}/data")
+        stage.cluster.patch(f"{claims}/data", {"metadata": {"finalizers": None}})
+        stage.cluster.call("DELETE", "/apis/storage.k8s.io/v1/storageclasses/late")
 
 
 @contextmanager

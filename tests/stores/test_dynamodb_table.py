@@ -105,6 +105,17 @@ def test_what_a_stand_in_for_dynamodb_does_not_have_is_told_and_left_out(bare: T
     assert bare.store().commit({"a": b"1"}, {"a": None})
 
 
+def test_whether_a_table_can_be_put_back_is_told_or_why_that_is_not_known(bare: Table) -> None:
+    bare.server.make(bare.name)
+    assert bare.store().facts().recovery is False
+    told(bare)
+    assert bare.store().facts().recovery is True
+    bare.server.fault(bare.name, "DescribeContinuousBackups", **refused("UnknownOperationException"))
+    facts = bare.store().facts()
+    assert facts.recovery is None
+    assert "its endpoint knows no" in facts.unknown[0]
+
+
 def test_an_endpoint_that_cannot_make_a_table_says_so(bare: Table) -> None:
     bare.server.fault(bare.name, "CreateTable", **refused("UnknownOperationException"))
     with pytest.raises(

@@ -4,6 +4,7 @@ What every store promises is in test_contract.py; a Redis that lost what it held
 import hashlib
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
@@ -13,7 +14,7 @@ from redis.exceptions import BusyLoadingError, ClusterDownError, RedisError, Res
 from berth.errors import BerthError, StoreFailedError, StoreUnavailableError
 from berth.local.ports import free_port
 from berth.stores.base import Store
-from berth.stores.redis import RedisStore
+from berth.stores.redis import RedisStore, open_store
 from berth.stores.redis.errors import store_error
 from berth.stores.redis.url import parse
 from tests.support.builders.certificates import self_signed
@@ -91,6 +92,16 @@ def test_a_user_with_the_rights_in_the_manual_is_enough(guarded: RedisServer, op
     assert used(opened(as_user(guarded, "berth", PASSWORD)))
     manual = Path(__file__).parents[2] / "docs" / "stores" / "redis.md"
     assert f"~{{berth}}:* {RIGHTS}" in " ".join(manual.read_text().split())
+
+
+def test_what_that_user_may_not_ask_of_the_server_is_named_and_the_rest_is_told(
+    guarded: RedisServer,
+) -> None:
+    with closing(open_store(as_user(guarded, "berth", PASSWORD))) as store:
+        facts = store.facts()
+    assert facts.version
+    assert (facts.eviction, facts.persistent, facts.clock) == ("noeviction", None, None)
+    assert [sentence.rpartition("use ")[2] for sentence in facts.unknown] == ["TIME", "CONFIG GET save"]
 
 
 @pytest.mark.parametrize("user", ["berth", "nobody", "default"])
