@@ -2,7 +2,9 @@
 It does not promise that a library raises nothing else: `http` turns the rest into one plain line."""
 
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+
+_MOST_NAMES = 20  # that an error lists
 
 
 class BerthError(Exception):
@@ -135,6 +137,18 @@ def reason(error: BaseException | None, late: str = LATE) -> str:
 def beneath(error: BaseException | None) -> OSError | None:
     """Return the operating system's own error, which is this one or caused it."""
     return next((cause for cause in _chain(error) if isinstance(cause, OSError)), None)
+
+
+def alternatives(name: str, known: Collection[str]) -> str:
+    """Return what there is in place of a name that there is not, for the end of an error's text: the names in
+    their order, not more than a person reads, and the one that was probably meant."""
+    import difflib  # only where something went wrong
+
+    names = list(known)
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    text = f"there are: {', '.join(names[:_MOST_NAMES]) or 'none'}{more}"
+    near = difflib.get_close_matches(name, names, 1)
+    return f"{text} (did you mean {near[0]}?)" if near else text
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -15,7 +15,7 @@ from tests.docs.pages import PAGES
 from tests.support.references import ROOT
 
 SVG = "{http://www.w3.org/2000/svg}"
-ELSEWHERE = {"BERTH_PORTS": f"{ports.FIRST}-{ports.LAST}", "KUBECONFIG": None}
+ELSEWHERE = {"BERTH_PORTS": f"{ports.FIRST}-{ports.LAST}", "KUBECONFIG": None, "BERTH_CONTEXT": None}
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -229,6 +229,8 @@ def _set_environment(options: argparse.Namespace) -> None:
             if not path.is_file() and not (may_be_new and not path.exists()):
                 raise SettingsError(f"there is no file {path} (--{option})")
             os.environ[variable] = str(path)
+    if getattr(options, "context", None) is not None:
+        os.environ["BERTH_CONTEXT"] = options.context
     if "store" in options:
         url = os.environ.get("BERTH_STORE") if options.store is None else options.store
         os.environ["BERTH_STORE"] = absolute(url or DEFAULT_STORE)

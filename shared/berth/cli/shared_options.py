@@ -15,6 +15,8 @@ LAST_FIRST_PORT = 65535 - 9  # nine functions and a proxy, one port each
 
 def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kubeconfig", metavar="FILE", help="the cluster to talk to (KUBECONFIG)")
+    words = "the context of the kubeconfig (BERTH_CONTEXT; else its current one)"
+    parser.add_argument("--context", metavar="NAME", help=words)
 
 
 def add_store(parser: argparse.ArgumentParser, why: str = "") -> None:

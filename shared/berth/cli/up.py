@@ -24,6 +24,7 @@ from berth.cli.shared_options import LAST_FIRST_PORT, add_kubeconfig, add_pools,
 from berth.controller.pool_source import read_pools
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError, SettingsError
 from berth.handlers.wiring import ledger_of
+from berth.kube.client import CONTEXT, current_context, kubeconfigs
 from berth.kube.cluster import Cluster, connect
 from berth.ledger.ledger import Ledger
 from berth.local.event_relay import EventRelay
@@ -307,17 +308,31 @@ def _write(
     managed: Sequence[str] | None,
     say: Say,
 ) -> None:
-    listed = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-    kubeconfig = listed.split(os.pathsep)[0]  # kube-scheduler takes one
     document = kube_scheduler.configuration(
         calls,
-        kubeconfig=str(Path(kubeconfig).absolute()),
+        kubeconfig=_kubeconfig_of_scheduler(),
         schedulers=config.scheduler_names,
         groups={GROUP, *(pool.resource.partition("/")[0] for pool in pools.values())} - {NATIVE},
         managed=managed,
     )
     kube_scheduler.write(path, kube_scheduler.as_yaml(document), "--scheduler-config")
     say({"schedulerConfig": str(path), "state": "written"})
+
+
+def _kubeconfig_of_scheduler() -> str:
+    """Return the path of the kubeconfig for kube-scheduler, which takes one, and its current context.
+
+    Raises SettingsError where that is not the context that we use."""
+    listed = kubeconfigs()
+    path = listed.split(os.pathsep)[0]
+    context = os.environ.get(CONTEXT) or current_context(listed)
+    if context != current_context(path):
+        raise SettingsError(
+            f"--scheduler-config: kube-scheduler takes one kubeconfig and its current context, and that of "
+            f"{path} is not {context}: make one by kubectl config view --minify --flatten "
+            f"--context {context} > FILE, and name it by --kubeconfig"
+        )
+    return str(Path(path).absolute())
 
 
 def _say_json(what: Mapping[str, object]) -> None:

@@ -14,8 +14,11 @@ from urllib.parse import urlsplit
 import msgspec
 import urllib3
 
-from berth.errors import ClusterRefusedError, ClusterUnavailableError, SettingsError, reason
+from berth.errors import ClusterRefusedError, ClusterUnavailableError, SettingsError, alternatives, reason
 from berth.kube.connection import lean
+
+CONTEXT = "BERTH_CONTEXT"
+"""The variable that names a context of the kubeconfig, in place of its current one."""
 
 DEFAULT_TIMEOUT = 10.0  # seconds, for calls with no deadline above them
 _JSON = "application/json"
@@ -156,9 +159,13 @@ _NOT_ONE = (AttributeError, LookupError, TypeError)
 def configured() -> Client:
     """Return the client for the API server of `connect`; no request is sent. Raises SettingsError."""
     # The kubernetes client's own rules, but with KUBECONFIG as it is now, not as it was at that import.
-    path = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    path, context = kubeconfigs(), os.environ.get(CONTEXT) or None
     if "KUBECONFIG" in os.environ or Path(path).exists():
-        return _by_kubeconfig(path)
+        return _by_kubeconfig(path, context)
+    if context is not None:
+        raise SettingsError(
+            f"there is no kubeconfig {path} that has context {context}: set KUBECONFIG to one"
+        )
     if "KUBERNETES_SERVICE_HOST" not in os.environ:
         raise SettingsError(
             "no cluster to talk to: no kubeconfig found (KUBECONFIG, ~/.kube/config); set KUBECONFIG to one"
@@ -167,6 +174,16 @@ def configured() -> Client:
         return InCluster(os.environ, _ACCOUNT)
     except (OSError, ValueError) as error:
         raise _without_a_cluster(error, "") from error
+
+
+def kubeconfigs() -> str:
+    """Return the kubeconfig, or several of them joined by os.pathsep, as KUBECONFIG names them."""
+    return os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+
+
+def current_context(path: str) -> str:
+    """Return the context that this kubeconfig, or the first of several, calls the current one; empty: none."""
+    return next(filter(None, (str(one.get("current-context") or "") for _, one in _readable(path))), "")
 
 
 class InCluster:
@@ -215,13 +232,20 @@ class InCluster:
         return self._file.read_text(encoding="ascii").strip()
 
 
-def _by_kubeconfig(path: str) -> Client:
+def _by_kubeconfig(path: str, context: str | None) -> Client:
     import yaml
     from kubernetes import client, config
 
-    settings = client.Configuration()
+    settings, several = client.Configuration(), os.pathsep in path
+    if context is not None:
+        _require_context(context, path)
+    elif several:
+        # kubectl takes the first file's, the kubernetes client the last one's.
+        context = current_context(path) or None
+    # To the kubernetes client an empty file is an error; kubectl passes over it, as over one that is not there.
+    files = os.pathsep.join(file for file, _ in _readable(path)) if several else path
     try:
-        config.load_kube_config(config_file=path, client_configuration=settings)  # type: ignore[no-untyped-call]
+        config.load_kube_config(files or path, context, settings)  # type: ignore[no-untyped-call]
     except (config.ConfigException, yaml.YAMLError, OSError, ValueError, *_NOT_ONE) as error:
         raise _without_a_cluster(error, path) from error
     settings.connection_pool_maxsize = _CONNECTIONS
@@ -240,6 +264,32 @@ class _Kubeconfig:
         headers: dict[str, str] = {**plain, **self._api.default_headers}
         self._api.update_params_for_auth(headers, None, ["BearerToken"], "", "GET", None)
         return headers
+
+
+def _require_context(name: str, path: str) -> None:
+    listed = (config.get("contexts") for _, config in _readable(path))
+    contexts = (context for one in listed if isinstance(one, list) for context in one)
+    known = dict.fromkeys(str(one["name"]) for one in contexts if isinstance(one, dict) and "name" in one)
+    if name not in known:
+        raise SettingsError(f"there is no context {name} in {path}; {alternatives(name, known)}")
+
+
+def _readable(path: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return those of these kubeconfigs that are there and hold something, with what they hold. What can't be
+    read holds nothing here: the kubernetes client says what is wrong with it."""
+    import yaml
+
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    for file in filter(None, path.split(os.pathsep)):
+        try:
+            content = yaml.safe_load(Path(file).expanduser().read_bytes())
+        except FileNotFoundError:
+            continue
+        except (yaml.YAMLError, OSError, ValueError):
+            content = "can't be read"
+        if content is not None:
+            found.append((file, content if isinstance(content, dict) else {}))
+    return found
 
 
 def _without_a_cluster(error: Exception, path: str) -> SettingsError:
