@@ -82,7 +82,7 @@ class Inputs:
 
     @cached_property
     def release(self) -> str:
-        return self.cluster.release()
+        return self.cluster.version()
 
     @cached_property
     def definitions(self) -> dict[str, Definition]:

@@ -136,6 +136,10 @@ COMMANDS = (
 )
 
 
+_MAKES_A_LEDGER = ("up",)
+"""Commands that make a ledger where there is none; the others look for the functions' own."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit code: 0 done, 1 failed or problems seen, 2 wrong usage."""
     options = parsed(arguments)
@@ -233,4 +237,9 @@ def _set_environment(options: argparse.Namespace) -> None:
         os.environ["BERTH_CONTEXT"] = options.context
     if "store" in options:
         url = os.environ.get("BERTH_STORE") if options.store is None else options.store
-        os.environ["BERTH_STORE"] = absolute(url or DEFAULT_STORE)
+        if url or options.command in _MAKES_A_LEDGER:
+            os.environ["BERTH_STORE"] = absolute(url or DEFAULT_STORE)
+        else:
+            from berth.cli import ledger_url  # it may ask the cluster, whose client takes 0.4 s to import
+
+            ledger_url.take_over()

@@ -19,8 +19,10 @@ def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--context", metavar="NAME", help=words)
 
 
-def add_store(parser: argparse.ArgumentParser, why: str = "") -> None:
-    words = f"the ledger's store (BERTH_STORE; else {DEFAULT_STORE}){why}"
+def add_store(parser: argparse.ArgumentParser, why: str = "", *, makes: bool = False) -> None:
+    """`makes`: the command makes a ledger where there is none; others look for the functions' own."""
+    there = DEFAULT_STORE + ("" if makes else " if it is there, or what the cluster's settings name")
+    words = f"the ledger's store (BERTH_STORE; else {there}){why}"
     parser.add_argument("--store", metavar="URL", help=words)
 
 

@@ -51,7 +51,7 @@ _LEDGER_LOST = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_kubeconfig(parser)
-    add_store(parser)
+    add_store(parser, makes=True)
     add_pools(parser)
     parser.add_argument(
         "--port",

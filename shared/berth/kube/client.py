@@ -182,7 +182,7 @@ def kubeconfigs() -> str:
 
 
 def current_context(path: str) -> str:
-    """Return the context that this kubeconfig, or the first of several, calls the current one; empty: none."""
+    """Return the context that this kubeconfig, or the first of several, calls current; empty: none."""
     return next(filter(None, (str(one.get("current-context") or "") for _, one in _readable(path))), "")
 
 
@@ -242,7 +242,7 @@ def _by_kubeconfig(path: str, context: str | None) -> Client:
     elif several:
         # kubectl takes the first file's, the kubernetes client the last one's.
         context = current_context(path) or None
-    # To the kubernetes client an empty file is an error; kubectl passes over it, as over one that is not there.
+    # To the kubernetes client an empty file is an error; kubectl passes over it.
     files = os.pathsep.join(file for file, _ in _readable(path)) if several else path
     try:
         config.load_kube_config(files or path, context, settings)  # type: ignore[no-untyped-call]

@@ -29,6 +29,7 @@ _PAGE = 500
 _CLAIMS_PAGE = 100  # a PoolClaim may be a megabyte
 _WATCH_SECONDS = 240
 _REVIEWS, _ACCOUNTS = "/apis/authentication.k8s.io/v1/tokenreviews", "system:serviceaccount:"
+_KNATIVE = "/apis/serving.knative.dev/v1"
 _KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
 _AUTHORIZATION = "authorization.k8s.io/v1"
 _IDENTITY_SECONDS = 1.0  # within bind's deadline
@@ -49,6 +50,14 @@ class _List(msgspec.Struct, Generic[T]):
 class _Any(msgspec.Struct):
     metadata: dict[str, Any] = {}
     items: list[dict[str, Any]] | None = None
+
+
+class _Data(msgspec.Struct, Generic[T]):
+    data: dict[str, T] | None = None
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    git_version: str = ""
 
 
 class _ClaimMeta(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -85,10 +94,6 @@ class _Review(msgspec.Struct, frozen=True):
 
 class _Reviewed(msgspec.Struct, frozen=True):
     status: _Review = _Review()
-
-
-class _Release(msgspec.Struct, frozen=True, rename="camel"):
-    git_version: str = ""
 
 
 class _Resource(msgspec.Struct, frozen=True):
@@ -282,10 +287,6 @@ class Cluster:
         path = f"{pool_claim_path(meta['namespace'], meta['name'])}/status"
         self._merge(path, {"metadata": _version(document), "status": {**removed, **status}}, timeout)
 
-    def release(self) -> str:
-        """Return the API server's version: v1.36.3."""
-        return _decode(_Release, self._server.call(Request("GET", "/version"))).git_version
-
     def date(self) -> str:
         """Return the time that the API server puts on an answer, as HTTP writes it; empty if it puts none."""
         return self._server.header(Request("GET", "/version"), "Date")
@@ -313,6 +314,32 @@ class Cluster:
         body = {"apiVersion": _AUTHORIZATION, "kind": kind, "spec": spec}
         request = Request("POST", f"/apis/{_AUTHORIZATION}/{kind.lower()}s", body=body, again=True)
         return _decode(_AccessReviewed, self._server.call(request)).status.allowed
+
+    def version(self, timeout: float = DEFAULT_TIMEOUT) -> str:
+        """Return the API server's version, such as v1.36.3."""
+        answer = self._server.call(Request("GET", "/version", timeout))
+        return _decode(_Version, answer).git_version
+
+    def config_map(
+        self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT
+    ) -> dict[str, str] | None:
+        """Return the data of a ConfigMap, or None where there is none."""
+        there = self._get(
+            _Data[str], f"/api/v1/namespaces/{_segment(namespace)}/configmaps/{_segment(name)}", timeout
+        )
+        return None if there is None else there.data or {}
+
+    def secret(self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT) -> dict[str, bytes] | None:
+        """Return the data of a Secret, decoded, or None where there is none."""
+        there = self._get(
+            _Data[bytes], f"/api/v1/namespaces/{_segment(namespace)}/secrets/{_segment(name)}", timeout
+        )
+        return None if there is None else there.data or {}
+
+    def functions(self, namespace: str, timeout: float = DEFAULT_TIMEOUT) -> list[dict[str, Any]] | None:
+        """Return the namespace's Knative Services; None where the cluster serves no such resource."""
+        page = self._get(_Any, f"{_KNATIVE}/namespaces/{_segment(namespace)}/services", timeout)
+        return None if page is None else page.items or []
 
     def create(self, path: str, document: Mapping[str, Any]) -> None:
         """Create one object in a collection."""
