@@ -28,7 +28,9 @@ from tests.support.cluster import Cluster
 from tests.support.fixtures import PLACES
 
 NAMES = ("KUBECONFIG", "BERTH_STORE", "BERTH_POOLS", "BERTH_AUTH_TOKEN", "BERTH_AUTH_TOKEN_FILE")
+NAMES += ("BERTH_CONTEXT", "BERTH_SCHEDULER_NAMES")
 Counts = tuple[int, int, int, int]
+WHERE = "berth's ledger was moved to redis://there; set BERTH_STORE to it"
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +74,14 @@ def _said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[str, 
     return said.out, said.err
 
 
+def _troubled(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[str]:
+    """The lines on standard output, the headline first, where it ends with 1 and says nothing besides."""
+    assert main([str(argument) for argument in arguments]) == 1
+    said = capsys.readouterr()
+    assert said.err == ""
+    return said.out.splitlines()
+
+
 def _failed(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     """The one line with which it ends, with exit code 1."""
     assert main([str(argument) for argument in arguments]) == 1
@@ -86,12 +96,20 @@ def _pool(name: str, counts: Counts, **domains: Counts) -> Mapping[str, Any]:
         **_counted(name, counts),
         "waiting": None,
         "overCommitted": 0,
+        "suspendedDomains": [],
+        "heldBack": False,
+        "external": 0,
+        "priorityAtLeast": None,
+        "preemption": "None",
+        "limits": [],
         "domains": [_counted(domain, found) for domain, found in domains.items()],
     }
 
 
 def _counted(name: str, counts: Counts) -> Mapping[str, Any]:
-    return dict(zip(("name", "capacity", "used", "free", "reserved"), (name, *counts), strict=True))
+    counted = dict(zip(("name", "capacity", "used", "free", "reserved"), (name, *counts), strict=True))
+    calm = {"suspended": False, "lost": 0, "resting": 0, "kept": 0, "priorityOnly": 0}
+    return {**counted, "binding": counts[-1], **calm}
 
 
 def test_a_document_that_cannot_be_read_is_named_with_what_to_do(
@@ -114,6 +132,7 @@ def test_status_shows_each_pool_and_domain_in_every_form(
     found = json.loads(text)
     assert found == {
         "ledger": {"store": place.url, "open": True, "why": ""},
+        "headline": "2 pools, 6 of 10 units free, who waits is not known",
         "pools": [
             _pool("ip", (4, 2, 2, 1), n1=(2, 2, 0, 1), n2=(2, 0, 2, 0)),
             _pool("seat", (6, 2, 4, 0), n1=(3, 2, 1, 0), n2=(3, 0, 3, 0)),
@@ -123,7 +142,8 @@ def test_status_shows_each_pool_and_domain_in_every_form(
     assert why.count("\n") == 1
     assert yaml.safe_load(_said(capsys, "status", "--store", place.url, "-o", "yaml")[0]) == found
     table = _said(capsys, "status", "--store", place.url, "--pool", "ip")[0].splitlines()
-    assert [line.split() for line in table[1:]] == [
+    assert table[0] == "1 pool, 2 of 4 units free, who waits is not known"
+    assert [line.split() for line in table[2:]] == [
         ["ip", "<all>", "4", "2", "2", "1", "?"],
         ["ip", "n1", "2", "2", "0", "1", "-"],
         ["ip", "n2", "2", "0", "2", "0", "-"],
@@ -133,8 +153,9 @@ def test_status_shows_each_pool_and_domain_in_every_form(
 @pytest.mark.parametrize(
     ("command", "names"),
     [
-        ("status", ("--kubeconfig", "--store", "--pool", "-o", "{table,json,yaml}")),
-        ("claims", ("--store", "--pool", "-n", "--namespace", "--units", "-o", "{table,json,yaml}")),
+        ("status", ("--kubeconfig", "--context", "--store", "--pool", "-o", "{table,json,yaml}", "-w")),
+        ("top", ("--kubeconfig", "--context", "--store", "--pool", "-o", "{table,json,yaml}", "--interval")),
+        ("claims", ("--store", "--pool", "-n", "--namespace", "--units", "-o", "{table,json,yaml}", "-A")),
     ],
 )
 def test_help_names_every_option(
@@ -180,7 +201,7 @@ def test_a_pool_that_is_not_there_is_named_beside_those_that_are(
 ) -> None:
     assert ledger.view().open
     said = _failed(capsys, command, "--store", place.url, "--pool", "sear")
-    assert said == "berth: there is no pool sear in the ledger; there are: ip, seat\n"
+    assert said == "berth: there is no pool sear in the ledger; there are: ip, seat (did you mean seat?)\n"
 
 
 def test_status_counts_the_pods_of_ours_that_wait_for_each_pool(
@@ -214,20 +235,20 @@ def test_another_cluster_s_ledger_is_not_shown_as_this_one_s(
             "--kubeconfig",
             str(another.kubeconfig(tmp_path / "another")),
         ]
-        said = _failed(capsys, *arguments)
-        assert f"berth's ledger {store} belongs to another cluster" in said
-        assert main([*arguments, "-o", "json"]) == 1
-    out, why = capsys.readouterr()
-    assert why == said
-    assert json.loads(out) == {
-        "ledger": {"store": store, "open": False, "why": said.removeprefix("berth: ").rstrip()},
-        "pools": [],
-    }
+        (why,) = _troubled(capsys, *arguments)
+        assert why.startswith(f"berth's ledger {store} belongs to another cluster")
+        found = json.loads("\n".join(_troubled(capsys, *arguments, "-o", "json")))
+        assert _troubled(capsys, *arguments, "--watch")[0].endswith(f" {why}")
+    assert found == {"ledger": {"store": store, "open": False, "why": why}, "headline": why, "pools": []}
 
 
 @pytest.mark.parametrize(
     ("command", "empty"),
-    [("status", {"pools": []}), ("claims", {"claims": []}), ("claims --units", {"units": []})],
+    [
+        ("status", {"headline": WHERE, "pools": []}),
+        ("claims", {"claims": []}),
+        ("claims --units", {"units": []}),
+    ],
 )
 def test_a_ledger_that_was_moved_is_not_shown_but_where_it_is_now(
     capsys: pytest.CaptureFixture[str], place: Place, ledger: Ledger, command: str, empty: dict[str, object]
@@ -235,14 +256,11 @@ def test_a_ledger_that_was_moved_is_not_shown_but_where_it_is_now(
     assert ledger.view().open
     with closing(open_store(place.url)) as store:
         pause(store, moved=True)
-    why = "berth's ledger was moved to redis://there; set BERTH_STORE to it"
     arguments = [*command.split(), "--store", place.url]
-    assert _failed(capsys, *arguments) == f"berth: {why}\n"
+    assert _troubled(capsys, *arguments) == [WHERE]
     for output, read in (("json", json.loads), ("yaml", yaml.safe_load)):
-        assert main([*arguments, "-o", output]) == 1
-        said = capsys.readouterr()
-        assert read(said.out) == {"ledger": {"store": place.url, "open": False, "why": why}, **empty}
-        assert said.err == f"berth: {why}\n"
+        said = "\n".join(_troubled(capsys, *arguments, "-o", output))
+        assert read(said) == {"ledger": {"store": place.url, "open": False, "why": WHERE}, **empty}
 
 
 def test_a_cluster_that_does_not_answer_leaves_only_the_waiting_unknown(
@@ -251,7 +269,7 @@ def test_a_cluster_that_does_not_answer_leaves_only_the_waiting_unknown(
     store = _reconciled(tmp_path, api)
     api.stop()
     out, why = _said(capsys, "status", "--store", store, "--kubeconfig", tmp_path / "kubeconfig")
-    assert out.splitlines()[1].split() == ["seat", "<all>", "2", "0", "2", "0", "?"]
+    assert out.splitlines()[2].split() == ["seat", "<all>", "2", "0", "2", "0", "?"]
     assert why.startswith(f"berth: who waits is not known: the API server at {api.url} did not answer")
     assert why.count("\n") == 1
 
@@ -273,12 +291,16 @@ def test_a_ledger_that_is_being_rebuilt_is_shown_as_far_as_it_is(
         keeper = ledger_on(store, while_closed=True)
         keeper.begin_rebuild("again")
         keeper.adopt(claim("first", "n1", "a1", ip=1))
-        out, why = _said(capsys, command, "--store", place.url, "-o", "json")
-        assert json.loads(out)["ledger"]["open"] is False
-        assert json.loads(out)["ledger"]["why"] in why
+        assert main([command, "--store", place.url, "-o", "json"]) == 1
+        out = capsys.readouterr().out
+        ledger = json.loads(out)["ledger"]
+        assert ledger["open"] is False
+        assert ledger["why"].startswith("the ledger is new or being rebuilt")
         assert '"ip"' in out
-        assert "the ledger is new or being rebuilt" in why.splitlines()[-1]
-        assert "first" in _said(capsys, "claims", "--store", place.url)[0]
+        assert main([command, "--store", place.url]) == 1
+        first, *table = capsys.readouterr().out.splitlines()
+        assert first == ledger["why"]
+        assert "ip" in table[1].split()
     finally:
         store.close()
 

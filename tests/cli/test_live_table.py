@@ -88,10 +88,10 @@ def test_up_on_a_terminal_shows_a_table_in_place_and_ctrl_c_gives_the_terminal_b
 ) -> None:
     with _up(tmp_path, api) as terminal:
         _until(terminal, READY)
-        _until(terminal, "underlay-ip   n1       1          0      1      0          -")
+        _until(terminal, "underlay-ip   n1       1          0      1      0         -")
         assert not terminal.shows_cursor()
         _refuse(api, "waiter")
-        _until(terminal, "underlay-ip   <all>    1          0      1      0          1")
+        _until(terminal, "underlay-ip   <all>    1          0      1      0         1")
         _until(terminal, f"0/1 nodes are available: {UNDERLAY}")
         assert "preemption" not in terminal.text
         _spoil_and_mend(tmp_path / "pools.yaml", terminal)

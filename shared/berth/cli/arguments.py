@@ -70,9 +70,18 @@ COMMANDS = (
     ),
     _Command(
         "status",
-        "show pools and domains: capacity, used, free, reserved, and who waits",
-        "It reads the ledger, and asks the cluster only for the pods that wait; it repairs nothing.",
+        "show pools and domains: capacity, used, free, binding, who waits, and why free units are not given",
+        "It reads the ledger, and asks the cluster only for the pods that wait; it repairs nothing. It ends "
+        "with 1 if nothing is given out of the ledger: it is being rebuilt or copied, was moved, or is "
+        "another cluster's.",
         "inspect:add_status_options",
+    ),
+    _Command(
+        "top",
+        "show pools and who waits for them, and why, again and again until Ctrl-C",
+        "On a terminal it is a table in place; elsewhere each change of the status is a block of lines, or a "
+        "document. It only reads. Ctrl-C ends it with 130.",
+        "watch:add_options",
     ),
     _Command(
         "claims",

@@ -1,4 +1,4 @@
-"""The table of pools, domains, waiters and refusals that `berth up` and the demo refresh in place.
+"""The table of pools, domains, waiters and refusals that `berth up` and `berth top` refresh in place.
 It only reads; trouble is a line of the table, and it raises nothing."""
 
 import contextlib
@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import NamedTuple, Self, TextIO
 
 import msgspec
@@ -20,7 +21,7 @@ from berth.api.pool import Pool
 from berth.cli import tables
 from berth.cli.waiters import Refusal, Waiters
 from berth.errors import BerthError
-from berth.ledger.report import DomainRow, PoolRow, natural, pool_rows
+from berth.ledger.report import DomainRow, PoolRow, headline, natural, pool_rows
 from berth.ledger.view import View
 
 _REFRESH_SECONDS = 0.5  # of the ledger's rows, and of the picture
@@ -41,14 +42,16 @@ def picture(
     size: tuple[int, int],
     now: float,
     trouble: str = "",
+    heading: str = "",
 ) -> Group:
     """Return lines that fit into `size` (columns, lines): totals of pools, their fullest domains, refusals.
 
     A line that is too wide is cut.
     """
-    room = size[1] - 1 - bool(trouble)
+    room = size[1] - 1 - bool(trouble) - bool(heading)
     latest = refusals[: min(_REFUSALS, max(0, (room - 3) // 3))]
-    lines = _pool_lines(pools, room - (len(latest) + 2 if latest else 0))
+    lines = [_line(heading)] if heading else []
+    lines += _pool_lines(pools, room - (len(latest) + 2 if latest else 0))
     if latest:
         lines += [_line(""), _line("PODS   AGE     WHY THEY WAIT", "bold")]
     for refusal in latest:
@@ -100,8 +103,7 @@ def _line(text: str, style: str = "") -> Text:
 class _Read(NamedTuple):
     """What was read of the ledger: the View's own dicts, by which a change is known, and the rows."""
 
-    domains: object = None
-    pools: object = None
+    seen: tuple[object, ...] = ()
     rows: Sequence[PoolRow] = ()
     resources: Mapping[str, Pool] = {}
     trouble: str = _CLOSED
@@ -122,9 +124,16 @@ class LiveView:
         *,
         console: Console | None = None,
         clock: Callable[[], float] = time.time,
+        only: str | None = None,
+        heading: bool = False,
+        every: float = _REFRESH_SECONDS,
     ) -> None:
-        """`view` may raise Berth's errors; `words` is the line for what `say` is given, empty for none."""
+        """`view` may raise Berth's errors, and is called `every` so many seconds; `words` is the line for
+        what `say` is given, empty for none. `only`: the one pool to show; `heading`: how all is, in a line.
+        """
         self._view, self._words, self._clock = view, words, clock
+        self._only, self._heading, self._every = only, heading, every
+        self.unknown = ""  # why nobody can say who waits
         self._console = console or Console(
             force_terminal=True, force_interactive=True, highlight=False, markup=False, emoji=False
         )
@@ -186,7 +195,7 @@ class LiveView:
         while not self._reading_over.is_set():
             began = time.thread_time()
             self._last = self._look()
-            self._reading_over.wait(_pause(began))
+            self._reading_over.wait(max(self._every, _pause(began)))
         self._last = self._look()
 
     def _look(self) -> _Read:
@@ -194,9 +203,10 @@ class LiveView:
             view = self._view()
             trouble = _CLOSED if view.epoch is None else str(view.epoch.trouble() or "")
             # A View's dicts are replaced when something changes.
-            if view.domains is not self._last.domains or view.pools is not self._last.pools:
-                rows = pool_rows(view, {})
-                return _Read(view.domains, view.pools, rows, view.resources, trouble)
+            seen = (view.domains, view.pools, view.free, view.epoch)
+            if any(one is not other for one, other in zip_longest(seen, self._last.seen)):
+                rows = pool_rows(view, {}, self._only, self._clock())
+                return _Read(seen, rows, view.resources, trouble)
             return self._last._replace(trouble=trouble)
         except BerthError as error:
             return self._last._replace(trouble=str(error))
@@ -231,10 +241,19 @@ class LiveView:
         last, size, now = self._last, self._console.size, self._clock()
         waiting, refusals = self._waiters.asking(last.resources), self._waiters.refusals()
         texts = [(refusal.text, refusal.pods, tables.age(now - refusal.since)) for refusal in refusals]
-        if (last, size, waiting, texts) != self._drawn:
-            self._drawn = (last, size, waiting, texts)
-            rows = [msgspec.structs.replace(row, waiting=waiting.get(row.name, 0)) for row in last.rows]
-            self._live.update(picture(rows, refusals, size, now, last.trouble), refresh=True)
+        trouble = last.trouble or self.unknown
+        if (last, size, waiting, texts, trouble) != self._drawn:
+            self._drawn = (last, size, waiting, texts, trouble)
+            known = {row.name: None if self.unknown else waiting.get(row.name, 0) for row in last.rows}
+            rows = [msgspec.structs.replace(row, waiting=known[row.name]) for row in last.rows]
+            heading = headline(rows, self._in_all(known)) if self._heading else ""
+            self._live.update(picture(rows, refusals, size, now, trouble, heading), refresh=True)
+
+    def _in_all(self, known: Mapping[str, int | None]) -> int | None:
+        """Return how many pods wait for what is shown; None where that is not known."""
+        if self.unknown:
+            return None
+        return self._waiters.in_all(self._last.resources) if self._only is None else known.get(self._only)
 
 
 class _Above(io.TextIOBase):

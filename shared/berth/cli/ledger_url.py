@@ -60,8 +60,8 @@ def _of_cluster() -> Settings | None:
         return None
     if found is None:
         note(
-            f"the cluster at {cluster.host} does not say where the ledger is: there is neither BERTH_STORE in "
-            f"ConfigMap {NAMESPACE}/{SETTINGS}, nor the key url in Secret {NAMESPACE}/{STORE_SECRET}"
+            f"the cluster at {cluster.host} does not say where the ledger is: there is neither BERTH_STORE "
+            f"in ConfigMap {NAMESPACE}/{SETTINGS}, nor the key url in Secret {NAMESPACE}/{STORE_SECRET}"
         )
     return found
 

@@ -55,9 +55,9 @@ def whole_number(least: int, most: int, noun: str = "number") -> Callable[[str],
 
 
 @contextmanager
-def existing_ledger(url: str) -> Iterator[Store]:
-    """Open the ledger's store. Raises SettingsError where there is none."""
-    with closing(open_store(url)) as store:
+def existing_ledger(url: str, *, reads_only: bool = False) -> Iterator[Store]:
+    """Open the ledger's store, as open_store does. Raises SettingsError where there is none."""
+    with closing(open_store(url, reads_only=reads_only)) as store:
         require_ledger(store, url)
         yield store
 

@@ -7,14 +7,15 @@ from datetime import UTC, datetime
 import msgspec
 
 from berth.ledger.holders import UnitRow, wholes
-from berth.ledger.report import DomainRow, PoolRow, natural
+from berth.ledger.report import DomainRow, LimitRow, PoolRow, natural
 from berth.ledger.view import View
 
-_POOL_COLUMNS = ("POOL", "DOMAIN", "CAPACITY", "USED", "FREE", "RESERVED", "WAITING")
+_POOL_COLUMNS = ("POOL", "DOMAIN", "CAPACITY", "USED", "FREE", "BINDING", "WAITING")
 _CLAIM_COLUMNS = ("NAMESPACE", "POD", "NODE", "POOL", "DOMAIN", "COUNT", "STATE", "AGE")
 _UNIT_COLUMNS = ("POOL", "DOMAIN", "UNIT", "STATE", "HOLDER", "CLAIM", "NODE")
 _ALL, _NONE, _UNKNOWN = "<all>", "-", "?"
 _GAP = "   "
+_FEW = 3  # names in a note
 
 
 class ClaimRow(msgspec.Struct, frozen=True):
@@ -71,18 +72,58 @@ def pool_lines(pools: Iterable[PoolRow]) -> list[str]:
 
 def total_cells(pool: PoolRow) -> tuple[str, ...]:
     waiting = _UNKNOWN if pool.waiting is None else str(pool.waiting)
-    counts = (pool.capacity, pool.used, pool.free, pool.reserved)
-    return (pool.name, _ALL, *map(str, counts), waiting, _note(pool.over_committed))
+    counts = (pool.capacity, pool.used, pool.free, pool.binding)
+    return (pool.name, _ALL, *map(str, counts), waiting, "; ".join(_pool_notes(pool)))
 
 
 def domain_cells(pool: str, domain: DomainRow) -> tuple[str, ...]:
     capacity = _NONE if domain.capacity is None else str(domain.capacity)
-    counts = (domain.used, domain.free, domain.reserved)
-    return (pool, domain.name, capacity, *map(str, counts), _NONE, _note(domain.over))
+    counts = (domain.used, domain.free, domain.binding)
+    note = "; ".join(_notes(domain, domain.over, None))
+    return (pool, domain.name, capacity, *map(str, counts), _NONE, note)
 
 
-def _note(over: int) -> str:
-    return f"over-committed by {over}" if over else ""
+def _pool_notes(pool: PoolRow) -> list[str]:
+    """Return what a pool's numbers don't say, above all why free units are not given."""
+    held = "held back since the ledger was lost: berth reconcile" if pool.held_back else ""
+    places = "" if pool.suspended else _few(pool.suspended_domains)
+    preempts = pool.preemption == "Native" and pool.free and pool.waiting
+    return [
+        *filter(None, [held, places and f"suspended: {places}"]),
+        *_notes(pool, pool.over_committed, pool.priority_at_least),
+        *([f"{pool.external} used outside the cluster"] if pool.external else []),
+        *(["what is free may be for a pod that preempts"] if preempts else []),
+        *([f"limits: {_limits(pool.limits)}"] if pool.limits else []),
+    ]
+
+
+def _notes(row: PoolRow | DomainRow, over: int, priority: int | None) -> list[str]:
+    """Return what is to be said of a pool as of a domain; only a pool's row knows the priority."""
+    least = "a priority" if priority is None else f"priority >= {priority}"
+    lost = "a lost pod" if row.lost == 1 else "lost pods"
+    notes = {
+        "suspended": row.suspended,
+        f"over-committed by {over}": over,
+        f"{row.lost} held for {lost}: berth release": row.lost,
+        f"{row.priority_only} reserved for {least}": row.priority_only,
+        f"{row.resting} resting": row.resting,
+        f"{row.kept} kept for their last pods": row.kept,
+    }
+    return [text for text, there in notes.items() if there]
+
+
+def _limits(limits: Sequence[LimitRow]) -> str:
+    """Return the limits, those that leave nothing first; the last is that of all other namespaces."""
+    named = sorted(
+        (row for row in limits if row.used is not None), key=lambda row: (row.used or 0) < row.limit
+    )
+    others = [f"* {row.limit}" for row in limits if row.used is None]
+    return _few([f"{row.namespace} {row.used}/{row.limit}" for row in named], others)
+
+
+def _few(texts: Sequence[str], always: Sequence[str] = ()) -> str:
+    more = [f"{len(texts) - _FEW} more"] if len(texts) > _FEW else []
+    return ", ".join([*texts[:_FEW], *more, *always])
 
 
 def aligned_pools(lines: Iterable[tuple[str, ...]]) -> list[str]:

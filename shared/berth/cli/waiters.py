@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from berth.api.pool import Pool
-from berth.controller.pool_status import waiting_pods
+from berth.controller.pool_status import waiting_in_all, waiting_pods
 from berth.kube.types import Condition, Pod
 
 _PREEMPTION = " preemption: "  # kube-scheduler goes on with this; it says nothing of our pools
@@ -68,6 +68,10 @@ class Waiters:
     def asking(self, resources: Mapping[str, Pool]) -> dict[str, int]:
         """Return how many pods wait for each pool."""
         return waiting_pods((waiter.pod for waiter in self._now()), resources)
+
+    def in_all(self, resources: Mapping[str, Pool]) -> int:
+        """Return how many pods wait for any pool."""
+        return waiting_in_all((waiter.pod for waiter in self._now()), resources)
 
     def refusals(self) -> list[Refusal]:
         """Return why they wait, equal texts as one, the newest first."""

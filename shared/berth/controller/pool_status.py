@@ -139,6 +139,11 @@ def waiting_pods(pods: Iterable[Pod], resources: Mapping[str, Pool]) -> dict[str
     return dict(counts)
 
 
+def waiting_in_all(pods: Iterable[Pod], resources: Mapping[str, Pool]) -> int:
+    """Return how many of these pods wait for any pool: one that asks for two pools counts once."""
+    return sum(pod.waiting and bool(demand_of(pod, resources).units) for pod in pods)
+
+
 def waiting_now(cluster: Cluster, schedulers: Iterable[str], resources: Mapping[str, Pool]) -> dict[str, int]:
     """Return how many pods of these schedulers wait for each pool, as the API server lists them now."""
     return waiting_pods(list_waiting(cluster, schedulers, most=_LIST_SECONDS), resources)

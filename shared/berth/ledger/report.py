@@ -2,13 +2,18 @@
 Pure: it asks no store and no cluster, and is as far behind them as the View it is given."""
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from berth.api.pool import EVERYWHERE, Pool
 from berth.ledger.free import Free
+from berth.ledger.keys import PoolDomain, namespace_quota, parse_domain
 from berth.ledger.model import Domain
 from berth.ledger.view import View
+
+_TROUBLES = 3  # that a headline tells of
 
 _NUMBER = re.compile(r"([0-9]+)")
 
@@ -17,33 +22,79 @@ class _Row(msgspec.Struct, frozen=True, rename="camel"):
     pass
 
 
-class DomainRow(_Row, frozen=True):
+class LimitRow(_Row, frozen=True, kw_only=True):
+    """What the pods of one namespace may hold of a pool. `used` is what counts against the limit, with units
+    that they left and that rest or are kept; None for `*`, which is any other namespace."""
+
+    namespace: str
+    used: int | None
+    limit: int
+
+
+class DomainRow(_Row, frozen=True, kw_only=True):
     """One domain. `capacity` None: the pool has no share here any more, but pods still hold units;
-    `reserved` units are among those used, their pods not bound yet."""
+    `binding` units are among those used, their pods not bound yet (`reserved` says the same).
+
+    Nobody gets the `resting` units yet, and the `kept` ones only their last pods; neither are free. `lost`
+    units are used by pods that are gone. Of the free ones `priority_only` are for pods of some priority.
+    """
 
     name: str
     capacity: int | None
     used: int
     free: int
     reserved: int
+    binding: int
+    suspended: bool = False
+    resting: int = 0
+    kept: int = 0
+    lost: int = 0
+    priority_only: int = 0
 
     @property
     def over(self) -> int:
         """Return units used beyond the capacity."""
         return max(0, self.used - (self.capacity or 0))
 
+    @property
+    def given(self) -> int:
+        """Return the free units that some pod may have."""
+        return 0 if self.suspended else self.free
 
-class PoolRow(_Row, frozen=True):
-    """A pool in all, and its domains. `waiting` None: nobody could say how many pods wait for it."""
+
+class PoolRow(_Row, frozen=True, kw_only=True):
+    """A pool in all, and its domains, of which it has the sums. `waiting` None: nobody could say how many
+    pods wait for it.
+
+    Nothing is given of a pool that is `suspended` or `held_back`. `external` units are used outside the
+    cluster. Pods of `priority_at_least` may have the units that are `priority_only`.
+    """
 
     name: str
     capacity: int
     used: int
     free: int
     reserved: int
+    binding: int
     waiting: int | None
     over_committed: int
+    suspended: bool = False
+    suspended_domains: tuple[str, ...] = ()
+    held_back: bool = False
+    lost: int = 0
+    resting: int = 0
+    kept: int = 0
+    external: int = 0
+    priority_only: int = 0
+    priority_at_least: int | None = None
+    preemption: str = "None"
+    limits: tuple[LimitRow, ...] = ()
     domains: tuple[DomainRow, ...]
+
+    @property
+    def given(self) -> int:
+        """Return the free units that some pod may have."""
+        return 0 if self.held_back else sum(row.given for row in self.domains)
 
 
 def names(view: View) -> list[str]:
@@ -52,45 +103,165 @@ def names(view: View) -> list[str]:
     return sorted({*view.pools, *held}, key=natural)
 
 
-def pool_rows(view: View, waiting: Mapping[str, int] | None = None, only: str | None = None) -> list[PoolRow]:
+def pool_rows(
+    view: View, waiting: Mapping[str, int] | None = None, only: str | None = None, now: float | None = None
+) -> list[PoolRow]:
     """Return pools by name with their domains; `waiting` is the number of pods by pool, None if it is not
-    known."""
+    known. What rests or is kept at the time `now` (Unix seconds) is told apart only if that is given."""
+    lost = _lost(view)
     return [
-        _pool_row(name, view, None if waiting is None else waiting.get(name, 0))
+        _pool_row(name, view, None if waiting is None else waiting.get(name, 0), lost, now)
         for name in names(view)
         if only in (None, name)
     ]
 
 
-def _pool_row(pool: str, view: View, waiting: int | None) -> PoolRow:
-    rows = tuple(_domain_row(pool, name, view) for name in sorted(view.names(pool), key=natural))
+def headline(rows: Sequence[PoolRow], waiting: int | None) -> str:
+    """Return in a line how the pools are: what is free that some pod may have, who waits, and what is wrong;
+    `waiting` pods wait for any of them, None if that is not known."""
+    if not rows:
+        return "no pools yet: berth apply -f FILE makes some"
+    pools = _counted(len(rows), "pool")
+    free = f"{sum(row.given for row in rows)} of {_counted(sum(row.capacity for row in rows), 'unit')} free"
+    waits = f"{waiting} pod{' waits' if waiting == 1 else 's wait'}"
+    calm = ", ".join([pools, free, "who waits is not known" if waiting is None else waits])
+    troubles = [f"{row.name} {trouble}" for row in rows for trouble in _troubles(row)]
+    more = [f"and {len(troubles) - _TROUBLES} more"] if len(troubles) > _TROUBLES else []
+    return "; ".join(filter(None, [calm, ", ".join([*troubles[:_TROUBLES], *more])]))
+
+
+def _troubles(row: PoolRow) -> list[str]:
+    """Return what a person should know at once about a pool."""
+    idle = f" ({_counted(row.free, 'free unit')} not given)" if row.free else ""
+    places = f"in {row.suspended_domains[0]}" if len(row.suspended_domains) == 1 else "in part"
+    troubles = {
+        f"is suspended{idle}": row.suspended,
+        f"is suspended {places}": row.suspended_domains,
+        f"is over-committed by {row.over_committed}": row.over_committed,
+        f"is held back{idle}": row.held_back,
+        f"has {_counted(row.lost, 'unit')} held for lost pods": row.lost,
+    }
+    return [text for text, there in troubles.items() if there]
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _lost(view: View) -> Counter[PoolDomain]:
+    """Return the units that pods hold which are gone, by pool and domain."""
+    counts = Counter[PoolDomain]()
+    for holding in (holding for claim in view.lost() for holding in claim.holdings):
+        counts[holding.pool, holding.whole] += holding.count
+    return counts
+
+
+def _pool_row(
+    name: str, view: View, waiting: int | None, lost: Mapping[PoolDomain, int], now: float | None
+) -> PoolRow:
+    pool = view.pools.get(name)
+    rows = tuple(_domain_row(name, place, view, lost, now) for place in sorted(view.names(name), key=natural))
     return PoolRow(
-        name=pool,
+        name=name,
         capacity=sum(row.capacity or 0 for row in rows),
         used=sum(row.used for row in rows),
         free=sum(row.free for row in rows),
         reserved=sum(row.reserved for row in rows),
+        binding=sum(row.binding for row in rows),
         waiting=waiting,
         over_committed=sum(row.over for row in rows),
+        suspended=pool is not None and pool.spec.suspended is True,
+        suspended_domains=() if pool is None else pool.spec.suspended_domains,
+        held_back=pool is not None and pool.resource in view.held,
+        lost=sum(row.lost for row in rows),
+        resting=sum(row.resting for row in rows),
+        kept=sum(row.kept for row in rows),
+        external=0 if pool is None else _external(pool, view),
+        priority_only=sum(row.priority_only for row in rows),
+        priority_at_least=pool.spec.reserved.priority_at_least if pool and pool.spec.reserved else None,
+        preemption="None" if pool is None else pool.spec.preemption,
+        limits=() if pool is None else tuple(_limits(pool, view)),
         domains=rows,
     )
 
 
-def _domain_row(pool: str, name: str, view: View) -> DomainRow:
-    parts = view.parts(pool, name)
+def _domain_row(
+    pool: str, name: str, view: View, lost: Mapping[PoolDomain, int], now: float | None
+) -> DomainRow:
+    parts, spec = view.parts(pool, name), view.pools.get(pool)
     share = view.free.get(pool, Free()).get(name)
+    free = 0 if share is None else share[0]
+    binding = sum(_binding(pool, part, domain) for part, domain in parts.items())
+    closed = view.document(pool, name).closed
+    resting, kept = (0, 0) if now is None or closed else _retained(pool, parts, now)
     return DomainRow(
         name=name,
         capacity=None if share is None else share[1],
         used=sum(domain.used(pool, part) for part, domain in parts.items()),
-        free=0 if share is None else share[0],
-        reserved=sum(_reserved(pool, part, domain) for part, domain in parts.items()),
+        free=free,
+        reserved=binding,
+        binding=binding,
+        suspended=spec is not None and spec.suspends(name),
+        resting=resting,
+        kept=kept,
+        lost=lost.get((pool, name), 0),
+        priority_only=_priority_only(pool, name, view, free),
     )
 
 
-def _reserved(pool: str, name: str, domain: Domain) -> int:
+def _binding(pool: str, name: str, domain: Domain) -> int:
     reserved = {uid: claim for uid, claim in domain.claims.items() if claim.state == "reserved"}
     return Domain(claims=reserved).used(pool, name) if reserved else 0
+
+
+def _retained(pool: str, parts: Mapping[str, Domain], now: float) -> tuple[int, int]:
+    """Return how many units of a domain's documents rest, and how many are kept for their last pods."""
+    resting = kept = 0
+    for name, part in parts.items():
+        if not part.retained:
+            continue
+        free = part.room(pool, name, (), now)
+        owners = {left.owner for left in part.retained if left.rest_until <= now < left.kept_until}
+        own = sum(part.room(pool, name, (owner,), now) - free for owner in owners)
+        kept += own
+        resting += max(0, (part.capacity or 0) - part.used(pool, name) - free - own)
+    return resting, kept
+
+
+def _priority_only(pool: str, name: str, view: View, free: int) -> int:
+    share = view.unreserved.get(pool, Free()).get(name)
+    return 0 if share is None else max(0, free - share[0])
+
+
+def _external(pool: Pool, view: View) -> int:
+    """Return how many units are used outside the cluster, as the ledger has it."""
+    if pool.spec.scope != "Cluster":
+        return 0
+    claims = (claim for part in view.parts(pool.name, EVERYWHERE).values() for claim in part.claims.values())
+    held = (holding for claim in claims if claim.is_external for holding in claim.at_places(pool.name))
+    return sum(holding.count for holding in held)
+
+
+def _limits(pool: Pool, view: View) -> list[LimitRow]:
+    """Return the limits of namespaces that the Pool names, and of those that hold units; `*` is the last."""
+    limits, quotas = pool.spec.limits, view.quotas.get(pool.name, Free())
+    if not limits:
+        return []
+    parsed = [parse_domain(name) for name in quotas]
+    holding = {name.namespace for name in parsed if name.kind == "namespace"}
+    rows = []
+    for namespace in sorted({*limits, *holding} - {"*"}, key=natural):
+        limit, used = pool.limit(namespace), _used_of_limit(pool.name, namespace, view)
+        if limit is not None and (used or namespace in limits):
+            rows.append(LimitRow(namespace=namespace, used=used, limit=limit))
+    return rows + [LimitRow(namespace="*", used=None, limit=limits["*"]) for _ in range("*" in limits)]
+
+
+def _used_of_limit(pool: str, namespace: str, view: View) -> int:
+    quota = namespace_quota(namespace)
+    share = view.quotas.get(pool, Free()).get(quota)
+    used = sum(part.used(pool, name) for name, part in view.parts(pool, quota).items())
+    return used if share is None else max(used, share[1] - share[0])
 
 
 def natural(name: str) -> tuple[list[tuple[int, str]], str]:

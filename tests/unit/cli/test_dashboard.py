@@ -60,9 +60,9 @@ class Clock:
 def test_the_picture_shows_pools_their_domains_and_why_pods_wait() -> None:
     rows = pool_rows(view_of({("ip", "n1"): 2}, claim("a", ip=2), pools=("ip",)), {"ip": 3})
     assert lines(rows, [Refusal(FULL, 3, 700.0, 990.0)]) == [
-        "POOL   DOMAIN   CAPACITY   USED   FREE   RESERVED   WAITING",
-        "ip     <all>    2          2      0      0          3",
-        "ip     n1       2          2      0      0          -",
+        "POOL   DOMAIN   CAPACITY   USED   FREE   BINDING   WAITING",
+        "ip     <all>    2          2      0      0         3",
+        "ip     n1       2          2      0      0         -",
         "",
         "PODS   AGE     WHY THEY WAIT",
         f"3      5m      {FULL}",
@@ -71,7 +71,7 @@ def test_the_picture_shows_pools_their_domains_and_why_pods_wait() -> None:
 
 def test_before_there_is_a_pool_the_picture_says_so() -> None:
     assert lines([], [], trouble="the store is away") == [
-        "POOL   DOMAIN   CAPACITY   USED   FREE   RESERVED   WAITING",
+        "POOL   DOMAIN   CAPACITY   USED   FREE   BINDING   WAITING",
         "no pools yet",
         "the store is away",
     ]
@@ -189,7 +189,7 @@ def test_lines_and_the_last_state_are_written_before_the_view_ends_and_the_curso
     assert text.index("berth: ready\n") < text.index("two\n") < text.index("lines [b]x[/b]\n")
     assert "nothing" not in text
     last = text.rpartition("POOL   DOMAIN")[2]
-    assert "ip     <all>    2          2      0      0          1" in last
+    assert "ip     <all>    2          2      0      0         1" in last
     assert f"1      0s      {FULL}" in last
     assert text.index("\x1b[?25l") < text.index("POOL") < text.rindex("\x1b[?25h")
     assert "new or being rebuilt" not in last

@@ -16,6 +16,9 @@ from berth.ledger.view import View
 from berth.stores.base import EPOCH
 from tests.support.builders.objects import pool
 
+CALM = {"suspended": False, "lost": 0, "resting": 0, "kept": 0, "priorityOnly": 0}
+"""What a pool and a domain say in JSON where nothing is to be noted."""
+
 
 def claim(name: str, state: str = "bound", /, node: str = "n1", since: float = 0.0, **units: int) -> Claim:
     """A pod's claim on a node: units by pool."""
@@ -79,7 +82,7 @@ def test_a_domain_that_only_has_claims_left_has_no_capacity_and_is_over_committe
     assert gone.domains[0].capacity is None
     assert (
         tables.pool_lines([gone])[2]
-        == "gone   n1       -          2      0      0          -         over-committed by 2"
+        == "gone   n1       -          2      0      0         -         over-committed by 2"
     )
 
 
@@ -98,9 +101,17 @@ def test_in_json_the_keys_are_camel_case_and_what_is_not_known_is_null() -> None
         "used": 1,
         "free": 1,
         "reserved": 1,
+        "binding": 1,
         "waiting": None,
         "overCommitted": 0,
-        "domains": [{"name": "n1", "capacity": 2, "used": 1, "free": 1, "reserved": 1}],
+        **CALM,
+        "heldBack": False,
+        "suspendedDomains": [],
+        "external": 0,
+        "priorityAtLeast": None,
+        "preemption": "None",
+        "limits": [],
+        "domains": [{"name": "n1", "capacity": 2, "used": 1, "free": 1, "reserved": 1, "binding": 1, **CALM}],
     }
 
 
@@ -108,16 +119,16 @@ def test_the_table_of_pools_has_aligned_columns_and_notes_only_where_there_is_on
     view = view_of({("ip", "node-1"): 12, ("ip", "n2"): 0}, claim("a", node="n2", ip=1), pools=("ip",))
     rows = pool_rows(view, {"ip": 3})
     assert tables.pool_lines(rows) == [
-        "POOL   DOMAIN   CAPACITY   USED   FREE   RESERVED   WAITING   NOTE",
-        "ip     <all>    12         1      12     0          3         over-committed by 1",
-        "ip     n2       0          1      0      0          -         over-committed by 1",
-        "ip     node-1   12         0      12     0          -",
+        "POOL   DOMAIN   CAPACITY   USED   FREE   BINDING   WAITING   NOTE",
+        "ip     <all>    12         1      12     0         3         over-committed by 1",
+        "ip     n2       0          1      0      0         -         over-committed by 1",
+        "ip     node-1   12         0      12     0         -",
     ]
     calm = tables.pool_lines(pool_rows(view_of({("ip", "n1"): 1}, pools=("ip",))))
     assert calm == [
-        "POOL   DOMAIN   CAPACITY   USED   FREE   RESERVED   WAITING",
-        "ip     <all>    1          0      1      0          ?",
-        "ip     n1       1          0      1      0          -",
+        "POOL   DOMAIN   CAPACITY   USED   FREE   BINDING   WAITING",
+        "ip     <all>    1          0      1      0         ?",
+        "ip     n1       1          0      1      0         -",
     ]
 
 

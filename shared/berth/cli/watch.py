@@ -1,0 +1,141 @@
+"""`berth top` and `berth status --watch`: the status again and again, until Ctrl-C ends it with 130.
+On a terminal it is a table in place; elsewhere each change is a block of lines. It only reads."""
+
+import argparse
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+
+from berth import settings
+from berth.cli import dashboard
+from berth.cli.inspect import show_status, status_lines
+from berth.cli.output import note
+from berth.cli.shared_options import add_kubeconfig, add_output, add_store
+from berth.cli.status import Look, Source, Status, opened
+from berth.errors import BerthError, RetryableError
+
+_SECONDS = 2.0
+_LEAST, _MOST = 0.5, 3600.0
+Wait = Callable[[float], object]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_kubeconfig(parser)
+    add_store(parser)
+    parser.add_argument("--pool", metavar="NAME", help="only this one (default: all)")
+    add_output(parser)
+    _add_interval(parser)
+    parser.set_defaults(run=run)
+
+
+def add_watch(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-w", "--watch", action="store_true", help="go on as berth top does, until Ctrl-C")
+    _add_interval(parser)
+
+
+def _add_interval(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--interval",
+        metavar="SECONDS",
+        type=_seconds,
+        default=_SECONDS,
+        help=f"between two looks while it goes on, {_LEAST:g} to {_MOST:g} (default {_SECONDS:g})",
+    )
+
+
+def _seconds(text: str) -> float:
+    with suppress(ValueError):
+        if _LEAST <= (seconds := float(text)) <= _MOST:
+            return seconds
+    raise argparse.ArgumentTypeError(f"{text!r} should be a number of seconds from {_LEAST:g} to {_MOST:g}")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show the status until Ctrl-C, which raises KeyboardInterrupt. It returns 1 at once where the ledger is
+    elsewhere now, or another cluster's."""
+    with opened(settings.from_environment(), options.pool) as source, _ended_by_signals():
+        if options.output == "table" and dashboard.possible():
+            return on_terminal(source, options.interval, time.sleep)
+        return in_blocks(source, options.output, options.interval, time.sleep)
+
+
+def in_blocks(
+    source: Source, output: str, interval: float, wait: Wait, clock: Callable[[], float] = time.time
+) -> int:
+    """Print the status at each change of it, for a person with the time in front of its headline. `wait`
+    takes the seconds to the next look; what it raises ends the whole."""
+    last: Status | None = None
+    told = ""
+    while True:
+        report, trouble, refused = _look(source, last)
+        if trouble not in ("", told):
+            note(trouble)
+        told = trouble
+        if report != last:
+            _print(report, output, clock(), first=last is None)
+            last = report
+        if refused:
+            return 1
+        wait(interval)
+
+
+def _look(source: Source, last: Status | None) -> Look:
+    """Look once more. While a store is away the status is as it was."""
+    try:
+        return source.look()
+    except RetryableError as error:
+        if last is None:
+            raise
+        return Look(last, str(error))
+
+
+def _print(report: Status, output: str, now: float, *, first: bool) -> None:
+    if not first and output != "json":
+        print("---" if output == "yaml" else "")
+    if output == "table":
+        headline, *others = status_lines(report)
+        time_stamp = datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        print("\n".join([f"{time_stamp} {headline}", *others]))
+    else:
+        show_status(report, output)
+    print(end="", flush=True)
+
+
+def on_terminal(source: Source, interval: float, wait: Wait) -> int:
+    """Show the status in place. The pods that wait are asked for at each look."""
+    report, _, refused = source.look()
+    if refused:
+        show_status(report, "table")
+        return 1
+    with dashboard.LiveView(
+        source.view, lambda _: "", only=source.pool, heading=True, every=interval
+    ) as live:
+        while True:
+            live.unknown = _observe(source, live.observe)
+            wait(interval)
+
+
+def _observe(source: Source, observe: Callable[[str, dict[str, object]], None]) -> str:
+    """Tell of the pods that have no node. Return why it is not known who waits; empty: it is."""
+    try:
+        for name in source.config.scheduler_names:
+            observe("LISTED", {"schedulerName": name, "items": source.unbound(name)})
+    except BerthError as error:
+        return f"who waits is not known: {error}"
+    return ""
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Treat SIGTERM and a terminal that is closed as Ctrl-C: the cursor is given back."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler != signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
