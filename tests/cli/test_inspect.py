@@ -195,6 +195,18 @@ def test_claims_of_a_namespace_without_any_are_none(
     assert (out, why) == ("", f"berth: no claims in namespace elsewhere in {place.url}\n")
 
 
+def test_claims_of_all_namespaces_can_be_said_and_not_beside_one_of_them(
+    capsys: pytest.CaptureFixture[str], place: Place, ledger: Ledger
+) -> None:
+    assert ledger.view().open
+    every = _said(capsys, "claims", "--store", place.url, "-o", "json")
+    assert _said(capsys, "claims", "--store", place.url, "-A", "-o", "json") == every
+    with pytest.raises(SystemExit) as ended:
+        main(["claims", "--store", place.url, "-n", "d", "-A"])
+    assert ended.value.code == 2
+    assert "-A/--all-namespaces: not allowed with argument -n/--namespace" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["status", "claims"])
 def test_a_pool_that_is_not_there_is_named_beside_those_that_are(
     capsys: pytest.CaptureFixture[str], place: Place, ledger: Ledger, command: str

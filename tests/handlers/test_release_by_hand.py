@@ -3,6 +3,8 @@
 What keeps them until then is in the tests of lost nodes; on a real kube-scheduler: tests/e2e.
 """
 
+import io
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -178,3 +180,45 @@ def test_external_use_is_not_freed_so(stage: PoolsStage, capsys: pytest.CaptureF
     why = "berth: that is use outside the cluster: say berth external seat N\n"
     assert failed(capsys, "external:seat") == why
     assert stage.free("seat", "*") == (6, 9)
+
+
+class _Answer(io.StringIO):
+    """A terminal on which a person types this."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@ONLY
+@pytest.mark.parametrize(
+    ("answer", "frees"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("", False)]
+)
+def test_on_a_terminal_a_person_is_asked_and_all_that_is_not_yes_is_no(
+    stage: PoolsStage,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    answer: str,
+    frees: bool,
+) -> None:
+    gone = stage.bound_pod("gone", k80=2, port=1)
+    lose(stage, gone)
+    monkeypatch.setattr(sys, "stdin", _Answer(answer))
+    assert main(["release", gone.uid]) == (0 if frees else 1)
+    found = capsys.readouterr()
+    asked = "berth: nothing may use them any more. Free 2 units of k80 and 1 unit of port? [y/N] "
+    assert found.err == asked + ("" if frees else "berth: nothing was freed\n")
+    assert found.out.startswith("would free: 2 k80 of n1 (k80-0, k80-1), held by default/gone")
+    assert stage.states() == ({} if frees else {"gone": "lost"})
+
+
+@ONLY
+@pytest.mark.parametrize("option", ["-y", "--yes", "--dry-run"])
+def test_on_a_terminal_who_says_yes_before_is_not_asked_nor_who_frees_nothing(
+    stage: PoolsStage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    gone = stage.bound_pod("gone", k80=1)
+    lose(stage, gone)
+    monkeypatch.setattr(sys, "stdin", _Answer("n\n"))
+    assert said(capsys, gone.uid, option)[1] == ""
+    assert stage.states() == ({"gone": "lost"} if option == "--dry-run" else {})
+    assert said(capsys, "--node", "n2", *([] if option == "--dry-run" else [option]))[1] == ""

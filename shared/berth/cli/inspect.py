@@ -12,7 +12,6 @@ from berth.cli import tables
 from berth.cli.output import note, show
 from berth.cli.shared_options import add_kubeconfig, add_output, add_store, existing_ledger
 from berth.cli.status import LedgerState, Status, is_moved, ledger_state, opened, require_pool
-from berth.errors import BadInputError
 from berth.ledger.holders import unit_rows
 from berth.ledger.ledger import Ledger
 from berth.ledger.view import View
@@ -28,8 +27,11 @@ def add_status_options(parser: argparse.ArgumentParser) -> None:
 
 def add_claims_options(parser: argparse.ArgumentParser) -> None:
     _add_report_options(parser)
-    parser.add_argument("-n", "--namespace", metavar="NAME", help="only of pods in this one (default: all)")
-    parser.add_argument("-A", "--all-namespaces", action="store_true", help="of pods in all namespaces")
+    one_or_all = parser.add_mutually_exclusive_group()
+    one_or_all.add_argument(
+        "-n", "--namespace", metavar="NAME", help="only of pods in this one (default: all)"
+    )
+    one_or_all.add_argument("-A", "--all-namespaces", action="store_true", help="of pods in all namespaces")
     parser.add_argument("--units", action="store_true", help="each unit that has a name, and who holds it")
     parser.set_defaults(run=claims)
 
@@ -75,8 +77,6 @@ def claims(options: argparse.Namespace) -> int:
     """Show who holds what since when; with --units, each unit of named pools and who holds it.
 
     It returns 1 where nothing is given out of the ledger; one that is elsewhere now is not shown."""
-    if options.namespace is not None and options.all_namespaces:
-        raise BadInputError("--namespace and --all-namespaces exclude each other: keep one of -n and -A")
     store = settings.from_environment().store
     view = _view(store)
     ledger = ledger_state(store, view)

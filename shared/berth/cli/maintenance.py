@@ -3,9 +3,12 @@ The first two write one field of a Pool in the active source, which the function
 `release` believes a person that nothing uses the units, but only the API server that the pod is gone."""
 
 import argparse
+import sys
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache, partial
+from typing import TextIO
 
 from berth import settings
 from berth.api.pool import EVERYWHERE, Pool
@@ -25,6 +28,7 @@ from berth.kube.cluster import Cluster, connect
 from berth.ledger.holders import holder, wholes
 from berth.ledger.keys import parse_domain
 from berth.ledger.ledger import Ledger
+from berth.ledger.model import Holding
 from berth.ledger.report import natural
 from berth.ledger.view import View
 from berth.settings import Settings
@@ -61,6 +65,8 @@ def add_release_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pool", metavar="POOL", help="the pool of --unit")
     parser.add_argument("--unit", metavar="NAME", help="this unit of --pool")
     parser.add_argument("--dry-run", action="store_true", help="say what would be freed, and free nothing")
+    words = "free without asking (only on a terminal there is a question: scripts need it not)"
+    parser.add_argument("-y", "--yes", action="store_true", help=words)
     add_kubeconfig(parser)
     add_store(parser)
     parser.set_defaults(run=release)
@@ -212,6 +218,9 @@ def release(options: argparse.Namespace) -> int:
         if options.dry_run:
             _list(releases, "would free")
             return 0
+        if releases and not options.yes and _is_terminal(sys.stdin) and not _confirmed(releases):
+            note("nothing was freed")
+            return 1
         freed = manual_release.free(ledger, releases)
         publish_free(cluster, freed)
         _list(releases, "freed")
@@ -243,13 +252,37 @@ def _judged_of_node(node: str, cluster: Cluster, view: View) -> list[Release]:
     return judged
 
 
+def _confirmed(releases: Collection[Release]) -> bool:
+    """Whether a person says that these may be freed; all that is not yes is no."""
+    counts = Counter[str]()
+    for _, holding in _holdings(releases):
+        counts[holding.pool] += holding.count
+    _list(releases, "would free")
+    units = " and ".join(
+        f"{count} unit{'s'[: count != 1]} of {pool}" for pool, count in sorted(counts.items())
+    )
+    sys.stderr.write(f"berth: nothing may use them any more. Free {units}? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def _holdings(releases: Iterable[Release]) -> Iterator[tuple[Release, Holding]]:
+    """Yield what is freed, by whole domains."""
+    for release in releases:
+        for holding in wholes(release.claim):
+            if holding.pool not in release.keep:
+                yield release, holding
+
+
 def _list(releases: Iterable[Release], done: str) -> None:
     lines = [
         f"{done}: {holding.count} {holding.pool} of {holding.domain}"
         + (f" ({', '.join(holding.units)})" if holding.units else "")
         + f", held by {holder(release.claim)} (UID {release.claim.uid})"
-        for release in releases
-        for holding in wholes(release.claim)
-        if holding.pool not in release.keep
+        for release, holding in _holdings(releases)
     ]
     print("\n".join(lines) if lines else "nothing is held there by a pod that is gone")
