@@ -138,6 +138,11 @@ COMMANDS = (
         "It only reads, and no Secret. What looks like a secret is taken out; what can't be read is listed.",
     ),
     _Command(
+        "version",
+        "show the versions of this command, the ledger, the API server and the functions in the cluster",
+        "What can't be reached is said, and is no failure.",
+    ),
+    _Command(
         "completion",
         "print what bash, zsh or fish needs to complete the command line",
         "Let the shell read it when it starts: docs/reference/cli.md has the line for each.",
@@ -248,7 +253,7 @@ def _set_environment(options: argparse.Namespace) -> None:
         url = os.environ.get("BERTH_STORE") if options.store is None else options.store
         if url or options.command in _MAKES_A_LEDGER:
             os.environ["BERTH_STORE"] = absolute(url or DEFAULT_STORE)
-        else:
+        elif not getattr(options, "client", False):
             from berth.cli import ledger_url  # it may ask the cluster, whose client takes 0.4 s to import
 
             ledger_url.take_over()
