@@ -27,8 +27,10 @@ from tests.support.builders.places import Place
 from tests.support.cluster import Cluster
 from tests.support.fixtures import PLACES
 
-NAMES = ("KUBECONFIG", "BERTH_STORE", "BERTH_POOLS", "BERTH_AUTH_TOKEN", "BERTH_AUTH_TOKEN_FILE")
-NAMES += ("BERTH_CONTEXT", "BERTH_SCHEDULER_NAMES")
+NAMES = (
+    *("KUBECONFIG", "BERTH_CONTEXT", "BERTH_STORE", "BERTH_POOLS", "BERTH_SCHEDULER_NAMES"),
+    *("BERTH_AUTH_TOKEN", "BERTH_AUTH_TOKEN_FILE"),
+)
 Counts = tuple[int, int, int, int]
 WHERE = "berth's ledger was moved to redis://there; set BERTH_STORE to it"
 

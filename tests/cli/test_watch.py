@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -95,7 +96,7 @@ def test_programs_get_a_document_for_each_change(
         assert free[0] - free[1] == 1
 
 
-def _all_json(text: str) -> Iterator[object]:
+def _all_json(text: str) -> Iterator[Any]:
     decoder, at = json.JSONDecoder(), 0
     while text[at:].strip():
         found, at = decoder.raw_decode(text, at)

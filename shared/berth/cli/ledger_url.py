@@ -37,13 +37,13 @@ class Settings(NamedTuple):
 def take_over() -> None:
     """Put the ledger's URL into BERTH_STORE, and its scheduler names beside it where those are not set."""
     url = absolute(DEFAULT_STORE)
-    if not Path(url.removeprefix("sqlite:///")).exists() and (found := _of_cluster()) is not None:
-        url = found.store
-        note(f"ledger: {redacted(url)} (from {found.source})")
+    if not Path(url.removeprefix("sqlite:///")).exists() and (settings := _of_cluster()) is not None:
+        url = settings.store
+        note(f"ledger: {redacted(url)} (from {settings.source})")
         if hint := port_forward(url):
             note(hint)
-        if found.scheduler_names and not os.environ.get(_SCHEDULERS):
-            os.environ[_SCHEDULERS] = found.scheduler_names
+        if settings.scheduler_names and not os.environ.get(_SCHEDULERS):
+            os.environ[_SCHEDULERS] = settings.scheduler_names
     os.environ[_STORE] = url
 
 
@@ -54,16 +54,16 @@ def _of_cluster() -> Settings | None:
     except SettingsError:
         return None  # who needs a cluster says so
     try:
-        found = read(cluster)
+        settings = read(cluster)
     except BerthError as error:
         note(f"the cluster does not say where the ledger is: {error}")
         return None
-    if found is None:
+    if settings is None:
         note(
             f"the cluster at {cluster.host} does not say where the ledger is: there is neither BERTH_STORE "
             f"in ConfigMap {NAMESPACE}/{SETTINGS}, nor the key url in Secret {NAMESPACE}/{STORE_SECRET}"
         )
-    return found
+    return settings
 
 
 def read(cluster: Cluster) -> Settings | None:

@@ -155,12 +155,14 @@ def in_cluster(connect: Connect) -> tuple[ClusterVersion, FunctionVersions]:
         why = ClusterVersion(server=cluster.host, why=str(error))
         return why, FunctionVersions(why="the cluster does not answer")
     try:
-        found = cluster.functions(NAMESPACE, _SECONDS)
+        services = cluster.functions(NAMESPACE, _SECONDS)
     except BerthError as error:
         return version, FunctionVersions(why=str(error))
-    if found is None:
+    if services is None:
         return version, FunctionVersions(why="the cluster serves no Knative Services")
-    images = [FunctionVersion(str(one["metadata"]["name"]), image) for one in found for image in _images(one)]
+    images = [
+        FunctionVersion(str(one["metadata"]["name"]), image) for one in services for image in _images(one)
+    ]
     return version, FunctionVersions(images=images, why="" if images else f"namespace {NAMESPACE} has none")
 
 

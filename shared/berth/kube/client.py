@@ -279,7 +279,7 @@ def _readable(path: str) -> list[tuple[str, Mapping[str, Any]]]:
     read holds nothing here: the kubernetes client says what is wrong with it."""
     import yaml
 
-    found: list[tuple[str, Mapping[str, Any]]] = []
+    configs: list[tuple[str, Mapping[str, Any]]] = []
     for file in filter(None, path.split(os.pathsep)):
         try:
             content = yaml.safe_load(Path(file).expanduser().read_bytes())
@@ -288,8 +288,8 @@ def _readable(path: str) -> list[tuple[str, Mapping[str, Any]]]:
         except (yaml.YAMLError, OSError, ValueError):
             content = "can't be read"
         if content is not None:
-            found.append((file, content if isinstance(content, dict) else {}))
-    return found
+            configs.append((file, content if isinstance(content, dict) else {}))
+    return configs
 
 
 def _without_a_cluster(error: Exception, path: str) -> SettingsError:

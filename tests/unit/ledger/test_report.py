@@ -28,7 +28,7 @@ def replaced(claim: Claim, state: Any) -> Claim:
     return Claim(**{field: getattr(claim, field) for field in claim.__struct_fields__} | {"state": state})
 
 
-def view_of(found: Pool, held: tuple[str, ...] = (), **domains: Domain) -> View:
+def view_of(found: Pool, /, *held: str, **domains: Domain) -> View:
     """An open ledger with one pool; `_` in a domain's name stands for @, and a last `x` for <."""
     view = View()
     names = {name: name.replace("_", "@").replace("x", "<").replace("all", "*") for name in domains}
@@ -134,7 +134,7 @@ def test_units_of_pods_that_are_gone_name_the_command_that_frees_them() -> None:
 
 
 def test_a_pool_that_is_held_back_gives_nothing_and_names_who_says_why() -> None:
-    row, notes = seen(view_of(pool("ip"), ("berth.dev/ip",), n1=domain(3)))
+    row, notes = seen(view_of(pool("ip"), "berth.dev/ip", n1=domain(3)))
     assert (row.held_back, row.given) == (True, 0)
     assert notes == ["held back since the ledger was lost: berth reconcile", ""]
     assert headline([row], 2).endswith("2 pods wait; ip is held back (3 free units not given)")
