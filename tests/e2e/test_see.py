@@ -27,10 +27,13 @@ def test_what_is_held_free_and_waited_for_is_seen_in_every_form(system_of: Syste
         key: underlay_ip[key] for key in ("capacity", "used", "free", "reserved", "waiting", "overCommitted")
     }
     assert list(counts.values()) == [2, 2, 0, 0, 1, 0]
-    node = {"name": "node-1", "capacity": 2, "used": 2, "free": 0, "reserved": 0}
-    assert underlay_ip["domains"] == [node]
+    (node,) = underlay_ip["domains"]
+    assert [node[key] for key in ("name", "capacity", "used", "free", "reserved", "binding")] == [
+        *("node-1", 2, 2, 0, 0, 0)
+    ]
+    assert found["headline"] == "1 pool, 0 of 2 units free, 1 pod waits"
     assert found["ledger"] == {"store": place.url, "open": True, "why": ""}
-    assert _table(system, "status") == [
+    assert _table(system, "status")[1:] == [
         ["underlay-ip", "<all>", "2", "2", "0", "0", "1"],
         ["underlay-ip", "node-1", "2", "2", "0", "0", "-"],
     ]
