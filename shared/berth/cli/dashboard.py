@@ -19,7 +19,8 @@ from rich.text import Text
 
 from berth.api.pool import Pool
 from berth.cli import tables
-from berth.cli.waiters import Refusal, Waiters
+from berth.cli.waiters import Waiters
+from berth.controller.waiting import Reason
 from berth.errors import BerthError
 from berth.ledger.report import DomainRow, PoolRow, headline, natural, pool_rows
 from berth.ledger.view import View
@@ -28,6 +29,8 @@ _REFRESH_SECONDS = 0.5  # of the ledger's rows, and of the picture
 _END_SECONDS = 3.0  # that the end waits for a ledger or a terminal that hangs
 _MOST_LINES = 10_000  # that wait for a terminal that was stopped; then the oldest are dropped
 _REFUSALS = 5
+_REFUSAL_LINES = 8  # of one refusal: kube-scheduler's texts have some 500 characters at most
+_MARGIN = 2  # columns for the terminal's own ^C: on a full line it would go on to the next one
 _CLOSED = "the ledger is new or being rebuilt, within a minute (at once: berth reconcile)"
 
 
@@ -38,7 +41,7 @@ def possible() -> bool:
 
 def picture(
     pools: Sequence[PoolRow],
-    refusals: Sequence[Refusal],
+    refusals: Sequence[Reason],
     size: tuple[int, int],
     now: float,
     trouble: str = "",
@@ -46,23 +49,32 @@ def picture(
 ) -> Group:
     """Return lines that fit into `size` (columns, lines): totals of pools, their fullest domains, refusals.
 
-    A line that is too wide is cut.
+    A refusal goes on in further lines, for what to do about it stands at its end; any other line that is too
+    wide is cut.
     """
     room = size[1] - 1 - bool(trouble) - bool(heading)
     latest = refusals[: min(_REFUSALS, max(0, (room - 3) // 3))]
+    why = _refusal_lines(latest, size[0] - _MARGIN, max(len(latest), (room - 3) // 2), now)
     lines = [_line(heading)] if heading else []
-    lines += _pool_lines(pools, room - (len(latest) + 2 if latest else 0))
-    if latest:
-        lines += [_line(""), _line("PODS   AGE     WHY THEY WAIT", "bold")]
-    for refusal in latest:
-        age = tables.age(now - refusal.since)
-        lines.append(_line(f"{refusal.pods:<4}   {age:<5}   {refusal.text}"))
+    lines += _pool_lines(pools, room - (len(why) + 1 if why else 0))
+    if why:
+        lines += [_line(""), _line(why[0], "bold"), *map(_line, why[1:])]
     if trouble:
         lines.append(_line(trouble, "red"))
     for line in lines:
-        # Two columns are left for the terminal's own ^C: on a full line it would go on to the next one.
-        line.truncate(max(1, size[0] - 2), overflow="ellipsis")
+        line.truncate(max(1, size[0] - _MARGIN), overflow="ellipsis")
     return Group(*lines)
+
+
+def _refusal_lines(refusals: Sequence[Reason], width: int, room: int, now: float) -> list[str]:
+    """Return a header and at most `room` lines: at least one for each refusal, so the first may have more."""
+    lines = tables.reason_lines([], width)[:1] if refusals else []
+    for left, refusal in zip(range(len(refusals) - 1, -1, -1), refusals, strict=True):
+        header = len(tables.reason_lines([], width))
+        shown = tables.reason_lines([(refusal.pods, now - refusal.since, refusal.text)], width)[header:]
+        most = min(_REFUSAL_LINES, room - (len(lines) - 1) - left)
+        lines += shown if len(shown) <= most else [*shown[: most - 1], f"{shown[most - 1]}…"]
+    return lines
 
 
 def _pool_lines(pools: Sequence[PoolRow], room: int) -> list[Text]:

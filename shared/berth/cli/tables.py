@@ -1,6 +1,7 @@
 """The rows of `berth claims`, and plain aligned tables for it, `berth status` and the dashboard.
 Pure: it asks no store and no cluster, and is as far behind them as the View that it is given."""
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
@@ -16,6 +17,7 @@ _UNIT_COLUMNS = ("POOL", "DOMAIN", "UNIT", "STATE", "HOLDER", "CLAIM", "NODE")
 _ALL, _NONE, _UNKNOWN = "<all>", "-", "?"
 _GAP = "   "
 _FEW = 3  # names in a note
+_LEAST_WRAPPED = 24  # columns: narrower, and each word would stand in a line of its own
 
 
 class ClaimRow(msgspec.Struct, frozen=True):
@@ -166,6 +168,39 @@ def aligned(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
         _GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in cells
     ]
+
+
+def wrapped(header: Sequence[str], lines: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """Return lines as `aligned` does, with the last column wrapped below itself where they are wider than
+    `width` (None: never). Where it has too little room there it stands in lines of its own. No word is cut.
+    """
+    cells = [[printable(cell) for cell in line] for line in (header, *lines)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)][:-1]
+    at = sum(widths) + len(_GAP) * len(widths)
+    below = width is not None and width - at < _LEAST_WRAPPED
+    room = width if width is None else width - (len(_GAP) if below else at)
+    wrapped = []
+    for line in cells:
+        first = "".join(cell.ljust(size) + _GAP for cell, size in zip(line, widths, strict=False))
+        parts = _folded(line[-1], room)
+        if below:
+            wrapped += [first.rstrip(), *(_GAP + part for part in parts)]
+        else:
+            wrapped += [(first + parts[0]).rstrip(), *(" " * at + part for part in parts[1:])]
+    return wrapped
+
+
+def _folded(text: str, room: int | None) -> list[str]:
+    """Return the text in lines of at most so many characters, but for words that are longer."""
+    if room is None or len(text) <= room:
+        return [text]
+    return textwrap.wrap(text, max(1, room), break_long_words=False, break_on_hyphens=False) or [text]
+
+
+def reason_lines(reasons: Iterable[tuple[int, float, str]], width: int | None) -> list[str]:
+    """Return a table of texts for which so many pods wait for so many seconds."""
+    cells = [(f"{pods:<4}", f"{age(seconds):<5}", text) for pods, seconds, text in reasons]
+    return wrapped(("PODS", "AGE  ", "WHY THEY WAIT"), cells, width)
 
 
 def age(seconds: float) -> str:

@@ -1,45 +1,21 @@
-"""Who waits for which pool, and why, from what a watch reports about pods.
-It looks at pods only, and does not judge whether a waiter fits somewhere now."""
+"""Who waits for which pool, and why kube-scheduler says so, kept up to date by a watch of pods.
+It looks at pods only, and does not judge whether a waiter fits somewhere now; `berth waiting` does."""
 
 import threading
 import time
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from berth.api.pool import Pool
 from berth.controller.pool_status import waiting_in_all, waiting_pods
-from berth.kube.types import Condition, Pod
-
-_PREEMPTION = " preemption: "  # kube-scheduler goes on with this; it says nothing of our pools
-
-
-class Refusal(msgspec.Struct, frozen=True):
-    """One text for which so many pods wait, with the Unix seconds of the first and of the last of them."""
-
-    text: str
-    pods: int
-    since: float
-    last: float
-
-
-class _Condition(Condition, frozen=True):
-    message: str | None = None
-
-
-class _Status(msgspec.Struct, frozen=True):
-    conditions: list[_Condition] | None = None
-
-
-class _Pod(msgspec.Struct, frozen=True):
-    status: _Status = _Status()
+from berth.controller.waiting import Reason, reasons, said_of
+from berth.kube.types import PendingPod
 
 
 class _Waiter(msgspec.Struct, frozen=True):
-    pod: Pod
-    scheduler: str
+    pod: PendingPod
     text: str
     since: float
 
@@ -59,7 +35,9 @@ class Waiters:
             return
         with self._lock:
             scheduler = item["schedulerName"]
-            known = {uid for uid, waiter in self._waiters.items() if waiter.scheduler == scheduler}
+            known = {
+                uid for uid, waiter in self._waiters.items() if waiter.pod.spec.scheduler_name == scheduler
+            }
             for uid in known - {pod.get("metadata", {}).get("uid") for pod in item["items"]}:
                 del self._waiters[uid]
         for pod in item["items"]:
@@ -73,14 +51,9 @@ class Waiters:
         """Return how many pods wait for any pool."""
         return waiting_in_all((waiter.pod for waiter in self._now()), resources)
 
-    def refusals(self) -> list[Refusal]:
+    def refusals(self) -> list[Reason]:
         """Return why they wait, equal texts as one, the newest first."""
-        grouped: dict[str, list[float]] = {}
-        for waiter in self._now():
-            if waiter.text:
-                grouped.setdefault(waiter.text, []).append(waiter.since)
-        refusals = [Refusal(text, len(since), min(since), max(since)) for text, since in grouped.items()]
-        return sorted(refusals, key=lambda refusal: (-refusal.last, refusal.text))
+        return reasons((waiter.text, waiter.since) for waiter in self._now() if waiter.text)
 
     def _now(self) -> list[_Waiter]:
         with self._lock:
@@ -89,10 +62,11 @@ class Waiters:
     def _put(self, item: Mapping[str, Any], there: bool, now: float | None) -> None:
         """`now` None: the pod was there before the watch began, so its status says since when it waits."""
         try:
-            pod, (text, since) = msgspec.convert(item, Pod), _refusal(item)
+            pod = msgspec.convert(item, PendingPod)
         except msgspec.ValidationError:
             return  # what can't be read can't be shown; the functions say what is wrong with it
-        uid = pod.metadata.uid
+        uid, text, said = pod.metadata.uid, said_of(pod), pod.unscheduled
+        since = said.since if said is not None and text else None
         with self._lock:
             known = self._waiters.pop(uid, None)
             if there and uid and pod.waiting:
@@ -100,19 +74,4 @@ class Waiters:
                     since = known.since
                 elif now is not None or since is None:
                     since = now or self._clock()
-                self._waiters[uid] = _Waiter(pod, pod.spec.scheduler_name or "", text, since or 0.0)
-
-
-def _refusal(item: Mapping[str, Any]) -> tuple[str, float | None]:
-    """Return why the pod waits, empty if no scheduler said so, and since when, by its status."""
-    for condition in msgspec.convert(item, _Pod).status.conditions or ():
-        if condition.type == "PodScheduled" and condition.status == "False" and condition.message:
-            return condition.message.partition(_PREEMPTION)[0], _seconds(condition.last_transition_time)
-    return "", None
-
-
-def _seconds(time_stamp: str | None) -> float | None:
-    try:
-        return datetime.fromisoformat(time_stamp or "").timestamp()
-    except ValueError:
-        return None
+                self._waiters[uid] = _Waiter(pod, text, since or 0.0)

@@ -34,11 +34,10 @@ def explain_pod(
     Raises BadInputError where there is no such pod, cluster errors and those of `look`, which is only called
     for a pod of ours that a scheduler may place or has placed.
     """
-    read = cluster.pod_with_conditions(*label)
-    if read is None:
+    pod = cluster.pod_with_conditions(*label)
+    if pod is None:
         raise BadInputError(f"there is no pod {'/'.join(label)} in the cluster at {cluster.host}")
-    pod, conditions = read
-    said = _word(conditions.of("PodScheduled"))
+    said = _word(pod.scheduled)
     told = without_ledger(pod, schedulers)
     if told is None:
         told = _with_ledger(cluster, pod, look(), schedulers, now)

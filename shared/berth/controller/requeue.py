@@ -17,8 +17,8 @@ from berth.ledger.capacity import CapacityChange
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Holding
 from berth.ledger.view import View
-from berth.scheduling.demand import Demand, is_unreserved, owners_of, terms_of
-from berth.scheduling.fit import Fit
+from berth.scheduling.demand import terms_of
+from berth.scheduling.fit import Fit, kind_of
 
 FIRST_IN_LINE = 100
 NEXT_IN_LINE = 400
@@ -163,19 +163,8 @@ def _fitting(
         if demand.refusal is not None or not any(pool in room for pool in demand.units):
             continue
         closed = shut() if closed is None else closed
-        kind = _kind(pod, demand, view)
+        kind = kind_of(pod, demand, view)
         if kind not in fits:
             fits[kind] = Fit(pod, demand, view, now).anywhere(() if pod.goes_to_unschedulable else closed)
         if fits[kind]:
             yield pod
-
-
-def _kind(pod: Pod, demand: Demand, view: View) -> Hashable:
-    """Return a value that is equal for pods to which the same nodes are open."""
-    pools = [view.pools[pool] for pool in demand.units]
-    whose = owners_of(pod) if any(pool.spec.sticky for pool in pools) else ()
-    unreserved = tuple(is_unreserved(pool, pod) for pool in pools)
-    claims = tuple(name for name, *_ in demand.claims)
-    mine = pod.metadata.uid if view.keys_of(pod.metadata.uid) else ""
-    asks = tuple(demand.units.items()), claims
-    return pod.metadata.namespace, asks, whose, mine, unreserved, pod.goes_to_unschedulable

@@ -160,6 +160,11 @@ class Condition(_Object, frozen=True):
     status: str = ""
     last_transition_time: str | None = None
 
+    @property
+    def since(self) -> float | None:
+        """Return when it came to this status (Unix seconds); None where it does not say when."""
+        return unix_seconds(self.last_transition_time)
+
 
 class PodCondition(Condition, frozen=True):
     """One of a pod's conditions: kube-scheduler says in PodScheduled why it has placed the pod nowhere."""
@@ -168,19 +173,32 @@ class PodCondition(Condition, frozen=True):
     message: str | None = None
 
 
-class ConditionsStatus(_Object, frozen=True):
+class ToldStatus(PodStatus, frozen=True):
     conditions: list[PodCondition] | None = None
 
 
-class PodConditions(_Object, frozen=True):
-    """What `Pod` leaves out of a pod, since few ask for it: its conditions."""
+class PodWithConditions(Pod, frozen=True):
+    """A Pod with what is said of it: for who asks why it waits. A list of all pods needs none of that."""
 
-    status: ConditionsStatus = ConditionsStatus()
+    status: ToldStatus = ToldStatus()
 
-    def of(self, kind: str) -> PodCondition | None:
-        """Return the condition of this type, None where there is none."""
+    @property
+    def gated(self) -> bool:
+        """Whether it is in no scheduler's queue, because of its scheduling gates."""
+        alive = not self.finished and self.metadata.deletion_timestamp is None
+        return alive and not self.spec.node_name and bool(self.spec.scheduling_gates)
+
+    @property
+    def scheduled(self) -> PodCondition | None:
+        """Return what its scheduler said of it last; None where none has said anything."""
         conditions = self.status.conditions or ()
-        return next((condition for condition in conditions if condition.type == kind), None)
+        return next((condition for condition in conditions if condition.type == "PodScheduled"), None)
+
+    @property
+    def unscheduled(self) -> PodCondition | None:
+        """Return what its scheduler said of its last attempt; None while no attempt has failed."""
+        said = self.scheduled
+        return said if said is not None and said.status == "False" else None
 
 
 class Taint(_Object, frozen=True):
@@ -220,11 +238,7 @@ class Node(_Object, frozen=True):
     @property
     def ready_since(self) -> float:
         """Return when the node became ready (Unix seconds); 0 where it is not ready, or does not say when."""
-        since = self._ready.last_transition_time if self._ready is not None else None
-        try:
-            return datetime.fromisoformat(since).timestamp() if since else 0.0
-        except ValueError:
-            return 0.0
+        return (self._ready.since if self._ready is not None else None) or 0.0
 
     @property
     def _ready(self) -> Condition | None:
@@ -239,3 +253,11 @@ class PriorityClass(_Object, frozen=True):
     metadata: Meta
     value: int = 0
     global_default: bool = False
+
+
+def unix_seconds(time_stamp: str | None) -> float | None:
+    """Return a time stamp of Kubernetes in Unix seconds; None where it is none."""
+    try:
+        return datetime.fromisoformat(time_stamp or "").timestamp()
+    except ValueError:
+        return None

@@ -106,9 +106,9 @@ def refusals(names: Collection[str], requirements: Collection[Requirement]) -> d
     return dict(zip(refused, map(reasons.__getitem__, has), strict=True))
 
 
-def absent(pool: str) -> str:
-    """Return the words for a node that has no domain in the pool."""
-    return f"{pool}: none on this node"
+def absent(pool: str, which: str = "this") -> str:
+    """Return the words for a node that has no domain in the pool; `which` is any where no node has one."""
+    return f"{pool}: none on {which} node"
 
 
 def lacking(pool: str, share: Share | None, asked: int) -> str:

@@ -1,7 +1,7 @@
 """Which nodes can take a pod, as far as the ledger's View knows, and why the others can't.
 It advises: near the last unit several pods are told yes, and bind's reservation decides."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -60,6 +60,27 @@ class Obstacle(NamedTuple):
     pool: str
     text: str
     poolclaim: str = ""
+
+
+def known_nodes(view: View, pools: Iterable[str]) -> set[str]:
+    """Return the nodes that the ledger knows to have a domain in any of these pools."""
+    nodes: set[str] = set()
+    for name in pools:
+        is_node = view.pools[name].spec.scope == "Node"
+        nodes.update(view.free.get(name, ()) if is_node else view.places.get(name, ()))
+    return nodes
+
+
+def kind_of(pod: Pod, demand: Demand, view: View) -> Hashable:
+    """Return a value that is equal for pods to which the same nodes are open, and the others closed for the
+    same reasons."""
+    pools = [view.pools[pool] for pool in demand.units]
+    whose = owners_of(pod) if any(pool.spec.sticky for pool in pools) else ()
+    unreserved = tuple(is_unreserved(pool, pod) for pool in pools)
+    claims = tuple(name for name, *_ in demand.claims)
+    mine = pod.metadata.uid if view.keys_of(pod.metadata.uid) else ""
+    asks = tuple(demand.units.items()), claims, demand.refusal
+    return pod.metadata.namespace, asks, whose, mine, unreserved, pod.goes_to_unschedulable
 
 
 class _Limited(NamedTuple):

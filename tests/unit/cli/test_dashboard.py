@@ -16,7 +16,8 @@ from rich.console import Console
 
 from berth.cli import dashboard
 from berth.cli.dashboard import LiveView, picture
-from berth.cli.waiters import Refusal, Waiters
+from berth.cli.waiters import Waiters
+from berth.controller.waiting import Reason
 from berth.errors import StoreUnavailableError
 from berth.ledger.report import PoolRow, pool_rows
 from berth.ledger.view import View
@@ -28,7 +29,7 @@ FULL = "0/3 nodes are available: 3 ip: 0 of 1 free, 1 asked."
 
 
 def lines(
-    rows: Sequence[PoolRow], refusals: Sequence[Refusal], trouble: str = "", size: tuple[int, int] = (120, 40)
+    rows: Sequence[PoolRow], refusals: Sequence[Reason], trouble: str = "", size: tuple[int, int] = (120, 40)
 ) -> list[str]:
     """A picture as it is on a terminal of this size."""
     out = io.StringIO()
@@ -59,7 +60,7 @@ class Clock:
 
 def test_the_picture_shows_pools_their_domains_and_why_pods_wait() -> None:
     rows = pool_rows(view_of({("ip", "n1"): 2}, claim("a", ip=2), pools=("ip",)), {"ip": 3})
-    assert lines(rows, [Refusal(FULL, 3, 700.0, 990.0)]) == [
+    assert lines(rows, [Reason(FULL, 3, 700.0, 990.0)]) == [
         "POOL   DOMAIN   CAPACITY   USED   FREE   BINDING   WAITING",
         "ip     <all>    2          2      0      0         3",
         "ip     n1       2          2      0      0         -",
@@ -102,14 +103,14 @@ def test_a_picture_is_never_higher_than_the_terminal(height: int, width: int) ->
         (name, f"n{number}"): 4 for name in ("ip", "seat", "gpu") for number in range(20)
     }
     rows = pool_rows(view_of(capacities, pools=("ip", "seat", "gpu")), {})
-    refusals = [Refusal(f"{FULL} {number}", 1, 0.0, 0.0) for number in range(9)]
+    refusals = [Reason(f"{FULL} {number}", 1, 0.0, 0.0) for number in range(9)]
     shown = lines(rows, refusals, size=(width, height), trouble="t" * 200)
     assert len(shown) <= max(2, height)
     assert max(map(len, shown)) <= width
 
 
 def test_a_refusal_is_shown_as_it_is_without_markup_or_control_signs() -> None:
-    shown = lines([], [Refusal("[red]a[/] \x1b[2J :smile:", 1, 999.0, 999.0)])
+    shown = lines([], [Reason("[red]a[/] \x1b[2J :smile:", 1, 999.0, 999.0)])
     assert shown[-1] == "1      1s      [red]a[/]  [2J :smile:"
 
 
@@ -122,7 +123,7 @@ def test_equal_refusals_are_one_with_the_age_of_the_first_and_the_newest_is_firs
     clock.now += 10
     waiters.observe("MODIFIED", pod("c", f"new preemption: {clock.now} nodes"))
     waiters.observe("MODIFIED", pod("a", "old"))
-    assert waiters.refusals() == [Refusal("new", 2, 1010.0, 1020.0), Refusal("old", 1, 1000.0, 1000.0)]
+    assert waiters.refusals() == [Reason("new", 2, 1010.0, 1020.0), Reason("old", 1, 1000.0, 1000.0)]
     assert waiters.asking(IP) == {"ip": 3}
 
 

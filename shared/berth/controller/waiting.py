@@ -1,0 +1,275 @@
+"""Who waits for which pool, since when, why, and the place in line, for a person who looks.
+Pure: it is as old as the pods and the View it is given, and knows what Berth counts, no CPU and no taints."""
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from berth.api.names import GROUP, NATIVE
+from berth.controller.line import in_line, places
+from berth.controller.requeue import free_in
+from berth.kube.types import PendingPod, unix_seconds
+from berth.ledger.refusals import absent
+from berth.ledger.view import View
+from berth.scheduling.demand import Demand, resources, terms_of
+from berth.scheduling.fit import evaluate, kind_of, known_nodes
+
+PATIENCE_SECONDS = 120.0
+"""How long a pod may be there before its scheduler's silence is worth a word: a start takes as long."""
+
+_PREEMPTION = " preemption: "  # kube-scheduler goes on with this; it says nothing of our pools
+
+
+class _Struct(msgspec.Struct, frozen=True, rename="camel"):
+    pass
+
+
+class Reason(_Struct, frozen=True):
+    """One text for which so many pods wait, with the Unix seconds of the first and of the last of them."""
+
+    text: str
+    pods: int
+    since: float
+    last: float
+
+
+class WaitingRow(_Struct, frozen=True, kw_only=True):
+    """What one pod waits for of one pool; a pod that asks for two pools has two rows.
+
+    `state`: `waiting` for units; `placeable`, as far as Berth counts; `reserved`, its Binding is being made;
+    `refused` wherever units are free; `gated`; `noPool`, it asks for none. The last four have no place in
+    line. A pool is empty where none is known.
+    """
+
+    place: int | None
+    namespace: str
+    pod: str
+    uid: str
+    pool: str
+    asked: int | None
+    priority: int
+    since: datetime | None
+    state: str
+    tried: bool
+    why: str
+
+
+class Summary(_Struct, frozen=True):
+    """How many pods wait, for how many pools; `placeable` are those of them that could be placed now, `other`
+    those that wait for no pool: gated ones, and those that ask for none."""
+
+    waiting: int
+    pools: int
+    placeable: int
+    other: int
+
+
+class Waiting(_Struct, frozen=True):
+    """`problems` are for a person to solve; `remarks` are about pods that Berth will never place."""
+
+    summary: Summary
+    reasons: tuple[Reason, ...]
+    pods: tuple[WaitingRow, ...]
+    problems: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+class Seen(NamedTuple):
+    """What was seen at one time (Unix seconds): pods without a node, of any scheduler; the ledger; nodes that
+    are cordoned."""
+
+    pods: Collection[PendingPod]
+    view: View
+    now: float
+    cordoned: Collection[str] = ()
+
+
+class _Waiter(NamedTuple):
+    pod: PendingPod
+    demand: Demand
+    state: str
+    why: str
+
+
+def waiting(
+    seen: Seen, schedulers: Collection[str], namespace: str | None = None, pool: str | None = None
+) -> Waiting:
+    """Return who waits, for one pool or namespace, or (None) all. Places are those among all pods."""
+    terms = terms_of(seen.view)
+    ours = in_line(pod for pod in seen.pods if pod.spec.scheduler_name in schedulers)
+    demands = {pod.metadata.uid: terms.demand(pod) for pod in ours}
+    judge = _Judge(seen)
+    waiters = [judge.waiter(pod, demands[pod.metadata.uid]) for pod in ours if pod.waiting or pod.gated]
+    lines = places((each.pod for each in waiters if each.state in ("waiting", "placeable")), demands)
+    shown = [
+        waiter
+        for waiter in waiters
+        if namespace in (None, waiter.pod.namespace) and (pool is None or pool in waiter.demand.units)
+    ]
+    rows = [row for waiter in shown for row in _rows(waiter, lines) if pool in (None, row.pool)]
+    rows.sort(key=lambda row: (row.place is None, not row.pool, row.pool, row.place or 0))
+    others = [pod for pod in seen.pods if pod.waiting and pod.spec.scheduler_name not in schedulers]
+    return Waiting(
+        summary=_summary(shown, rows),
+        reasons=tuple(reasons((waiter.why, _made(waiter.pod) or seen.now) for waiter in shown)),
+        pods=tuple(rows),
+        problems=tuple(_untried(ours, shown, seen.now)),
+        remarks=tuple(_elsewhere(others, seen.view, schedulers, namespace, pool)),
+    )
+
+
+def said_of(pod: PendingPod) -> str:
+    """Return why kube-scheduler found no place for the pod, empty if it has not said so."""
+    said = pod.unscheduled
+    return "" if said is None else (said.message or "").partition(_PREEMPTION)[0]
+
+
+def reasons(texts: Iterable[tuple[str, float]]) -> list[Reason]:
+    """Return texts, each with since when one pod waits for that, with equal ones as one, the newest first."""
+    grouped: dict[str, list[float]] = {}
+    for text, since in texts:
+        grouped.setdefault(text, []).append(since)
+    found = [Reason(text, len(since), min(since), max(since)) for text, since in grouped.items()]
+    return sorted(found, key=lambda reason: (-reason.last, reason.text))
+
+
+class _Judge:
+    """Judges pods one by one, in line; those before take what is free."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+        self._left = free_in(seen.view, seen.view.free, seen.now)
+        self._known: dict[Hashable, str] = {}  # a thousand waiters often ask for the same
+
+    def waiter(self, pod: PendingPod, demand: Demand) -> _Waiter:
+        if pod.gated:
+            gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates or ())
+            return _Waiter(
+                pod, demand, "gated", f"has scheduling gates ({gates}): it is in no scheduler's queue"
+            )
+        if demand.refusal is not None:
+            return _Waiter(pod, demand, "refused", demand.refusal)
+        if not demand.units:
+            why = f"asks for no pool: why has it the schedulerName {pod.spec.scheduler_name}? it waits for "
+            return _Waiter(pod, demand, "noPool", why + _scheduler(pod))
+        claims = self._seen.view.claims_of(pod.metadata.uid)
+        if node := next((claim.node for claim in claims if claim.state == "reserved"), ""):
+            return _Waiter(pod, demand, "reserved", f"its units are reserved on {node}: it is being bound")
+        kind = kind_of(pod, demand, self._seen.view)
+        if kind not in self._known:
+            self._known[kind] = self._refusal(pod, demand)
+        if why := self._known[kind]:
+            return _Waiter(pod, demand, "waiting", why)
+        short = [pool for pool, count in demand.units.items() if self._left.get(pool, 0) < count]
+        if short:
+            why = f"{', '.join(short)}: what is free is for the pods before it in line"
+            return _Waiter(pod, demand, "waiting", why)
+        for pool, count in demand.units.items():
+            self._left[pool] -= count
+        return _Waiter(pod, demand, "placeable", f"could be placed now; it waits for {_scheduler(pod)}")
+
+    def _refusal(self, pod: PendingPod, demand: Demand) -> str:
+        """Return what filter says of the nodes that the ledger knows; empty if one of them can take it."""
+        nodes = known_nodes(self._seen.view, demand.units)
+        found = evaluate(pod, nodes or {""}, self._seen.view, self._seen.now)
+        if not nodes and not found.nowhere:
+            return "; ".join(absent(pool, "any") for pool in demand.units)
+        cordoned = frozenset[str]() if pod.goes_to_unschedulable else frozenset(self._seen.cordoned)
+        fitting = nodes - found.reasons.keys()
+        if fitting - cordoned:
+            return ""
+        texts = Counter(found.reasons.values())
+        if fitting:
+            texts[f"{', '.join(demand.units)}: what is free is on cordoned nodes"] = len(fitting)
+        if len(texts) == 1 or found.nowhere:
+            return next(iter(texts))
+        counted = sorted(texts.items(), key=lambda text: (-text[1], text[0]))
+        return "; ".join(f"{text} ({count} node{'s' * (count > 1)})" for text, count in counted)
+
+
+def _scheduler(pod: PendingPod) -> str:
+    """Return for what else it waits."""
+    said = said_of(pod)
+    return f"kube-scheduler, which said last: {said}" if said else "kube-scheduler to try it"
+
+
+def _rows(waiter: _Waiter, lines: Mapping[str, Mapping[str, int]]) -> Iterable[WaitingRow]:
+    pod, since = waiter.pod, _made(waiter.pod)
+    for pool, asked in (waiter.demand.units or {"": None}).items():
+        yield WaitingRow(
+            place=lines.get(pool, {}).get(pod.metadata.uid),
+            namespace=pod.namespace,
+            pod=pod.metadata.name,
+            uid=pod.metadata.uid,
+            pool=pool,
+            asked=asked,
+            priority=pod.spec.priority or 0,
+            since=None if since is None else datetime.fromtimestamp(since, UTC),
+            state=waiter.state,
+            tried=pod.unscheduled is not None,
+            why=waiter.why,
+        )
+
+
+def _made(pod: PendingPod) -> float | None:
+    return unix_seconds(pod.metadata.creation_timestamp)
+
+
+def _summary(waiters: Collection[_Waiter], rows: Iterable[WaitingRow]) -> Summary:
+    states = Counter(waiter.state for waiter in waiters)
+    other = states["gated"] + states["noPool"]
+    pools = {row.pool for row in rows if row.pool and row.state != "gated"}
+    return Summary(len(waiters) - other, len(pools), states["placeable"], other)
+
+
+def _untried(ours: Iterable[PendingPod], shown: Iterable[_Waiter], now: float) -> Iterable[str]:
+    """Yield a line for each scheduler that has tried neither a pod that waits for long, nor a later one: then
+    it is not that others were before it in a long queue."""
+    tried: dict[str | None, float] = {}
+    for pod in ours:
+        if pod.unscheduled is not None and not pod.gated:
+            name = pod.spec.scheduler_name
+            tried[name] = max(tried.get(name, 0.0), _made(pod) or 0.0)
+    silent: dict[str, list[tuple[float, str]]] = {}
+    for pod in (waiter.pod for waiter in shown if waiter.state != "gated"):
+        made, name = _made(pod), pod.spec.scheduler_name or ""
+        if pod.unscheduled is not None or made is None or now - made < PATIENCE_SECONDS:
+            continue
+        if tried.get(name, 0.0) < made:
+            silent.setdefault(name, []).append((made, pod.label))
+    for name, found in sorted(silent.items()):
+        made, label = min(found)
+        more = f" (nor {len(found) - 1} more)" if len(found) > 1 else ""
+        yield (
+            f"no scheduler named {name} has tried pod {label}{more} for {int((now - made) / 60)} min since "
+            "it was made: is kube-scheduler running with this schedulerName?"
+        )
+
+
+def _elsewhere(
+    pods: Iterable[PendingPod],
+    view: View,
+    schedulers: Collection[str],
+    namespace: str | None,
+    pool: str | None,
+) -> Iterable[str]:
+    """Yield a line for each schedulerName under which pods ask for what Berth counts."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for pod in pods:
+        asked = {
+            view.resources[name].name if name in view.resources else name
+            for name in resources(pod)
+            if name in view.resources or name.partition("/")[0] in (GROUP, NATIVE)
+        }
+        if asked and namespace in (None, pod.namespace) and (pool is None or pool in asked):
+            found.setdefault((pod.spec.scheduler_name or "", ", ".join(sorted(asked))), []).append(pod.label)
+    ours = " or ".join(sorted(schedulers))
+    for (name, asked_of), labels in sorted(found.items()):
+        more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
+        yield (
+            f"{min(labels)}{more}: asks for {asked_of}, but its schedulerName is {name}, not {ours}: "
+            "Berth never counts nor places it"
+        )
