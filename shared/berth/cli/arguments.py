@@ -100,6 +100,11 @@ COMMANDS = (
         "It tries them on a copy of the ledger and writes nothing; it ends with 1 if some do not fit.",
     ),
     _Command(
+        "waiting",
+        "show who waits for which pool, since when, why, and the place in line",
+        "It ends with 1 if no scheduler tries the pods. It reads ledger and cluster, and repairs nothing.",
+    ),
+    _Command(
         "suspend",
         "give out no more units of a Pool, or of some of its domains; holders keep what they have",
         "It writes spec.suspended in the active source (BERTH_POOLS' file or the cluster).",

@@ -182,7 +182,7 @@ def wrapped(header: Sequence[str], lines: Sequence[Sequence[str]], width: int | 
     wrapped = []
     for line in cells:
         first = "".join(cell.ljust(size) + _GAP for cell, size in zip(line, widths, strict=False))
-        parts = _folded(line[-1], room)
+        parts = folded(line[-1], room)
         if below:
             wrapped += [first.rstrip(), *(_GAP + part for part in parts)]
         else:
@@ -190,7 +190,7 @@ def wrapped(header: Sequence[str], lines: Sequence[Sequence[str]], width: int | 
     return wrapped
 
 
-def _folded(text: str, room: int | None) -> list[str]:
+def folded(text: str, room: int | None) -> list[str]:
     """Return the text in lines of at most so many characters, but for words that are longer."""
     if room is None or len(text) <= room:
         return [text]

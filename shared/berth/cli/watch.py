@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_watch(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-w", "--watch", action="store_true", help="go on as berth top does, until Ctrl-C")
+    parser.add_argument("-w", "--watch", action="store_true", help="show each change, until Ctrl-C")
     _add_interval(parser)
 
 
@@ -55,7 +55,7 @@ def _seconds(text: str) -> float:
 def run(options: argparse.Namespace) -> int:
     """Show the status until Ctrl-C, which raises KeyboardInterrupt. It returns 1 at once where the ledger is
     elsewhere now, or another cluster's."""
-    with opened(settings.from_environment(), options.pool) as source, _ended_by_signals():
+    with opened(settings.from_environment(), options.pool) as source, ended_by_signals():
         if options.output == "table" and dashboard.possible():
             return on_terminal(source, options.interval, time.sleep)
         return in_blocks(source, options.output, options.interval, time.sleep)
@@ -128,7 +128,7 @@ def _observe(source: Source, observe: Callable[[str, dict[str, object]], None]) 
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
+def ended_by_signals() -> Iterator[None]:
     """Treat SIGTERM and a terminal that is closed as Ctrl-C: the cursor is given back."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     for number, handler in before.items():

@@ -2,12 +2,15 @@
 It knows no store and no cluster. A place is no promise: see `places`."""
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from berth.kube.types import Pod
 from berth.scheduling.demand import Demand
 
+AnyPod = TypeVar("AnyPod", bound=Pod)
 
-def in_line(pods: Iterable[Pod]) -> list[Pod]:
+
+def in_line(pods: Iterable[AnyPod]) -> list[AnyPod]:
     """Return the pods in the order in which they are woken: the most important first, then the oldest."""
     return sorted(pods, key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or ""))
 

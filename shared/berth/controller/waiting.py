@@ -66,6 +66,16 @@ class Summary(_Struct, frozen=True):
     placeable: int
     other: int
 
+    def __str__(self) -> str:
+        """Return it in one line, for a person."""
+        others = f"{self.other} more in no pool's line (scheduling gates, or they ask for no pool)"
+        more = f"; {others}" if self.other else ""
+        if not self.waiting:
+            return f"no pod waits for a pool{more}"
+        who = "1 pod waits" if self.waiting == 1 else f"{self.waiting} pods wait"
+        pools = f" for {self.pools} pool{'s' * (self.pools > 1)}" if self.pools else ""
+        return f"{who}{pools}; {self.placeable or 'none'} could be placed now{more}"
+
 
 class Waiting(_Struct, frozen=True):
     """`problems` are for a person to solve; `remarks` are about pods that Berth will never place."""
@@ -79,12 +89,13 @@ class Waiting(_Struct, frozen=True):
 
 class Seen(NamedTuple):
     """What was seen at one time (Unix seconds): pods without a node, of any scheduler; the ledger; nodes that
-    are cordoned."""
+    are cordoned. `closed`: why nothing at all is given out of the ledger; empty: it is open."""
 
     pods: Collection[PendingPod]
     view: View
     now: float
     cordoned: Collection[str] = ()
+    closed: str = ""
 
 
 class _Waiter(NamedTuple):
@@ -173,6 +184,8 @@ class _Judge:
 
     def _refusal(self, pod: PendingPod, demand: Demand) -> str:
         """Return what filter says of the nodes that the ledger knows; empty if one of them can take it."""
+        if self._seen.closed:
+            return self._seen.closed
         nodes = known_nodes(self._seen.view, demand.units)
         found = evaluate(pod, nodes or {""}, self._seen.view, self._seen.now)
         if not nodes and not found.nowhere:
@@ -198,7 +211,8 @@ def _scheduler(pod: PendingPod) -> str:
 
 def _rows(waiter: _Waiter, lines: Mapping[str, Mapping[str, int]]) -> Iterable[WaitingRow]:
     pod, since = waiter.pod, _made(waiter.pod)
-    for pool, asked in (waiter.demand.units or {"": None}).items():
+    asks: Mapping[str, int | None] = waiter.demand.units or {"": None}
+    for pool, asked in asks.items():
         yield WaitingRow(
             place=lines.get(pool, {}).get(pod.metadata.uid),
             namespace=pod.namespace,
