@@ -1,6 +1,6 @@
 """`berth waiting` as a person or a program meets it, with a stand-in for the API server.
 
-What its rows say is in tests/unit/controller/test_waiting.py; a real kube-scheduler in tests/e2e/test_waiting.py.
+What its rows say: tests/unit/controller/test_waiting.py; a real kube-scheduler: tests/e2e/test_waiting.py.
 """
 
 import io
@@ -25,7 +25,7 @@ from tests.cli.test_inspect import _reconciled as reconciled
 from tests.support.cluster import Cluster
 from tests.unit.controller.test_waiting import NOW, full, pod
 
-SHORT = "underlay-ip: 0 of 1 free, 1 asked"
+SAID = "0/1 nodes are available: 1 x."
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ def said(
 
 def refuse(cluster: Cluster, name: str) -> None:
     """What kube-scheduler writes at its first attempt."""
-    condition = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available: 1 x."}
+    condition = {"type": "PodScheduled", "status": "False", "message": SAID}
     path = f"/api/v1/namespaces/default/pods/{name}/status"
     cluster.patch(path, {"status": {"conditions": [condition]}}, "strategic")
 
@@ -88,7 +88,7 @@ def test_who_waits_is_shown_in_every_form(
     assert [[*line[:6], line[7]] for line in cells] == [
         [
             *("1", "default", "a", "underlay-ip", "1", "0"),
-            "could be placed now; it waits for kube-scheduler, which said last: 0/1 nodes are available: 1 x.",
+            f"could be placed now; it waits for kube-scheduler, which said last: {SAID}",
         ],
         ["2", "other", "big", "underlay-ip", "2", "0", "underlay-ip: 1 of 1 free, 2 asked"],
         [

@@ -1,5 +1,5 @@
 """`berth waiting`: who waits for which pool, since when, why, and the place in line; once, or until Ctrl-C.
-It only reads. Places are those in which pods are woken; kube-scheduler decides which of them it tries first."""
+It only reads. A place says who is woken first; which pod is tried first kube-scheduler decides."""
 
 import argparse
 import shutil

@@ -19,8 +19,8 @@ def places(pods: Iterable[Pod], demands: Mapping[str, Demand]) -> dict[str, dict
     """Return the places in the line of each pool, from 1, by the pods' UIDs; `demands` are by UID, too. Pods
     that demand what no Pool can give are in no line.
 
-    The order of Bindings is that of the places when units come one by one and no back-off is left (measured:
-    tests/e2e/test_waiting.py). Else it may differ, for kube-scheduler's queue decides:
+    The order of Bindings is that of the places when units come one by one, no back-off is left and no two
+    pods are bound at once (tests/e2e/test_waiting.py). Else it may differ, for kube-scheduler decides:
 
     - Among equal priorities it takes the one whose last attempt is the longest ago, not the oldest pod
       (source: plugins/queuesort, QueuedPodInfo.Timestamp, which each attempt that fails sets anew).
@@ -29,6 +29,7 @@ def places(pods: Iterable[Pod], demands: Mapping[str, Demand]) -> dict[str, dict
     - When a pod is deleted kube-scheduler tries all waiters at the moment in which release frees the units.
       Those that were tried before are in back-off, and the next one gets them: seen for pods of a lower
       priority, too, 2 of 9 times with five waiters.
+    - Several pods are told by filter of the last unit, and whose bind comes through first has it.
     """
     lines: dict[str, dict[str, int]] = {}
     for pod in in_line(pods):

@@ -109,6 +109,21 @@ def test_a_picture_is_never_higher_than_the_terminal(height: int, width: int) ->
     assert max(map(len, shown)) <= width
 
 
+def test_a_long_refusal_goes_on_below_itself_to_its_last_word_as_far_as_there_is_room() -> None:
+    text = (
+        f"{FULL} underlay-ip: held back since berth's ledger was lost ({'because of this ' * 9}run berth fix)"
+    )
+    found = [Reason(text, 3, 700.0, 990.0), Reason("another", 1, 700.0, 980.0)]
+    shown = lines([], found, size=(60, 40))
+    assert max(map(len, shown)) <= 58
+    assert " ".join(line[15:] for line in shown[4:-1]) == text
+    assert shown[-1] == "1      5m      another"
+    few = lines([], found, size=(60, 10))
+    assert len(few) <= 9
+    assert few[-2].endswith("…")
+    assert few[-1].endswith("another")
+
+
 def test_a_refusal_is_shown_as_it_is_without_markup_or_control_signs() -> None:
     shown = lines([], [Reason("[red]a[/] \x1b[2J :smile:", 1, 999.0, 999.0)])
     assert shown[-1] == "1      1s      [red]a[/]  [2J :smile:"

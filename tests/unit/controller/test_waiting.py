@@ -174,7 +174,7 @@ def test_who_waits_for_something_else_is_told_apart_and_has_no_place(
 
 
 @pytest.mark.parametrize("over", [{"nodeName": "n1"}, {"schedulerName": "other"}])
-def test_pods_that_are_bound_or_another_scheduler_s_have_no_row(over: Mapping[str, str]) -> None:
+def test_pods_that_are_bound_or_another_scheduler_s_have_no_row(over: Mapping[str, Any]) -> None:
     assert seen(pod("a", **over), view=full()).pods == ()
 
 
