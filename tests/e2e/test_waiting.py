@@ -6,20 +6,48 @@ Its rows are in tests/unit/controller/test_waiting.py, its forms and errors in t
 import json
 import time
 from functools import partial
+from pathlib import Path
 
 from tests.e2e.conftest import Systems
-from tests.e2e.harness import System, pool
+from tests.e2e.harness import System, faulty_functions, pool
 from tests.support.cluster import Object, wait
 
 BACK_OFF = 1.0  # seconds; what the configuration says of the first and of the longest one
 PODS = {"low-1": "", "mid-1": "mid", "low-2": "", "high-1": "high", "mid-2": "mid"}  # the oldest first
 ORDER = ["high-1", "mid-1", "mid-2", "low-1", "low-2"]
+ONE_BY_ONE = """
+import threading
+
+import functions_framework
+
+from berth.handlers.bind import endpoint
+from berth.http.function import serve
+from msgspec.structs import replace
+
+turn = threading.Lock()
 
 
-def test_pods_are_bound_in_the_order_of_their_places_when_room_comes_one_by_one(system_of: Systems) -> None:
-    """Back-offs are over, no pod is deleted, and the node takes one more pod each time, so that no two are
-    bound at once: controller/line.py says why the order may be another else."""
-    system = system_of({"node-1": {"pods": "1"}}, pools=[pool(units=0)], start_scheduler=False)
+def one_by_one(settings):
+    real = endpoint(settings)
+
+    def answer(headers, body):
+        with turn:
+            return real.answer(headers, body)
+
+    return replace(real, answer=answer)
+
+
+bind = functions_framework.http(serve(one_by_one))
+"""
+
+
+def test_pods_are_bound_in_the_order_of_their_places_when_room_comes_one_by_one(
+    system_of: Systems, tmp_path: Path
+) -> None:
+    """Back-offs are over, no pod is deleted, and one bind begins when the last one has ended:
+    controller/line.py says why the order may be another else."""
+    functions = faulty_functions(tmp_path, bind=ONE_BY_ONE)
+    system = system_of(1, pools=[pool(units=0)], start_scheduler=False, functions=functions)
     for name, value in (("high", 1000), ("mid", 100)):
         system.cluster.create_priority_class(name, value)
     back_off = {"podInitialBackoffSeconds": int(BACK_OFF), "podMaxBackoffSeconds": int(BACK_OFF)}
@@ -39,21 +67,11 @@ def test_pods_are_bound_in_the_order_of_their_places_when_room_comes_one_by_one(
 
 def _bound_one_by_one(system: System) -> list[str]:
     bound: list[str] = []
-    for room in range(1, len(PODS) + 1):
-        amounts = {"pods": str(room)}
-        status = {"status": {"capacity": amounts, "allocatable": amounts}}
-        system.cluster.patch("/api/v1/nodes/node-1/status", status)
-        wait(partial(_all_wait_for_units, system), 30, "they wait for units alone")
+    for units in range(1, len(PODS) + 1):
         _pass(BACK_OFF)
-        system.berth.write_pools([pool(units=room)])
+        system.berth.write_pools([pool(units=units)])
         bound += sorted(wait(partial(_bound_since, system, set(bound)), 30, "one more pod is bound"))
     return bound
-
-
-def _all_wait_for_units(system: System) -> bool:
-    waiting = PODS.keys() - system.cluster.bound().keys()
-    said = [system.cluster.condition(name, "PodScheduled") or {} for name in waiting]
-    return all(" asked" in each.get("message", "") for each in said)
 
 
 def _bound_since(system: System, before: set[str]) -> set[str]:
