@@ -68,10 +68,22 @@ def test_pods_are_bound_in_the_order_of_their_places_when_room_comes_one_by_one(
 def _bound_one_by_one(system: System) -> list[str]:
     bound: list[str] = []
     for units in range(1, len(PODS) + 1):
-        _pass(BACK_OFF)
+        wait(partial(_is_quiet, system), 60, "no pod is in back-off")
         system.berth.write_pools([pool(units=units)])
         bound += sorted(wait(partial(_bound_since, system, set(bound)), 30, "one more pod is bound"))
     return bound
+
+
+def _is_quiet(system: System) -> bool:
+    """Whether kube-scheduler tries no pod for longer than a back-off lasts."""
+    before = _attempts(system)
+    _pass(BACK_OFF)
+    return _attempts(system) == before
+
+
+def _attempts(system: System) -> list[str]:
+    lines = system.plane.scheduler_metrics("berth").splitlines()
+    return [line for line in lines if line.startswith("scheduler_schedule_attempts_total{")]
 
 
 def _bound_since(system: System, before: set[str]) -> set[str]:

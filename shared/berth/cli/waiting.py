@@ -81,8 +81,8 @@ class Looks:
             return _nothing(msgspec.structs.replace(state, open=False, why=str(error)))
         pods = source.cluster.pending_pods()
         seen = Seen(pods, view, self._clock(), self._cordoned(), state.why)
-        found = waiting(seen, source.config.scheduler_names, self._namespace, source.pool)
-        fields = {name: getattr(found, name) for name in found.__struct_fields__}
+        report = waiting(seen, source.config.scheduler_names, self._namespace, source.pool)
+        fields = {name: getattr(report, name) for name in report.__struct_fields__}
         return WaitingReport(**fields, ledger=state)
 
     def _cordoned(self) -> set[str]:

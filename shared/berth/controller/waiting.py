@@ -143,8 +143,8 @@ def reasons(texts: Iterable[tuple[str, float]]) -> list[Reason]:
     grouped: dict[str, list[float]] = {}
     for text, since in texts:
         grouped.setdefault(text, []).append(since)
-    found = [Reason(text, len(since), min(since), max(since)) for text, since in grouped.items()]
-    return sorted(found, key=lambda reason: (-reason.last, reason.text))
+    every = [Reason(text, len(since), min(since), max(since)) for text, since in grouped.items()]
+    return sorted(every, key=lambda reason: (-reason.last, reason.text))
 
 
 class _Judge:
@@ -187,17 +187,17 @@ class _Judge:
         if self._seen.closed:
             return self._seen.closed
         nodes = known_nodes(self._seen.view, demand.units)
-        found = evaluate(pod, nodes or {""}, self._seen.view, self._seen.now)
-        if not nodes and not found.nowhere:
+        evaluation = evaluate(pod, nodes or {""}, self._seen.view, self._seen.now)
+        if not nodes and not evaluation.nowhere:
             return "; ".join(absent(pool, "any") for pool in demand.units)
         cordoned = frozenset[str]() if pod.goes_to_unschedulable else frozenset(self._seen.cordoned)
-        fitting = nodes - found.reasons.keys()
+        fitting = nodes - evaluation.reasons.keys()
         if fitting - cordoned:
             return ""
-        texts = Counter(found.reasons.values())
+        texts = Counter(evaluation.reasons.values())
         if fitting:
             texts[f"{', '.join(demand.units)}: what is free is on cordoned nodes"] = len(fitting)
-        if len(texts) == 1 or found.nowhere:
+        if len(texts) == 1 or evaluation.nowhere:
             return next(iter(texts))
         counted = sorted(texts.items(), key=lambda text: (-text[1], text[0]))
         return "; ".join(f"{text} ({count} node{'s' * (count > 1)})" for text, count in counted)
@@ -254,9 +254,9 @@ def _untried(ours: Iterable[PodWithConditions], shown: Iterable[_Waiter], now: f
             continue
         if tried.get(name, 0.0) < made:
             silent.setdefault(name, []).append((made, pod.label))
-    for name, found in sorted(silent.items()):
-        made, label = min(found)
-        more = f" (nor {len(found) - 1} more)" if len(found) > 1 else ""
+    for name, pods in sorted(silent.items()):
+        made, label = min(pods)
+        more = f" (nor {len(pods) - 1} more)" if len(pods) > 1 else ""
         yield (
             f"no scheduler named {name} has tried pod {label}{more} for {int((now - made) / 60)} min since "
             "it was made: is kube-scheduler running with this schedulerName?"
@@ -271,7 +271,7 @@ def _elsewhere(
     pool: str | None,
 ) -> Iterable[str]:
     """Yield a line for each schedulerName under which pods ask for what Berth counts."""
-    found: dict[tuple[str, str], list[str]] = {}
+    asking: dict[tuple[str, str], list[str]] = {}
     for pod in pods:
         asked = {
             view.resources[name].name if name in view.resources else name
@@ -279,9 +279,9 @@ def _elsewhere(
             if name in view.resources or name.partition("/")[0] in (GROUP, NATIVE)
         }
         if asked and namespace in (None, pod.namespace) and (pool is None or pool in asked):
-            found.setdefault((pod.spec.scheduler_name or "", ", ".join(sorted(asked))), []).append(pod.label)
+            asking.setdefault((pod.spec.scheduler_name or "", ", ".join(sorted(asked))), []).append(pod.label)
     ours = " or ".join(sorted(schedulers))
-    for (name, asked_of), labels in sorted(found.items()):
+    for (name, asked_of), labels in sorted(asking.items()):
         more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
         yield (
             f"{min(labels)}{more}: asks for {asked_of}, but its schedulerName is {name}, not {ours}: "
