@@ -24,8 +24,9 @@ def places(pods: Iterable[Pod], demands: Mapping[str, Demand]) -> dict[str, dict
 
     - Among equal priorities it takes the one whose last attempt is the longest ago, not the oldest pod
       (source: plugins/queuesort, QueuedPodInfo.Timestamp, which each attempt that fails sets anew).
-    - A pod whose back-off is not over (1 s, doubling to 10 s by its attempts) comes after those that may be
-      tried at once, and then the one whose back-off ends first, whatever its priority.
+    - A pod whose back-off is not over (1 s, doubling to 10 s by its attempts; it ends at a whole second)
+      comes after those that may be tried at once, and then the one whose back-off ends first, whatever its
+      priority. A bind that failed begins one, too.
     - When a pod is deleted kube-scheduler tries all waiters at the moment in which release frees the units.
       Those that were tried before are in back-off, and the next one gets them: seen for pods of a lower
       priority, too, 2 of 9 times with five waiters.
