@@ -155,9 +155,9 @@ def test_part_of_a_copy_is_shown_as_such(capsys: pytest.CaptureFixture[str], sou
         assert new.commit(
             {REBUILD: b"copy c1", "domain/ip/n1": store.read(["domain/ip/n1"])["domain/ip/n1"].body}, {}
         )
-    assert main(["status", "--store", "sqlite:///new.db"]) == 0
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said == "berth: this is part of a copy that has not ended: repeat berth store copy"
+    assert main(["status", "--store", "sqlite:///new.db"]) == 1
+    said = capsys.readouterr().out.splitlines()[0]
+    assert said == "this is part of a copy that has not ended: repeat berth store copy"
 
 
 def test_resume_ends_the_pause_of_a_copy_that_died(
@@ -167,8 +167,8 @@ def test_resume_ends_the_pause_of_a_copy_that_died(
     assert capsys.readouterr().out == f"claims in {source} were not paused\n"
     with closing(open_store(source)) as store:
         pause(store)
-        assert main(["status", "--store", source]) == 0
-        assert "is being copied to redis://there; claims are paused" in capsys.readouterr().err
+        assert main(["status", "--store", source]) == 1
+        assert "is being copied to redis://there; claims are paused" in capsys.readouterr().out
         assert main(["store", "resume", "sqlite:///old.db"]) == 0
         assert capsys.readouterr().out == f"claims go on in {source}\n"
         assert gives(store) == "yes"

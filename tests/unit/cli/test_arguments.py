@@ -31,7 +31,13 @@ def test_the_whole_parser_has_the_options_of_each_command(capsys: pytest.Capture
     "arguments",
     [
         *(["up"], ["demo"], ["apply", "-f", "x"], ["reconcile"], ["status"], ["claims"], ["suspend", "p"]),
-        *(["explain", "p"], ["waiting"], ["completion", "bash"], ["diff", "-f", "-"], ["validate", "-f", "x"]),
+        *(
+            ["explain", "p"],
+            ["waiting"],
+            ["completion", "bash"],
+            ["diff", "-f", "-"],
+            ["validate", "-f", "x"],
+        ),
         ["simulate", "-f", "x", "--capacity", "p=1", "--capacity", "p/d=0"],
         *(["top"], ["version"], ["version", "--client"]),
         *(["external", "p", "1"], ["release", "uid"], ["scheduler-config"], ["token", "n/s"]),
