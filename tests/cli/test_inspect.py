@@ -123,7 +123,7 @@ def test_a_document_that_cannot_be_read_is_named_with_what_to_do(
         assert store.commit({key: b"garbage"}, {key: store.read([key])[key].version})
     said = _failed(capsys, "claims", "--store", place.url)
     assert said.startswith(f"berth: berth's ledger holds {key} as another version wrote it, or damaged (")
-    assert said.endswith(": run one version; if that is so, delete the ledger, and reconcile rebuilds it\n")
+    assert said.endswith(" (--fix throws it away where that is safe)\n")
 
 
 def test_status_shows_each_pool_and_domain_in_every_form(

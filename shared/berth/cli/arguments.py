@@ -69,6 +69,11 @@ COMMANDS = (
         "It ends with 1 if it found problems that a person has to solve.",
     ),
     _Command(
+        "doctor",
+        "compare the ledger with the cluster: what differs, why it may, and what repairs it",
+        "It writes nothing without --fix. It ends with 1 if something differs, or after --fix is left.",
+    ),
+    _Command(
         "status",
         "show pools and domains: capacity, used, free, binding, who waits, and why free units are not given",
         "It reads the ledger, and asks the cluster only for the pods that wait; it repairs nothing. It ends "

@@ -147,14 +147,24 @@ def _sync_node(
 
 def closed(view: View) -> list[PoolDomain]:
     """Return the domains that give less than they have: nothing, because more was used than there is, or not
-    all, because a stripe has room without units."""
+    all, because a stripe has room without units. And those whose stripes have more or fewer units together:
+    a stripe's document was lost, or changed by hand."""
     closed = {
         (pool, parse_domain(name).whole)
         for pool, domains in view.domains.items()
         for name, domain in domains.items()
-        if domain.closed or (parse_domain(name).stripe and capacity.uneven(pool, name, domain))
+        if domain.closed
+        or (parse_domain(name).stripe and capacity.uneven(pool, name, domain))
+        or (domain.stripes and in_stripes(view, pool, name) != domain.capacity)
     }
     return sorted(closed)
+
+
+def in_stripes(view: View, pool: str, name: str) -> int | None:
+    """Return how many units a domain's stripes have together; None where it has no share of the pool."""
+    if view.document(pool, name).capacity is None:
+        return None
+    return sum(part.capacity or 0 for part in view.parts(pool, name).values())
 
 
 def follow_node(ledger: Ledger, uid: str) -> tuple[Holding, ...]:

@@ -352,6 +352,10 @@ def decode_places(body: bytes | None, key: str = "a node's place") -> dict[str, 
     return {} if body is None else _decode(_places, body, key)
 
 
+def decode_uids(body: bytes) -> frozenset[str]:
+    return _decode(_uids, body, UNFENCED)
+
+
 def epoch_of(documents: Mapping[str, Document]) -> Epoch | None:
     """Return the epoch among these documents."""
     return _decode(_epoch, documents[EPOCH].body, EPOCH) if EPOCH in documents else None
@@ -364,7 +368,7 @@ def held_back_of(documents: Mapping[str, Document]) -> HeldBack:
         return NOTHING_HELD_BACK
     uids = frozenset[str]()
     if UNFENCED in documents:
-        uids = _decode(_uids, documents[UNFENCED].body, UNFENCED)
+        uids = decode_uids(documents[UNFENCED].body)
     return HeldBack(uids, epoch.held, epoch.id)
 
 
@@ -374,5 +378,5 @@ def _decode(decoder: msgspec.json.Decoder[T], body: bytes, key: str) -> T:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StoreFailedError(
             f"berth's ledger holds {key} as another version wrote it, or damaged ({error}): run one version; "
-            "if that is so, delete the ledger, and reconcile rebuilds it"
+            "else berth doctor says what can be done (--fix throws it away where that is safe)"
         ) from error

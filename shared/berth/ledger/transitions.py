@@ -54,10 +54,11 @@ class MissingClaimError(BerthError):
 def require_cluster(owner: bytes | None, ours: str, ledger: str) -> None:
     """Raise OtherClusterError in another cluster's ledger. One that names no owner is anybody's: it was made
     by a berth that wrote none, or is new."""
-    if owner is not None and owner.decode() != ours:
+    if owner is not None and owner != ours.encode():
+        theirs = owner.decode(errors="replace")
         raise OtherClusterError(
             f"berth's ledger {ledger} belongs to another cluster (its kube-system namespace has UID "
-            f"{owner.decode()}, this one's is {ours}): give each cluster its own ledger (BERTH_STORE), or "
+            f"{theirs}, this one's is {ours}): give each cluster its own ledger (BERTH_STORE), or "
             "delete this one if its cluster is no more"
         )
 

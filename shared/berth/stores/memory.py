@@ -1,51 +1,51 @@
-"""A store in this process's memory, for what is thrown away: a copy of a ledger on which something is tried.
-No URL names it, and no other process sees it. `changes` is exact: it never lags behind `read`."""
+"""A ledger's documents in this process's memory: a copy on which something is tried out.
+No URL names it, nothing of it is kept, and no other process sees it."""
 
+import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from berth.stores.base import Changes, Cursor, Document, Version, as_expected, chunks
 
 
 class MemoryStore:
-    """See `berth.stores.base.Store`; for one thread. It remembers what was deleted."""
+    """A Store that begins with these documents and ends with the process."""
 
     def __init__(self, bodies: Mapping[str, bytes | None] | None = None) -> None:
-        self._written = 1
-        # In the order of their last writes; a version is the number of that write.
-        self._documents: dict[str, tuple[int, bytes | None]] = {}
-        self._documents.update((key, (1, body)) for key, body in (bodies or {}).items())
+        self._lock = threading.Lock()
+        there = ((key, body) for key, body in (bodies or {}).items() if body is not None)
+        self._documents = {key: Document("0", body) for key, body in there}
+        self._written: list[str] = []  # keys, in the order in which they were written
+        self._commits = 0
 
     def bodies(self) -> dict[str, bytes]:
-        """Return all documents."""
-        return {key: body for key, (_, body) in self._documents.items() if body is not None}
+        """Return all documents as they are now."""
+        with self._lock:
+            return {key: document.body for key, document in self._documents.items()}
 
     def read(self, keys: Collection[str]) -> Mapping[str, Document]:
-        there = ((key, self._documents.get(key, (0, None))) for key in keys)
-        return {key: Document(str(number), body) for key, (number, body) in there if body is not None}
+        with self._lock:
+            return {key: self._documents[key] for key in keys if key in self._documents}
 
     def commit(self, writes: Mapping[str, bytes | None], expected: Mapping[str, Version | None]) -> bool:
-        if not as_expected(self.read(expected), expected):
-            return False
-        self._written += 1
-        for key, body in writes.items():
-            self._documents.pop(key, None)
-            self._documents[key] = (self._written, body)
-        return True
+        with self._lock:
+            if not as_expected(self._documents, expected):
+                return False
+            self._commits += 1
+            for key, body in writes.items():
+                self._documents.pop(key, None)
+                if body is not None:
+                    self._documents[key] = Document(str(self._commits), body)
+            self._written += writes
+            return True
 
     def changes(self, since: Cursor | None) -> Changes:
-        cursor = str(self._written)
-        if since is None:
-            return Changes(self.bodies(), cursor, True)
-        changed: dict[str, bytes | None] = {}
-        for key in reversed(self._documents):
-            number, body = self._documents[key]
-            if number <= int(since):
-                break
-            changed[key] = body
-        return Changes(changed, cursor, False)
+        with self._lock:
+            keys = self._documents if since is None else dict.fromkeys(self._written[int(since) :])
+            bodies = {key: self._documents[key].body if key in self._documents else None for key in keys}
+            return Changes(bodies, str(len(self._written)), since is None)
 
     def batches(self, keys: Collection[str]) -> Iterable[Sequence[str]]:
         return chunks(keys)
 
     def close(self) -> None:
-        self._documents = {}
+        """Do nothing: there is nothing open."""

@@ -154,6 +154,15 @@ class PoolsStage(Stage):
             Key("nodes", "", name), body, False, ""
         )  # its own calls reach no node's status
 
+    def serve_node_status(self) -> None:
+        """Take writes of nodes' status, which the stand-in API server does not serve."""
+
+        def write(name: str, status: Mapping[str, Any]) -> None:
+            self._api.memory.patch(Key("nodes", "", name), {"status": status}, False, "")
+
+        self.objects.set_node_status = write  # type: ignore[attr-defined]
+        self.reconcile()
+
     def annotate(self, node: str, **annotations: str) -> None:
         body = {"metadata": {"annotations": annotations}}
         self._api.memory.patch(Key("nodes", "", node), body, False, "")

@@ -33,6 +33,7 @@ def test_the_whole_parser_has_the_options_of_each_command(capsys: pytest.Capture
         *(["up"], ["demo"], ["apply", "-f", "x"], ["reconcile"], ["status"], ["claims"], ["suspend", "p"]),
         *(
             ["explain", "p"],
+            ["doctor"],
             ["waiting"],
             ["completion", "bash"],
             ["diff", "-f", "-"],

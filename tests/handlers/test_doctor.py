@@ -1,0 +1,65 @@
+"""The doctor finds each kind of damage that is planted in a ledger, repairs what it says it can, and writes
+nothing unless it is told to. On the real control plane: tests/e2e/test_doctor.py."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from berth.handlers.doctor import Doctor, Examination
+from tests.support.builders.damage import DAMAGES, NODES, POOLS
+from tests.support.builders.places import Place
+from tests.support.builders.pools_stage import PoolsStage, pools_staged
+
+
+@pytest.fixture
+def stage(tmp_path: Path, place: Place) -> Iterator[PoolsStage]:
+    with pools_staged(tmp_path, place, POOLS, NODES) as found:
+        found.serve_node_status()
+        yield found
+
+
+def doctor(stage: PoolsStage, *agreed: str) -> Doctor:
+    return Doctor(
+        stage.store,
+        stage.cluster,
+        stage.settings,
+        agreed=agreed,
+        clock=stage.time,
+        monotonic=stage.time,
+        sleep=stage.time.advance,
+    )
+
+
+def kinds(found: Examination) -> list[str]:
+    return [each.kind for each in found.findings]
+
+
+def documents(stage: PoolsStage) -> dict[str, bytes | None]:
+    return dict(stage.store.changes(None).documents)
+
+
+def test_in_a_ledger_that_is_well_nothing_differs(stage: PoolsStage) -> None:
+    stage.claim_object("mine", "k80", count=1)
+    stage.bound_pod(ip=1, seat=2, slot=1)
+    stage.bound_pod(k80=1, claims="mine")
+    stage.pod(ip=1)
+    stage.reconcile()
+    assert doctor(stage).examine().findings == []
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_each_damage_is_found_and_repaired_where_that_is_said(stage: PoolsStage, name: str) -> None:
+    damage = DAMAGES[name]
+    damage.plant(stage)
+    before, versions = documents(stage), stage.versions()
+    examined = doctor(stage)
+    found = examined.examine()
+    assert set(kinds(found)) == {damage.kind}, found
+    assert len(found.findings) == 1, found
+    assert [each.repairs for each in found.findings] == [not damage.left]
+    assert (documents(stage), stage.versions()) == (before, versions)
+    if not found.blocked:
+        examined.fix(found)
+    left = examined.examine()
+    assert kinds(left) == list(damage.left), left
