@@ -61,28 +61,28 @@ def run(options: argparse.Namespace) -> int:
     with closing(open_store(config.store, reads_only=not repairs)) as store:
         require_ledger(store, config.store)
         doctor = Doctor(store, connect(), config, agreed=options.forget, sleep=time.sleep)
-        found, repair = doctor.examine(), None
+        first, repair = doctor.examine(), None
         if table:
-            _print(lines(found, redacted(config.store), will=options.fix))
-        left = found
-        if repairs and any(each.repairs for each in found.findings) and not found.blocked:
-            repair = doctor.fix(found)
+            _print(lines(first, redacted(config.store), will=options.fix))
+        left = first
+        if repairs and any(one.repairs for one in first.findings) and not first.blocked:
+            repair = doctor.fix(first)
             left = doctor.examine()
             if table:
                 _print(after_lines(repair, left))
     if not table:
-        show(_shown(config.store, found, left, repair), options.output)
-    elif repairs and found.blocked:
+        show(_shown(config.store, first, left, repair), options.output)
+    elif repairs and first.blocked:
         note("nothing was repaired: see the lines above for what a person has to do first")
     return 1 if left.findings else 0
 
 
-def _shown(store: str, found: Examination, left: Examination, repair: Repair | None) -> _Shown:
-    stays = {each.identity for each in left.findings}
+def _shown(store: str, first: Examination, left: Examination, repair: Repair | None) -> _Shown:
+    stays = {one.identity for one in left.findings}
     return _Shown(
         store=redacted(store),
         findings=left.findings,
-        repaired=[each for each in found.findings if each.identity not in stays],
+        repaired=[one for one in first.findings if one.identity not in stays],
         forgotten=[] if repair is None else repair.forgotten,
         reconciled=None if repair is None else repair.report,
     )
@@ -93,34 +93,34 @@ def _print(text: Iterable[str]) -> None:
         say(line)
 
 
-def lines(found: Examination, store: str, *, will: bool = False) -> Iterator[str]:
+def lines(first: Examination, store: str, *, will: bool = False) -> Iterator[str]:
     """Yield what was found, by kind, for a person; `will`: what --fix is about to do."""
-    if not found.findings:
+    if not first.findings:
         yield (
             f"nothing differs between {store} and the cluster: "
-            f"{found.claims} claims, {found.pools} Pools, {found.pods} pods that may hold units"
+            f"{first.claims} claims, {first.pools} Pools, {first.pods} pods that may hold units"
         )
         return
-    count = len(found.findings)
+    count = len(first.findings)
     yield f"{count} difference{'s' if count > 1 else ''} between {store} and the cluster"
-    for (kind, fix, repairs), some in groupby(_in_order(found.findings), _group):
+    for (kind, fix, repairs), some in groupby(_in_order(first.findings), _group):
         yield from _block(kind, fix, repairs, list(some), will)
 
 
 def _in_order(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings by kind, in the order of KINDS; those of a kind stay in theirs."""
     order = {kind: number for number, kind in enumerate(KINDS)}
-    return sorted(findings, key=lambda each: (order[each.kind], each.fix))
+    return sorted(findings, key=lambda one: (order[one.kind], one.fix))
 
 
-def _group(found: Finding) -> tuple[str, str, bool]:
-    return found.kind, found.fix, found.repairs
+def _group(first: Finding) -> tuple[str, str, bool]:
+    return first.kind, first.fix, first.repairs
 
 
 def _block(kind: str, fix: str, repairs: bool, some: Sequence[Finding], will: bool) -> Iterator[str]:
     yield ""
     yield f"{kind} ({len(some)}): {KINDS[kind].means}"
-    yield from (f"  {each.what}" for each in some[:_MOST])
+    yield from (f"  {one.what}" for one in some[:_MOST])
     if len(some) > _MOST:
         yield f"  and {len(some) - _MOST} more like these (-o json shows all)"
     yield f"  why it may be: {KINDS[kind].why}"
@@ -146,6 +146,6 @@ def after_lines(repair: Repair, left: Examination) -> Iterator[str]:
         return
     count = len(left.findings)
     yield f"{count} difference{'s are' if count > 1 else ' is'} left, for a person:"
-    yield from (f"  {each.kind}: {each.what}" for each in _in_order(left.findings)[:_MOST])
+    yield from (f"  {one.kind}: {one.what}" for one in _in_order(left.findings)[:_MOST])
     if count > _MOST:
         yield f"  and {count - _MOST} more (berth doctor shows all)"

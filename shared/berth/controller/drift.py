@@ -305,7 +305,9 @@ def _capacities(before: View, after: View, damaged: Collection[str]) -> Iterator
             has, due = _said(was.get(which)), _said(now.get(which))
             what = f"{pool}: {_where(text)} has {has}; by Pool and nodes {due}"
             yield finding("capacity", what, pool=pool, domain=text, node=_node(name.place, pool, after))
-        elif damaged.isdisjoint(before.keys(pool, text)) and (why := _uneven(pool, text, before)):
+        elif not any(key in damaged for key in before.keys(pool, text)) and (
+            why := _uneven(pool, text, before)
+        ):
             yield finding("stripes", f"{pool}: {_where(text)} {why}", pool=pool, domain=text)
 
 
@@ -382,7 +384,7 @@ def _claims(
     uids = {claim.uid: claim.label for view in (after, before) for claim in view.claims()}
     for uid in sorted(uids, key=lambda uid: (uids[uid], uid)):
         was, now = (_Standing(view.claims_of(uid), view.keys_of(uid)) for view in (before, after))
-        if was != now and damaged.isdisjoint(was.keys ^ now.keys):
+        if was != now and not any(key in damaged for key in was.keys ^ now.keys):
             yield _of_claim(was, now, pods.get(uid))
 
 
@@ -507,8 +509,8 @@ def _misnamed(claim: Claim, pod: Pod, pools: Mapping[str, Pool]) -> Iterator[Fin
 def _doubled_units(view: View) -> Iterator[Finding]:
     holders: dict[tuple[str, str], dict[str, Claim]] = defaultdict(dict)
     for claim in view.claims():
-        for unit in claim.units:
-            holders[unit][claim.uid] = claim
+        for which in claim.units:
+            holders[which][claim.uid] = claim
     for (pool, unit), claims in sorted(holders.items()):
         if len(claims) > 1:
             pods = " and ".join(sorted(claim.label for claim in claims.values()))

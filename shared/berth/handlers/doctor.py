@@ -47,7 +47,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def blocked(self) -> bool:
         """Whether nothing can be repaired before a person has acted."""
-        return any(found.kind in _BLOCKING and not found.repairs for found in self.findings)
+        return any(seen.kind in _BLOCKING and not seen.repairs for seen in self.findings)
 
 
 _BLOCKING = ("unreadable", "copying", "moved", "other-cluster")
@@ -82,20 +82,20 @@ class Doctor:
 
     def examine(self) -> Examination:
         """Return what differs at each of up to three looks. Raises store and cluster errors."""
-        found = self._look()
+        seen = self._look()
         for pause in PAUSES:
-            if not any(each.may_pass for each in found.findings):
+            if not any(one.may_pass for one in seen.findings):
                 break
             self._sleep(pause)
-            known, found = {each.identity for each in found.findings}, self._look()
-            stays = [each for each in found.findings if not each.may_pass or each.identity in known]
-            found = msgspec.structs.replace(found, findings=stays)
-        return found
+            known, seen = {one.identity for one in seen.findings}, self._look()
+            stays = [one for one in seen.findings if not one.may_pass or one.identity in known]
+            seen = msgspec.structs.replace(seen, findings=stays)
+        return seen
 
-    def fix(self, found: Examination) -> Repair:
+    def fix(self, seen: Examination) -> Repair:
         """Throw away what may go of the unreadable documents, and reconcile. Raises store and cluster
         errors."""
-        keys = [each.key for each in found.findings if each.kind == "unreadable" and each.repairs]
+        keys = [one.key for one in seen.findings if one.kind == "unreadable" and one.repairs]
         if keys:
             bodies = self._bodies()
             wrong = {key: bodies[key] for key in keys if key in bodies}
@@ -135,19 +135,19 @@ class Doctor:
         """Look once: read the ledger, then all else, as reconcile does."""
         bodies = self._bodies()
         wrong = unreadable(bodies, self._pools(), self._agreed)
-        found = list(map(of_unreadable, wrong))
-        if not all(each.repairs for each in found):
-            return Examination(findings=found)
+        seen = list(map(of_unreadable, wrong))
+        if not all(one.repairs for one in seen):
+            return Examination(findings=seen)
         blocked = list(_elsewhere(bodies, wrong))
         if blocked:
-            return Examination(findings=[*found, *blocked])
+            return Examination(findings=[*seen, *blocked])
         try:
-            return self._compared(bodies, wrong, found)
+            return self._compared(bodies, wrong, seen)
         except OtherClusterError as error:
             return Examination(findings=[finding("other-cluster", str(error))])
 
     def _compared(
-        self, bodies: Mapping[str, bytes], wrong: Collection[Unreadable], found: list[Finding]
+        self, bodies: Mapping[str, bytes], wrong: Collection[Unreadable], seen: list[Finding]
     ) -> Examination:
         """Rehearse reconcile, and tell what it changes. Without unreadable documents the ledger is closed, as
         after `fix` has thrown them away."""
@@ -158,16 +158,14 @@ class Doctor:
         report = self._reconcile(copy, rehearsal.as_cluster).run()
         ledgers = Ledgers(bodies, self._view(readable), self._view(copy.bodies()))
         if ledgers.before.open:
-            found += differences(ledgers, rehearsal.listed, damaged)
-            found += statuses(rehearsal.writes)
+            seen += differences(ledgers, rehearsal.listed, damaged)
+            seen += statuses(rehearsal.writes)
         elif EPOCH not in damaged:
             pods = len(ledgers.after.claims())
-            found.append(
-                finding("closed", f"nothing is given; {pods} pods would hold claims after a rebuild")
-            )
-        found += remaining(ledgers, rehearsal.listed, report.problems)
+            seen.append(finding("closed", f"nothing is given; {pods} pods would hold claims after a rebuild"))
+        seen += remaining(ledgers, rehearsal.listed, report.problems)
         return Examination(
-            findings=found,
+            findings=seen,
             claims=len(ledgers.after.claims()),
             pods=len(rehearsal.listed),
             pools=len(ledgers.after.pools),

@@ -40,9 +40,9 @@ class Rehearsal:
         return self._cluster.pod(pod.namespace, pod.metadata.name, *timeout, uid=pod.metadata.uid)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._cluster, name)
+        method = getattr(self._cluster, name)
         if not name.startswith(_WRITES):
-            return found
+            return method
 
         def note(*arguments: Any, **_: Any) -> None:
             self.writes.append((name, arguments))

@@ -2,7 +2,7 @@
 store's client could; and pods, nodes and Pools of which the ledger was told nothing."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -12,7 +12,7 @@ from berth.stores.base import EPOCH, Store
 from tests.support.builders.copies import pause
 from tests.support.builders.pools_stage import PoolsStage
 
-POOLS = {
+POOLS: dict[str, dict[str, Any]] = {
     "ip": {"capacity": {"perDomain": 2}},
     "k80": {"units": {"n1": ["k80-0", "k80-1"], "n2": ["k80-2"]}},
     "seat": {"scope": "Cluster", "capacity": {"perDomain": 300}, "limits": {"default": 20}, "external": 2},
@@ -127,7 +127,7 @@ def _torn_limit(stage: PoolsStage) -> None:
 def _doubled_unit(stage: PoolsStage) -> None:
     stage.bound_pod("a", k80=1)
     stage.bound_pod("b", k80=1)
-    stage.note("b", {"berth.dev/allocated": stage.get("a").metadata.annotations["berth.dev/allocated"]})
+    stage.note("b", stage.get("a").metadata.annotations or {})
     claims(
         stage.store,
         "k80",
