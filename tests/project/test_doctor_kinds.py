@@ -1,4 +1,4 @@
-"""The runbook's table has every kind of finding of `berth doctor`, in its words, and every kind is planted."""
+"""The runbook has every kind of finding of `berth doctor`, in its words, and every kind is planted."""
 
 from berth.controller.drift import KINDS
 from tests.support.builders.damage import DAMAGES
