@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from berth.handlers.doctor import Doctor, Examination
-from tests.support.builders.damage import DAMAGES, NODES, POOLS
+from tests.support.builders.damage import DAMAGES, NODES, POOLS, garbage
 from tests.support.builders.places import Place
 from tests.support.builders.pools_stage import PoolsStage, pools_staged
 
@@ -63,3 +63,14 @@ def test_each_damage_is_found_and_repaired_where_that_is_said(stage: PoolsStage,
         examined.fix(found)
     left = examined.examine()
     assert kinds(left) == list(damage.left), left
+
+
+@pytest.mark.parametrize("key", ["epoch", "cluster", "domain/k80/n1", "domain/ip/n1"])
+def test_a_person_may_have_any_document_thrown_away_that_can_not_be_read(stage: PoolsStage, key: str) -> None:
+    garbage(key)(stage)
+    examined = doctor(stage, key)
+    seen = examined.examine()
+    assert [(one.kind, one.key, one.repairs) for one in seen.findings] == [("unreadable", key, True)]
+    assert examined.fix(seen).forgotten == [key]
+    assert kinds(examined.examine()) == []
+    assert set(stage.claims().values()) == {("n1", "bound")}
