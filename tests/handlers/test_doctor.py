@@ -73,4 +73,4 @@ def test_a_person_may_have_any_document_thrown_away_that_can_not_be_read(stage: 
     assert [(one.kind, one.key, one.repairs) for one in seen.findings] == [("unreadable", key, True)]
     assert examined.fix(seen).forgotten == [key]
     assert kinds(examined.examine()) == []
-    assert set(stage.claims().values()) == {("n1", "bound")}
+    assert ("n1", "bound") in stage.claims().values()
