@@ -60,8 +60,8 @@ class Scenario:
             (self._folder / name).write_text(text)
         self._kubectl = Kubectl(system.plane, self._folder)
 
-    def run(self, command: str) -> str:
-        """One of the page's commands, of kubectl or of berth; what it printed."""
+    def run(self, command: str, ends_with: int = 0) -> str:
+        """One of the page's commands, of kubectl or of berth, which ends with this code; what it printed."""
         assert command in commands_of(self._page), f"{self._page} has no command: {command}"
         files = files_of(self._page)
         program, *words = shlex.split(command)
@@ -69,7 +69,7 @@ class Scenario:
         if program == "kubectl":
             return self._kubectl(*arguments)
         done = self._system.berth.run(*arguments)
-        assert (program, done.returncode) == ("berth", 0), done.stderr
+        assert (program, done.returncode) == ("berth", ends_with), done.stdout + done.stderr
         return done.stdout
 
     def event(self, pod: str, *texts: str) -> str:

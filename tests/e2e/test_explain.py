@@ -34,7 +34,8 @@ def test_what_explain_says_is_the_reason_of_the_condition_and_lets_the_pod_in(sy
 
     (step,) = told["desk"]["remedies"][0]["steps"]
     assert step["command"] == "berth suspend desk --resume"
-    _run(system, *step["command"].split()[1:], "--pools", str(system.berth.pools_file))
+    named = ("--pools", str(system.berth.pools_file), "--store", system.berth.store)
+    _run(system, *step["command"].split()[1:], *named)
 
     (step,) = told["rack"]["remedies"][0]["steps"]
     assert (step["kind"], step["command"]) == ("label", f"kubectl label node {step['node']} {RACK}=rack-1")
