@@ -25,21 +25,38 @@ _HEAD = """\
 
 Each question of an operator is answered by one command.
 These are true screens of one small cluster: four seats of a licence, and addresses on nodes.
+Long lines are broken as a narrow terminal breaks them, and what goes to standard error is left out.
+`berth check` finds what is set up wrongly; [Checks](reference/checks.md) has each of its findings.
 [Command line](reference/cli.md) has every option.
 """
+_WIDTH = 118
 
 
 class Screen(NamedTuple):
-    """A command, the question that it answers, and the code with which it ends."""
+    """A command, the question that it answers, the code with which it ends, and what happens before."""
 
     question: str
     command: str
     code: int = 0
+    before: Callable[[World], None] = World.rest
 
 
 SCREENS = (
     Screen("How full is it?", "berth status"),
     Screen("Who holds what, and since when?", "berth claims -n team-a"),
+    Screen("Who has which seat?", "berth claims --units --pool matlab-seat"),
+    Screen("Who waits, in which order, and why?", "berth waiting"),
+    Screen("Why does this pod wait, and what would let it in?", "berth explain pod team-a/matlab-2"),
+    Screen("And that one?", "berth explain pod team-b/matlab-1"),
+    Screen("Where does a pod run, and what does it hold?", "berth explain pod team-a/matlab-1"),
+    Screen("Would these pods fit?", "berth simulate -f web.yaml", 1),
+    Screen("What would three addresses a node do?", "berth simulate -f web.yaml --capacity underlay-ip=3"),
+    Screen("Does the ledger say what the pods do?", "berth doctor"),
+    Screen("What is wrong with this file?", "berth validate -f typo.yaml", 1),
+    Screen("What would it change?", "berth diff -f more.yaml", 1),
+    Screen("Change it, but only on paper", "berth apply -f more.yaml --dry-run"),
+    Screen("The event of a deletion was lost: what differs?", "berth doctor", 1, World.lose_an_event),
+    Screen("Repair it", "berth doctor --fix"),
 )
 
 
@@ -63,13 +80,19 @@ def _shown() -> Iterator[tuple[Screen, str]]:
     ):
         _said(world.fill)
         for screen in SCREENS:
+            screen.before(world)
             code, text = _said(partial(main, shlex.split(screen.command)[1:]))
             assert code == screen.code, f"{screen.command} ended with {code}: {text}"
-            yield screen, text.replace(folder, _HOME)
+            yield screen, "".join(map(_broken, text.replace(folder, _HOME).splitlines()))
+
+
+def _broken(line: str) -> str:
+    parts = [line[at : at + _WIDTH] for at in range(0, len(line), _WIDTH)] or [""]
+    return "\n".join([*parts, ""])
 
 
 def _said(run: Callable[[], int | None]) -> tuple[int | None, str]:
-    """Return what it returned, and all that was printed meanwhile."""
+    """Return what it returned, and what was printed on standard output meanwhile."""
     said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(io.StringIO()):
         return run(), said.getvalue()

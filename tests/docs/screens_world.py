@@ -37,11 +37,27 @@ spec:
   capacity: {perDomain: 2}
 """
 MORE = """\
+apiVersion: berth.dev/v1alpha1
+kind: Pool
+metadata: {name: underlay-ip}
+spec:
+  capacity: {perDomain: 3}
+  limits: {team-b: 4}
+"""
+TYPO = """\
+apiVersion: berth.dev/v1alpha1
+kind: Pool
+metadata: {name: underlay-ip}
+spec:
+  capacty: {perDomain: 3}
+  score: spread
+"""
+WEB = """\
 apiVersion: apps/v1
 kind: Deployment
-metadata: {name: web, namespace: team-a}
+metadata: {name: more, namespace: team-a}
 spec:
-  replicas: 4
+  replicas: 5
   template:
     spec:
       schedulerName: berth
@@ -78,7 +94,8 @@ class World:
         self._api.start()
         self._api.kubeconfig(self._folder / "kubeconfig")
         (self._folder / "pools.yaml").write_text(POOLS)
-        (self._folder / "more.yaml").write_text(MORE)
+        for name, text in (("more", MORE), ("typo", TYPO), ("web", WEB)):
+            (self._folder / f"{name}.yaml").write_text(text)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -98,6 +115,15 @@ class World:
                 self._refuse(cluster, namespace, name)
         cluster.close()
         assert main(["reconcile"]) == 0
+
+    def rest(self) -> None:
+        """Let nothing happen."""
+
+    def lose_an_event(self) -> None:
+        """Delete a pod without a word to any function."""
+        cluster = TestCluster(self._api.url, "")
+        cluster.delete_pod("web-1", "team-a")
+        cluster.close()
 
     def _bind(self, call: BindingCall) -> None:
         api = connect()

@@ -28,6 +28,7 @@ PAGES = {
             "reliability",
             "benchmarks",
             "screens",
+            "tutorial",
             "capacity-planning",
             "security",
             "access",
