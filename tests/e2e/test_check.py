@@ -269,7 +269,7 @@ def a_share_of_the_nodes(stage: Stage) -> Iterator[dict[str, object]]:
 
 @contextmanager
 def a_login(stage: Stage) -> Iterator[dict[str, object]]:
-    url = "http://berth:guess@127.0.0.1:8080"
+    url = "http://berth:s3cr3t@127.0.0.1:8080"
     with file_of(stage, lambda document: document["extenders"][0].update(urlPrefix=url)) as given:
         yield given
 

@@ -196,10 +196,11 @@ def test_the_archive_has_all_that_a_maintainer_asks_for_and_none_of_the_secrets(
         "FailedScheduling",
         "no node took it; the webhook was sent token=***",
     )
-    assert not any(found["differences.json"].values())
+    assert files["doctor.txt"].startswith("$ berth doctor\n")
+    assert files["waiting.txt"].startswith("$ berth waiting\n1 pod waits for 1 pool")
     assert "KubeSchedulerConfiguration" in files["configmaps/berth-settings/scheduler.yaml"]
     assert files["logs/filter-0/function.log"].splitlines()[0] == LOG[0]
-    assert files["status.txt"].startswith("$ berth status\nPOOL")
+    assert files["status.txt"].startswith("$ berth status\n1 pool, ")
     assert "logs/filter-0/proxy.log: the API server answered 500" in files["errors.txt"]
     assert "knative" in files["errors.txt"]
     assert "secrets/berth-token: no Secret is ever read" in files["errors.txt"]

@@ -231,11 +231,13 @@ PARTS: tuple[tuple[str, Callable[[Dump], object]], ...] = (
     ("status.txt", _said("status")),
     ("claims.txt", _said("claims")),
     ("units.txt", _said("claims", "--units")),
+    ("waiting.txt", _said("waiting")),
+    ("doctor.txt", _said("doctor")),
+    ("version.txt", _said("version")),
     ("pools.json", _of_cluster(ClusterDump.pools)),
     ("poolclaims.json", _of_cluster(ClusterDump.poolclaims)),
     ("pods.json", _of_cluster(ClusterDump.pods)),
     ("nodes.json", _of_cluster(ClusterDump.nodes)),
-    ("differences.json", _of_cluster(ClusterDump.differences)),
     ("crds.json", _of_cluster(ClusterDump.definitions)),
     ("workloads.json", _of_cluster(ClusterDump.workloads)),
     ("function-pods.json", _of_cluster(ClusterDump.function_pods)),
@@ -244,7 +246,7 @@ PARTS: tuple[tuple[str, Callable[[Dump], object]], ...] = (
     ("logs/", _of_cluster(ClusterDump.logs)),
 )
 """The archive's files and what collects each: text, what JSON can have, or the files of a folder by name.
-One more command's screen is one more line with `_said`."""
+One more command's screen is one more line with `_said`; but not `check`, which reads Secrets."""
 
 
 def summary(
@@ -254,7 +256,7 @@ def summary(
     lines = [
         *head,
         *_section("what is not well", _unwell(collected)),
-        *_section("where ledger and cluster differ (differences.json)", _differing(collected)),
+        *_section("berth doctor", collected.get("doctor.txt", "").splitlines()),
         *_section("what could not be read (errors.txt)", missed),
         *_section("berth status", collected.get("status.txt", "").splitlines()),
         *_section("files", [f"{len(text.encode()):>9} {name}" for name, text in files.items()]),
@@ -280,13 +282,6 @@ def _unwell(collected: Mapping[str, Any]) -> list[str]:
                 why = f"{condition.get('reason', '')}: {condition.get('message', '')}"
                 lines.append(f"{kind} {name}: {condition['type']} is {condition['status']}: {why}")
     return lines
-
-
-def _differing(collected: Mapping[str, Any]) -> list[str]:
-    differences = collected.get("differences.json")
-    if differences is None:
-        return ["not known"]
-    return [f"{name}: {len(listed)}" for name, listed in differences.items() if listed]
 
 
 def _json(content: object) -> str:

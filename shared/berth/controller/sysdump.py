@@ -6,17 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import msgspec
-
 from berth.api.names import GROUP
-from berth.controller.capacity_sync import closed, problems
-from berth.controller.pool_source import judge
 from berth.controller.redaction import GONE, Redactor, is_secret, shown
 from berth.errors import BerthError
 from berth.kube.cluster import POOL_CLAIMS, POOLS, Cluster
-from berth.kube.types import Node, Pod
 from berth.ledger.view import View
-from berth.scheduling.demand import resources, unnamed
 
 Json = dict[str, Any]
 
@@ -163,33 +157,6 @@ class ClusterDump:
                         self._missed(f"logs/{file}", str(error))
                         continue
                     yield file, self._redactor.free_text(text)
-
-    def differences(self) -> Json:
-        """Return in what the ledger and the cluster differ, as far as a look at both tells; some of it may be
-        under way. A reconcile would mend it; none is run."""
-        pods = {pod.metadata.uid: pod for pod in msgspec.convert(self._pods, list[Pod])}
-        claims = [claim for claim in self._view.claims() if not claim.is_external]
-        held = {claim.uid for claim in claims}
-        alive = {uid: pod for uid, pod in pods.items() if not pod.finished}
-        judged = judge(self._cluster.pools() or (), lambda: self._view.pools)
-        nodes = msgspec.convert(self._nodes, list[Node])
-        return {
-            "claimsWithoutPod": [claim.label for claim in claims if claim.uid not in alive],
-            "claimsOnAnotherNode": [
-                claim.label
-                for claim in claims
-                if claim.uid in alive and (alive[claim.uid].spec.node_name or claim.node) != claim.node
-            ],
-            "boundPodsWithoutClaim": [
-                pod.label
-                for uid, pod in alive.items()
-                if pod.spec.node_name and uid not in held and resources(pod) & self._view.resources.keys()
-            ],
-            "wrongPools": judged.wrong,
-            "nodesAnnotations": problems(self._view.pools.values(), nodes),
-            "unitsWithoutNames": unnamed(claims, self._view.pools),
-            "domainsThatGiveLess": [f"{pool} {domain}" for pool, domain in closed(self._view)],
-        }
 
     @cached_property
     def _nodes(self) -> list[Json]:

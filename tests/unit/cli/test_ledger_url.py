@@ -85,11 +85,12 @@ def test_a_file_that_is_there_comes_first_and_no_cluster_is_asked(
 def test_the_url_in_the_secret_is_shown_without_its_password_and_with_the_way_to_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    url = "redis://berth:hunter2@redis.stores.svc:6380/1"
+    url = "redis://berth:s3cr3t@redis.stores.svc:6380/1"
     cluster = Fake({"BERTH_SCHEDULER_NAMES": "berth"}, {"url": f"{url}\n".encode()})
     assert taken(monkeypatch, cluster)[0] == url
     said, way = capsys.readouterr().err.splitlines()
-    assert said == "berth: ledger: redis://berth:***@redis.stores.svc:6380/1 (from Secret berth/berth-store)"
+    shown = url.replace("s3cr3t", "***")
+    assert said == f"berth: ledger: {shown} (from Secret berth/berth-store)"
     assert way == (
         "berth: only the cluster's DNS knows redis.stores.svc: kubectl port-forward -n stores svc/redis 6380,"
         " then --store redis://USER:PASSWORD@127.0.0.1:6380/1"

