@@ -36,7 +36,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="NAMESPACE/NAME, or NAME with -n; the word pod may stand before it: explain pod team-a/sim-3",
     )
     parser.add_argument(
-        "-n", "--namespace", metavar="NAME", help="of a pod that is given by its name (default: default)"
+        "-n",
+        "--namespace",
+        metavar="NAME",
+        help="of a pod that is given by its name (default: the context's)",
     )
     add_kubeconfig(parser)
     add_store(parser)
@@ -48,9 +51,10 @@ def explain(options: argparse.Namespace, clock: Callable[[], float] = time.time)
     """Show why the pod waits, or where it is. It returns 0 when it could explain, also while the ledger is
     rebuilt: then that is the answer."""
     from berth.controller.explain import explain_pod  # the kubernetes client takes 0.4 s to import
+    from berth.kube.client import context_namespace
     from berth.kube.cluster import connect
 
-    label = _label(options.names, options.namespace)
+    label = _label(options.names, options.namespace, context_namespace)
     config, cluster, now = settings.from_environment(), connect(), clock()
     told = explain_pod(cluster, partial(_view, cluster, config, clock), config.scheduler_names, label, now)
     if options.output == "table":
@@ -60,8 +64,9 @@ def explain(options: argparse.Namespace, clock: Callable[[], float] = time.time)
     return 0
 
 
-def _label(names: Sequence[str], namespace: str | None) -> tuple[str, str]:
-    """Return the pod's namespace and name. Raises BadInputError for anything else."""
+def _label(names: Sequence[str], namespace: str | None, usual: Callable[[], str]) -> tuple[str, str]:
+    """Return the pod's namespace and name; `usual` returns the namespace where none is given. Raises
+    BadInputError for anything else."""
     rest = list(names[1:]) if names[0] in ("pod", "pods", "po") and len(names) > 1 else list(names)
     rest = [name.removeprefix("pod/") for name in rest]
     before, slash, name = rest[0].rpartition("/")
@@ -69,7 +74,7 @@ def _label(names: Sequence[str], namespace: str | None) -> tuple[str, str]:
         raise BadInputError(f"{' '.join(names)!r} names no pod: write NAMESPACE/NAME, or NAME -n NAMESPACE")
     if before and namespace not in (None, before):
         raise BadInputError(f"{rest[0]} and -n {namespace} name two namespaces: keep one")
-    return before or namespace or "default", name
+    return before or namespace or usual(), name
 
 
 def _view(cluster: "Cluster", config: Settings, clock: Callable[[], float]) -> View:

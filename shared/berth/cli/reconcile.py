@@ -6,7 +6,8 @@ import math
 import msgspec
 
 from berth import settings
-from berth.cli.shared_options import add_kubeconfig, add_pools, add_store
+from berth.cli.output import show
+from berth.cli.shared_options import add_kubeconfig, add_output, add_pools, add_store
 from berth.handlers.reconcile import Reconcile, Report
 from berth.handlers.wiring import ledger_and_cluster
 from berth.stores import redacted
@@ -16,7 +17,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_kubeconfig(parser)
     add_store(parser)
     add_pools(parser)
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    add_output(parser, "text")
     parser.set_defaults(run=run)
 
 
@@ -25,7 +26,12 @@ def run(options: argparse.Namespace) -> int:
     config = settings.from_environment()
     reconcile = Reconcile(*ledger_and_cluster(config, while_closed=True), config, rebuild_seconds=math.inf)
     report = reconcile.run()
-    print(msgspec.json.encode(report).decode() if options.output == "json" else _text(report, config.store))
+    if options.output == "json":
+        print(msgspec.json.encode(report).decode())  # a line a run, as logs like it
+    elif options.output == "yaml":
+        show(report, options.output)
+    else:
+        print(_text(report, config.store))
     return 1 if report.problems else 0
 
 

@@ -31,8 +31,11 @@ def add_pools(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", "--pools", metavar="FILE", help=words)
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", choices=FORMATS, default="table")
+def add_output(parser: argparse.ArgumentParser, once: str = "") -> None:
+    """Add -o; `once` is what `table` was called before, and still may be."""
+    choices = (*FORMATS, once) if once else FORMATS
+    more = f"{once} is an older name of table; default table" if once else None
+    parser.add_argument("-o", "--output", choices=choices, default="table", help=more)
 
 
 def any_number(text: str) -> int:

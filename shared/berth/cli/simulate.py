@@ -34,6 +34,7 @@ from berth.controller.simulation import (
     with_capacities,
 )
 from berth.errors import BadInputError, ClusterRefusedError
+from berth.kube.client import context_namespace
 from berth.kube.types import Node, Pod, PriorityClass
 from berth.ledger.keys import PoolDomain
 from berth.ledger.ledger import Ledger
@@ -54,7 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_store(parser)
     add_files(parser, "pods, or what makes pods (Deployment, StatefulSet, ReplicaSet, Job)")
     parser.add_argument(
-        "-n", "--namespace", metavar="NAME", default="default", help="of pods that name none (default)"
+        "-n", "--namespace", metavar="NAME", help="of pods that name none (default: the context's)"
     )
     parser.add_argument(
         "--nodes",
@@ -131,7 +132,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _simulated(options: argparse.Namespace, config: Settings) -> _Report:
-    given = _read(options.files, options.namespace)
+    given = _read(options.files, options.namespace or context_namespace())
     pods = _new_pods(given, config)
     world = _world_of_files(options, config) if options.nodes else _world_of_cluster(config)
     if options.pools and world.source == "":

@@ -10,8 +10,8 @@ from contextlib import closing
 
 import msgspec
 
-from berth.cli.output import note, say
-from berth.cli.shared_options import require_ledger
+from berth.cli.output import note, say, show
+from berth.cli.shared_options import add_output, require_ledger
 from berth.errors import SettingsError
 from berth.ledger.migrate import Copy, resume
 from berth.stores import absolute, open_store, redacted
@@ -36,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     copy.add_argument(
         "target", metavar="TO", help="the URL of an empty store, or of a ledger that was moved away"
     )
-    copy.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    add_output(copy, "text")
     copy.set_defaults(run=_copy)
     go_on = commands.add_parser(
         "resume",
@@ -69,11 +69,13 @@ def _copy(options: argparse.Namespace) -> int:
         require_ledger(old, source, "FROM")
         for store in (old, new):
             store.read([EPOCH])  # a copy would wait for a store that is away
-        tell = say if options.output == "text" else note
+        tell = note if options.output in ("json", "yaml") else say
         done = Copy((old, names[0]), (new, names[1]), tell=tell).run()
+    result = {"from": names[0], "to": names[1], **msgspec.to_builtins(done)}
     if options.output == "json":
-        result = {"from": names[0], "to": names[1], **msgspec.to_builtins(done)}
         say(msgspec.json.encode(result).decode())
+    elif options.output == "yaml":
+        show(result, options.output)
     return 0
 
 

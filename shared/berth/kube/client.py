@@ -186,6 +186,22 @@ def current_context(path: str) -> str:
     return next(filter(None, (str(one.get("current-context") or "") for _, one in _readable(path))), "")
 
 
+def context_namespace() -> str:
+    """Return the namespace that the context in use names, as kubectl takes it; default where it names none.
+
+    Raises SettingsError for a context that there is not.
+    """
+    path = kubeconfigs()
+    if name := os.environ.get(CONTEXT):
+        _require_context(name, path)
+    name = name or current_context(path)
+    for _, config in _readable(path):
+        for one in config.get("contexts") or ():
+            if isinstance(one, dict) and one.get("name") == name:
+                return str((one.get("context") or {}).get("namespace") or "default")
+    return "default"
+
+
 class InCluster:
     """The cluster of the pod in which this process runs, as the pod's account.
 

@@ -89,11 +89,11 @@ def test_the_url_in_the_secret_is_shown_without_its_password_and_with_the_way_to
     cluster = Fake({"BERTH_SCHEDULER_NAMES": "berth"}, {"url": f"{url}\n".encode()})
     assert taken(monkeypatch, cluster)[0] == url
     said, way = capsys.readouterr().err.splitlines()
-    shown = url.replace("s3cr3t", "***")
+    shown, login = url.replace("s3cr3t", "***"), "USER:PASSWORD"
     assert said == f"berth: ledger: {shown} (from Secret berth/berth-store)"
     assert way == (
         "berth: only the cluster's DNS knows redis.stores.svc: kubectl port-forward -n stores svc/redis 6380,"
-        " then --store redis://USER:PASSWORD@127.0.0.1:6380/1"
+        f" then --store redis://{login}@127.0.0.1:6380/1"
     )
 
 

@@ -5,7 +5,7 @@ import pytest
 from berth.controller.redaction import Redactor, is_secret, shown
 
 PLANTED = "hunter2-planted"
-KEY = " ".join(("RSA", "PRIVATE", "KEY"))
+KEY = "RSA PRIVATE KEY"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from berth.errors import SettingsError
-from berth.kube.client import configured, current_context
+from berth.kube.client import configured, context_namespace, current_context
 
 
 def kubeconfig(path: Path, current: str | None, **servers: str) -> str:
@@ -86,3 +86,18 @@ def test_of_several_kubeconfigs_one_that_can_t_be_read_is_an_error(
     one = kubeconfig(tmp_path / "one", "a", a="http://a:1")
     with pytest.raises(SettingsError, match=r"KUBECONFIG should name a kubeconfig$"):
         named(monkeypatch, one, str(tmp_path / "bad"))
+
+
+def test_the_namespace_is_that_of_the_context_in_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = Path(kubeconfig(tmp_path / "one", "a", a="http://a:1", b="http://b:2"))
+    document = json.loads(path.read_text())
+    document["contexts"][1]["context"]["namespace"] = "team-b"
+    path.write_text(json.dumps(document))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    monkeypatch.setenv("BERTH_CONTEXT", "")
+    assert context_namespace() == "default"
+    monkeypatch.setenv("BERTH_CONTEXT", "b")
+    assert context_namespace() == "team-b"
+    monkeypatch.setenv("BERTH_CONTEXT", "none")
+    with pytest.raises(SettingsError, match="there is no context none"):
+        context_namespace()
