@@ -389,6 +389,8 @@ def test_ctrl_c_in_the_midst_of_it_ends_it_with_130_and_leaves_nothing_behind(
     _write("pods.yaml", _web(3, ip=1))
     before, files = _documents(store), _files()
     steps = iter((None, signal.SIGINT))
+    # As in a process of its own: another test of this process may have left a handler.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def step() -> None:
         if (number := next(steps)) is not None:

@@ -136,4 +136,14 @@ def test_the_command_line_shows_it_as_then(tmp_path: Path, place: Place) -> None
         assert (done.returncode, done.stderr) == (0, "")
         shown = json.loads(done.stdout)
         shown["ledger"]["store"] = ""
-        assert shown == json.loads((DATA / f"{'-'.join(words).replace('---', '-')}.json").read_text())
+        then = json.loads((DATA / f"{'-'.join(words).replace('---', '-')}.json").read_text())
+        assert _of_then(shown, then) == then
+
+
+def _of_then(shown: Any, then: Any) -> Any:
+    """What is shown, without the fields that there were not then."""
+    if isinstance(then, dict):
+        return {name: _of_then(value, then[name]) for name, value in shown.items() if name in then}
+    if isinstance(then, list) and len(then) == len(shown):
+        return [_of_then(*pair) for pair in zip(shown, then, strict=True)]
+    return shown
