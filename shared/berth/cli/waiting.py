@@ -6,7 +6,6 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import msgspec
 from rich.console import Console, Group
@@ -18,7 +17,7 @@ from berth.cli import dashboard, tables
 from berth.cli.output import note, show
 from berth.cli.shared_options import add_kubeconfig, add_output, add_store
 from berth.cli.status import LedgerState, Source, is_moved, opened, require_pool
-from berth.cli.watch import Wait, add_watch, ended_by_signals
+from berth.cli.watch import Wait, add_watch, changes, ended_by_signals, separate, stamp
 from berth.controller.waiting import Seen, Summary, Waiting, WaitingRow, waiting
 from berth.errors import BerthError, OtherClusterError, RetryableError
 
@@ -148,23 +147,13 @@ def in_blocks(
     wait: Wait,
     clock: Callable[[], float] = time.time,
 ) -> int:
-    """Print the report at each change, for a person with the time above it. `wait` takes the seconds to the
-    next look; what it raises ends the whole."""
-    last: WaitingReport | None = None
-    told = ""
-    while True:
-        report, trouble = _look_again(look, last)
-        if trouble not in ("", told):
-            note(trouble)
-        told = trouble
-        if report != last:
-            if last is not None and output != "json":
-                print("---" if output == "yaml" else "")
-            if output == "table":
-                print(f"{datetime.fromtimestamp(int(clock()), UTC):%Y-%m-%dT%H:%M:%SZ}")
-            _print(report, output, clock())
-        last = report
-        wait(interval)
+    """Print the report at each change, for a person with the time above it."""
+    for report, first in changes(lambda: (look(), ""), interval, wait):
+        separate(output, first=first)
+        if output == "table":
+            print(stamp(clock()))
+        _print(report, output, clock())
+    return 0
 
 
 def _look_again(look: Callable[[], WaitingReport], last: WaitingReport | None) -> tuple[WaitingReport, str]:

@@ -7,18 +7,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from berth import settings
 from berth.cli import dashboard
 from berth.cli.inspect import show_status, status_lines
 from berth.cli.output import note
 from berth.cli.shared_options import add_kubeconfig, add_output, add_store
-from berth.cli.status import Look, Source, Status, opened
+from berth.cli.status import Source, Status, opened
 from berth.errors import BerthError, RetryableError
 
 _SECONDS = 2.0
 _LEAST, _MOST = 0.5, 3600.0
 Wait = Callable[[float], object]
+T = TypeVar("T")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -61,43 +63,62 @@ def run(options: argparse.Namespace) -> int:
         return in_blocks(source, options.output, options.interval, time.sleep)
 
 
-def in_blocks(
-    source: Source, output: str, interval: float, wait: Wait, clock: Callable[[], float] = time.time
-) -> int:
-    """Print the status at each change of it, for a person with the time in front of its headline. `wait`
-    takes the seconds to the next look; what it raises ends the whole."""
-    last: Status | None = None
+def changes(look: Callable[[], tuple[T, str]], interval: float, wait: Wait) -> Iterator[tuple[T, bool]]:
+    """Yield what is seen at each change of it, and whether it is the first. `look` returns it, and what is
+    not known of it; `wait` takes the seconds to the next look, and what it raises ends the whole.
+
+    While a store or the cluster is away all is as it was. That, and what is not known, is noted once.
+    """
+    last: T | None = None
     told = ""
     while True:
-        report, trouble, refused = _look(source, last)
+        try:
+            seen, trouble = look()
+        except RetryableError as error:
+            if last is None:
+                raise
+            seen, trouble = last, str(error)
         if trouble not in ("", told):
             note(trouble)
         told = trouble
-        if report != last:
-            _print(report, output, clock(), first=last is None)
-            last = report
-        if refused:
-            return 1
+        if seen != last:
+            yield seen, last is None
+            last = seen
         wait(interval)
 
 
-def _look(source: Source, last: Status | None) -> Look:
-    """Look once more. While a store is away the status is as it was."""
-    try:
-        return source.look()
-    except RetryableError as error:
-        if last is None:
-            raise
-        return Look(last, str(error))
+def in_blocks(
+    source: Source, output: str, interval: float, wait: Wait, clock: Callable[[], float] = time.time
+) -> int:
+    """Print the status at each change of it, for a person with the time in front of its headline."""
+
+    def look() -> tuple[tuple[Status, bool], str]:
+        report, unknown, refused = source.look()
+        return (report, refused), unknown
+
+    for (report, refused), first in changes(look, interval, wait):
+        _print(report, output, clock(), first=first)
+        if refused:
+            return 1
+    return 0
+
+
+def separate(output: str, *, first: bool) -> None:
+    """Print what stands between two reports; a JSON document ends with its line."""
+    if not first and output != "json":
+        print("---" if output == "yaml" else "")
+
+
+def stamp(now: float) -> str:
+    """Return the time as Kubernetes writes it."""
+    return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _print(report: Status, output: str, now: float, *, first: bool) -> None:
-    if not first and output != "json":
-        print("---" if output == "yaml" else "")
+    separate(output, first=first)
     if output == "table":
         headline, *others = status_lines(report)
-        time_stamp = datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        print("\n".join([f"{time_stamp} {headline}", *others]))
+        print("\n".join([f"{stamp(now)} {headline}", *others]))
     else:
         show_status(report, output)
     print(end="", flush=True)
