@@ -344,3 +344,13 @@ def _reconciled(folder: Path, api: StandIn) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return store
+
+
+def test_a_context_that_is_not_there_is_an_error_and_no_question_mark(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, api: StandIn
+) -> None:
+    store = _reconciled(tmp_path, api)
+    kubeconfig = tmp_path / "kubeconfig"
+    said = _failed(capsys, "status", "--store", store, "--kubeconfig", kubeconfig, "--context", "bert")
+    assert "there is no context bert in " in said
+    assert "(did you mean berth?)" in said

@@ -21,6 +21,7 @@ from berth.controller.capacity_sync import supply_of
 from berth.kube.types import Meta, Node
 from berth.ledger.keys import CLUSTER
 from berth.stores import open_store
+from berth.testing import kubeconfig
 from berth.testing.api_server import StandIn
 from tests.support.builders.copies import pause
 from tests.support.builders.ledgers import claim, ledger_on, opened
@@ -136,14 +137,16 @@ def test_with_what_it_says_would_do_all_fit_and_with_one_less_they_do_not(
     out, err = _said(capsys, 0, "-f", "pods.yaml", *FILES, "--capacity", "ip=3", "--capacity", "seat=4")
     assert out.splitlines()[:3] == [
         "7 of 7 pods fit on 2 nodes (an empty ledger made of pools.yaml and nodes.yaml; nothing was changed)",
-        "as if ip had 3 units (now 2)",
+        "as if ip had 3 units a domain (now 2)",
         "as if seat had 4 units (now 3)",
     ]
     assert err == ""
     few = _report(capsys, 1, "-f", "pods.yaml", *FILES, "--capacity", "ip=3")
     assert [one["pool"] for one in few["short"]] == ["seat"]
     one_more = _report(capsys, 1, "-f", "pods.yaml", *FILES, "--capacity", "ip/n2=3")
-    assert one_more["capacities"] == [{"pool": "ip", "domain": "n2", "before": 2, "after": 3}]
+    assert one_more["capacities"] == [
+        {"pool": "ip", "domain": "n2", "before": 2, "after": 3, "perDomain": False}
+    ]
     assert list(_placed(one_more).values()).count("n2") == 3
 
 
@@ -418,3 +421,19 @@ def _serve(api: StandIn, *nodes: str) -> None:
 def _documents(url: str) -> Mapping[str, bytes | None]:
     with closing(open_store(url)) as store:
         return store.changes(None).documents
+
+
+def test_on_files_alone_no_cluster_is_asked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kubeconfig leads to nobody, and nothing is said of it."""
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig.write(Path("kubeconfig"), "http://127.0.0.1:1")))
+    _write("pods.yaml", _web(1, ip=1))
+    _, err = _said(capsys, 0, "-f", "pods.yaml", *FILES)
+    assert "cluster" not in err
+
+
+def test_a_password_in_an_address_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    _, err = _said(capsys, 1, "-f", "https://me:s3cr3t@example.com/pods.yaml", *FILES)
+    assert "is no file: fetch it" in err
+    assert "s3cr3t" not in err

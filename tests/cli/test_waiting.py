@@ -7,6 +7,7 @@ import io
 import json
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from berth.cli.waiting import WaitingReport, in_blocks, on_terminal, waiting_lin
 from berth.controller.waiting import Seen, waiting
 from berth.errors import StoreUnavailableError
 from berth.kube.types import PodWithConditions
+from berth.stores import open_store
 from berth.testing.api_server import StandIn
 from tests.cli.test_inspect import _reconciled as reconciled
+from tests.support.builders.copies import pause
 from tests.support.cluster import Cluster
 from tests.unit.controller.test_waiting import NOW, full, pod
 
@@ -221,3 +224,17 @@ def test_on_a_terminal_a_watch_is_drawn_anew_within_its_height() -> None:
     text = out.getvalue()
     assert "and 5 more lines: --pool and -n choose" in text
     assert text.index("9 pods wait") < text.index("1 pod waits") < text.rindex("\x1b[?25h")
+
+
+@pytest.mark.parametrize("watch", [(), ("--watch",)])
+def test_a_ledger_that_was_moved_says_so_and_nothing_of_who_waits(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, api: StandIn, cluster: Cluster, watch: tuple[str, ...]
+) -> None:
+    store = reconciled(tmp_path, api)
+    cluster.create_pod("a")
+    with closing(open_store(store)) as opened:
+        pause(opened, moved=True)
+    out, _ = said(capsys, tmp_path, store, *watch, code=1)
+    assert out.splitlines()[-1] == "berth's ledger was moved to redis://there; set BERTH_STORE to it"
+    out, _ = said(capsys, tmp_path, store, "-o", "json", code=1)
+    assert json.loads(out)["looked"] is False

@@ -12,8 +12,9 @@ from berth.checks.finding import Check, Finding, Rule
 from berth.checks.inputs import Inputs
 from berth.errors import SettingsError, StoreFailedError, StoreUnavailableError
 from berth.kube.configuration import Named, minor_of
+from berth.ledger.model import epoch_of
 from berth.stores import open_store, redacted
-from berth.stores.base import EPOCH, Described, Local, ServerFacts, Store
+from berth.stores.base import EPOCH, Described, Document, Local, ServerFacts, Store
 
 _READS, _SLOW = 7, 0.010
 _SQLITE = "sqlite:///"
@@ -40,6 +41,13 @@ ABSENT = Rule(
     ),
     action="Wait a minute, or run berth reconcile; see that BERTH_STORE is the functions' own.",
     more="docs/promises.md#8-the-ledger-can-be-thrown-away",
+)
+CLOSED = Rule(
+    id="store.closed",
+    severity="error",
+    meaning="The ledger was moved to another store, or is being copied to one: nothing is given out of it.",
+    action="Set BERTH_STORE to the store that is named, or end the pause (berth store resume).",
+    more="docs/stores/index.md",
 )
 SLOW = Rule(
     id="store.slow",
@@ -180,7 +188,7 @@ def _answers(inputs: Inputs) -> Iterator[Finding]:
 
 def _read(inputs: Inputs, store: Store, name: str) -> Iterator[Finding]:
     times = []
-    there: Mapping[str, object] = {}
+    there: Mapping[str, Document] = {}
     for _ in range(_READS):
         before = inputs.monotonic()
         there = store.read([EPOCH])
@@ -190,6 +198,9 @@ def _read(inputs: Inputs, store: Store, name: str) -> Iterator[Finding]:
         yield SLOW.finding(f"{name}: {1000 * inputs.store_seconds:.0f} ms a read (median of {_READS})", name)
     if not there and not inputs.options.pre:
         yield ABSENT.finding(f"the ledger in {name} is new or being rebuilt", name)
+    epoch = epoch_of(there)
+    if epoch is not None and (trouble := epoch.trouble()) is not None:
+        yield CLOSED.finding(str(trouble), name)
 
 
 def _described(inputs: Inputs, facts: ServerFacts, name: str) -> Iterator[Finding]:
@@ -223,6 +234,6 @@ CHECKS = (
     Check(
         "the store",
         _answers,
-        (UNREACHABLE, ABSENT, SLOW, EVICTION, PERSISTENCE, CLOCK, VERSION, RECOVERY),
+        (UNREACHABLE, ABSENT, CLOSED, SLOW, EVICTION, PERSISTENCE, CLOCK, VERSION, RECOVERY),
     ),
 )

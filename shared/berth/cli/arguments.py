@@ -248,6 +248,11 @@ def _as_given(text: str, options: argparse.Namespace) -> str:
     return text
 
 
+def _on_files_alone(options: argparse.Namespace) -> bool:
+    """Whether simulate gets its nodes and its Pools from files: then there is nothing to ask a cluster."""
+    return bool(getattr(options, "nodes", None)) and options.pools is not None
+
+
 def _set_environment(options: argparse.Namespace) -> None:
     """Put the options into the variables of docs/reference/settings.md; paths become absolute."""
     for option, variable in (("kubeconfig", "KUBECONFIG"), ("pools", "BERTH_POOLS")):
@@ -263,7 +268,7 @@ def _set_environment(options: argparse.Namespace) -> None:
         url = os.environ.get("BERTH_STORE") if options.store is None else options.store
         if url or options.command in _MAKES_A_LEDGER:
             os.environ["BERTH_STORE"] = absolute(url or DEFAULT_STORE)
-        elif not getattr(options, "client", False):
+        elif not (getattr(options, "client", False) or _on_files_alone(options)):
             from berth.cli import ledger_url  # it may ask the cluster, whose client takes 0.4 s to import
 
             ledger_url.take_over()

@@ -71,7 +71,9 @@ def _refusal_lines(refusals: Sequence[Reason], width: int, room: int, now: float
     lines = tables.reason_lines([], width)[:1] if refusals else []
     for left, refusal in zip(range(len(refusals) - 1, -1, -1), refusals, strict=True):
         header = len(tables.reason_lines([], width))
-        shown = tables.reason_lines([(refusal.pods, now - refusal.since, refusal.text)], width)[header:]
+        shown = tables.reason_lines([(refusal.pods, now - refusal.since.timestamp(), refusal.text)], width)[
+            header:
+        ]
         most = min(_REFUSAL_LINES, room - (len(lines) - 1) - left)
         lines += shown if len(shown) <= most else [*shown[: most - 1], f"{shown[most - 1]}…"]
     return lines
@@ -252,7 +254,9 @@ class LiveView:
     def _refresh(self) -> None:
         last, size, now = self._last, self._console.size, self._clock()
         waiting, refusals = self._waiters.asking(last.resources), self._waiters.refusals()
-        texts = [(refusal.text, refusal.pods, tables.age(now - refusal.since)) for refusal in refusals]
+        texts = [
+            (refusal.text, refusal.pods, tables.age(now - refusal.since.timestamp())) for refusal in refusals
+        ]
         trouble = last.trouble or self.unknown
         if (last, size, waiting, texts, trouble) != self._drawn:
             self._drawn = (last, size, waiting, texts, trouble)

@@ -81,7 +81,7 @@ def _view(cluster: "Cluster", config: Settings, clock: Callable[[], float]) -> V
     """Return what the ledger says. Raises its errors, and SettingsError where it is not this cluster's."""
     from berth.handlers.wiring import ledger_of
 
-    with existing_ledger(config.store) as store:
+    with existing_ledger(config.store, reads_only=True) as store:
         view = Ledger(store, clock=clock, while_closed=True).view()
         if view.epoch is None or view.epoch.trouble() is None:
             ledger_of(cluster, config, store, while_closed=True).require_cluster()
@@ -206,11 +206,12 @@ def _pool(pool: PoolState, now: float, *, alone: bool) -> Iterator[list[str]]:
 
 def _measured(pool: PoolState, now: float) -> str:
     """Return what is known of how long its units are held: facts, no forecast."""
+    what = f"{pool.name} in namespace {pool.holders_of}" if pool.holders_of else pool.name
     if pool.oldest_since is None or pool.median_since is None or pool.holder_count < 2:
-        return f"Who holds {pool.name}:"
+        return f"Who holds {what}:"
     oldest, median = _ago(pool.oldest_since, now), _ago(pool.median_since, now)
     times = f"the oldest since {oldest}, the median since {median}"
-    return f"Who holds {pool.name} ({pool.holder_count} holders: {times}):"
+    return f"Who holds {what} ({pool.holder_count} holders: {times}):"
 
 
 def _domains(pool: PoolState) -> list[str]:

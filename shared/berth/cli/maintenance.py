@@ -65,7 +65,7 @@ def add_release_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pool", metavar="POOL", help="the pool of --unit")
     parser.add_argument("--unit", metavar="NAME", help="this unit of --pool")
     parser.add_argument("--dry-run", action="store_true", help="say what would be freed, and free nothing")
-    words = "free without asking (only on a terminal there is a question: scripts need it not)"
+    words = "free without asking (only on a terminal there is a question: scripts do not need it)"
     parser.add_argument("-y", "--yes", action="store_true", help=words)
     add_kubeconfig(parser)
     add_store(parser)
@@ -196,7 +196,7 @@ def _over(pool: Pool, view: View) -> int:
 def _view(config: Settings) -> tuple[View | None, str]:
     """Return what the ledger holds, or why it can't be read."""
     try:
-        with existing_ledger(config.store) as store:
+        with existing_ledger(config.store, reads_only=True) as store:
             return Ledger(store).view(), ""
     except BerthError as error:
         return None, str(error)

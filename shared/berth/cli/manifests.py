@@ -11,6 +11,7 @@ from berth.api import pool, poolclaim
 from berth.api.manifest import not_of_kind
 from berth.controller.manifests import Manifest, decode, files_in, read
 from berth.errors import BadInputError
+from berth.stores import redacted
 
 _STDIN = "-"
 
@@ -100,7 +101,7 @@ def _read(names: Iterable[str]) -> tuple[list[Manifest], list[str]]:
 
 def _files(name: str) -> list[Path]:
     if "://" in name:
-        raise BadInputError(f"{name} is no file: fetch it, and let Berth read it by -f {_STDIN}")
+        raise BadInputError(f"{redacted(name)} is no file: fetch it, and let Berth read it by -f {_STDIN}")
     return files_in(Path(name))
 
 

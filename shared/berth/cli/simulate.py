@@ -280,10 +280,11 @@ def _not_looked_at(unseen: Counter[str], outcome: Outcome) -> list[str]:
 
 def _lines(report: _Report) -> Iterator[str]:
     summary = report.summary
-    yield f"{summary.fit} of {summary.pods} pods fit on {summary.nodes} nodes ({_where(report)})"
+    yield f"{summary.fit} of {summary.pods} pods fit on {_counted(summary.nodes, 'node')} ({_where(report)})"
     for change in report.capacities:
         where = f"{change.pool}/{change.domain}" if change.domain else change.pool
-        yield f"as if {where} had {change.after} units{_was(change)}"
+        each = " a domain" if change.per_domain else ""
+        yield f"as if {where} had {change.after} units{each}{_was(change)}"
     if report.waiting:
         yield _of_waiting(report)
     if report.placed:

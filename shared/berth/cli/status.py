@@ -1,6 +1,7 @@
 """What `berth status` and `berth top` show: pools, who waits for them, and whether the ledger is in order.
 It only reads, and needs rights to read only: nothing is repaired, woken or begun."""
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -10,7 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from berth.cli.shared_options import existing_ledger
-from berth.errors import BadInputError, BerthError, OtherClusterError, PausedError, alternatives
+from berth.errors import (
+    BadInputError,
+    BerthError,
+    OtherClusterError,
+    PausedError,
+    SettingsError,
+    alternatives,
+)
+from berth.kube.client import CONTEXT
 from berth.ledger.ledger import Ledger
 from berth.ledger.report import PoolRow, headline, names, pool_rows
 from berth.ledger.view import View
@@ -100,6 +109,8 @@ class Source:
         except OtherClusterError:
             raise
         except BerthError as error:
+            if isinstance(error, SettingsError) and os.environ.get(CONTEXT):
+                raise  # a context was named, and there is none of that name
             return Waiting(None, f"who waits is not known: {error}")
 
     def require_cluster(self) -> None:

@@ -116,7 +116,7 @@ class Dump:
     @cached_property
     def view(self) -> View:
         """The ledger as it is. Raises store errors, SettingsError."""
-        with existing_ledger(self._settings.store) as store:
+        with existing_ledger(self._settings.store, reads_only=True) as store:
             return Ledger(store, while_closed=True).view()
 
     @property

@@ -27,9 +27,11 @@ _MARGIN = 2  # columns for the terminal's own ^C: on a full line it would go on 
 
 
 class WaitingReport(Waiting, frozen=True, rename="camel", kw_only=True):
-    """What `-o json` prints."""
+    """What `-o json` prints. `looked`: who waits is told; not where the ledger is elsewhere now, or another
+    cluster's."""
 
     ledger: LedgerState
+    looked: bool = True
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -97,7 +99,7 @@ class Looks:
 
 def _nothing(state: LedgerState) -> WaitingReport:
     """Return the report on a ledger that says nothing of this cluster's pods."""
-    return WaitingReport(Summary(0, 0, 0, 0), (), (), (), (), ledger=state)
+    return WaitingReport(Summary(0, 0, 0, 0), (), (), (), (), ledger=state, looked=False)
 
 
 def _code(report: WaitingReport) -> int:
@@ -118,7 +120,10 @@ def _print(report: WaitingReport, output: str, now: float) -> None:
 def waiting_lines(report: WaitingReport, now: float, width: int | None) -> list[str]:
     """Return the report for a person: how all is, in a line; problems; who waits. `width` None: no line is
     wrapped."""
-    head = [str(report.summary), *(f"problem: {problem}" for problem in report.problems)]
+    head = [
+        *([str(report.summary)] if report.looked else []),
+        *(f"problem: {problem}" for problem in report.problems),
+    ]
     if report.ledger.why:
         head.insert(0, report.ledger.why)
     lines = [part for line in head for part in tables.folded(line, width)]
@@ -153,6 +158,8 @@ def in_blocks(
         if output == "table":
             print(stamp(clock()))
         _print(report, output, clock())
+        if not report.looked:
+            return 1
     return 0
 
 
@@ -176,6 +183,9 @@ def on_terminal(
     """Show the report in place, drawn anew after each look."""
     console = console or Console(highlight=False, markup=False, emoji=False)
     report, trouble = look(), ""
+    if not report.looked:
+        _print(report, "table", clock())
+        return 1
     with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
         while True:
             width, height = console.size

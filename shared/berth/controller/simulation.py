@@ -90,12 +90,13 @@ class Outcome(_Report, frozen=True):
 
 
 class Changed(_Report, frozen=True):
-    """A capacity that is other on the copy than in the ledger; without a domain, that of each domain."""
+    """A capacity that is other on the copy than in the ledger: of one domain; where `per_domain`, of each."""
 
     pool: str
     domain: str
     before: int | None
     after: int
+    per_domain: bool
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -153,7 +154,8 @@ def with_capacities(
             )
         before = pool.capacity_of(domain) if domain else _capacity(pool)
         changed[name] = _with_domain(pool, domain, units) if domain else with_capacity(pool, units)
-        changes.append(Changed(name, domain, before, units))
+        per_domain = not domain and pool.spec.scope != "Cluster"
+        changes.append(Changed(name, domain, before, units, per_domain))
     return changed, changes
 
 
@@ -364,7 +366,10 @@ def _require_same_kind(view: View, pools: Mapping[str, Pool]) -> None:
     held = {holding.pool for claim in view.claims() for holding in claim.holdings}
     for name in sorted(held & view.pools.keys()):
         if name not in pools:
-            raise BadInputError(f"pods hold units of Pool {name}, which is not among the Pools given")
+            raise BadInputError(
+                f"pods hold units of Pool {name}, which is not among the Pools given: name a file with all "
+                "Pools, or use --capacity"
+            )
         if pools[name].shape != view.pools[name].shape:
             raise BadInputError(
                 f"pods hold units of Pool {name}: its resource, scope, topologyKey, and whether its units "

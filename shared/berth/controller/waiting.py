@@ -28,12 +28,12 @@ class _Struct(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Reason(_Struct, frozen=True):
-    """One text for which so many pods wait, with the Unix seconds of the first and of the last of them."""
+    """One text for which so many pods wait, with the times of the first and of the last of them."""
 
     text: str
     pods: int
-    since: float
-    last: float
+    since: datetime
+    last: datetime
 
 
 class WaitingRow(_Struct, frozen=True, kw_only=True):
@@ -138,13 +138,19 @@ def said_of(pod: PodWithConditions) -> str:
     return "" if said is None else (said.message or "").partition(_PREEMPTION)[0]
 
 
+def _date(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
 def reasons(texts: Iterable[tuple[str, float]]) -> list[Reason]:
     """Return texts, each with since when one pod waits for that, with equal ones as one, the newest first."""
     grouped: dict[str, list[float]] = {}
     for text, since in texts:
         grouped.setdefault(text, []).append(since)
-    every = [Reason(text, len(since), min(since), max(since)) for text, since in grouped.items()]
-    return sorted(every, key=lambda reason: (-reason.last, reason.text))
+    every = [
+        Reason(text, len(since), _date(min(since)), _date(max(since))) for text, since in grouped.items()
+    ]
+    return sorted(every, key=lambda reason: (-reason.last.timestamp(), reason.text))
 
 
 class _Judge:
@@ -221,7 +227,7 @@ def _rows(waiter: _Waiter, lines: Mapping[str, Mapping[str, int]]) -> Iterable[W
             pool=pool,
             asked=asked,
             priority=pod.spec.priority or 0,
-            since=None if since is None else datetime.fromtimestamp(since, UTC),
+            since=None if since is None else _date(since),
             state=waiter.state,
             tried=pod.unscheduled is not None,
             why=waiter.why,

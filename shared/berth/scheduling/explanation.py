@@ -138,7 +138,7 @@ class PoolState(_Row, frozen=True):
 
     `domains` with least missing first; `unlabelled` nodes lack the label `topology_key`; `outside` are nodes
     that are not in the pool. `holders` are the oldest of `holder_count`, with those times of all of them:
-    of the whole pool, or where a namespace's limit refuses, of that namespace.
+    of the whole pool, or where a namespace's limit refuses, of that namespace, `holders_of`.
     """
 
     name: str
@@ -152,6 +152,7 @@ class PoolState(_Row, frozen=True):
     outside: tuple[str, ...]
     retained: tuple[Retained, ...]
     holders: tuple[Holder, ...]
+    holders_of: str
     holder_count: int
     oldest_since: datetime | None
     median_since: datetime | None
@@ -388,7 +389,8 @@ class _Waiting:
         refusals = tuple(obstacle.text for obstacle in self._obstacles if obstacle.pool == name)
         placed = {node: _domain(requirements[0], node) for node in self._names}
         short = {node for requirement in requirements for node in requirement.short(self._names)}
-        holders = self._holders(pool)
+        only = self._limited_to(name)
+        holders = self._holders(pool, only)
         since = sorted(holder.since for holder in holders)
         return PoolState(
             name=name,
@@ -402,6 +404,7 @@ class _Waiting:
             outside=tuple(node for node, domain in placed.items() if domain is None),
             retained=self._retained(name),
             holders=tuple(holders[:_MOST_HOLDERS]),
+            holders_of=only,
             holder_count=len(holders),
             oldest_since=since[0] if since else None,
             median_since=median_low(since) if since else None,
@@ -466,16 +469,19 @@ class _Waiting:
                 ]
         return tuple(rows)
 
-    def _holders(self, pool: Pool) -> list[Holder]:
-        """Return who holds units of the pool, the oldest first: those that the rule is about."""
-        rules = {obstacle.rule for obstacle in self._obstacles if obstacle.pool == pool.name}
-        only = self._pod.namespace if rules == {"limit"} else None
+    def _limited_to(self, pool: str) -> str:
+        """Return the namespace whose limit alone refuses the pod; empty: it is not that."""
+        rules = {obstacle.rule for obstacle in self._obstacles if obstacle.pool == pool}
+        return self._pod.namespace if rules == {"limit"} else ""
+
+    def _holders(self, pool: Pool, only: str) -> list[Holder]:
+        """Return who holds units of the pool, the oldest first: of one namespace (empty: of all)."""
         domains = self._view.domains.get(pool.name, {}).values()
         claims = {claim.uid: claim for domain in domains for claim in domain.claims.values()}
         rows = [
             _holder(claim, holding.domain, holding.count, holding.units)
             for claim in claims.values()
-            if only in (None, claim.namespace)
+            if only in ("", claim.namespace)
             for holding in wholes(claim)
             if holding.pool == pool.name
         ]

@@ -1,11 +1,14 @@
 """What is found in a store: by its URL, by how quickly it answers, by what its server says of itself."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from berth.checks import store as checks
-from berth.stores.base import ServerFacts
+from berth.ledger.model import Epoch, encode
+from berth.stores import open_store
+from berth.stores.base import EPOCH, Document, ServerFacts
 from berth.stores.redis import _facts
 from tests.unit.checks.inputs import inputs_of
 
@@ -59,9 +62,9 @@ class Slow:
     def __init__(self, seconds: float) -> None:
         self.now, self._seconds = 0.0, seconds
 
-    def read(self, keys: object) -> dict[str, object]:
+    def read(self, _: object) -> dict[str, Document]:
         self.now += self._seconds
-        return {"epoch": keys}
+        return {EPOCH: Document("1", encode(Epoch("e", 1.0)))}
 
 
 @pytest.mark.parametrize(("seconds", "rules"), [(0.010, []), (0.011, ["store.slow"])])
@@ -77,3 +80,12 @@ def test_the_file_system_of_a_path_is_that_of_the_nearest_mount(tmp_path: Path) 
     assert checks.file_system(tmp_path / "a" / "b", mounts) == "nfs4"
     assert checks.file_system(Path("/etc"), mounts) == "ext4"
     assert checks.file_system(Path("/etc"), "") == ""
+
+
+def test_a_ledger_that_was_moved_is_an_error(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    with closing(open_store(url)) as opened:
+        assert opened.commit({EPOCH: encode(Epoch("copy", 1.0, "redis://there", True))}, {})
+        told = list(checks._read(inputs_of(), opened, "x"))
+    assert [finding.id for finding in told] == ["store.closed"]
+    assert "moved to redis://there" in told[0].message

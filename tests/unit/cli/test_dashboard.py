@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -38,6 +39,10 @@ def lines(
     return out.getvalue().splitlines()
 
 
+def reason(text: str, pods: int, since: float, last: float) -> Reason:
+    return Reason(text, pods, *(datetime.fromtimestamp(seconds, UTC) for seconds in (since, last)))
+
+
 def pod(
     name: str, message: str | None = None, *, since: str = "2026-01-01T00:00:00Z", **spec: Any
 ) -> dict[str, Any]:
@@ -60,7 +65,7 @@ class Clock:
 
 def test_the_picture_shows_pools_their_domains_and_why_pods_wait() -> None:
     rows = pool_rows(view_of({("ip", "n1"): 2}, claim("a", ip=2), pools=("ip",)), {"ip": 3})
-    assert lines(rows, [Reason(FULL, 3, 700.0, 990.0)]) == [
+    assert lines(rows, [reason(FULL, 3, 700.0, 990.0)]) == [
         "POOL   DOMAIN   CAPACITY   USED   FREE   BINDING   WAITING",
         "ip     <all>    2          2      0      0         3",
         "ip     n1       2          2      0      0         -",
@@ -103,7 +108,7 @@ def test_a_picture_is_never_higher_than_the_terminal(height: int, width: int) ->
         (name, f"n{number}"): 4 for name in ("ip", "seat", "gpu") for number in range(20)
     }
     rows = pool_rows(view_of(capacities, pools=("ip", "seat", "gpu")), {})
-    refusals = [Reason(f"{FULL} {number}", 1, 0.0, 0.0) for number in range(9)]
+    refusals = [reason(f"{FULL} {number}", 1, 0.0, 0.0) for number in range(9)]
     shown = lines(rows, refusals, size=(width, height), trouble="t" * 200)
     assert len(shown) <= max(2, height)
     assert max(map(len, shown)) <= width
@@ -113,7 +118,7 @@ def test_a_long_refusal_goes_on_below_itself_to_its_last_word_as_far_as_there_is
     text = (
         f"{FULL} underlay-ip: held back since berth's ledger was lost ({'because of this ' * 9}run berth fix)"
     )
-    found = [Reason(text, 3, 700.0, 990.0), Reason("another", 1, 700.0, 980.0)]
+    found = [reason(text, 3, 700.0, 990.0), reason("another", 1, 700.0, 980.0)]
     shown = lines([], found, size=(60, 40))
     assert max(map(len, shown)) <= 58
     assert " ".join(line[15:] for line in shown[4:-1]) == text
@@ -125,7 +130,7 @@ def test_a_long_refusal_goes_on_below_itself_to_its_last_word_as_far_as_there_is
 
 
 def test_a_refusal_is_shown_as_it_is_without_markup_or_control_signs() -> None:
-    shown = lines([], [Reason("[red]a[/] \x1b[2J :smile:", 1, 999.0, 999.0)])
+    shown = lines([], [reason("[red]a[/] \x1b[2J :smile:", 1, 999.0, 999.0)])
     assert shown[-1] == "1      1s      [red]a[/]  [2J :smile:"
 
 
@@ -138,7 +143,7 @@ def test_equal_refusals_are_one_with_the_age_of_the_first_and_the_newest_is_firs
     clock.now += 10
     waiters.observe("MODIFIED", pod("c", f"new preemption: {clock.now} nodes"))
     waiters.observe("MODIFIED", pod("a", "old"))
-    assert waiters.refusals() == [Reason("new", 2, 1010.0, 1020.0), Reason("old", 1, 1000.0, 1000.0)]
+    assert waiters.refusals() == [reason("new", 2, 1010.0, 1020.0), reason("old", 1, 1000.0, 1000.0)]
     assert waiters.asking(IP) == {"ip": 3}
 
 
@@ -170,7 +175,10 @@ def test_a_pod_that_was_there_before_has_waited_since_its_status_says_so() -> No
     waiters = Waiters(Clock())
     items = [pod("a", FULL, since="1970-01-01T00:05:00Z"), pod("b", "else", since="yesterday")]
     waiters.observe("LISTED", {"schedulerName": "berth", "items": items})
-    assert [(each.text, each.since) for each in waiters.refusals()] == [("else", 1000.0), (FULL, 300.0)]
+    assert [(each.text, each.since.timestamp()) for each in waiters.refusals()] == [
+        ("else", 1000.0),
+        (FULL, 300.0),
+    ]
 
 
 def test_a_pod_that_cannot_be_read_is_left_out_and_the_others_are_shown() -> None:
