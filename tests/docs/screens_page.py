@@ -6,6 +6,7 @@ import io
 import os
 import shlex
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -41,6 +42,8 @@ class Screen(NamedTuple):
     before: Callable[[World], None] = World.rest
 
 
+_VERBS = ("filter", "prioritize", "preempt", "bind")
+_CONFIG = f"berth scheduler-config {' '.join(f'--{verb} http://{verb}.berth' for verb in _VERBS)}"
 SCREENS = (
     Screen("How full is it?", "berth status"),
     Screen("Who holds what, and since when?", "berth claims -n team-a"),
@@ -57,6 +60,11 @@ SCREENS = (
     Screen("Change it, but only on paper", "berth apply -f more.yaml --dry-run"),
     Screen("The event of a deletion was lost: what differs?", "berth doctor", 1, World.lose_an_event),
     Screen("Repair it", "berth doctor --fix"),
+    Screen("Give nothing new out on a node", "berth suspend underlay-ip node-3"),
+    Screen("Give it out again", "berth suspend underlay-ip node-3 --resume"),
+    Screen("Make the ledger equal to the cluster now", "berth reconcile"),
+    Screen("Free what a lost node's pods held?", "berth release --node node-1 --dry-run"),
+    Screen("What must a scheduler of its own be told?", _CONFIG),
 )
 
 
@@ -68,7 +76,8 @@ def page() -> str:
 def _section(screen: Screen, text: str) -> str:
     title = f"\n## {screen.question}\n\n"
     ends = f"\n{sentences(f'It ends with {screen.code}.')}\n" if screen.code else ""
-    return f"{title}```\n$ {screen.command}\n{text}```\n{ends}"
+    command = " \\\n    ".join(textwrap.wrap(screen.command, _WIDTH - 8, break_on_hyphens=False))
+    return f"{title}```\n$ {command}\n{text}```\n{ends}"
 
 
 def _shown() -> Iterator[tuple[Screen, str]]:
