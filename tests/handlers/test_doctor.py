@@ -2,12 +2,15 @@
 nothing unless it is told to. On the real control plane: tests/e2e/test_doctor.py."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from berth.errors import MovedError, PausedError, StoreFailedError
 from berth.handlers.doctor import Doctor, Examination
-from tests.support.builders.damage import DAMAGES, NODES, POOLS, garbage
+from tests.support.builders.copies import pause
+from tests.support.builders.damage import DAMAGES, NODES, POOLS, garbage, write
 from tests.support.builders.places import Place
 from tests.support.builders.pools_stage import PoolsStage, pools_staged
 
@@ -74,3 +77,28 @@ def test_a_person_may_have_any_document_thrown_away_that_can_not_be_read(stage: 
     assert examined.fix(seen).forgotten == [key]
     assert kinds(examined.examine()) == []
     assert ("n1", "bound") in stage.claims().values()
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_nothing_is_thrown_away_once_a_copy_has_begun(stage: PoolsStage, moved: bool) -> None:
+    """It began after the doctor had looked. The mark that it leaves is all that keeps one ledger at work."""
+    garbage("domain/ip/n1")(stage)
+    examined = doctor(stage)
+    seen = examined.examine()
+    pause(stage.store, moved)
+    before = documents(stage)
+    with pytest.raises((PausedError, MovedError), match="redis://there"):
+        examined.fix(seen)
+    assert documents(stage) == before
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"of": "another version", "capacity": "many"}'])
+def test_what_was_mended_or_written_anew_meanwhile_is_not_thrown_away(stage: PoolsStage, body: bytes) -> None:
+    garbage("domain/ip/n1")(stage)
+    examined = doctor(stage)
+    seen = examined.examine()
+    write(stage.store, "domain/ip/n1", body)
+    epoch = stage.store.read(["epoch"])["epoch"]
+    with suppress(StoreFailedError):  # what another version wrote stops reconcile
+        assert examined.fix(seen).forgotten == []
+    assert stage.store.read(["epoch"])["epoch"] == epoch

@@ -93,19 +93,20 @@ class Doctor:
         return seen
 
     def fix(self, seen: Examination) -> Repair:
-        """Throw away what may go of the unreadable documents, and reconcile. Raises store and cluster
-        errors."""
-        keys = [one.key for one in seen.findings if one.kind == "unreadable" and one.repairs]
-        if keys:
+        """Throw away what may go of the unreadable documents, as they are judged now, and reconcile. Raises
+        store and cluster errors."""
+        wrong: dict[str, bytes] = {}
+        if told := {one.key for one in seen.findings if one.kind == "unreadable" and one.repairs}:
             bodies = self._bodies()
-            wrong = {key: bodies[key] for key in keys if key in bodies}
+            judged = unreadable(bodies, self._pools(), self._agreed)
+            wrong = {one.key: bodies[one.key] for one in judged if one.key in told and not one.why_kept}
             forget(self._store, wrong, self._cluster.identity, self._name)
         try:
             report = self._reconcile(self._store, self._cluster).run()
         except ContentionError as error:  # the functions' own reconcile is quicker
             log.info("%s", error)
             report = None
-        return Repair(forgotten=keys, report=report)
+        return Repair(forgotten=sorted(wrong), report=report)
 
     def _bodies(self) -> dict[str, bytes]:
         documents = self._store.changes(None).documents

@@ -66,8 +66,8 @@ def unreadable(
 
 def forget(store: Store, bodies: Mapping[str, bytes], ours: Callable[[], str], name: str) -> None:
     """Throw these documents away, if they are still so, and close the ledger: a bind must not take for free
-    what running pods hold. Raises OtherClusterError in a ledger of another cluster than `ours`; `name` is for
-    its text."""
+    what running pods hold. Raises OtherClusterError in a ledger of another cluster than `ours`, PausedError
+    or MovedError in one that is being copied, or was moved, by now; `name` is for the first one's text."""
     keys = sorted(bodies)
     step = LIMIT - 2  # beside the epoch and the cluster
     for start in range(0, len(keys), step):
@@ -79,6 +79,8 @@ def _forget(store: Store, bodies: Mapping[str, bytes], ours: Callable[[], str], 
         documents = store.read({EPOCH, CLUSTER, *bodies})
         if CLUSTER in documents and CLUSTER not in bodies:
             require_cluster(documents[CLUSTER].body, ours(), name)
+        if EPOCH in documents and EPOCH not in bodies:
+            _require_here(decode_epoch(documents[EPOCH].body))
         there = {key for key in bodies if key in documents and documents[key].body == bodies[key]}
         writes = dict.fromkeys({EPOCH, *there} if there else ())
         expected = versions_of(documents, {EPOCH, CLUSTER, *there})
@@ -128,6 +130,12 @@ def _readable_pools(bodies: Mapping[str, bytes], wrong: Collection[str]) -> dict
                 yield decode_pool(key.removeprefix(POOL), body)
 
     return {pool.name: pool for pool in pools()}
+
+
+def _require_here(epoch: Epoch | None) -> None:
+    """Raise where the epoch's mark keeps this ledger shut: without it a second one would give units."""
+    if epoch is not None and (trouble := epoch.trouble()) is not None:
+        raise trouble
 
 
 def _elsewhere(epoch: Epoch | None) -> bool:
