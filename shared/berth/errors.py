@@ -2,9 +2,15 @@
 It does not promise that a library raises nothing else: `http` turns the rest into one plain line."""
 
 import ssl
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 _MOST_NAMES = 20  # that an error lists
+
+
+def first_of(problems: Sequence[str], most: int) -> list[str]:
+    """Return the first of these, and how many more there are: one Pool may have a thousand mistakes."""
+    more = len(problems) - most
+    return [*problems[:most], *([f"and {more} more mistakes like these"] if more > 0 else [])]
 
 
 class BerthError(Exception):

@@ -9,6 +9,7 @@ from berth.errors import RebuildingError
 from berth.ledger.view import View
 
 Json = Mapping[str, Any]
+_LONGEST = 32768  # characters of a message: the API server refuses more (source: metav1.Condition)
 
 
 class Condition(NamedTuple):
@@ -52,7 +53,7 @@ def _written(condition: Condition, before: Json, generation: int | None, at: str
         "type": condition.type,
         "status": condition.status,
         "reason": condition.reason,
-        "message": condition.message,
+        "message": condition.message[:_LONGEST],
         "lastTransitionTime": since or at,
         **({} if observed is None else {"observedGeneration": observed}),
     }

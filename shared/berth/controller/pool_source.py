@@ -1,7 +1,8 @@
 """The active source of Pools, BERTH_POOLS' file or the cluster's objects: read it, or change a Pool in it.
 It does not touch the ledger, which follows when an event brings the change, or within a minute."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import yaml
 
 from berth.api.pool import Pool, parse
 from berth.controller.manifests import read
-from berth.errors import BadInputError, ClusterRefusedError, SettingsError
+from berth.errors import BadInputError, ClusterRefusedError, SettingsError, first_of
 from berth.kube.cluster import Cluster
 
 Change = Callable[[Pool], Mapping[str, Any]]
@@ -17,6 +18,7 @@ Change = Callable[[Pool], Mapping[str, Any]]
 
 _CLUSTER = "the cluster"
 _TRIES = 5
+_MISTAKES = 5  # of one Pool object that its status and the reports name
 
 
 class Judged(NamedTuple):
@@ -29,18 +31,23 @@ class Judged(NamedTuple):
 def judge(documents: Iterable[Mapping[str, Any]], known: Callable[[], Mapping[str, Pool]]) -> Judged:
     """Judge the cluster's Pool objects one by one: a typo in one must not stop the others.
 
-    `known` returns the Pools that the ledger has. Of two that have one resource, the one that has it there
-    keeps it; where neither has, both are wrong.
+    `known` returns the Pools that the ledger has. A wrong one stays as it is there. Of two that have one
+    resource, the one that has it there keeps it; where neither has, both are wrong.
     """
+    known = cache(known)  # one answer: it may be another one a moment later
     right: dict[str, Pool] = {}
     wrong: dict[str, str] = {}
     for document in documents:
         try:
             right |= parse([_without_extras(document)], _CLUSTER)
         except BadInputError as error:
-            wrong[document["metadata"]["name"]] = str(error)
-    wrong |= _clashes(right, known)
-    return Judged({name: pool for name, pool in right.items() if name not in wrong}, wrong)
+            few = first_of(error.problems, _MISTAKES)
+            wrong[document["metadata"]["name"]] = str(BadInputError(*few))
+    # Each round takes at least one from the right ones: what the ledger has clashes with nothing that it has.
+    while clashes := _clashes({**right, **_kept(wrong, known)}, known):
+        wrong |= clashes
+        right = {name: pool for name, pool in right.items() if name not in clashes}
+    return Judged(right, wrong)
 
 
 def take_pools(
@@ -53,15 +60,12 @@ def take_pools(
     """
     if path is not None:
         return read_pools(path, cluster)
+    known = cache(known)
     right, wrong = judge(_objects(cluster), known)
     if not wrong:
         return {**right}
     problems += wrong.values()
-    there = known()
-    taken = {**right, **{name: there[name] for name in wrong if name in there}}
-    for clash in _clashes(taken, dict).values():  # with what a wrong one had: then all stay as they are
-        raise BadInputError(clash)
-    return taken
+    return {**right, **_kept(wrong, known)}
 
 
 def read_pools(path: Path | None, cluster: Cluster) -> dict[str, Pool]:
@@ -123,6 +127,12 @@ def _in_cluster(cluster: Cluster, name: str, change: Change) -> tuple[Pool, Pool
             if error.status != 409 or not tries_left:  # 409: its status was written meanwhile
                 raise
     return before, after
+
+
+def _kept(wrong: Collection[str], known: Callable[[], Mapping[str, Pool]]) -> dict[str, Pool]:
+    """Return those of the wrong Pools that the ledger has, as it has them."""
+    there = known() if wrong else {}
+    return {name: there[name] for name in wrong if name in there}
 
 
 def _clashes(pools: Mapping[str, Pool], known: Callable[[], Mapping[str, Pool]]) -> dict[str, str]:

@@ -28,7 +28,7 @@ from berth.controller.requeue import free_in, wake
 from berth.controller.retention import release_ended
 from berth.controller.settle import BIND_SECONDS, settle
 from berth.deadline import NO_DEADLINE, Deadline
-from berth.errors import BerthError, RetryableError, StoreFailedError, UnfinishedError
+from berth.errors import BerthError, RetryableError, StoreFailedError, UnfinishedError, first_of
 from berth.handlers.wiring import ledger_and_cluster
 from berth.http.endpoint import Endpoint
 from berth.kube.cluster import Cluster
@@ -247,7 +247,7 @@ class Reconcile:
             raise
         except BerthError as error:
             # A typo in a Pool must not stop claims from being mended: the Pools applied last stay.
-            self._report.problems += _first(error.problems)
+            self._report.problems += first_of(error.problems, _LINES)
             return known()
 
     def _mend(self, claims: Iterable[Claim], pods: Iterable[Pod], terms: Terms) -> None:
@@ -289,9 +289,3 @@ def endpoint(settings: Settings) -> Endpoint:
         return asdict(reconciled())
 
     return cloudevents.subscriber("reconcile", handle, ledger.check, settings, reads_body=False)
-
-
-def _first(problems: Sequence[str]) -> list[str]:
-    """Return the first of these, and how many more there are: a file may have a thousand wrong Pools."""
-    more = len(problems) - _LINES
-    return [*problems[:_LINES], *([f"and {more} more mistakes like these"] if more > 0 else [])]

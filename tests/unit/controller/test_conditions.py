@@ -40,6 +40,11 @@ def test_the_time_changes_with_the_status_alone() -> None:
     assert other["lastTransitionTime"] == LATER
 
 
+def test_a_message_is_cut_where_the_api_server_would_refuse_it() -> None:
+    (one,) = merged([Condition("Ready", "False", "Invalid", "x" * 40_000)], ["Ready"], {"metadata": {}}, 0.0)
+    assert one["message"] == "x" * 32_768
+
+
 def test_a_condition_of_others_stays_and_one_of_ours_that_is_no_more_goes() -> None:
     theirs = {"type": "example.com/Seen", "status": "True"}
     suspended = {"type": "Suspended", "status": "True"}

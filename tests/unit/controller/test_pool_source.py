@@ -3,11 +3,8 @@
 from typing import Any
 from unittest import mock
 
-import pytest
-
 from berth.api.pool import Pool
 from berth.controller.pool_source import judge, take_pools
-from berth.errors import BadInputError
 from berth.kube.cluster import Cluster
 from tests.support.builders.objects import pool, pool_document
 
@@ -42,7 +39,31 @@ def test_of_two_pools_with_one_resource_the_one_that_had_it_keeps_it() -> None:
     assert judge([pool_document("ip"), other], lambda: {"ip": pool("ip")}).wrong == {"other": said}
 
 
-def test_nothing_is_taken_where_a_new_pool_has_the_resource_that_a_wrong_one_keeps() -> None:
+def test_what_clashes_with_the_resource_that_a_wrong_pool_keeps_stays_too_and_the_others_go_on() -> None:
+    """k80 is wrong, and keeps what it had; `new` wants that, `old` once had another, `ip` is changed."""
     new = pool_document("new", resource="berth.dev/k80")
-    with pytest.raises(BadInputError, match="Pools k80 and new both have resource"):
-        taken({"k80": pool("k80")}, wrong("k80"), new)
+    old = pool_document("old", resource="berth.dev/new")
+    known = {"k80": pool("k80"), "old": pool("old")}
+    seen, problems = taken(known, wrong("k80"), new, old, pool_document("ip"))
+    assert seen == {"k80 berth.dev/k80", "old berth.dev/new", "ip berth.dev/ip"}
+    clash = "the cluster: Pools k80 and new both have resource berth.dev/k80"
+    assert problems == ["the cluster: Pool k80: spec.units: unit a is in domains n1 and n2", clash]
+    assert set(judge([wrong("k80"), new, old], lambda: known).wrong) == {"k80", "new"}
+
+
+def test_a_pool_that_would_take_what_a_kept_one_has_keeps_its_own() -> None:
+    """k80 is wrong; `seat` is to have its resource, so it stays as it was, and `x` can't have that one."""
+    known = {"k80": pool("k80"), "seat": pool("seat")}
+    seat, x = (
+        pool_document(name, resource=f"berth.dev/{of}") for name, of in (("seat", "k80"), ("x", "seat"))
+    )
+    seen, problems = taken(known, wrong("k80"), seat, x, pool_document("ip"))
+    assert seen == {"k80 berth.dev/k80", "seat berth.dev/seat", "ip berth.dev/ip"}
+    assert len(problems) == 3
+
+
+def test_a_pool_with_very_many_mistakes_is_told_by_the_first() -> None:
+    spec = {"spec": {"capacity": {f"n{number}": "many" for number in range(2000)}}}
+    _, (problem,) = taken({}, pool_document("k80") | spec)
+    assert len(problem) < 2000
+    assert problem.endswith("more mistakes like these")
