@@ -267,6 +267,22 @@ def test_a_status_says_of_which_generation_it_is_and_names_the_units_held(
     assert tell(settings, cluster, ledger, "update", pool(admin, "k80")) == 0
 
 
+def test_what_is_written_into_the_status_of_a_wrong_pool_is_no_news(
+    admin: raw.Cluster, settings: Settings, cluster: Cluster, ledger: Ledger
+) -> None:
+    admin.patch(f"{POOLS}/k80", {"spec": {"units": {"n1": ["a"], "n2": ["a"]}}})
+    assert tell(settings, cluster, ledger, "update", pool(admin, "k80")) == 1
+    told = pool(admin, "k80")
+    assert told["status"]["conditions"][0]["reason"] == "Invalid"
+    assert tell(settings, cluster, ledger, "update", told) == 0
+    # Another mistake is news again, and so is the end of it.
+    admin.patch(f"{POOLS}/k80", {"spec": {"units": {"n1": ["b"], "n2": ["b"]}}})
+    assert tell(settings, cluster, ledger, "update", pool(admin, "k80")) == 1
+    admin.patch(f"{POOLS}/k80", {"spec": {"units": {"n1": ["b"], "n2": None}}})
+    assert tell(settings, cluster, ledger, "update", pool(admin, "k80")) == 1
+    assert pool(admin, "k80")["status"]["conditions"][0]["status"] == "True"
+
+
 def test_the_event_of_a_pool_that_was_deleted_is_news_though_its_last_status_was_known(
     admin: raw.Cluster, settings: Settings, cluster: Cluster, ledger: Ledger
 ) -> None:

@@ -25,6 +25,8 @@ _NAMED = 10  # domains that a condition names
 
 CONDITIONS = ("Ready", "Suspended", "OverCommitted")
 """The types of a Pool's conditions."""
+INVALID = "Invalid"
+"""The reason of Ready where the Pool object is wrong."""
 
 _NO_DOMAINS = {
     "Node": "no node is in the Pool: see spec.nodeSelector, spec.includeControlPlane and the nodes' labels",
@@ -81,7 +83,7 @@ def _ready(name: str, row: PoolRow | None, judged: Judged, view: View) -> Condit
     pool = view.pools.get(name)
     if name in judged.wrong:
         kept = "" if pool is None else "; until it is put right the Pool stays as it was"
-        return no("Invalid", f"{judged.wrong[name].removeprefix('the cluster: ')}{kept}")
+        return no(INVALID, f"{judged.wrong[name].removeprefix('the cluster: ')}{kept}")
     if (closed := why_closed(view)) is not None:
         return no("LedgerClosed", closed)
     if pool is None or pool != judged.right.get(name):

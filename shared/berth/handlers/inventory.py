@@ -16,7 +16,7 @@ from berth.controller.capacity_sync import prepare_domains, sync_all, sync_node,
 from berth.controller.external_use import take_external
 from berth.controller.node_status import publish_native
 from berth.controller.pool_source import take_pools
-from berth.controller.pool_status import publish
+from berth.controller.pool_status import INVALID, publish
 from berth.controller.poolclaims import admit, publish_claims, publish_free, read_claims, take_claims
 from berth.controller.requeue import free_in, room_in, wake
 from berth.controller.retention import may_run, release_ended
@@ -38,21 +38,32 @@ from berth.settings import Settings
 log = logging.getLogger("berth.inventory")
 
 
-class _Generation(msgspec.Struct, frozen=True, rename="camel"):
+class _Meta(msgspec.Struct, frozen=True):
     generation: int | None = None
+
+
+class _Condition(msgspec.Struct, frozen=True, rename="camel"):
+    reason: str = ""
     observed_generation: int | None = None
 
 
-class _Seen(msgspec.Struct, frozen=True):
-    """The generation of a Pool in its metadata, and in its status the one that this was written for."""
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    observed_generation: int | None = None
+    conditions: list[_Condition] | None = None
 
-    metadata: _Generation = _Generation()
-    status: _Generation = _Generation()
+
+class _Seen(msgspec.Struct, frozen=True):
+    """The generation of a Pool in its metadata, and in its status those that this was written for."""
+
+    metadata: _Meta = _Meta()
+    status: _Status = _Status()
 
     @property
     def known(self) -> bool:
-        generation = self.metadata.generation
-        return generation is not None and generation == self.status.observed_generation
+        """Whether this generation was taken over, or is known to be wrong."""
+        wrong = (one for one in self.status.conditions or () if one.reason == INVALID)
+        told = {self.status.observed_generation, *(one.observed_generation for one in wrong)}
+        return self.metadata.generation is not None and self.metadata.generation in told
 
 
 class Done(NamedTuple):
