@@ -332,3 +332,16 @@ def test_a_poolclaim_that_is_edited_is_judged_anew_and_its_holder_keeps_what_it_
     elsewhere: Any = {"no-such-pool": 1}
     assert "no Pool" in stage.bind(stage.pod(claims="mine", **elsewhere))
     stage.check_well()
+
+
+@CHEAP
+def test_a_poolclaim_that_nobody_can_get_any_more_is_not_called_ready_when_its_pod_goes(
+    stage: PoolsStage,
+) -> None:
+    """`kubectl wait` would end."""
+    stage.claim_object("typo", "k80", units=["k80-0"])
+    stage.inventory_of_claim("typo")
+    holder = stage.bound_pod(k80=1, claims="typo")
+    stage.pools(k80={"units": {"n1": ["k80-9"]}})
+    stage.gone(holder)
+    assert stage.conditions("typo")["Ready"][:2] == ("False", "Unlisted")

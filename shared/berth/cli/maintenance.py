@@ -222,7 +222,7 @@ def release(options: argparse.Namespace) -> int:
             note("nothing was freed")
             return 1
         freed = manual_release.free(ledger, releases)
-        publish_free(cluster, freed)
+        publish_free(ledger, cluster, freed)
         _list(releases, "freed")
         woken = wake(ledger, cluster, config.scheduler_names, room_in(freed), time.time())
         print(f"pods woken: {woken}")

@@ -115,18 +115,27 @@ def publish_held(
 ) -> None:
     """Write the status of the PoolClaims that a claim holds, as far as there is time."""
     for which in _held(claim.holdings):
-        _write(cluster, which, _status(claim, which[1]), deadline, clock)
+        _write(cluster, which, partial(_of_holder, claim), deadline, clock)
 
 
 def publish_free(
+    ledger: Ledger,
     cluster: Cluster,
     freed: Iterable[Holding],
     deadline: Deadline | None = None,
     clock: Callable[[], float] = time.time,
 ) -> None:
-    """Write into the status of PoolClaims that they are free again, as far as there is time."""
-    for which in _held(freed):
-        _write(cluster, which, _AVAILABLE, deadline, clock)
+    """Write what freed PoolClaims are now into their status, as far as there is time."""
+    held = _held(freed)
+    if not held:
+        return
+    try:
+        view = ledger.view()  # their Pool may be gone by now, or list their units no more
+    except BerthError as error:
+        log.warning("the status of freed PoolClaims waits for reconcile: %s", error)
+        return
+    for which in held:
+        _write(cluster, which, partial(_now, view=view, beyond=None), deadline, clock)
 
 
 def publish_claims(
@@ -251,6 +260,10 @@ def _held(holdings: Iterable[Holding]) -> list[tuple[str, str]]:
     return [(name.namespace, name.poolclaim) for name in names if name.kind == "poolclaim"]
 
 
+def _of_holder(claim: Claim, document: Mapping[str, Any]) -> _Now:
+    return _status(claim, document["metadata"]["name"])
+
+
 def _status(claim: Claim, name: str) -> _Now:
     held = [holding for holding in claim.holdings if holding.claim == name]
     units = [unit for holding in held for unit in holding.units]
@@ -264,7 +277,7 @@ def _status(claim: Claim, name: str) -> _Now:
 def _write(
     cluster: Cluster,
     which: tuple[str, str],
-    what: _Now,
+    what: Callable[[Mapping[str, Any]], _Now],
     deadline: Deadline | None,
     clock: Callable[[], float],
 ) -> None:
@@ -279,7 +292,7 @@ def _write(
         document = cluster.pool_claim(*which, seconds)
         if document is None:
             return
-        status = what.document(document, clock())
+        status = what(document).document(document, clock())
         if document.get("status") != status and (seconds := left()) > 0:
             cluster.set_pool_claim_status(document, status, seconds)
     except BerthError as error:

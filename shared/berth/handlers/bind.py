@@ -242,7 +242,7 @@ class BindAttempt:
         """Wake who could use what was freed, for a while beyond bind's deadline at most."""
         deadline, room = self._deadline.later(_WAKE_SECONDS), room_in(freed)
         try:
-            publish_free(self._cluster, freed, deadline, self._clock)
+            publish_free(self._ledger, self._cluster, freed, deadline, self._clock)
             wake(self._ledger, self._cluster, self._schedulers, room, self._clock(), deadline=deadline)
         except BerthError as error:
             log.warning("waiting pods were not woken, reconcile will: %s", error)

@@ -147,7 +147,7 @@ class Inventory:
         for claim in ledger.view().lost(name):
             if not may_run(claim, node, now):
                 freed += ledger.release(claim.uid)
-        publish_free(cluster, freed, clock=self._clock)
+        publish_free(ledger, cluster, freed, clock=self._clock)
         view = ledger.view()
         if len(reads) > 1:  # a look at the Pools began meanwhile; a try before may have given capacity
             return Done(len(changes), free_in(view, view.pools, now), overtaken=True)
@@ -208,7 +208,7 @@ class Inventory:
         for claim in claims:
             if claim.uid not in there and claim.state != "lost":
                 freed = release_ended(ledger, claim, None, node, now, pools=pools)
-                publish_free(self._cluster, freed, clock=self._clock)
+                publish_free(ledger, self._cluster, freed, clock=self._clock)
 
     def _claims(self) -> Done:
         """Take over the PoolClaims."""

@@ -56,7 +56,7 @@ class Release:
         uid, view = pod.metadata.uid, self._ledger.view()
         held = still_held(view.claims_of(uid), there, view.pools, self._cluster.node, self._clock())
         freed = self._ledger.release(uid, pod.label, hold=held.pools, hold_as=held.state, view=view)
-        publish_free(self._cluster, freed, clock=self._clock)
+        publish_free(self._ledger, self._cluster, freed, clock=self._clock)
         demand = demand_of(pod, view.resources).units
         room = room_in(freed) or {pool: units for pool, units in demand.items() if pool not in held.pools}
         if held.state == "lost":
