@@ -9,6 +9,8 @@ from berth.errors import SettingsError, did_you_mean
 from berth.stores.base import Store
 
 _FILE = "sqlite:///"
+# No option of ours, but people take such URLs from elsewhere.
+_SECRET = re.compile(r"([?&][^=&#]*(?:pass|pwd|secret|token|key|auth)[^=&#]*=)[^&#]*", re.IGNORECASE)
 _LOGIN = re.compile(r"^([^:/@]*:/+)?([^:@/]*:)?.*@", re.DOTALL)
 
 
@@ -59,7 +61,7 @@ def redacted(url: str) -> str:
     """Return the URL as it may be printed: without its password."""
     if url.startswith("sqlite:"):
         return url
-    return _LOGIN.sub(lambda login: f"{login[1] or ''}{login[2] or ''}***@", url)
+    return _SECRET.sub(r"\1***", _LOGIN.sub(lambda login: f"{login[1] or ''}{login[2] or ''}***@", url))
 
 
 def absolute(url: str) -> str:

@@ -181,6 +181,10 @@ def test_a_location_is_named_without_its_password() -> None:
         ("REDIS://me:s3cr3t@host", "REDIS://me:***@host"),
         ("redis:/me:s3cr3t@host", "redis:/me:***@host"),
         ("me:s3cr3t@host", "me:***@host"),
+        ("redis://host?password=s3cr3t&prefix=x", "redis://host?password=***&prefix=x"),
+        ("redis:/host?a=b&Auth_Token=s3cr3t", "redis:/host?a=b&Auth_Token=***"),
+        ("db://me:s3cr3t@host?passwd=s3cr3t#x", "db://me:***@host?passwd=***#x"),
+        ("dynamodb://table?region=eu-central-1", "dynamodb://table?region=eu-central-1"),
         ("", ""),
     ],
 )
