@@ -20,7 +20,7 @@ from berth.cli.status import LedgerState
 from berth.cli.waiting import WaitingReport, in_blocks, on_terminal, waiting_lines
 from berth.controller.waiting import Seen, waiting
 from berth.errors import StoreUnavailableError
-from berth.kube.types import PodWithConditions
+from berth.kube.types import PodInFull
 from berth.stores import open_store
 from berth.testing.api_server import StandIn
 from tests.cli.test_inspect import _reconciled as reconciled
@@ -140,7 +140,7 @@ def test_another_clusters_ledger_says_nothing_of_these_pods(
         assert "belongs to another cluster" in said(capsys, tmp_path, store, code=1)[0]
 
 
-def report(*pods: PodWithConditions, why: str = "") -> WaitingReport:
+def report(*pods: PodInFull, why: str = "") -> WaitingReport:
     found = waiting(Seen(pods, full(), NOW), ("berth",))
     fields: dict[str, Any] = {name: getattr(found, name) for name in found.__struct_fields__}
     return WaitingReport(**fields, ledger=LedgerState("sqlite:///x", not why, why))

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from berth.errors import BadInputError
-from berth.kube.types import Meta, Node, Owner, Pod, PodSpec, PriorityClass
+from berth.kube.types import Meta, Node, Owner, PodInFull, PriorityClass, SpecInFull
 
 MOST_PODS = 100_000  # of one workload: a typo should not fill the memory
 
@@ -21,7 +21,7 @@ _SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critic
 
 class _Template(msgspec.Struct, frozen=True):
     metadata: Meta = Meta()
-    spec: PodSpec = PodSpec()
+    spec: SpecInFull = SpecInFull()
 
 
 class _ControllerSpec(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class Manifests(msgspec.Struct):
     kube-scheduler looks at and Berth does not.
     """
 
-    pods: list[Pod] = []
+    pods: list[PodInFull] = []
     nodes: list[Node] = []
     priority_classes: list[PriorityClass] = []
     skipped: Counter[str] = msgspec.field(default_factory=Counter)
@@ -65,7 +65,7 @@ class Manifests(msgspec.Struct):
             kind, name = document["kind"], _name(document, source)
             where = f"{source}: {kind} {name}"
             if kind == "Pod":
-                self._take(_convert(document, Pod, where), name, document.get("spec"), namespace)
+                self._take(_convert(document, PodInFull, where), name, document.get("spec"), namespace)
             elif kind in _CONTROLLERS:
                 self._make(document, name, where, namespace)
             elif kind == "Node":
@@ -89,15 +89,15 @@ class Manifests(msgspec.Struct):
         )
         raw = document["spec"]["template"].get("spec")
         for number in range(spec.pods):
-            self._take(Pod(made, spec.template.spec), f"{name}-{number}", raw, namespace)
+            self._take(PodInFull(made, spec.template.spec), f"{name}-{number}", raw, namespace)
 
-    def _take(self, pod: Pod, name: str, spec: Any, namespace: str) -> None:
+    def _take(self, pod: PodInFull, name: str, spec: Any, namespace: str) -> None:
         meta = replace(pod.metadata, name=name, namespace=pod.metadata.namespace or namespace)
         self.pods.append(replace(pod, metadata=meta))
         self.unseen.update(set(_unseen(spec or {})))
 
 
-def with_priorities(pods: Iterable[Pod], classes: Iterable[PriorityClass]) -> list[Pod]:
+def with_priorities(pods: Iterable[PodInFull], classes: Iterable[PriorityClass]) -> list[PodInFull]:
     """Return the pods with the priorities that admission would give them. Raises BadInputError for a pod
     whose class there is not."""
     by_name = {one.metadata.name: one.value for one in classes} | _SYSTEM_CLASSES
@@ -105,7 +105,7 @@ def with_priorities(pods: Iterable[Pod], classes: Iterable[PriorityClass]) -> li
     return [_with_priority(pod, by_name, default) for pod in pods]
 
 
-def _with_priority(pod: Pod, classes: Mapping[str, int], default: int) -> Pod:
+def _with_priority(pod: PodInFull, classes: Mapping[str, int], default: int) -> PodInFull:
     name = pod.spec.priority_class_name
     if pod.spec.priority is not None:
         return pod

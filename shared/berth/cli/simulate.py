@@ -35,7 +35,7 @@ from berth.controller.simulation import (
 )
 from berth.errors import BadInputError, ClusterRefusedError
 from berth.kube.client import context_namespace
-from berth.kube.types import Node, Pod, PriorityClass
+from berth.kube.types import Node, Pod, PodInFull, PriorityClass
 from berth.ledger.keys import PoolDomain
 from berth.ledger.ledger import Ledger
 from berth.ledger.report import natural
@@ -91,7 +91,7 @@ class _World(NamedTuple):
     source: str
     nodes: Sequence[Node]
     running: Sequence[Pod]
-    waiting: Sequence[Pod]
+    waiting: Sequence[PodInFull]
     classes: Sequence[PriorityClass]
 
 
@@ -186,7 +186,7 @@ def _read(names: Iterable[str], namespace: str = "default") -> Manifests:
     return manifests
 
 
-def _new_pods(given: Manifests, config: Settings) -> list[Pod]:
+def _new_pods(given: Manifests, config: Settings) -> list[PodInFull]:
     """Return the pods that are to be tried. Raises BadInputError if there are none."""
     pods = [pod for pod in given.pods if not pod.spec.node_name and not pod.finished]
     if left := len(given.pods) - len(pods):
@@ -232,7 +232,7 @@ def _world_of_cluster(config: Settings) -> _World:
 
     store, cluster = _copied(config), connect()
     Ledger(store, cluster=cluster.identity, name=redacted(config.store)).require_cluster()
-    pods = cluster.pods(lambda pod: not pod.finished)
+    pods = cluster.all(PodInFull, "/api/v1/pods", lambda pod: not pod.finished)
     try:
         classes = cluster.priority_classes()
     except ClusterRefusedError as error:

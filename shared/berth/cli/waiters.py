@@ -11,11 +11,11 @@ import msgspec
 from berth.api.pool import Pool
 from berth.controller.pool_status import waiting_in_all, waiting_pods
 from berth.controller.waiting import Reason, reasons, said_of
-from berth.kube.types import PodWithConditions
+from berth.kube.types import PodInFull
 
 
 class _Waiter(msgspec.Struct, frozen=True):
-    pod: PodWithConditions
+    pod: PodInFull
     text: str
     since: float
 
@@ -62,7 +62,7 @@ class Waiters:
     def _put(self, item: Mapping[str, Any], there: bool, now: float | None) -> None:
         """`now` None: the pod was there before the watch began, so its status says since when it waits."""
         try:
-            pod = msgspec.convert(item, PodWithConditions)
+            pod = msgspec.convert(item, PodInFull)
         except msgspec.ValidationError:
             return  # what can't be read can't be shown; the functions say what is wrong with it
         uid, text, said = pod.metadata.uid, said_of(pod), pod.unscheduled

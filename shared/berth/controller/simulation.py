@@ -16,7 +16,7 @@ from berth.controller.external_use import take_external
 from berth.controller.line import in_line
 from berth.controller.settle import claim_of
 from berth.errors import BadInputError, RefusedError
-from berth.kube.types import Node, Pod
+from berth.kube.types import Node, Pod, PodInFull
 from berth.ledger.free import Free
 from berth.ledger.keys import PoolDomain, parse_domain
 from berth.ledger.ledger import Ledger
@@ -121,7 +121,7 @@ def empty_ledger() -> MemoryStore:
     return store
 
 
-def in_queue(pods: Iterable[Pod], waiting: Iterable[Pod] = ()) -> list[Pod]:
+def in_queue(pods: Iterable[PodInFull], waiting: Iterable[PodInFull] = ()) -> list[PodInFull]:
     """Return the pods in the order in which kube-scheduler takes them: by priority; those that wait already
     are older. One that is in both is taken once. New pods get UIDs of their own."""
     new = [
@@ -194,12 +194,12 @@ class Simulation:
         of a ledger that nothing may be claimed in."""
         self._store, self._attempt, self._advance = store, attempt, advance
         self._ledger = Ledger(store, clock=lambda: attempt.now)
-        self._unplaced: list[tuple[Pod, Refused]] = []
+        self._unplaced: list[tuple[PodInFull, Refused]] = []
         ignored = {pool.resource for pool in attempt.pools.values()}
         self._nodes = Nodes(attempt.nodes, ignored, attempt.running) if nodes is None else nodes
         self._take_over()
 
-    def run(self, pods: Iterable[Pod]) -> Outcome:
+    def run(self, pods: Iterable[PodInFull]) -> Outcome:
         """Try to place these pods one after another, and return what became of them."""
         placed, self._unplaced = [], []
         for pod in pods:
@@ -248,7 +248,7 @@ class Simulation:
         if due:
             ledger.adopt_all(due)
 
-    def _try(self, pod: Pod) -> Placed | Refused:
+    def _try(self, pod: PodInFull) -> Placed | Refused:
         if pod.spec.scheduling_gates:
             return Refused(pod.namespace, pod.metadata.name, _GATED, {}, {})
         room, view, now = self._nodes.room(pod), self._ledger.view(), self._attempt.now
@@ -288,7 +288,9 @@ class Simulation:
         self._ledger.confirm(claim)
         return claim
 
-    def _refused(self, pod: Pod, names: Sequence[str], reasons: Mapping[str, str], view: View) -> Refused:
+    def _refused(
+        self, pod: PodInFull, names: Sequence[str], reasons: Mapping[str, str], view: View
+    ) -> Refused:
         counts = Counter(reasons.values()) + self._nodes.refusals(pod)
         short = self._short(pod, names, view) if names else {}
         total = len(self._nodes)
@@ -318,7 +320,9 @@ class Simulation:
             return {}
         return {name: self._least(pods, plenty, name, sizes[name], asked[name]) for name in sorted(sizes)}
 
-    def _least(self, pods: Sequence[Pod], plenty: Mapping[str, int], name: str, size: int, asked: int) -> int:
+    def _least(
+        self, pods: Sequence[PodInFull], plenty: Mapping[str, int], name: str, size: int, asked: int
+    ) -> int:
         """Return the least capacity of this pool that is enough; `plenty` is, and no less than `size`."""
         low, high = size, plenty[name]
         free = self._ledger.view().free.get(name, Free())
@@ -333,7 +337,7 @@ class Simulation:
                 low = middle + 1
         return high
 
-    def _suffices(self, pods: Iterable[Pod], capacities: Mapping[str, int]) -> bool:
+    def _suffices(self, pods: Iterable[PodInFull], capacities: Mapping[str, int]) -> bool:
         pools = dict(self._attempt.pools)
         pools |= {name: with_capacity(pools[name], units) for name, units in capacities.items()}
         attempt = replace(self._attempt, pools=pools)

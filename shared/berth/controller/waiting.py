@@ -11,7 +11,7 @@ import msgspec
 from berth.api.names import GROUP, NATIVE
 from berth.controller.line import in_line, places
 from berth.controller.requeue import free_in
-from berth.kube.types import PodWithConditions, unix_seconds
+from berth.kube.types import PodInFull, unix_seconds
 from berth.ledger.refusals import absent
 from berth.ledger.view import View
 from berth.scheduling.demand import Demand, resources, terms_of
@@ -91,7 +91,7 @@ class Seen(NamedTuple):
     """What was seen at one time (Unix seconds): pods without a node, of any scheduler; the ledger; nodes that
     are cordoned. `closed`: why nothing at all is given out of the ledger; empty: it is open."""
 
-    pods: Collection[PodWithConditions]
+    pods: Collection[PodInFull]
     view: View
     now: float
     cordoned: Collection[str] = ()
@@ -99,7 +99,7 @@ class Seen(NamedTuple):
 
 
 class _Waiter(NamedTuple):
-    pod: PodWithConditions
+    pod: PodInFull
     demand: Demand
     state: str
     why: str
@@ -132,7 +132,7 @@ def waiting(
     )
 
 
-def said_of(pod: PodWithConditions) -> str:
+def said_of(pod: PodInFull) -> str:
     """Return why kube-scheduler found no place for the pod, empty if it has not said so."""
     said = pod.unscheduled
     return "" if said is None else (said.message or "").partition(_PREEMPTION)[0]
@@ -161,7 +161,7 @@ class _Judge:
         self._left = free_in(seen.view, seen.view.free, seen.now)
         self._known: dict[Hashable, str] = {}  # a thousand waiters often ask for the same
 
-    def waiter(self, pod: PodWithConditions, demand: Demand) -> _Waiter:
+    def waiter(self, pod: PodInFull, demand: Demand) -> _Waiter:
         if pod.gated:
             gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates or ())
             return _Waiter(
@@ -188,7 +188,7 @@ class _Judge:
             self._left[pool] -= count
         return _Waiter(pod, demand, "placeable", f"could be placed now; it waits for {_scheduler(pod)}")
 
-    def _refusal(self, pod: PodWithConditions, demand: Demand) -> str:
+    def _refusal(self, pod: PodInFull, demand: Demand) -> str:
         """Return what filter says of the nodes that the ledger knows; empty if one of them can take it."""
         if self._seen.closed:
             return self._seen.closed
@@ -209,7 +209,7 @@ class _Judge:
         return "; ".join(f"{text} ({count} node{'s' * (count > 1)})" for text, count in counted)
 
 
-def _scheduler(pod: PodWithConditions) -> str:
+def _scheduler(pod: PodInFull) -> str:
     """Return for what else it waits."""
     said = said_of(pod)
     return f"kube-scheduler, which said last: {said}" if said else "kube-scheduler to try it"
@@ -234,7 +234,7 @@ def _rows(waiter: _Waiter, lines: Mapping[str, Mapping[str, int]]) -> Iterable[W
         )
 
 
-def _made(pod: PodWithConditions) -> float | None:
+def _made(pod: PodInFull) -> float | None:
     return unix_seconds(pod.metadata.creation_timestamp)
 
 
@@ -245,7 +245,7 @@ def _summary(waiters: Collection[_Waiter], rows: Iterable[WaitingRow]) -> Summar
     return Summary(len(waiters) - other, len(pools), states["placeable"], other)
 
 
-def _untried(ours: Iterable[PodWithConditions], shown: Iterable[_Waiter], now: float) -> Iterable[str]:
+def _untried(ours: Iterable[PodInFull], shown: Iterable[_Waiter], now: float) -> Iterable[str]:
     """Yield a line for each scheduler that has tried neither a pod that waits for long, nor a later one: then
     it is not that others were before it in a long queue."""
     tried: dict[str | None, float] = {}
@@ -270,7 +270,7 @@ def _untried(ours: Iterable[PodWithConditions], shown: Iterable[_Waiter], now: f
 
 
 def _elsewhere(
-    pods: Iterable[PodWithConditions],
+    pods: Iterable[PodInFull],
     view: View,
     schedulers: Collection[str],
     namespace: str | None,

@@ -13,7 +13,7 @@ import msgspec
 from berth.deadline import NO_DEADLINE, Deadline
 from berth.errors import BadInputError, ClusterRefusedError, ClusterUnavailableError
 from berth.kube.client import DEFAULT_TIMEOUT, ApiServer, Client, Request, configured
-from berth.kube.types import Node, Pod, PodWithConditions, PriorityClass
+from berth.kube.types import Node, Pod, PodInFull, PriorityClass
 
 if TYPE_CHECKING:
     from berth.kube.configuration import Right
@@ -140,9 +140,9 @@ class Cluster:
         pod = self._get(Pod, _pod_path(namespace, name), timeout)
         return None if pod is None or (uid and pod.metadata.uid != uid) else pod
 
-    def pod_with_conditions(self, namespace: str, name: str) -> PodWithConditions | None:
+    def pod_with_conditions(self, namespace: str, name: str) -> PodInFull | None:
         """Return the pod as it is now (a consistent read), with its conditions, or None."""
-        return self._get(PodWithConditions, _pod_path(namespace, name))
+        return self._get(PodInFull, _pod_path(namespace, name))
 
     def node(self, name: str, timeout: float = DEFAULT_TIMEOUT) -> Node | None:
         """Return the node as it is now (a consistent read), or None."""
@@ -162,12 +162,12 @@ class Cluster:
         query = {"fieldSelector": f"spec.nodeName=,spec.schedulerName={scheduler}"}
         return self._items(_List[Pod], "/api/v1/pods", query, timeout)
 
-    def pending_pods(self) -> list[PodWithConditions]:
+    def pending_pods(self) -> list[PodInFull]:
         """Return the pods of any schedulerName that have no node and are not finished, with what is said of
         them, as of one moment at or after the call."""
         query = {"fieldSelector": "spec.nodeName="}
         path = "/api/v1/pods"
-        return self._items(_List[PodWithConditions], path, query, wanted=lambda pod: not pod.finished)
+        return self._items(_List[PodInFull], path, query, wanted=lambda pod: not pod.finished)
 
     def nodes(self) -> list[Node]:
         """Return all nodes, as of one moment at or after the call."""

@@ -108,11 +108,14 @@ class PodSpec(_Object, kw_only=True, frozen=True):
     overhead: dict[str, Quantity] | None = None
     scheduling_gates: list[Gate] | None = None
     priority: int | None = None
+    termination_grace_period_seconds: int | None = None
+    tolerations: list[Toleration] | None = None
+
+
+class SpecInFull(PodSpec, kw_only=True, frozen=True):
     priority_class_name: str | None = None
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
-    termination_grace_period_seconds: int | None = None
-    tolerations: list[Toleration] | None = None
 
 
 class PodStatus(_Object, frozen=True):
@@ -173,14 +176,16 @@ class PodCondition(Condition, frozen=True):
     message: str | None = None
 
 
-class ToldStatus(PodStatus, frozen=True):
+class StatusInFull(PodStatus, frozen=True):
     conditions: list[PodCondition] | None = None
 
 
-class PodWithConditions(Pod, frozen=True):
-    """A Pod with what is said of it: for who asks why it waits. A list of all pods needs none of that."""
+class PodInFull(Pod, frozen=True):
+    """A Pod with what is said of it and which nodes it may have: for who asks why it waits, or where it would
+    go. The functions need none of that, and would decode it for each pod."""
 
-    status: ToldStatus = ToldStatus()
+    spec: SpecInFull = SpecInFull()
+    status: StatusInFull = StatusInFull()
 
     @property
     def gated(self) -> bool:

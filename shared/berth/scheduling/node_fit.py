@@ -10,7 +10,7 @@ from typing import NamedTuple
 from berth.api.names import GROUP, NATIVE
 from berth.api.quantity import rounded_up
 from berth.errors import BadInputError
-from berth.kube.types import Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, Quantity, Taint
+from berth.kube.types import Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodInFull, Quantity, Taint
 from berth.scheduling.demand import effective
 
 LOOKED_AT = (
@@ -39,7 +39,7 @@ class _Kind(NamedTuple):
 class _Room(NamedTuple):
     """The nodes that can take a pod of one kind, with their scores; changed as pods are placed."""
 
-    pod: Pod
+    pod: PodInFull
     amounts: Amounts
     scores: dict[str, int]
 
@@ -71,7 +71,7 @@ class Nodes:
         other._refusals = dict(self._refusals)
         return other
 
-    def room(self, pod: Pod) -> Mapping[str, int]:
+    def room(self, pod: PodInFull) -> Mapping[str, int]:
         """Return the nodes that can take the pod, with the scores from 0 to 100 that they get for what they
         have left. It changes when a pod is placed."""
         return self._room(pod)[1].scores
@@ -88,7 +88,7 @@ class Nodes:
             else:
                 room.scores[name] = self._score(name, room.amounts)
 
-    def refusals(self, pod: Pod) -> Counter[str]:
+    def refusals(self, pod: PodInFull) -> Counter[str]:
         """Return why nodes can't take the pod, each reason with the number of nodes that say so."""
         kind, room = self._room(pod)
         if kind not in self._refusals:
@@ -97,7 +97,7 @@ class Nodes:
             self._refusals[kind] = Counter(reasons)
         return self._refusals[kind]
 
-    def _room(self, pod: Pod) -> tuple[_Kind, _Room]:
+    def _room(self, pod: PodInFull) -> tuple[_Kind, _Room]:
         asked, spec = self._asked(pod), pod.spec
         says = (repr(spec.node_selector), repr(spec.affinity), repr(spec.tolerations))
         kind = _Kind(tuple(sorted(asked.items())), says)
@@ -139,7 +139,7 @@ class Nodes:
             raise BadInputError(f"pod {pod.label}: {error}") from error
 
 
-def why_not(pod: Pod, node: Node) -> str | None:
+def why_not(pod: PodInFull, node: Node) -> str | None:
     """Return why kube-scheduler would not put the pod on the node, whatever room it has; in its own words."""
     taints = list(node.spec.taints or ())
     if node.spec.unschedulable and not _tolerates(pod, _CORDONED):
@@ -157,7 +157,7 @@ def _tolerates(pod: Pod, taint: Taint) -> bool:
     return any(one.tolerates(taint.key, taint.effect, taint.value) for one in tolerations)
 
 
-def _selected(pod: Pod, node: Node) -> bool:
+def _selected(pod: PodInFull, node: Node) -> bool:
     labels, affinity = node.metadata.labels or {}, pod.spec.affinity
     if any(labels.get(key) != value for key, value in (pod.spec.node_selector or {}).items()):
         return False

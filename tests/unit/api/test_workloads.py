@@ -7,7 +7,7 @@ import pytest
 
 from berth.api.workloads import Manifests, with_priorities
 from berth.errors import BadInputError
-from berth.kube.types import Meta, Pod, PodSpec, PriorityClass
+from berth.kube.types import Meta, PodInFull, PriorityClass, SpecInFull
 from berth.scheduling.demand import owner_of
 
 CONTAINERS: list[Any] = [{"name": "main", "resources": {"limits": {"berth.dev/ip": 1}}}]
@@ -120,9 +120,13 @@ def test_what_is_wrong_is_named_with_its_source_and_object(document: Any, text: 
 def test_a_pod_gets_the_priority_of_its_class_or_of_the_default_one() -> None:
     high = PriorityClass(Meta(name="high"), 1000)
     usual = PriorityClass(Meta(name="usual"), 5, global_default=True)
-    specs = [PodSpec(priority=3, priority_class_name="high"), PodSpec(priority_class_name="high"), PodSpec()]
-    specs.append(PodSpec(priority_class_name="system-node-critical"))
-    pods = [Pod(Meta(name="a"), spec) for spec in specs]
+    specs = [
+        SpecInFull(priority=3, priority_class_name="high"),
+        SpecInFull(priority_class_name="high"),
+        SpecInFull(),
+    ]
+    specs.append(SpecInFull(priority_class_name="system-node-critical"))
+    pods = [PodInFull(Meta(name="a"), spec) for spec in specs]
     priorities = [pod.spec.priority for pod in with_priorities(pods, [high, usual])]
     assert priorities == [3, 1000, 5, 2_000_001_000]
     assert with_priorities([pods[2]], [high])[0].spec.priority == 0

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from berth.controller.waiting import Seen, Waiting, WaitingRow, waiting
-from berth.kube.types import PodWithConditions
+from berth.kube.types import PodInFull
 from berth.ledger.view import View
 from tests.unit.cli.test_tables import claim, view_of
 
@@ -22,7 +22,7 @@ TRIED = f"kube-scheduler, which said last: {SAID}"
 
 def pod(
     name: str, *, minute: int = 8, second: int = 30, said: str | None = SAID, ip: int | None = 1, **spec: Any
-) -> PodWithConditions:
+) -> PodInFull:
     """A pod that asks for units of `ip`, made in that minute; `said` is what kube-scheduler says of it."""
     asked = {"berth.dev/ip": str(ip)} if ip else {}
     asked |= {f"berth.dev/{pool}": str(count) for pool, count in spec.pop("more", {}).items()}
@@ -37,7 +37,7 @@ def pod(
         "spec": {"schedulerName": "berth", "containers": [{"resources": {"requests": asked}}], **spec},
         "status": {"phase": "Pending", "conditions": [condition] if said is not None else None},
     }
-    return msgspec.convert(document, PodWithConditions)
+    return msgspec.convert(document, PodInFull)
 
 
 def full() -> View:
@@ -49,7 +49,7 @@ def free(units: int = 1) -> View:
     return view_of({("ip", "n1"): units, ("seat", "n1"): 3})
 
 
-def seen(*pods: PodWithConditions, view: View, cordoned: tuple[str, ...] = (), **only: Any) -> Waiting:
+def seen(*pods: PodInFull, view: View, cordoned: tuple[str, ...] = (), **only: Any) -> Waiting:
     return waiting(Seen(pods, view, NOW, cordoned), ("berth",), **only)
 
 
@@ -164,7 +164,7 @@ def test_a_pod_that_is_being_bound_is_in_no_line() -> None:
     ],
 )
 def test_who_waits_for_something_else_is_told_apart_and_has_no_place(
-    odd: PodWithConditions, state: str, why: str
+    odd: PodInFull, state: str, why: str
 ) -> None:
     found = seen(odd, pod("a", second=59), view=full())
     assert (row(found, "odd").place, row(found, "odd").state, row(found, "odd").why) == (None, state, why)
@@ -223,7 +223,7 @@ def test_a_scheduler_that_has_tried_nobody_for_two_minutes_is_a_problem() -> Non
     ],
     ids=["it is younger", "one that came later was tried: the queue is long", "it is in no queue"],
 )
-def test_a_scheduler_that_may_be_at_work_is_no_problem(pods: list[PodWithConditions]) -> None:
+def test_a_scheduler_that_may_be_at_work_is_no_problem(pods: list[PodInFull]) -> None:
     assert seen(*pods, view=full()).problems == ()
 
 

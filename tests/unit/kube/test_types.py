@@ -1,8 +1,9 @@
-"""What Berth reads out of pods: which of them kube-scheduler puts on a cordoned node."""
+"""What is read of pods: which of them go to a cordoned node, and what is read only by who needs it."""
 
+import msgspec
 import pytest
 
-from berth.kube.types import Meta, Pod, PodSpec, Toleration
+from berth.kube.types import Meta, Pod, PodInFull, PodSpec, Toleration
 
 KEY = "node.kubernetes.io/unschedulable"
 
@@ -26,3 +27,12 @@ def test_a_pod_goes_to_a_cordoned_node_if_it_tolerates_that(toleration: Tolerati
 
 def test_a_pod_without_tolerations_goes_to_no_cordoned_node() -> None:
     assert not Pod(Meta()).goes_to_unschedulable
+
+
+def test_where_a_pod_may_go_is_read_only_by_who_asks_for_it() -> None:
+    """The functions decode each pod of a large cluster, and kube-scheduler knows where it may go."""
+    spec = {"nodeSelector": {"a": "b"}, "affinity": {"nodeAffinity": {}}, "priorityClassName": "high"}
+    body = msgspec.json.encode({"metadata": {"name": "a"}, "spec": spec})
+    pod = msgspec.json.decode(body, type=PodInFull)
+    assert (pod.spec.node_selector, pod.spec.priority_class_name) == ({"a": "b"}, "high")
+    assert {"node_selector", "affinity", "priority_class_name"} & set(PodSpec.__struct_fields__) == set()

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from berth.errors import BadInputError
-from berth.kube.types import Node, Pod
+from berth.kube.types import Node, PodInFull
 from berth.scheduling.node_fit import Nodes, why_not
 
 SELECTOR = "node(s) didn't match Pod's node affinity/selector"
@@ -21,10 +21,12 @@ def _node(name: str = "n1", spec: Any = None, labels: Any = None, **amounts: str
     return msgspec.convert(document, Node)
 
 
-def _pod(cpu: str = "1", name: str = "a", **spec: Any) -> Pod:
+def _pod(cpu: str = "1", name: str = "a", **spec: Any) -> PodInFull:
     requests = {"cpu": cpu, "berth.dev/ip": "7"}
     containers = [{"resources": {"requests": requests}}]
-    return msgspec.convert({"metadata": {"name": name}, "spec": {"containers": containers, **spec}}, Pod)
+    return msgspec.convert(
+        {"metadata": {"name": name}, "spec": {"containers": containers, **spec}}, PodInFull
+    )
 
 
 def _affinity(*terms: Any) -> dict[str, Any]:
@@ -117,7 +119,9 @@ def test_the_emptier_node_has_the_higher_score() -> None:
 
 def test_what_berth_counts_is_left_to_it_and_other_resources_are_not() -> None:
     asking = {"requests": {"berth.dev/ip": "7", "native.berth.dev/k80": "1", "example.com/seat": "1"}}
-    pod = msgspec.convert({"metadata": {"name": "a"}, "spec": {"containers": [{"resources": asking}]}}, Pod)
+    pod = msgspec.convert(
+        {"metadata": {"name": "a"}, "spec": {"containers": [{"resources": asking}]}}, PodInFull
+    )
     assert Nodes([_node()], ()).refusals(pod) == {"Insufficient example.com/seat": 1}
     assert list(Nodes([_node()], {"example.com/seat"}).room(pod)) == ["n1"]
 
