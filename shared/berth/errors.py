@@ -38,6 +38,10 @@ class BadInputError(BerthError):
         return self._problems
 
 
+class UsageError(BerthError):
+    """Arguments of the command line that do not go together; nothing was done."""
+
+
 class RefusedError(BerthError):
     """The pod can't be served as asked now; the text goes to the pod's event."""
 

@@ -491,7 +491,8 @@ def test_a_pod_is_named_in_each_of_kubectl_s_ways(
 )
 @pytest.mark.usefixtures("stage")
 def test_what_names_no_pod_is_refused(said: Callable[..., Told], names: str, why: str) -> None:
-    assert said(*names.split()) == Told(1, "", f"berth: {why}\n")
+    code = 1 if "Kubernetes object" in why else 2  # what stands on the line is wrong usage
+    assert said(*names.split()) == Told(code, "", f"berth: {why}\n")
 
 
 def test_what_it_would_do_is_right_however_the_pod_s_units_are_cut_and_counted(

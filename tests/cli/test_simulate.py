@@ -264,7 +264,6 @@ def test_what_is_left_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         (["-f", "bad.yaml", *FILES], "bad.yaml is not YAML, line 1: "),
         (["-f", "pods.yaml", *FILES, "--capacity", "x=1"], "there is no pool x; there are: ip, seat"),
         (["-f", "pods.yaml", *FILES, "--capacity", "ip/n9=1"], "Pool ip has no domain n9; there are: n1, n2"),
-        (["-f", "pods.yaml", *FILES, "--with-waiting"], "--with-waiting asks the cluster who waits, and "),
         (["-f", "pods.yaml", "--nodes", "pods.yaml", "--pools", "pools.yaml"], "pods.yaml holds no Node"),
         (["-f", "pods.yaml", "--nodes", "nodes.yaml"], "there is no ledger at sqlite:///"),
         (["-f", "pods.yaml"], "there is no ledger at sqlite:///"),
@@ -421,6 +420,12 @@ def _serve(api: StandIn, *nodes: str) -> None:
 def _documents(url: str) -> Mapping[str, bytes | None]:
     with closing(open_store(url)) as store:
         return store.changes(None).documents
+
+
+def test_asking_a_cluster_and_none_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    _write("pods.yaml", _web(1, ip=1))
+    out, err = _said(capsys, 2, "-f", "pods.yaml", *FILES, "--with-waiting")
+    assert (out, err.partition(",")[0]) == ("", "berth: --with-waiting asks the cluster who waits")
 
 
 def test_on_files_alone_no_cluster_is_asked(

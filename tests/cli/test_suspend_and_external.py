@@ -216,3 +216,19 @@ def test_suspend_without_a_pool_asks_for_no_domain(capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit):
         main(["suspend"])
     assert "the following arguments are required: POOL; see berth suspend --help\n" in capsys.readouterr().err
+
+
+def test_what_was_written_is_told_to_a_program_too(
+    source: Path, ledger: Ledger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ledger.view().open
+    written = {"writtenTo": str(source)}
+    for words, told in (
+        ("suspend ip n1", {"pool": "ip", "suspended": ["n1"], "holders": 1}),
+        ("suspend ip", {"pool": "ip", "suspended": True, "holders": 2}),
+        ("suspend ip --resume", {"pool": "ip", "suspended": False, "holders": 0}),
+        ("external seat 3", {"pool": "seat", "external": 3, "before": 0, "overCommitted": 2}),
+    ):
+        capsys.readouterr()
+        assert main([*words.split(), "-o", "json"]) == 0
+        assert json.loads(capsys.readouterr().out) == {**told, **written}

@@ -4,11 +4,13 @@ What keeps them until then is in the tests of lost nodes; on a real kube-schedul
 """
 
 import io
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from berth.cli import main, maintenance
 from berth.http import extender_v1
@@ -158,11 +160,6 @@ def test_a_poolclaim_is_available_again_and_remembers_what_it_had(
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ((), "say which: POD_UID, or --node NODE, or --pool POOL with --unit NAME"),
-        (("u", "--node", "n1"), "say which: POD_UID"),
-        (("--pool", "k80"), "say which: POD_UID"),
-        (("--unit", "k80-0"), "say which: POD_UID"),
-        (("u", "--pool", "k80"), "say which: POD_UID"),
         (("nobody",), "no pod with UID nobody holds units (see berth claims -o json)"),
         (("--pool", "k80", "--unit", "k80-9"), "nobody holds unit k80-9 of k80"),
     ],
@@ -172,6 +169,42 @@ def test_what_is_asked_must_be_clear_and_held(
 ) -> None:
     assert stage.states() == {}
     assert why in failed(capsys, *arguments)
+
+
+@ONLY
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ((), "say which: POD_UID, or --node NODE, or --pool POOL with --unit NAME"),
+        (("u", "--node", "n1"), "say which: POD_UID"),
+        (("--pool", "k80"), "say which: POD_UID"),
+        (("--unit", "k80-0"), "say which: POD_UID"),
+        (("u", "--pool", "k80"), "say which: POD_UID"),
+    ],
+)
+def test_what_does_not_say_which_is_wrong_usage(
+    stage: PoolsStage, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], why: str
+) -> None:
+    assert stage.states() == {}
+    assert main(["release", *arguments]) == 2
+    assert capsys.readouterr().err.startswith(f"berth: {why}")
+
+
+@ONLY
+def test_what_is_freed_is_told_to_a_program_too(
+    stage: PoolsStage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = stage.bound_pod("gone", k80=2)
+    lose(stage, gone)
+    row = {"pod": "default/gone", "uid": gone.uid, "pool": "k80", "domain": "n1", "count": 2}
+    freed = [{**row, "units": ["k80-0", "k80-1"]}]
+    out, _ = said(capsys, "--node", "n1", "--dry-run", "-o", "json")
+    assert json.loads("\n".join(out)) == {"dryRun": True, "freed": freed}
+    assert stage.states() == {"gone": "lost"}
+    out, remark = said(capsys, "--node", "n1", "-o", "yaml")
+    assert yaml.safe_load("\n".join(out)) == {"dryRun": False, "freed": freed}
+    assert remark == "berth: pods woken: 0\n"
+    assert stage.states() == {}
 
 
 @ONLY

@@ -19,6 +19,7 @@ from berth.controller import planned
 from berth.controller.planned import FieldChange, Planned
 from berth.controller.pool_source import documents, write
 from berth.kube.cluster import connect
+from berth.ledger.report import counted
 
 _CLUSTER = "the cluster"
 _WORDS = {"create": "created", "change": "changed", "keep": "left as it is"}
@@ -111,7 +112,7 @@ def validate(options: argparse.Namespace) -> int:
     elif wanted.problems:
         print("\n".join(wanted.problems))
     else:
-        print(f"all right: {_count(len(wanted.pools), 'Pool')}, {_count(len(wanted.claims), 'PoolClaim')}")
+        print(f"all right: {counted(len(wanted.pools), 'Pool')}, {counted(len(wanted.claims), 'PoolClaim')}")
     return 1 if wanted.problems else 0
 
 
@@ -146,10 +147,6 @@ def _diff(plan: Planned, place: str, wanted: Given) -> list[str]:
 
 def _yaml(document: dict[str, Any]) -> list[str]:
     return yaml.safe_dump(document).splitlines()
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 # Writing

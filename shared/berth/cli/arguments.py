@@ -15,7 +15,7 @@ from berth import __version__
 from berth.cli import completion, raise_at_ctrl_c
 from berth.cli.output import note
 from berth.cli.parser import Parser
-from berth.errors import BerthError, ClusterUnavailableError, SettingsError
+from berth.errors import BerthError, ClusterUnavailableError, SettingsError, UsageError
 from berth.settings import DEFAULT_STORE
 from berth.stores import absolute
 
@@ -180,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BerthError as error:
         for problem in error.problems:
             note(_as_given(problem, options))
-        return failed
+        return 2 if isinstance(error, UsageError) else failed
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:

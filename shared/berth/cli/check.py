@@ -15,6 +15,7 @@ from berth.cli.shared_options import add_kubeconfig, add_output, add_pools
 from berth.cli.tables import printable
 from berth.errors import SettingsError
 from berth.kube.cluster import connect
+from berth.ledger.report import counted
 from berth.stores import absolute
 
 _WIDTH = 8  # of a severity
@@ -66,8 +67,8 @@ def _lines(report: Report, verbose: bool) -> Iterator[str]:
         yield from (f"{'ok':{_WIDTH}} {rule}" for rule in report.passed)
         if report.store_ms is not None:
             yield f"{'ok':{_WIDTH}} a read of {report.store} takes {report.store_ms:g} ms"
-    counts = f"{_count(report.errors, 'error')}, {_count(report.warnings, 'warning')}"
-    yield f"{counts}; nothing was found by {_count(len(report.passed), 'other rule')}"
+    counts = f"{counted(report.errors, 'error')}, {counted(report.warnings, 'warning')}"
+    yield f"{counts}; nothing was found by {counted(len(report.passed), 'other rule')}"
 
 
 def _block(finding: Finding) -> Iterator[str]:
@@ -75,7 +76,3 @@ def _block(finding: Finding) -> Iterator[str]:
     yield f"{finding.severity:{_WIDTH}} {finding.id}: {printable(finding.message)}"
     yield f"{indent}do: {finding.action}"
     yield f"{indent}see: {finding.docs}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

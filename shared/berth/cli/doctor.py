@@ -13,10 +13,11 @@ from berth import settings
 from berth.cli.output import note, say, show
 from berth.cli.shared_options import add_kubeconfig, add_output, add_pools, add_store, require_ledger
 from berth.controller.drift import KINDS, Finding
-from berth.errors import BadInputError
+from berth.errors import UsageError
 from berth.handlers.doctor import Doctor, Examination, Repair
 from berth.handlers.reconcile import Report
 from berth.kube.cluster import connect
+from berth.ledger.report import counted
 from berth.stores import open_store, redacted
 
 _MOST = 10  # findings of a kind that a person is shown
@@ -55,7 +56,7 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def run(options: argparse.Namespace) -> int:
     """Examine, repair if asked to, and return 1 if something differs in the end."""
     if (options.dry_run or options.forget) and not options.fix:
-        raise BadInputError("--dry-run and --forget go with --fix")
+        raise UsageError("--dry-run and --forget go with --fix")
     config = settings.from_environment()
     repairs, table = options.fix and not options.dry_run, options.output == "table"
     with closing(open_store(config.store, reads_only=not repairs)) as store:
@@ -98,11 +99,11 @@ def lines(first: Examination, store: str, *, will: bool = False) -> Iterator[str
     if not first.findings:
         yield (
             f"nothing differs between {store} and the cluster: "
-            f"{first.claims} claims, {first.pools} Pools, {first.pods} pods that may hold units"
+            f"{counted(first.claims, 'claim')}, {counted(first.pools, 'Pool')}, "
+            f"{counted(first.pods, 'pod')} that may hold units"
         )
         return
-    count = len(first.findings)
-    yield f"{count} difference{'s' if count > 1 else ''} between {store} and the cluster"
+    yield f"{counted(len(first.findings), 'difference')} between {store} and the cluster"
     for (kind, fix, repairs), some in groupby(_in_order(first.findings), _group):
         yield from _block(kind, fix, repairs, list(some), will)
 

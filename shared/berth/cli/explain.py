@@ -13,7 +13,7 @@ from berth.api.pool import EVERYWHERE
 from berth.cli.output import show
 from berth.cli.shared_options import add_kubeconfig, add_output, add_store, existing_ledger
 from berth.cli.tables import age, aligned, printable
-from berth.errors import BadInputError, MovedError, SettingsError
+from berth.errors import MovedError, SettingsError, UsageError
 from berth.ledger.ledger import Ledger
 from berth.ledger.view import View
 from berth.scheduling.explanation import DomainState, Explanation, Held, PoolClaimState, PoolState
@@ -66,14 +66,14 @@ def explain(options: argparse.Namespace, clock: Callable[[], float] = time.time)
 
 def _label(names: Sequence[str], namespace: str | None, usual: Callable[[], str]) -> tuple[str, str]:
     """Return the pod's namespace and name; `usual` returns the namespace where none is given. Raises
-    BadInputError for anything else."""
+    UsageError for anything else."""
     rest = list(names[1:]) if names[0] in ("pod", "pods", "po") and len(names) > 1 else list(names)
     rest = [name.removeprefix("pod/") for name in rest]
     before, slash, name = rest[0].rpartition("/")
     if len(rest) > 1 or not name or "/" in before or (slash and not before):
-        raise BadInputError(f"{' '.join(names)!r} names no pod: write NAMESPACE/NAME, or NAME -n NAMESPACE")
+        raise UsageError(f"{' '.join(names)!r} names no pod: write NAMESPACE/NAME, or NAME -n NAMESPACE")
     if before and namespace not in (None, before):
-        raise BadInputError(f"{rest[0]} and -n {namespace} name two namespaces: keep one")
+        raise UsageError(f"{rest[0]} and -n {namespace} name two namespaces: keep one")
     return before or namespace or usual(), name
 
 

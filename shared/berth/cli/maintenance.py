@@ -10,11 +10,13 @@ from collections.abc import Collection, Iterable, Iterator
 from functools import cache, partial
 from typing import TextIO
 
+import msgspec
+
 from berth import settings
 from berth.api.pool import EVERYWHERE, Pool
 from berth.api.units import MOST
-from berth.cli.output import note
-from berth.cli.shared_options import add_kubeconfig, add_store, existing_ledger, whole_number
+from berth.cli.output import note, show
+from berth.cli.shared_options import add_kubeconfig, add_output, add_store, existing_ledger, whole_number
 from berth.controller import manual_release
 from berth.controller.capacity_sync import supply_of
 from berth.controller.external_use import only_cluster
@@ -22,18 +24,60 @@ from berth.controller.manual_release import Release
 from berth.controller.pool_source import amend
 from berth.controller.poolclaims import publish_free
 from berth.controller.requeue import room_in, wake
-from berth.errors import BadInputError, BerthError, RefusedError
+from berth.errors import BadInputError, BerthError, RefusedError, UsageError
 from berth.handlers.wiring import ledger_of
 from berth.kube.cluster import Cluster, connect
 from berth.ledger.holders import holder, wholes
 from berth.ledger.keys import parse_domain
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Holding
-from berth.ledger.report import natural
+from berth.ledger.report import counted, natural
 from berth.ledger.view import View
 from berth.settings import Settings
 
 _MOST_NAMES = 20  # domains that an error lists
+
+
+class _Report(msgspec.Struct, frozen=True, rename="camel"):
+    pass
+
+
+class Suspended(_Report, frozen=True):
+    """A Pool's suspension as its spec has it now; `holders` is the number of pods that hold units where
+    nothing is given, None where that is not known."""
+
+    pool: str
+    suspended: bool | tuple[str, ...]
+    holders: int | None
+    written_to: str
+
+
+class External(_Report, frozen=True):
+    """The units of a Pool that are in use outside the cluster, now and before."""
+
+    pool: str
+    external: int
+    before: int
+    over_committed: int
+    written_to: str
+
+
+class Freed(_Report, frozen=True):
+    """What a pod that is gone held in one domain."""
+
+    pod: str
+    uid: str
+    pool: str
+    domain: str
+    count: int
+    units: tuple[str, ...]
+
+
+class Released(_Report, frozen=True):
+    """What was freed, or with `dry_run` would be."""
+
+    dry_run: bool
+    freed: list[Freed]
 
 
 def add_suspend_options(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +87,7 @@ def add_suspend_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--resume", action="store_true", help="give out units there again")
     _add_source(parser)
+    add_output(parser)
     # argparse takes no domain after --resume: it believes that there are none once it has the pool.
     parser.set_defaults(run=suspend, words_to="domains")
 
@@ -56,6 +101,7 @@ def add_external_options(parser: argparse.ArgumentParser) -> None:
         help="how many are in use there now",
     )
     _add_source(parser)
+    add_output(parser)
     parser.set_defaults(run=external)
 
 
@@ -69,6 +115,7 @@ def add_release_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-y", "--yes", action="store_true", help=words)
     add_kubeconfig(parser)
     add_store(parser)
+    add_output(parser)
     parser.set_defaults(run=release)
 
 
@@ -96,15 +143,25 @@ def suspend(options: argparse.Namespace) -> int:
         return {"suspended": _suspended(pool, options.domains, options.resume) or None}
 
     _, after = amend(config.pools, cluster, options.pool, change)
+    place = str(config.pools or "the cluster")
+    if view is None and not options.resume:
+        note(f"how many pods hold units there is not known: {why}")
+    if options.output != "table":
+        holders = None if view is None else _holders(view, after.name, _shut(after, view))
+        show(Suspended(after.name, after.spec.suspended, holders, place), options.output)
+        return 0
     print(
         _resumed_text(after, options.domains)
         if options.resume
         else _suspended_text(after, options.domains, view)
     )
-    if view is None and not options.resume:
-        note(f"how many pods hold units there is not known: {why}")
-    print(f"written to {config.pools or 'the cluster'}")
+    print(f"written to {place}")
     return 0
+
+
+def _shut(pool: Pool, view: View) -> set[str]:
+    """Return the domains in which nothing is given."""
+    return set(view.names(pool.name)) if pool.spec.suspended is True else set(pool.spec.suspended_domains)
 
 
 def _suspended(pool: Pool, domains: list[str], resume: bool) -> bool | list[str]:
@@ -173,12 +230,17 @@ def external(options: argparse.Namespace) -> int:
     config = settings.from_environment()
     change = partial(only_cluster, options.units)
     before, after = amend(config.pools, connect, options.pool, change)
+    view, _ = _view(config)
+    over, place = 0 if view is None else max(0, _over(after, view)), str(config.pools or "the cluster")
+    if options.output != "table":
+        report = External(after.name, after.spec.external, before.spec.external, over, place)
+        show(report, options.output)
+        return 0
     units = "1 unit is" if after.spec.external == 1 else f"{after.spec.external} units are"
     print(f"Pool {after.name}: {units} in use outside the cluster (before: {before.spec.external})")
-    view, _ = _view(config)
-    if view is not None and (over := _over(after, view)) > 0:
+    if over:
         print(f"over-committed by {over}: nothing new is given until pods have left as many")
-    print(f"written to {config.pools or 'the cluster'}")
+    print(f"written to {place}")
     return 0
 
 
@@ -209,24 +271,45 @@ def release(options: argparse.Namespace) -> int:
     """Free units of one pod, of a node's pods, or one unit. Raises RefusedError for a pod that lives."""
     given = (options.uid, options.node, options.unit)
     if sum(name is not None for name in given) != 1 or (options.unit is None) != (options.pool is None):
-        raise BadInputError("say which: POD_UID, or --node NODE, or --pool POOL with --unit NAME")
+        raise UsageError("say which: POD_UID, or --node NODE, or --pool POOL with --unit NAME")
     config, cluster = settings.from_environment(), connect()
     with existing_ledger(config.store) as store:
         ledger = ledger_of(cluster, config, store, while_closed=False)
         ledger.require_cluster()
         releases = _judged(options, cluster, ledger.view())
         if options.dry_run:
-            _list(releases, "would free")
+            _tell(options.output, releases, "would free")
             return 0
         if releases and not options.yes and _is_terminal(sys.stdin) and not _confirmed(releases):
             note("nothing was freed")
             return 1
         freed = manual_release.free(ledger, releases)
         publish_free(ledger, cluster, freed)
-        _list(releases, "freed")
+        _tell(options.output, releases, "freed")  # first: that stands, whatever becomes of the rest
         woken = wake(ledger, cluster, config.scheduler_names, room_in(freed), time.time())
+    if options.output == "table":
         print(f"pods woken: {woken}")
+    else:
+        note(f"pods woken: {woken}")
     return 0
+
+
+def _tell(output: str, releases: Collection[Release], done: str) -> None:
+    if output == "table":
+        _list(releases, done)
+        return
+    units = [
+        Freed(
+            pod=holder(release.claim),
+            uid=release.claim.uid,
+            pool=holding.pool,
+            domain=holding.domain,
+            count=holding.count,
+            units=holding.units,
+        )
+        for release, holding in _holdings(releases)
+    ]
+    show(Released(done != "freed", units), output)
 
 
 def _judged(options: argparse.Namespace, cluster: Cluster, view: View) -> list[Release]:
@@ -258,9 +341,7 @@ def _confirmed(releases: Collection[Release]) -> bool:
     for _, holding in _holdings(releases):
         counts[holding.pool] += holding.count
     _list(releases, "would free")
-    units = " and ".join(
-        f"{count} unit{'s'[: count != 1]} of {pool}" for pool, count in sorted(counts.items())
-    )
+    units = " and ".join(f"{counted(count, 'unit')} of {pool}" for pool, count in sorted(counts.items()))
     sys.stderr.write(f"berth: nothing may use them any more. Free {units}? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -33,12 +33,12 @@ from berth.controller.simulation import (
     in_queue,
     with_capacities,
 )
-from berth.errors import BadInputError, ClusterRefusedError
+from berth.errors import BadInputError, ClusterRefusedError, UsageError
 from berth.kube.client import context_namespace
 from berth.kube.types import Node, Pod, PodInFull, PriorityClass
 from berth.ledger.keys import PoolDomain
 from berth.ledger.ledger import Ledger
-from berth.ledger.report import natural
+from berth.ledger.report import counted, natural
 from berth.scheduling.demand import owner_of
 from berth.scheduling.node_fit import LOOKED_AT
 from berth.settings import Settings
@@ -190,9 +190,9 @@ def _new_pods(given: Manifests, config: Settings) -> list[PodInFull]:
     """Return the pods that are to be tried. Raises BadInputError if there are none."""
     pods = [pod for pod in given.pods if not pod.spec.node_name and not pod.finished]
     if left := len(given.pods) - len(pods):
-        note(f"left out, for they have a node already or have finished: {_counted(left, 'pod')} of -f")
+        note(f"left out, for they have a node already or have finished: {counted(left, 'pod')} of -f")
     if given.nodes:
-        note(f"left out: {_counted(len(given.nodes), 'node')} of -f; name their file with --nodes")
+        note(f"left out: {counted(len(given.nodes), 'node')} of -f; name their file with --nodes")
     if given.skipped:
         kinds = ", ".join(f"{kind} ({count})" for kind, count in sorted(given.skipped.items()))
         note(f"left out, since simulate makes no pods of them: {kinds}")
@@ -201,7 +201,7 @@ def _new_pods(given: Manifests, config: Settings) -> list[PodInFull]:
     others = Counter(pod.spec.scheduler_name or "default-scheduler" for pod in pods)
     for scheduler, count in sorted(others.items()):
         if scheduler not in config.scheduler_names:
-            note(f"simulated as if Berth were asked: {_counted(count, 'pod')} with schedulerName {scheduler}")
+            note(f"simulated as if Berth were asked: {counted(count, 'pod')} with schedulerName {scheduler}")
     return pods
 
 
@@ -210,7 +210,7 @@ def _tell_of_namesakes(pods: Iterable[Pod], world: _World) -> None:
     mine = {owner_of(pod) or pod.label for pod in pods}
     there = Counter(owner_of(pod) or pod.label for pod in (*world.running, *world.waiting))
     for name in sorted(mine & there.keys()):
-        note(f"{name} has {_counted(there[name], 'pod')} already: those of -f are tried beside these")
+        note(f"{name} has {counted(there[name], 'pod')} already: those of -f are tried beside these")
 
 
 def _world_of_files(options: argparse.Namespace, config: Settings) -> _World:
@@ -218,7 +218,7 @@ def _world_of_files(options: argparse.Namespace, config: Settings) -> _World:
     there = _read([options.nodes])
     running = [pod for pod in there.pods if pod.spec.node_name and not pod.finished]
     if options.with_waiting:
-        raise BadInputError("--with-waiting asks the cluster who waits, and --nodes asks none: leave one out")
+        raise UsageError("--with-waiting asks the cluster who waits, and --nodes asks none: leave one out")
     if not there.nodes:
         raise BadInputError(f"{options.nodes} holds no Node")
     alone = bool(options.pools) and options.store is None
@@ -271,7 +271,7 @@ def _progress(what: str, pods: int, steps: int | None = None) -> Iterator[Callab
 
 
 def _not_looked_at(unseen: Counter[str], outcome: Outcome) -> list[str]:
-    fields = [f"{name} ({_counted(count, 'pod')})" for name, count in sorted(unseen.items())]
+    fields = [f"{name} ({counted(count, 'pod')})" for name, count in sorted(unseen.items())]
     return [*([_PREEMPTION] if outcome.refused else []), *fields]
 
 
@@ -280,7 +280,7 @@ def _not_looked_at(unseen: Counter[str], outcome: Outcome) -> list[str]:
 
 def _lines(report: _Report) -> Iterator[str]:
     summary = report.summary
-    yield f"{summary.fit} of {summary.pods} pods fit on {_counted(summary.nodes, 'node')} ({_where(report)})"
+    yield f"{summary.fit} of {summary.pods} pods fit on {counted(summary.nodes, 'node')} ({_where(report)})"
     for change in report.capacities:
         where = f"{change.pool}/{change.domain}" if change.domain else change.pool
         each = " a domain" if change.per_domain else ""
@@ -310,9 +310,9 @@ def _was(change: Changed) -> str:
 def _of_waiting(report: _Report) -> str:
     waiting = report.waiting or 0
     if not report.with_waiting:
-        return f"not counted: {_counted(waiting, 'pod')} waiting in the cluster (--with-waiting)"
+        return f"not counted: {counted(waiting, 'pod')} waiting in the cluster (--with-waiting)"
     placed = len(report.placed) - report.summary.fit
-    return f"{placed} of {_counted(waiting, 'pod')} waiting in the cluster would fit as well"
+    return f"{placed} of {counted(waiting, 'pod')} waiting in the cluster would fit as well"
 
 
 def _placed_lines(placed: Sequence[Placed]) -> Iterator[str]:
@@ -355,13 +355,9 @@ def _units(ones: Iterable[Placed]) -> str:
 
 
 def _shortage_line(short: Shortage) -> str:
-    text = f"{short.pool}: {_counted(short.units, 'unit')} short for {_counted(short.pods, 'pod')}"
+    text = f"{short.pool}: {counted(short.units, 'unit')} short for {counted(short.pods, 'pod')}"
     if short.enough is None or short.capacity is None:
         return text
     each = " a domain" if short.per_domain else ""
     would = f"{short.enough}{each} would do, now {short.capacity}"
     return f"{text}; {would} (--capacity {short.pool}={short.enough})"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"1 {noun}" if number == 1 else f"{number} {noun}s"

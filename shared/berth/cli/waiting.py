@@ -20,6 +20,7 @@ from berth.cli.status import LedgerState, Source, is_moved, opened, require_pool
 from berth.cli.watch import Wait, add_watch, changes, ended_by_signals, separate, stamp
 from berth.controller.waiting import Seen, Summary, Waiting, WaitingRow, waiting
 from berth.errors import BerthError, OtherClusterError, RetryableError
+from berth.ledger.report import counted
 
 _COLUMNS = ("PLACE", "NAMESPACE", "POD", "POOL", "ASKED", "PRIORITY", "SINCE", "WHY")
 _MANY = 30  # rows: with more of them equal reasons are stated once, and the first rows are shown
@@ -132,8 +133,7 @@ def waiting_lines(report: WaitingReport, now: float, width: int | None) -> list[
         return lines + (tables.wrapped(_COLUMNS, cells, width) if cells else [])
     numbers = {reason.text: f"({number})" for number, reason in enumerate(report.reasons, 1)}
     for reason in report.reasons:
-        who = "1 pod" if reason.pods == 1 else f"{reason.pods} pods"
-        lines += tables.folded(f"{numbers[reason.text]} {who}: {reason.text}", width)
+        lines += tables.folded(f"{numbers[reason.text]} {counted(reason.pods, 'pod')}: {reason.text}", width)
     cells = [_cells(row, numbers[row.why], now) for row in report.pods[:_MANY]]
     rest = f"and {len(report.pods) - _MANY} more: -o json has all of them, --pool and -n choose"
     return lines + tables.wrapped(_COLUMNS, cells, None) + tables.folded(rest, width)

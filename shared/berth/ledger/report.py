@@ -121,8 +121,8 @@ def headline(rows: Sequence[PoolRow], waiting: int | None) -> str:
     `waiting` pods wait for any of them, None if that is not known."""
     if not rows:
         return "no pools yet: berth apply -f FILE makes some"
-    pools = _counted(len(rows), "pool")
-    free = f"{sum(row.given for row in rows)} of {_counted(sum(row.capacity for row in rows), 'unit')} free"
+    pools = counted(len(rows), "pool")
+    free = f"{sum(row.given for row in rows)} of {counted(sum(row.capacity for row in rows), 'unit')} free"
     waits = f"{waiting} pod{' waits' if waiting == 1 else 's wait'}"
     calm = ", ".join([pools, free, "who waits is not known" if waiting is None else waits])
     troubles = [f"{row.name} {trouble}" for row in rows for trouble in _troubles(row)]
@@ -132,19 +132,19 @@ def headline(rows: Sequence[PoolRow], waiting: int | None) -> str:
 
 def _troubles(row: PoolRow) -> list[str]:
     """Return what a person should know at once about a pool."""
-    idle = f" ({_counted(row.free, 'free unit')} not given)" if row.free else ""
+    idle = f" ({counted(row.free, 'free unit')} not given)" if row.free else ""
     places = f"in {row.suspended_domains[0]}" if len(row.suspended_domains) == 1 else "in part"
     troubles = {
         f"is suspended{idle}": row.suspended,
         f"is suspended {places}": row.suspended_domains,
         f"is over-committed by {row.over_committed}": row.over_committed,
         f"is held back{idle}": row.held_back,
-        f"has {_counted(row.lost, 'unit')} held for lost pods": row.lost,
+        f"has {counted(row.lost, 'unit')} held for lost pods": row.lost,
     }
     return [text for text, there in troubles.items() if there]
 
 
-def _counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
