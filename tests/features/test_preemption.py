@@ -12,7 +12,7 @@ from berth.kube.types import Container, Meta, Pod, PodSpec, PodStatus, Resources
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding
 from berth.stores import open_store
-from tests.support.builders.ledgers import Time, ledger_on, opened
+from tests.support.builders.ledgers import Time, catch_up, ledger_on, opened
 from tests.support.builders.places import Place
 
 K80 = "native.berth.dev/k80"
@@ -40,11 +40,15 @@ def ledger(place: Place) -> Iterator[Ledger]:
 
 
 @pytest.fixture
-def verb(place: Place) -> Iterator[Preempt]:
-    """preempt's own ledger, as another process has it."""
-    time = Time()
+def theirs(place: Place) -> Iterator[Ledger]:
+    """preempt's: the same one, as another process has it."""
     with closing(open_store(place.url)) as store:
-        yield Preempt(ledger_on(store, time=time), time)
+        yield ledger_on(store)
+
+
+@pytest.fixture
+def verb(theirs: Ledger) -> Preempt:
+    return Preempt(theirs, Time())
 
 
 def hold(ledger: Ledger, uid: str, node: str, *holdings: Holding) -> None:
@@ -63,23 +67,32 @@ def kept(verb: Preempt, asked: Sequence[str], nominated: str | None = None, **vi
     return sorted(verb.run(PreemptionCall(pod, {node: Victims((uid,)) for node, uid in victims.items()})))
 
 
-def test_it_goes_by_the_claims_that_stand_when_it_is_asked(ledger: Ledger, verb: Preempt) -> None:
+def test_it_goes_by_the_claims_that_stand_when_it_is_asked(
+    ledger: Ledger, theirs: Ledger, verb: Preempt
+) -> None:
     assert kept(verb, [K80], n1="low-1", n2="other") == ["n1"]
     assert ledger.release("low-2")
+    catch_up(theirs, ledger)
     assert kept(verb, [K80], n1="other", n2="other") == ["n2"]
     # Its victim is gone and its claim not yet: nobody else is evicted, until it is settled and filter looks.
     assert kept(verb, [K80], nominated="n1", n2="low-2") == []
 
 
-def test_a_victim_frees_what_it_holds_of_the_whole_cluster_too(ledger: Ledger, verb: Preempt) -> None:
+def test_a_victim_frees_what_it_holds_of_the_whole_cluster_too(
+    ledger: Ledger, theirs: Ledger, verb: Preempt
+) -> None:
     both = [K80, "berth.dev/licence"]
     assert kept(verb, both, n1="low-1", n2="low-2") == ["n1", "n2"]
     assert ledger.set_capacities({("licence", "*"): 2}, {("licence", "*"): 3})
+    catch_up(theirs, ledger)
     assert kept(verb, both, n1="low-1", n2="low-2") == []
 
 
-def test_what_it_kept_bind_can_reserve_once_the_victim_is_released(ledger: Ledger, verb: Preempt) -> None:
+def test_what_it_kept_bind_can_reserve_once_the_victim_is_released(
+    ledger: Ledger, theirs: Ledger, verb: Preempt
+) -> None:
     assert kept(verb, [K80], n1="low-1", n2="low-2") == ["n1", "n2"]
     assert ledger.release("low-1")
     hold(ledger, "high", "n1", Holding("k80", "n1", 1))
+    catch_up(theirs, ledger)
     assert kept(verb, [K80], n1="high", n2="low-2") == ["n1", "n2"]  # its own claim is in nobody's way

@@ -10,10 +10,10 @@ import pytest
 
 from berth.stores import open_store
 from berth.stores.base import LIMIT, Cursor, Store
+from tests.support.builders.ledgers import LAG_SECONDS
 from tests.support.builders.places import Place
 
 Factory = Callable[[], Store]
-LAG_SECONDS = 60.0
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 The clock and the monotonic time stand still unless a test moves them; nothing sleeps."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from time import monotonic
 
 from berth.errors import StoreUnavailableError
 from berth.ledger.capacity import CapacityChange
@@ -15,6 +16,10 @@ def claim(uid: str, node: str = "n1", attempt: str = "a1", /, **pools: int) -> C
     """A pod's claim on a node; one unit of `ip` if no pools are named."""
     holdings = tuple(Holding(pool, node, count) for pool, count in sorted((pools or {"ip": 1}).items()))
     return Claim(uid=uid, namespace="d", name=uid, node=node, holdings=holdings, attempt=attempt, since=1.0)
+
+
+LAG_SECONDS = 60.0
+"""No store's changes lag for longer, even on a busy machine."""
 
 
 class Time:
@@ -104,3 +109,14 @@ def free(ledger: Ledger, pool: str = "ip", node: str = "n1") -> int:
 def held(ledger: Ledger) -> dict[str, tuple[str, str]]:
     """Every claim's state and node, by UID."""
     return {found.uid: (found.state, found.node) for found in ledger.view().claims()}
+
+
+def catch_up(reader: Ledger, writer: Ledger) -> None:
+    """Let the reader look until it sees what the writer has done: changes may lag (stores.base.Store)."""
+    until = monotonic() + LAG_SECONDS
+    while _seen(reader) != (there := _seen(writer)):
+        assert monotonic() < until, f"after {LAG_SECONDS:g} s the reader still lacks something of {there}"
+
+
+def _seen(ledger: Ledger) -> tuple[object, object]:
+    return held(ledger), ledger.view().capacities()
