@@ -1,14 +1,20 @@
 """docs/screens.md: each command with one true screen, run on a small made-up cluster as the page is written.
-The cluster is Berth's stand-in; pods are placed by the functions' own code. Only paths are replaced."""
+The cluster is Berth's stand-in; pods are placed by the functions' own code. Paths are replaced, and what is
+another one each time: ports, the epoch, the date."""
 
 import contextlib
 import io
 import os
+import re
 import shlex
+import signal
+import subprocess
+import sys
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
@@ -27,7 +33,8 @@ _HEAD = """\
 Each question of an operator is answered by one command.
 These are true screens of one small cluster: four seats of a licence, and addresses on nodes.
 Long lines are broken as a narrow terminal breaks them, and what goes to standard error is left out.
-`berth check` finds what is set up wrongly; [Checks](reference/checks.md) has each of its findings.
+`berth demo` is in a [picture](pictures/demo.svg); `berth top` shows what `berth status` does, and goes on.
+`berth token` and `berth store init` say what they made, and `berth completion` prints what a shell reads.
 [Command line](reference/cli.md) has every option.
 """
 _WIDTH = 118
@@ -54,6 +61,7 @@ SCREENS = (
     Screen("Where does a pod run, and what does it hold?", "berth explain pod team-a/matlab-1"),
     Screen("Would these pods fit?", "berth simulate -f web.yaml", 1),
     Screen("What would three addresses a node do?", "berth simulate -f web.yaml --capacity underlay-ip=3"),
+    Screen("What is this scheduler told wrongly?", "berth check --scheduler-config mistakes.yaml", 1),
     Screen("Does the ledger say what the pods do?", "berth doctor"),
     Screen("What is wrong with this file?", "berth validate -f typo.yaml", 1),
     Screen("What would it change?", "berth diff -f more.yaml", 1),
@@ -62,9 +70,26 @@ SCREENS = (
     Screen("Repair it", "berth doctor --fix"),
     Screen("Give nothing new out on a node", "berth suspend underlay-ip node-3"),
     Screen("Give it out again", "berth suspend underlay-ip node-3 --resume"),
+    Screen("One seat is in use outside the cluster", "berth external matlab-seat 1"),
+    Screen("It is free again", "berth external matlab-seat 0"),
     Screen("Make the ledger equal to the cluster now", "berth reconcile"),
     Screen("Free what a lost node's pods held?", "berth release --node node-1 --dry-run"),
     Screen("What must a scheduler of its own be told?", _CONFIG),
+    Screen("Which versions are these?", "berth version"),
+    Screen("What would a maintainer ask for?", "berth sysdump --since 30m"),
+    Screen("Run all of it on this machine", "berth up --scheduler-config scheduler.yaml"),
+    Screen(
+        "Take the ledger to another store", f"berth store copy sqlite:///{_HOME}/ledger.db sqlite:///new.db"
+    ),
+)
+_OTHER_EACH_TIME = (
+    (r"(?<=epoch )[0-9a-f]{32}", "7f3c0a91c2d84b5e9a6d1f20e4b87c35"),
+    (r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", "2026-11-25T09:30:00Z"),
+    (r"20\d{6}T\d{6}Z", "20261125T093000Z"),
+    (r"\d+ KiB", "5 KiB"),
+    (r"\d+ bytes", "2911 bytes"),
+    (r"Python 3\.\d+\.\d+", "Python 3.11.7"),
+    (r"(?<=cluster    Kubernetes v1\.36\.3)\S* at http://127\.0\.0\.1:\d+", " at https://10.0.0.1:6443"),
 )
 
 
@@ -85,14 +110,36 @@ def _shown() -> Iterator[tuple[Screen, str]]:
         tempfile.TemporaryDirectory() as folder,
         World(Path(folder)) as world,
         patch.dict(os.environ, world.environment),
+        patch("berth.cli.doctor.time.sleep"),  # before it looks again: nothing happens here meanwhile
         contextlib.chdir(folder),
     ):
         _said(world.fill)
         for screen in SCREENS:
             screen.before(world)
-            code, text = _said(partial(main, shlex.split(screen.command)[1:]))
+            arguments = shlex.split(screen.command.replace(_HOME, folder))[1:]
+            code, text = _up(arguments) if arguments[0] == "up" else _said(partial(main, arguments))
             assert code == screen.code, f"{screen.command} ended with {code}: {text}"
-            yield screen, "".join(map(_broken, text.replace(folder, _HOME).splitlines()))
+            text = text.replace(folder, _HOME)
+            for pattern, instead in _OTHER_EACH_TIME:
+                text = re.sub(pattern, instead, text)
+            yield screen, "".join(map(_broken, text.splitlines()))
+
+
+def _up(arguments: list[str]) -> tuple[int, str]:
+    """Run `berth up` until it is ready, then end it by Ctrl-C. Ports are shown as they are where these are
+    free; functions, which become ready in any order, in that of their ports."""
+    command = [str(Path(sys.executable).with_name("berth")), *arguments, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        text = ""
+        while not text.endswith("reconciled\n"):
+            text += next(process.stdout)
+        process.send_signal(signal.SIGINT)
+        text += process.stdout.read()
+    for port, shown in zip(re.findall(r"starting \S+:(\d+)", text), count(8080), strict=False):
+        text = text.replace(f":{port}\n", f":{shown}\n")
+    ready = sorted(re.findall(r".* ready .*\n", text), key=lambda line: line.rpartition(":")[2])
+    return process.returncode, re.sub(r"(.* ready .*\n)+", "".join(ready), text)
 
 
 def _broken(line: str) -> str:

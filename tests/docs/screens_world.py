@@ -65,6 +65,24 @@ spec:
         - name: main
           resources: {limits: {berth.dev/underlay-ip: "1"}}
 """
+MISTAKES = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+  - schedulerName: berth
+    pluginConfig:
+      - name: NodeResourcesFit
+        args: {ignoredResourceGroups: [berth.dev]}
+extenders:
+  - urlPrefix: https://extender.berth
+    filterVerb: filter
+    prioritizeVerb: prioritize
+    preemptVerb: preempt
+    bindVerb: bind
+    weight: 1
+    nodeCacheCapable: true
+    httpTimeout: 1s
+"""
 SEAT, ADDRESS = "berth.dev/matlab-seat", "berth.dev/underlay-ip"
 _PODS = (
     ("team-a", "matlab-0", {SEAT: 1}, "node-1"),
@@ -94,7 +112,7 @@ class World:
         self._api.start()
         self._api.kubeconfig(self._folder / "kubeconfig")
         (self._folder / "pools.yaml").write_text(POOLS)
-        for name, text in (("more", MORE), ("typo", TYPO), ("web", WEB)):
+        for name, text in (("more", MORE), ("typo", TYPO), ("web", WEB), ("mistakes", MISTAKES)):
             (self._folder / f"{name}.yaml").write_text(text)
         return self
 

@@ -1,9 +1,11 @@
 """Every `berth …` in README, docs and infra's pages is a command line that the real parser takes.
 
 A line of a code block is parsed as it stands there; a command in the text may leave out what it would need.
-That they do what the pages say is shown elsewhere (tests/e2e/test_scenario_pages.py and others).
+Those lines that no test of their page runs are run here, on the small cluster of docs/screens.md.
 """
 
+import contextlib
+import io
 import re
 import shlex
 from collections.abc import Iterator
@@ -12,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from berth.cli import main
 from berth.cli.arguments import parsed
+from tests.docs.screens_world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -24,8 +28,10 @@ PAGES = [
     )
     if "decisions" not in page.parts  # they say what was true when they were written
 ]
+RUN = [ROOT / "docs/screens.md", ROOT / "docs/tutorial.md", *(ROOT / "docs/scenarios").glob("*.md")]
+"""Each has a test that runs all of its lines: test_generated_pages.py, and tests/e2e's of these names."""
 _FENCED = re.compile(r"^ *```\w*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-_LINE = re.compile(r"^(?:\$ )?(?:\w+=\S+ )*(berth .*)$", re.MULTILINE)
+_LINE = re.compile(r"^(?:\$ )?(?:\w+=\S+ )*(berth \S.*)$", re.MULTILINE)
 _SPAN = re.compile(r"`(berth [^`]+)`")
 _SHELL = {"|", ">", "<", "&", "&&", "||", ";"}
 _UNFINISHED = ("the following arguments are required", "expected one argument")
@@ -84,3 +90,29 @@ def test_every_command_in_the_text_has_arguments_and_options_that_there_are(
                 wrong[command] = f"no such option: {unknown}"
     assert wrong == {}
     assert len(seen) > 10
+
+
+def run(command: str) -> str:
+    """What it said. A simulation may end with 1: not all fit."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = main(arguments_of(command))
+    assert code == 0 or (code == 1 and " simulate " in command), (
+        f"{command} ended with {code}: {said.getvalue()}"
+    )
+    return said.getvalue()
+
+
+def test_the_commands_of_all_other_pages_end_well_on_a_small_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = {line for page in RUN for line in lines(page.read_text())}
+    others = [line for page in PAGES if page not in RUN for line in lines(page.read_text())]
+    monkeypatch.chdir(tmp_path)
+    with World(tmp_path) as world:
+        for name, value in world.environment.items():
+            monkeypatch.setenv(name, value)
+        world.fill()
+        said = {line: run(line) for line in others if line not in there}
+    assert len(said) > 3
+    assert [line for line, text in said.items() if not text] == []

@@ -17,6 +17,7 @@ LONGEST_WATCH_SECONDS = 1800.0
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 VERSION: Json = {"major": "1", "minor": "36", "gitVersion": "v1.36.3+berth-stand-in"}
+_ALLOWED: Json = {"kind": "SelfSubjectAccessReview", "status": {"allowed": True}}
 SUCCESS: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
@@ -106,6 +107,8 @@ ROUTES: list[tuple[str, dict[str, Action]]] = [
     ("/(healthz|livez|readyz)", {"GET": lambda *_: (200, "ok")}),
     # Plain text, not a Status, is what the real one answers for a group that no custom resource defines.
     (r"/apis/berth\.dev/.*", {"GET": lambda *_: (404, "404 page not found\n")}),
+    # Whoever asks may do everything: there are no users here.
+    ("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"POST": lambda *_: (201, _ALLOWED)}),
     ("/api/v1/namespaces/kube-system", {"GET": lambda memory, _call: (200, memory.kube_system)}),
     ("/api/v1/(?P<resource>nodes)", {"GET": _list, "POST": _create}),
     ("/api/v1/(?P<resource>nodes)/(?P<name>[^/]+)", {"GET": _get, "PATCH": _patch, "DELETE": _delete}),
