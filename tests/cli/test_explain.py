@@ -22,6 +22,7 @@ from berth.cli import main
 from berth.cli.arguments import parsed
 from berth.cli.explain import explain
 from berth.controller.explain import explain_pod
+from berth.controller.waiting import Seen, waiting
 from berth.errors import BerthError, ClusterRefusedError
 from berth.http.extender_v1 import BindingCall
 from berth.local.ports import free_port
@@ -465,7 +466,22 @@ def test_a_program_gets_all_of_it_as_json_and_as_yaml(stage: PoolsStage, said: C
     assert told["remedies"][0]["steps"][0]["kind"] == "capacity"
     assert [domain["name"] for domain in told["pools"][0]["domains"]][-1] == "n7"
     assert len(told["pools"][0]["domains"]) == 30
-    assert told["line"] == {"pools": ["ip"], "place": 1, "length": 1, "before": []}
+    assert told["lines"] == [{"pool": "ip", "place": 1, "length": 1, "before": []}]
+
+
+def test_its_places_are_those_of_berth_waiting(stage: PoolsStage, said: Callable[..., Told]) -> None:
+    stage.bound_pod("holder", seat=2)
+    stage.pod("refused", seat=1, claims="none", priority=9)
+    binding = stage.pod("binding", seat=1, priority=8)
+    stage._ledger(stage.store).reserve(stage.claim(stage.get(binding.name), "n1"))
+    for name in ("first", "second"):
+        stage.pod(name, seat=1)
+    lines = json.loads(said("second", "-o", "json").out)["lines"]
+    before = [{"namespace": "default", "pod": "first"}]
+    assert lines == [{"pool": "seat", "place": 2, "length": 2, "before": before}]
+    pods, view = stage.cluster._cluster.pending_pods(), stage._ledger(stage.store).view()
+    rows = waiting(Seen(pods, view, stage.time()), ("berth",)).pods
+    assert [(row.pod, row.place) for row in rows[:2]] == [("first", 1), ("second", 2)]
 
 
 @pytest.mark.parametrize(
@@ -504,7 +520,11 @@ def test_what_it_would_do_is_right_however_the_pod_s_units_are_cut_and_counted(
     stage.bound_pod("first", ip=298)
     stage.pod("second", ip=5)
     (step,) = json.loads(said("second", "-o", "json").out)["remedies"][0]["steps"]
-    assert (step["kind"], step["units"], step["pods"]) == ("units", 3, ["default/first"])
+    assert (step["kind"], step["units"], step["pods"]) == (
+        "units",
+        3,
+        [{"namespace": "default", "pod": "first"}],
+    )
 
 
 def test_another_cluster_s_ledger_explains_nothing(
@@ -565,7 +585,7 @@ def test_who_may_not_list_nodes_or_pods_is_told_what_the_ledger_knows(stage: Poo
         look, label = stage._ledger(stage.store).view, ("default", "waits")
         told = explain_pod(stage.cluster, look, ["berth"], label, stage.time())
     assert told.refused[0].nodes == ("n1", "n2", "n3")
-    assert told.line is None
+    assert told.lines == ()
     assert told.notes[:2] == (
         "these are the nodes that the ledger knows, whether they take pods or not: forbidden",
         "its place in line is not known: forbidden",

@@ -29,7 +29,7 @@ def test_what_explain_says_is_the_reason_of_the_condition_and_lets_the_pod_in(sy
     text = _run(system, "explain", "pod", "default/waits-for-seat", "--store", system.berth.store)
     assert text.startswith("default/waits-for-seat waits: seat has 0 of 1 free, 1 asked\n")
     (step,) = told["seat"]["remedies"][0]["steps"]
-    assert (step["kind"], step["pods"]) == ("units", ["default/holder"])
+    assert (step["kind"], step["pods"]) == ("units", [{"namespace": "default", "pod": "holder"}])
     system.cluster.delete_pod("holder")
 
     (step,) = told["desk"]["remedies"][0]["steps"]

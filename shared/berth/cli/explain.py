@@ -104,7 +104,7 @@ def lines(told: Explanation, now: float) -> list[str]:
         *(section for pool in told.pools for section in _pool(pool, now, alone=alone)),
         [f"Note: {text}" for text in told.notes],
     )
-    answer = [printable(f"{told.pod} {told.summary}")]
+    answer = [printable(f"{told} {told.summary}")]
     return [line for section in (answer, *filter(None, sections)) for line in ("", *section)][1:]
 
 
@@ -115,11 +115,10 @@ def _facts(told: Explanation, now: float) -> list[str]:
     rows += [("priority", str(told.priority) if told.waits_since and told.asks else "")]
     rows += [("waiting for", _ago(told.waits_since, now) if told.waits_since else "")]
     rows += [("holds", _held(held, now)) for held in told.holds]
-    if told.line is not None:
-        before = _some(told.line.before, told.line.place - 1)
+    for line in told.lines:
+        before = _some([str(pod) for pod in line.before], line.place - 1)
         after = f"; before it: {before}" if before else ""
-        pools = " or ".join(told.line.pools)
-        rows.append(("in line", f"{told.line.place} of {told.line.length} for {pools}{after}"))
+        rows.append(("in line", f"{line.place} of {line.length} for {line.pool}{after}"))
     if told.cordoned:
         rows.append(("cordoned", f"{_some(told.cordoned)} could take it, but for being cordoned"))
     if told.verdict == "fits":
@@ -145,7 +144,7 @@ def _poolclaim(claim: PoolClaimState, now: float) -> str:
             return f"{claim.name}: the ledger knows none of this name in the pod's namespace"
         case "held" if claim.holder is not None:
             holder = claim.holder
-            return f"{of}: held by {holder.pod} on {holder.node} since {_ago(holder.since, now)}"
+            return f"{of}: held by {holder} on {holder.node} since {_ago(holder.since, now)}"
         case state:
             return f"{of}: {state}"
 
@@ -190,7 +189,7 @@ def _pool(pool: PoolState, now: float, *, alone: bool) -> Iterator[list[str]]:
     if pool.holders and (pool.lacks or alone):
         rows_held = [
             (
-                holder.pod,
+                str(holder),
                 holder.node or "-",
                 holder.domain,
                 str(holder.count),

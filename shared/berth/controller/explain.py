@@ -5,12 +5,12 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
-from berth.controller.line import in_line
+from berth.controller.line import lines
 from berth.errors import BadInputError, ClusterRefusedError
 from berth.kube.cluster import Cluster, list_waiting
 from berth.kube.types import Meta, Node, Pod, PodCondition
+from berth.ledger.holders import PodName
 from berth.ledger.view import View
-from berth.scheduling.demand import terms_of
 from berth.scheduling.explanation import Explanation, Line, SchedulerWord, explain, when, without_ledger
 
 _MOST_BEFORE = 100  # pods that are named
@@ -56,7 +56,7 @@ def _with_ledger(
     if told.verdict == "waits":
         notes += _notes_of_claims(cluster, pod, told)
         try:
-            told = replace(told, line=_line(pod, told, view, list_waiting(cluster, schedulers)))
+            told = replace(told, lines=_lines(pod, told, view, list_waiting(cluster, schedulers)))
         except ClusterRefusedError as error:
             notes += (f"its place in line is not known: {error}",)
     return replace(told, notes=(*notes, *told.notes))
@@ -100,15 +100,18 @@ def _word(condition: PodCondition | None) -> SchedulerWord | None:
     )
 
 
-def _line(pod: Pod, told: Explanation, view: View, waiting: Sequence[Pod]) -> Line | None:
-    """Return the pod's place among those that wait for the pools that it lacks; None: it lacks none, or has
-    left meanwhile."""
-    lacks = {pool.name for pool in told.pools if pool.lacks} or {pool.name for pool in told.pools}
-    terms = terms_of(view)
-    line = [other for other in in_line(waiting) if not lacks.isdisjoint(terms.demand(other).units)]
-    place = next((n for n, other in enumerate(line, 1) if other.metadata.uid == pod.metadata.uid), 0)
-    before = tuple(other.label for other in line[: max(0, place - 1)][:_MOST_BEFORE])
-    return Line(pools=tuple(sorted(lacks)), place=place, length=len(line), before=before) if place else None
+def _lines(pod: Pod, told: Explanation, view: View, waiting: Sequence[Pod]) -> tuple[Line, ...]:
+    """Return the pod's place in the line of each pool that it lacks, or where it lacks none alone, of each
+    that it asks of. It is in none where it can be given nothing, or has left meanwhile."""
+    lacks = [pool.name for pool in told.pools if pool.lacks] or [pool.name for pool in told.pools]
+    found, every = [], lines(waiting, view)
+    for pool in lacks:
+        uids = [other.metadata.uid for other in every.get(pool, ())]
+        if pod.metadata.uid in uids:
+            before = every[pool][: uids.index(pod.metadata.uid)]
+            names = tuple(PodName(other.namespace, other.metadata.name) for other in before[:_MOST_BEFORE])
+            found.append(Line(pool=pool, place=len(before) + 1, length=len(uids), before=names))
+    return tuple(found)
 
 
 def _notes_of_claims(cluster: Cluster, pod: Pod, told: Explanation) -> tuple[str, ...]:

@@ -1,11 +1,13 @@
 """The line in which pods wait, as kube-scheduler takes them: by priority, then by age.
-It knows no store and no cluster. A place says who is woken first, and is no promise: see `places`."""
+It knows no store and no cluster. A place says who is woken first, and is no promise: see `lines`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TypeVar
 
 from berth.kube.types import Pod
-from berth.scheduling.demand import Demand
+from berth.ledger.model import Claim
+from berth.ledger.view import View
+from berth.scheduling.demand import terms_of
 
 AnyPod = TypeVar("AnyPod", bound=Pod)
 
@@ -15,9 +17,15 @@ def in_line(pods: Iterable[AnyPod]) -> list[AnyPod]:
     return sorted(pods, key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or ""))
 
 
-def places(pods: Iterable[Pod], demands: Mapping[str, Demand]) -> dict[str, dict[str, int]]:
-    """Return the places in the line of each pool, from 1, by the pods' UIDs; `demands` are by UID, too. Pods
-    that demand what no Pool can give are in no line.
+def own_claim(pod: Pod, view: View) -> Claim | None:
+    """Return the claim of a pod that was given its units already; None while it waits for them."""
+    claims = view.claims_of(pod.metadata.uid)
+    return next((claim for claim in claims if claim.state != "lost"), None)
+
+
+def lines(pods: Iterable[AnyPod], view: View) -> dict[str, list[AnyPod]]:
+    """Return the line of each pool: the pods that wait for units of it, the first in line first. Pods that
+    demand what no Pool can give, and those that are being bound, are in no line.
 
     The order of Bindings is that of the places when units come one by one, no back-off is left and no two
     pods are bound at once (tests/e2e/test_waiting.py). Else it may differ, for kube-scheduler decides:
@@ -32,10 +40,10 @@ def places(pods: Iterable[Pod], demands: Mapping[str, Demand]) -> dict[str, dict
       priority, too, 2 of 9 times with five waiters.
     - Several pods are told by filter of the last unit, and whose bind comes through first has it.
     """
-    lines: dict[str, dict[str, int]] = {}
-    for pod in in_line(pods):
-        demand = demands[pod.metadata.uid]
+    lines: dict[str, list[AnyPod]] = {}
+    terms = terms_of(view)
+    for pod in in_line(pod for pod in pods if pod.waiting and own_claim(pod, view) is None):
+        demand = terms.demand(pod)
         for pool in demand.units if demand.refusal is None else ():
-            line = lines.setdefault(pool, {})
-            line[pod.metadata.uid] = len(line) + 1
+            lines.setdefault(pool, []).append(pod)
     return lines

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from berth.api.names import GROUP, NATIVE
-from berth.controller.line import in_line, places
+from berth.controller.line import in_line, lines, own_claim
 from berth.controller.requeue import free_in
 from berth.kube.types import PodInFull, unix_seconds
 from berth.ledger.refusals import absent
@@ -114,13 +114,17 @@ def waiting(
     demands = {pod.metadata.uid: terms.demand(pod) for pod in ours}
     judge = _Judge(seen)
     waiters = [judge.waiter(pod, demands[pod.metadata.uid]) for pod in ours if pod.waiting or pod.gated]
-    lines = places((each.pod for each in waiters if each.state in ("waiting", "placeable")), demands)
+    places = {
+        (pool, pod.metadata.uid): place
+        for pool, line in lines(ours, seen.view).items()
+        for place, pod in enumerate(line, 1)
+    }
     shown = [
         waiter
         for waiter in waiters
         if namespace in (None, waiter.pod.namespace) and (pool is None or pool in waiter.demand.units)
     ]
-    rows = [row for waiter in shown for row in _rows(waiter, lines) if pool in (None, row.pool)]
+    rows = [row for waiter in shown for row in _rows(waiter, places) if pool in (None, row.pool)]
     rows.sort(key=lambda row: (row.place is None, not row.pool, row.pool, row.place or 0))
     others = [pod for pod in seen.pods if pod.waiting and pod.spec.scheduler_name not in schedulers]
     return Waiting(
@@ -172,9 +176,9 @@ class _Judge:
         if not demand.units:
             why = f"asks for no pool: why has it the schedulerName {pod.spec.scheduler_name}? it waits for "
             return _Waiter(pod, demand, "noPool", why + _scheduler(pod))
-        claims = self._seen.view.claims_of(pod.metadata.uid)
-        if node := next((claim.node for claim in claims if claim.state == "reserved"), ""):
-            return _Waiter(pod, demand, "reserved", f"its units are reserved on {node}: it is being bound")
+        if (claim := own_claim(pod, self._seen.view)) is not None:
+            why = f"its units are reserved on {claim.node}: it is being bound"
+            return _Waiter(pod, demand, "reserved", why)
         kind = kind_of(pod, demand, self._seen.view)
         if kind not in self._known:
             self._known[kind] = self._refusal(pod, demand)
@@ -215,12 +219,12 @@ def _scheduler(pod: PodInFull) -> str:
     return f"kube-scheduler, which said last: {said}" if said else "kube-scheduler to try it"
 
 
-def _rows(waiter: _Waiter, lines: Mapping[str, Mapping[str, int]]) -> Iterable[WaitingRow]:
+def _rows(waiter: _Waiter, places: Mapping[tuple[str, str], int]) -> Iterable[WaitingRow]:
     pod, since = waiter.pod, _made(waiter.pod)
     asks: Mapping[str, int | None] = waiter.demand.units or {"": None}
     for pool, asked in asks.items():
         yield WaitingRow(
-            place=lines.get(pool, {}).get(pod.metadata.uid),
+            place=places.get((pool, pod.metadata.uid)),
             namespace=pod.namespace,
             pod=pod.metadata.name,
             uid=pod.metadata.uid,

@@ -16,6 +16,17 @@ from berth.ledger.view import View
 State = Literal["free", "reserved", "bound", "lost", "withdrawn", "resting", "kept"]
 
 
+class PodName(msgspec.Struct, frozen=True):
+    """A pod's name in a report, as claims have it; a holder that is no pod has no namespace."""
+
+    namespace: str
+    pod: str
+
+    def __str__(self) -> str:
+        """Return it as a person reads it: namespace/pod."""
+        return f"{self.namespace}/{self.pod}" if self.namespace else self.pod
+
+
 class UnitRow(msgspec.Struct, frozen=True):
     """One unit, or a range of free ones; `count` of them. `unit` is empty where pods hold some whose names
     are not known.
@@ -68,7 +79,12 @@ def wholes(claim: Claim) -> list[Holding]:
 
 def holder(claim: Claim) -> str:
     """Return the holder as a person reads it: namespace/pod."""
-    return claim.name if claim.is_external else claim.label
+    return str(pod_name(claim))
+
+
+def pod_name(claim: Claim) -> PodName:
+    """Return the name of the claim's holder."""
+    return PodName("" if claim.is_external else claim.namespace, claim.name)
 
 
 def _of_holding(claim: Claim, holding: Holding, listed: Units | None) -> list[UnitRow]:

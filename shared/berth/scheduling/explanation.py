@@ -14,7 +14,7 @@ from berth.api.pool import EVERYWHERE, Pool
 from berth.api.poolclaim import named
 from berth.errors import RebuildingError
 from berth.kube.types import Node, Pod
-from berth.ledger.holders import holder, wholes
+from berth.ledger.holders import PodName, pod_name, wholes
 from berth.ledger.keys import poolclaim_quota
 from berth.ledger.model import Claim, PoolClaimSpec
 from berth.ledger.refusals import KEPT, Requirement, elsewhere
@@ -79,10 +79,9 @@ class Held(_Row, frozen=True):
     since: datetime
 
 
-class Holder(_Row, frozen=True):
-    """Who holds units of a pool; `pod` is namespace/name, or names a use outside the cluster."""
+class Holder(PodName, frozen=True, kw_only=True, rename="camel"):
+    """Who holds units of a pool: a pod, or without a namespace, a use outside the cluster."""
 
-    pod: str
     node: str
     domain: str
     count: int
@@ -166,12 +165,12 @@ class Refused(_Row, frozen=True):
 
 
 class Line(_Row, frozen=True):
-    """The pod's place among those that wait for pools that it lacks, and who is before it."""
+    """The pod's place among those that wait for a pool, and the first of those who are before it."""
 
-    pools: tuple[str, ...]
+    pool: str
     place: int
     length: int
-    before: tuple[str, ...]
+    before: tuple[PodName, ...]
 
 
 class SchedulerWord(_Row, frozen=True):
@@ -183,14 +182,13 @@ class SchedulerWord(_Row, frozen=True):
     since: datetime | None
 
 
-class Explanation(_Row, frozen=True):
+class Explanation(PodName, frozen=True, kw_only=True, rename="camel"):
     """The answer, and what it rests on. `summary` is one sentence without the pod's name.
 
     `fitting` are the nodes that Berth would take, `cordoned` those that it would if they took pods;
-    `remedies` are changes each of which would let the pod in.
+    `remedies` are changes each of which would let the pod in, `lines` those of the pools that it lacks.
     """
 
-    pod: str
     uid: str
     verdict: Verdict
     summary: str
@@ -207,7 +205,7 @@ class Explanation(_Row, frozen=True):
     cordoned: tuple[str, ...] = ()
     pools: tuple[PoolState, ...] = ()
     remedies: tuple[Remedy, ...] = ()
-    line: Line | None = None
+    lines: tuple[Line, ...] = ()
     scheduler_says: SchedulerWord | None = None
     notes: tuple[str, ...] = ()
 
@@ -254,7 +252,8 @@ def explain(pod: Pod, view: View, nodes: Sequence[Node], now: float) -> Explanat
 
 def _about(pod: Pod, verdict: Verdict, summary: str) -> Explanation:
     return Explanation(
-        pod=pod.label,
+        namespace=pod.namespace,
+        pod=pod.metadata.name,
         uid=pod.metadata.uid,
         verdict=verdict,
         summary=summary,
@@ -485,7 +484,7 @@ class _Waiting:
             for holding in wholes(claim)
             if holding.pool == pool.name
         ]
-        return sorted(rows, key=lambda row: (row.since, natural(row.pod), row.domain))
+        return sorted(rows, key=lambda row: (row.since, natural(str(row)), row.domain))
 
     def _poolclaims(self) -> tuple[PoolClaimState, ...]:
         rows, terms = [], terms_of(self._view)
@@ -588,8 +587,10 @@ def _grouped(reasons: Mapping[str, str]) -> tuple[Refused, ...]:
 
 
 def _holder(claim: Claim, domain: str, count: int, units: tuple[str, ...]) -> Holder:
+    name = pod_name(claim)
     return Holder(
-        pod=holder(claim),
+        namespace=name.namespace,
+        pod=name.pod,
         node=claim.node,
         domain=domain,
         count=count,

@@ -12,7 +12,7 @@ from berth.api.pool import EVERYWHERE, Pool, Selector
 from berth.api.poolclaim import named
 from berth.api.units import Units
 from berth.kube.types import Node, Pod
-from berth.ledger.holders import holder
+from berth.ledger.holders import PodName, holder, pod_name
 from berth.ledger.keys import namespace_quota, poolclaim_quota, unreserved_quota
 from berth.ledger.model import Claim, PoolClaimSpec
 from berth.ledger.refusals import Requirement, unreserved
@@ -61,7 +61,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     namespace: str = ""
     pool_claim: str = ""
     units: int = 0
-    pods: tuple[str, ...] = ()
+    pods: tuple[PodName, ...] = ()
     command: str = ""
     until: datetime | None = None
 
@@ -226,7 +226,7 @@ class _Search:
     def _free_poolclaim(self, pool: str, claim: str) -> list[_Change]:
         holders = self._case.claims(pool, poolclaim_quota(f"{self._pod.namespace}/{claim}"))
         text = f"PoolClaim {claim} is freed by pod {_labels(holders)}"
-        pods = tuple(claim.label for claim in holders)
+        pods = tuple(map(pod_name, holders))
         step = Step(kind="freePoolClaim", text=text, pool=pool, pool_claim=claim, pods=pods)
         if holders:
             return [_Change(step, lambda draft: self._case.free(draft, holders))]
@@ -380,7 +380,7 @@ class _Places:
             return Step(kind="capacity", text=text, pool=pool.name, domain=domain, units=units)
         what = f" that {'is' if units == 1 else 'are'} not reserved" if reserved else ""
         claims = self._case.claims(pool.name, domain)
-        pods = tuple(claim.label for claim in claims if not claim.is_external)[:_MOST_PODS]
+        pods = tuple(pod_name(claim) for claim in claims if not claim.is_external)[:_MOST_PODS]
         text = f"{units} more {'unit' if units == 1 else 'units'} of {pool.name} free{where}{what} ({held})"
         return Step(kind="units", text=text, pool=pool.name, domain=domain, units=units, pods=pods)
 
@@ -428,7 +428,7 @@ class _Places:
         if not holders or not all(unit in listed for unit in spec.units):
             return None
         text = f"the units of PoolClaim {claim} are freed by pod {_labels(holders)}"
-        pods = tuple(claim.label for claim in holders)
+        pods = tuple(map(pod_name, holders))
         step = Step(kind="freeUnits", text=text, pool=pool, domain=domain, pool_claim=claim, pods=pods)
         return _Change(step, lambda draft: self._case.free(draft, holders))
 
