@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
@@ -19,7 +20,8 @@ from berth.cli import main
 from berth.cli.status import LedgerState
 from berth.cli.waiting import WaitingReport, in_blocks, on_terminal, waiting_lines
 from berth.controller.waiting import Seen, waiting
-from berth.errors import StoreUnavailableError
+from berth.errors import ClusterRefusedError, ClusterUnavailableError, StoreUnavailableError
+from berth.kube.cluster import Cluster as KubeCluster
 from berth.kube.types import PodInFull
 from berth.stores import open_store
 from berth.testing.api_server import StandIn
@@ -138,6 +140,20 @@ def test_another_clusters_ledger_says_nothing_of_these_pods(
         found = json.loads(said(capsys, tmp_path, store, "-o", "json", code=1)[0])
         assert (found["ledger"]["open"], found["pods"]) == (False, [])
         assert "belongs to another cluster" in said(capsys, tmp_path, store, code=1)[0]
+
+
+def test_only_who_may_not_read_nodes_is_told_without_them(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, api: StandIn
+) -> None:
+    store = reconciled(tmp_path, api)
+    refused = ClusterRefusedError("nodes is forbidden", 403)
+    with mock.patch.object(KubeCluster, "nodes", side_effect=refused):
+        err = said(capsys, tmp_path, store)[1]
+    assert err == "berth: which nodes are cordoned is not known: nodes is forbidden\n"
+    away = ClusterUnavailableError("the API server did not answer")
+    with mock.patch.object(KubeCluster, "nodes", side_effect=away):
+        out, err = said(capsys, tmp_path, store, code=1)
+    assert (out, err.partition(";")[0]) == ("", "berth: the API server did not answer")
 
 
 def report(*pods: PodInFull, why: str = "") -> WaitingReport:

@@ -19,7 +19,7 @@ from berth.cli.shared_options import add_kubeconfig, add_output, add_store
 from berth.cli.status import LedgerState, Source, is_moved, opened, require_pool
 from berth.cli.watch import Wait, add_watch, changes, ended_by_signals, separate, stamp
 from berth.controller.waiting import Seen, Summary, Waiting, WaitingRow, waiting
-from berth.errors import BerthError, OtherClusterError, RetryableError
+from berth.errors import ClusterRefusedError, OtherClusterError, RetryableError
 from berth.ledger.report import counted
 
 _COLUMNS = ("PLACE", "NAMESPACE", "POD", "POOL", "ASKED", "PRIORITY", "SINCE", "WHY")
@@ -91,7 +91,7 @@ class Looks:
         """Return the nodes that take no pods; none where we may not read nodes."""
         try:
             return {node.metadata.name for node in self._source.cluster.nodes() if node.spec.unschedulable}
-        except BerthError as error:
+        except ClusterRefusedError as error:
             if (told := f"which nodes are cordoned is not known: {error}") != self._told:
                 note(told)
             self._told = told
