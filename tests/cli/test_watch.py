@@ -8,13 +8,15 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from unittest import mock
 
 import pytest
 import yaml
 
 from berth.cli import watch
 from berth.cli.arguments import parsed
+from berth.cli.dashboard import LiveView
 from berth.cli.status import Source
 from berth.errors import StoreUnavailableError
 from berth.ledger.ledger import Ledger
@@ -130,6 +132,26 @@ def test_an_interval_that_can_not_be_is_wrong_usage(capsys: pytest.CaptureFixtur
             parsed([*command, "--interval", seconds])
         assert ended.value.code == 2
         assert "should be a number of seconds from 0.5 to 3600" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("ledger")
+def test_the_first_picture_knows_who_waits(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+
+    class Live(LiveView):
+        def __enter__(self) -> Self:
+            shown.append(self.unknown)
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr("berth.cli.dashboard.LiveView", Live)
+    with closing(open_store(url)) as store, pytest.raises(KeyboardInterrupt):
+        watch.on_terminal(
+            Source(store, Settings(store=url), None), 1.0, mock.Mock(side_effect=KeyboardInterrupt)
+        )
+    assert [text.partition(":")[0] for text in shown] == ["who waits is not known"]
 
 
 @pytest.mark.parametrize("command", [["top"], ["status", "--watch"]])

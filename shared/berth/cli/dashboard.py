@@ -31,6 +31,7 @@ _MOST_LINES = 10_000  # that wait for a terminal that was stopped; then the olde
 _REFUSALS = 5
 _REFUSAL_LINES = 8  # of one refusal: kube-scheduler's texts have some 500 characters at most
 _MARGIN = 2  # columns for the terminal's own ^C: on a full line it would go on to the next one
+_NOT_READ = "the ledger is being read"
 _CLOSED = "the ledger is new or being rebuilt, within a minute (at once: berth reconcile)"
 
 
@@ -115,12 +116,13 @@ def _line(text: str, style: str = "") -> Text:
 
 
 class _Read(NamedTuple):
-    """What was read of the ledger: the View's own dicts, by which a change is known, and the rows."""
+    """What was read of the ledger: the View's own dicts, by which a change is known (none: nothing was read
+    yet), and the rows."""
 
     seen: tuple[object, ...] = ()
     rows: Sequence[PoolRow] = ()
     resources: Mapping[str, Pool] = {}
-    trouble: str = _CLOSED
+    trouble: str = _NOT_READ
 
 
 class LiveView:
@@ -263,7 +265,8 @@ class LiveView:
             known = {row.name: None if self.unknown else waiting.get(row.name, 0) for row in last.rows}
             rows = [msgspec.structs.replace(row, waiting=known[row.name]) for row in last.rows]
             heading = headline(rows, self._in_all(known)) if self._heading else ""
-            self._live.update(picture(rows, refusals, size, now, trouble, heading), refresh=True)
+            shown = picture(rows, refusals, size, now, trouble, heading)
+            self._live.update(shown if last.seen else _line(trouble), refresh=True)
 
     def _in_all(self, known: Mapping[str, int | None]) -> int | None:
         """Return how many pods wait for what is shown; None where that is not known."""

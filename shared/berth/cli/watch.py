@@ -130,12 +130,12 @@ def on_terminal(source: Source, interval: float, wait: Wait) -> int:
     if refused:
         show_status(report, "table")
         return 1
-    with dashboard.LiveView(
-        source.view, lambda _: "", only=source.pool, heading=True, every=interval
-    ) as live:
+    live = dashboard.LiveView(source.view, lambda _: "", only=source.pool, heading=True, every=interval)
+    live.unknown = _observe(source, live.observe)  # before it shows how many wait
+    with live:
         while True:
-            live.unknown = _observe(source, live.observe)
             wait(interval)
+            live.unknown = _observe(source, live.observe)
 
 
 def _observe(source: Source, observe: Callable[[str, dict[str, object]], None]) -> str:

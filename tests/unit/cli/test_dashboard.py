@@ -248,6 +248,26 @@ def test_a_ledger_that_fails_is_one_line_of_the_view_and_what_was_known_stays(
     assert "ip     n1" in last
 
 
+def test_before_the_ledger_was_read_nothing_is_said_of_it() -> None:
+    out, read = io.StringIO(), threading.Event()
+
+    def look() -> View:
+        assert read.wait(30)
+        return view_of({("ip", "n1"): 2}, pools=("ip",))
+
+    class Live(LiveView):
+        def _refresh(self) -> None:
+            super()._refresh()
+            read.set()
+
+    with Live(look, _words, console=_console(out)):
+        assert read.wait(30)
+    first, _, rest = out.getvalue().partition("POOL   DOMAIN")
+    assert "the ledger is being read" in first
+    assert "no pools" not in first
+    assert "ip     n1" in rest
+
+
 def test_a_ledger_that_is_closed_is_said_to_be() -> None:
     out = io.StringIO()
     with LiveView(View, _words, console=_console(out)):
