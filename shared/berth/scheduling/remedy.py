@@ -24,6 +24,7 @@ from berth.scheduling.trial import Draft, Trial, slack
 
 _MOST = 3  # places that are told where the pod could go
 _ANY = "VALUE"  # stands for a label's value that a person chooses
+_SEEN = "; inventory or reconcile must see it first"
 _MOST_PODS = 100  # holders that a step has for a program, the oldest
 _MOST_NAMED = 3  # pods that are named in one step
 
@@ -335,14 +336,15 @@ class _Places:
             requirements = [each for each in self._requirements if each.pool == name]
             domain = self._domain(requirements[0], node)
             if not domain or domain not in requirements[0].free:
-                change = self._into(requirements[0], node, domain)
-                if change is None:
+                into = self._into(requirements[0], node, domain)
+                if into is None:
                     return None
-                changes.append(change)
-                continue
+                domain, entered = into
+                changes += entered
             if domain in self._view.pools[name].spec.suspended_domains:
                 changes.append(_resume(name, domain))
-            changes += self._more(requirements, domain)
+            if domain in requirements[0].free:
+                changes += self._more(requirements, domain)
             for claim, pool, spec in self._demand.claims:
                 if pool == name and spec.units and not self._fit.has(pool, domain, spec.units):
                     freed = self._free_units(pool, domain, claim, spec)
@@ -384,39 +386,60 @@ class _Places:
         text = f"{units} more {'unit' if units == 1 else 'units'} of {pool.name} free{where}{what} ({held})"
         return Step(kind="units", text=text, pool=pool.name, domain=domain, units=units, pods=pods)
 
-    def _into(self, requirement: Requirement, node: str, domain: str | None) -> _Change | None:
-        """Return what puts a node into a domain that has enough; None where there is none."""
-        pool, asked = self._view.pools[requirement.pool], requirement.asked
-        if pool.spec.scope == "Node":
-            reserved = pool.spec.reserved
-            asked += reserved.units if reserved is not None and is_unreserved(pool, self._case.pod) else 0
-            most = max(asked, pool.capacity_of(node, self._nodes[node]) or 0)
-            step = _join_step(pool, self._nodes[node], asked)
-            return _Change(step, lambda draft: draft.establish(pool.name, node, most), 4.0)
-        best = min(
-            requirement.enough(), key=lambda name: (-requirement.free[name][0], natural(name)), default=None
-        )
-        if best is None:
-            return self._into_new(requirement, node) if domain == "" and not requirement.free else None
-        step = _join_step(pool, self._nodes[node], 0)
-        if domain == "":
-            free, capacity = requirement.free[best]
-            step = _label_step(pool, node, best, f"{best} has {free} of {capacity} {pool.name} free")
-        return _Change(step, lambda draft: draft.place(pool.name, node, best), 2.0 if domain == "" else 4.0)
-
-    def _into_new(self, requirement: Requirement, node: str) -> _Change | None:
-        """Return what puts a node that lacks the label into a new domain; None where that has too little."""
-        pool = self._view.pools[requirement.pool]
-        units = pool.capacity_of(_ANY) or 0
-        if units < requirement.asked:
+    def _into(
+        self, requirement: Requirement, node: str, domain: str | None
+    ) -> tuple[str, list[_Change]] | None:
+        """Return a domain in which a node could be, and what puts it there; None where none is known."""
+        pool, it = self._view.pools[requirement.pool], self._nodes[node]
+        unknown = it.metadata.labels is None  # who explains may not list nodes
+        if unknown and domain != "":
             return None
-        step = _label_step(pool, node, _ANY, f"with any value, which has {units} {pool.name} then")
+        standing, joined = domain if unknown else pool.domain_of(it), _as_selected(pool, it)
+        there, steps = _for_all(pool).domain_of(joined) or "", []
+        if not there:
+            labelled = self._labelled(requirement, it)
+            if labelled is None:
+                return None
+            there, step = labelled
+            steps.append(step)
+        new, units = there not in requirement.free, pool.capacity_of(there, joined) or 0
+        if standing:
+            steps.append(_counted_step(pool, node))
+        elif standing is None:
+            least = self._least(pool) if new else 0
+            steps.insert(0, _join_step(pool, it, joined, least, units))
+            units = max(units, least)
 
-        def edit(draft: Draft) -> None:
-            draft.establish(pool.name, _ANY, units)
-            draft.place(pool.name, node, _ANY)
+        def put(draft: Draft) -> None:
+            if new:
+                draft.establish(pool.name, there, units)
+            if pool.spec.scope != "Node":
+                draft.place(pool.name, node, there)
 
-        return _Change(step, edit, 3.0)
+        costs = {"reconcile": 1.0, "label": 2.0 + new}
+        return there, [
+            _Change(step, put if number == 0 else _nothing, costs.get(step.kind, 4.0))
+            for number, step in enumerate(steps)
+        ]
+
+    def _least(self, pool: Pool) -> int:
+        """Return with how many units a new domain has enough for the pod."""
+        reserved, asked = pool.spec.reserved, self._demand.units[pool.name]
+        return asked + (reserved.units if reserved is not None and is_unreserved(pool, self._case.pod) else 0)
+
+    def _labelled(self, requirement: Requirement, node: Node) -> tuple[str, Step] | None:
+        """Return a value for the label that a node lacks, and the step: of a domain that has enough, or while
+        there is no domain, any. None where neither would do."""
+        pool, enough = self._view.pools[requirement.pool], requirement.enough()
+        if enough:
+            best = min(enough, key=lambda name: (-requirement.free[name][0], natural(name)))
+            free, capacity = requirement.free[best]
+            return best, _label_step(pool, node, best, f"{best} has {free} of {capacity} {pool.name} free")
+        units = pool.capacity_of(_ANY) or 0
+        if requirement.free or units < self._least(pool):
+            return None
+        what = f"with any value, which has {units} {pool.name} then"
+        return _ANY, _label_step(pool, node, _ANY, what)
 
     def _free_units(self, pool: str, domain: str, claim: str, spec: PoolClaimSpec) -> _Change | None:
         """Return whose end frees the units that a PoolClaim names; None where they are not in the domain, or
@@ -451,23 +474,50 @@ def _resume(pool: str, domain: str | None) -> _Change:
     return _Change(step, lambda draft: draft.resume(pool, domain))
 
 
-def _join_step(pool: Pool, node: Node, asked: int) -> Step:
-    """Return what takes a node into a pool that leaves it out; `asked` is what it should have there."""
-    name, selector = node.metadata.name, pool.spec.node_selector
-    chosen = selector.selects(node.metadata.labels or {})
-    lacks = "with includeControlPlane: true" if chosen else f"whose nodeSelector wants {_selected(selector)}"
-    capacity = (pool.capacity_of(name, node) or 0) if asked else 0
-    more = f", and at least {asked} there (now {capacity})" if capacity < asked else ""
-    labels = " ".join(f"{key}={value}" for key, value in selector.match_labels.items())
-    simple = not chosen and not selector.match_expressions and not more
+def _as_selected(pool: Pool, node: Node) -> Node:
+    """Return the node with the labels that the Pool's nodeSelector wants."""
+    labels = {**(node.metadata.labels or {}), **pool.spec.node_selector.match_labels}
+    return replace(node, metadata=replace(node.metadata, labels=labels))
+
+
+def _for_all(pool: Pool) -> Pool:
+    """Return the Pool as it would be if it took all nodes."""
+    return replace(pool, spec=replace(pool.spec, node_selector=Selector(), include_control_plane=True))
+
+
+def _join_step(pool: Pool, node: Node, joined: Node, least: int, units: int) -> Step:
+    """Return what takes a node into a pool that leaves it out; `joined` is the node with the labels for that.
+    Its domain should have `least` units, and will have `units`; `least` is 0 where it is known already."""
+    name, labels = node.metadata.name, node.metadata.labels or {}
+    selector, wanted = pool.spec.node_selector, joined.metadata.labels or {}
+    shut = replace(pool, spec=replace(pool.spec, node_selector=Selector())).domain_of(node) is None
+    told = [f"node {name} in Pool {pool.name}"]
+    told += [] if selector.selects(labels) else [f"whose nodeSelector wants {_selected(selector)}"]
+    told += ["with includeControlPlane: true"] if shut else []
+    told += [f"and at least {least} there (now {units})"] if units < least else []
+    simple = selector.selects(wanted) and not shut and units >= least
     return Step(
         kind="join",
-        text=f"node {name} in Pool {pool.name}, {lacks}{more}",
+        text=", ".join(told) + _SEEN,
         pool=pool.name,
         node=name,
-        units=asked,
-        command=f"kubectl label node {name} {labels}" if simple else "",
+        units=least,
+        command=_label_command(node, wanted) if simple else "",
     )
+
+
+def _counted_step(pool: Pool, node: str) -> Step:
+    """Return what lets the ledger know of a node that is in a domain by its labels."""
+    text = f"node {node} is counted in Pool {pool.name}, as its labels say"
+    return Step(kind="reconcile", text=text, pool=pool.name, node=node, command="berth reconcile")
+
+
+def _label_command(node: Node, wanted: Mapping[str, str]) -> str:
+    labels = node.metadata.labels or {}
+    changed = {key: value for key, value in wanted.items() if labels.get(key) != value}
+    pairs = " ".join(f"{key}={value}" for key, value in changed.items())
+    anew = " --overwrite" if changed.keys() & labels.keys() else ""
+    return f"kubectl label node {node.metadata.name} {pairs}{anew}"
 
 
 def _selected(selector: Selector) -> str:
@@ -479,15 +529,15 @@ def _selected(selector: Selector) -> str:
     return ", ".join(told)
 
 
-def _label_step(pool: Pool, node: str, value: str, what: str) -> Step:
-    key = pool.spec.topology_key or ""
+def _label_step(pool: Pool, node: Node, value: str, what: str) -> Step:
+    key, name = pool.spec.topology_key or "", node.metadata.name
     return Step(
         kind="label",
-        text=f"label {key}={value} on node {node} ({what})",
+        text=f"label {key}={value} on node {name} ({what}){_SEEN}",
         pool=pool.name,
         domain=value,
-        node=node,
-        command=f"kubectl label node {node} {key}={value}",
+        node=name,
+        command=_label_command(node, {key: value}),
     )
 
 
@@ -503,6 +553,10 @@ def _move(draft: Draft, time: float) -> None:
 
 def _promote(draft: Draft, priority: int) -> None:
     draft.pod = replace(draft.pod, spec=replace(draft.pod.spec, priority=priority))
+
+
+def _nothing(_: Draft) -> None:
+    """Change nothing: another step of the same set does."""
 
 
 def _give_out(draft: Draft, resource: str) -> None:
