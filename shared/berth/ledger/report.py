@@ -3,7 +3,7 @@ Pure: it asks no store and no cluster, and is as far behind them as the View it 
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -192,8 +192,7 @@ def _domain_row(
     share = view.free.get(pool, Free()).get(name)
     free = 0 if share is None else share[0]
     binding = sum(_binding(pool, part, domain) for part, domain in parts.items())
-    closed = view.document(pool, name).closed
-    resting, kept = (0, 0) if now is None or closed else _retained(pool, parts, now)
+    resting, kept = (0, 0) if now is None else withheld(view, pool, name, now)
     return DomainRow(
         name=name,
         capacity=None if share is None else share[1],
@@ -214,17 +213,18 @@ def _binding(pool: str, name: str, domain: Domain) -> int:
     return Domain(claims=reserved).used(pool, name) if reserved else 0
 
 
-def _retained(pool: str, parts: Mapping[str, Domain], now: float) -> tuple[int, int]:
-    """Return how many units of a domain's documents rest, and how many are kept for their last pods."""
+def withheld(view: View, pool: str, domain: str, now: float, owners: Collection[str] = ()) -> tuple[int, int]:
+    """Return how many of a domain's units that nobody uses rest, and how many are kept for others than these
+    owners; none where more is used than there is."""
+    parts = {} if view.document(pool, domain).closed else view.parts(pool, domain)
     resting = kept = 0
     for name, part in parts.items():
-        if not part.retained:
-            continue
-        free = part.room(pool, name, (), now)
-        owners = {left.owner for left in part.retained if left.rest_until <= now < left.kept_until}
-        own = sum(part.room(pool, name, (owner,), now) - free for owner in owners)
-        kept += own
-        resting += max(0, (part.capacity or 0) - part.used(pool, name) - free - own)
+        if part.retained:
+            everybody = {*owners, *(left.owner for left in part.retained)}
+            mine = part.room(pool, name, owners, now)
+            somebody = part.room(pool, name, everybody, now)
+            later = part.room(pool, name, (), float("inf"))
+            kept, resting = kept + somebody - mine, resting + later - somebody
     return resting, kept
 
 

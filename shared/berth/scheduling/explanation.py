@@ -18,7 +18,7 @@ from berth.ledger.holders import PodName, pod_name, wholes
 from berth.ledger.keys import poolclaim_quota
 from berth.ledger.model import Claim, PoolClaimSpec
 from berth.ledger.refusals import KEPT, Requirement, elsewhere
-from berth.ledger.report import natural
+from berth.ledger.report import natural, withheld
 from berth.ledger.view import View
 from berth.scheduling.demand import Demand, owners_of, resources, terms_of
 from berth.scheduling.fit import Fit, Obstacle, evaluate
@@ -421,7 +421,7 @@ class _Waiting:
             if not free:
                 over = max(0, -slack(self._view, plenty.pool, domain, owners, self._now))
             missing = max(0, plenty.asked - least) + over
-            resting, kept = _waiting_units(self._view, plenty.pool, domain, owners, self._now)
+            resting, kept = withheld(self._view, plenty.pool, domain, self._now, owners)
             row = DomainState(
                 name=domain,
                 free=free,
@@ -554,21 +554,6 @@ def _waited_for(pool: PoolState, domain: DomainState) -> str:
 
 def _in(domain: DomainState) -> str:
     return "" if domain.name == EVERYWHERE else f" in {domain.name}"
-
-
-def _waiting_units(
-    view: View, pool: str, domain: str, owners: Collection[str], now: float
-) -> tuple[int, int]:
-    """Return how many units of a domain rest, and how many are kept for others than these owners."""
-    resting = kept = 0
-    for name, part in view.parts(pool, domain).items():
-        if part.retained:
-            all_owners = {*owners, *(left.owner for left in part.retained)}
-            mine = part.room(pool, name, owners, now)
-            anybody = part.room(pool, name, all_owners, now)
-            later = part.room(pool, name, (), float("inf"))
-            kept, resting = kept + anybody - mine, resting + later - anybody
-    return resting, kept
 
 
 def _domain(requirement: Requirement, node: str) -> str | None:

@@ -117,6 +117,13 @@ def test_units_that_rest_or_are_kept_are_told_apart_as_time_passes() -> None:
     assert (row.free, row.resting, row.kept) == (10, 0, 0)
 
 
+def test_units_that_are_kept_for_several_are_kept_also_where_too_few_are_left_for_all() -> None:
+    left = tuple(RetainedUnits(1, owner=f"team-a/web-{number}", kept_until=NOW + 9) for number in range(2))
+    row, notes = seen(view_of(pool("ip"), n1=domain(2, holder("a", ("n1", 1)), left=left)))
+    assert (row.free, row.resting, row.kept) == (0, 0, 1)
+    assert notes == ["1 kept for their last pods"] * 2
+
+
 def test_what_is_kept_for_a_pod_that_has_it_already_is_not_kept_any_more() -> None:
     left = (RetainedUnits(2, owner="team-a/web-0", kept_until=NOW + 9),)
     held = holder("web-0", ("n1", 2), state="reserved")
