@@ -330,7 +330,7 @@ class _Waiting:
         pools = tuple(self._pool(name) for name in (self._demand.units if self._fit else ()))
         closed = evaluate(self._pod, self._cordoned, self._view, self._now).reasons
         cordoned = tuple(sorted(self._cordoned - closed.keys(), key=natural))
-        ways = () if fitting else remedies(self._pod, self._view, self._open, self._cordoned, self._now)
+        ways = () if fitting else remedies(self._pod, self._view, self._open, cordoned, self._now)
         return msgspec.structs.replace(
             _about(self._pod, "fits" if fitting else "waits", self._summary(fitting, cordoned, pools)),
             asks=tuple(Asked(pool=pool, units=units) for pool, units in self._demand.units.items()),

@@ -1,7 +1,7 @@
 """What change would let a waiting pod in: each is tried on a copy of the ledger with filter's own code.
 It knows pools alone: kube-scheduler may still refuse a node for its CPU, its taints and the like."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
@@ -80,16 +80,17 @@ class _Change(NamedTuple):
 
 
 def remedies(
-    pod: Pod, view: View, nodes: Mapping[str, Node], cordoned: Collection[str], now: float
+    pod: Pod, view: View, nodes: Mapping[str, Node], cordoned: Sequence[str], now: float
 ) -> tuple[Remedy, ...]:
     """Return changes that would let the pod go to one of these nodes, the smallest first; each alone is
-    enough. `cordoned` nodes, by their names, take no pods now; they are none of `nodes`."""
+    enough. The `cordoned` nodes, none of `nodes`, could take it as it is, but take no pods now."""
     case = _Case(pod, terms_of(view).demand(pod), view, now)
     search = _Search(case, nodes)
     if case.demand.refusal is not None:
         tried = search.worked(search.new_poolclaims())
     else:
-        tried = search.worked([*search.in_time(), *search.sets(), *search.uncordoned(cordoned)])
+        uncordoned = [[_uncordon(node)] for node in cordoned[:1]]
+        tried = search.worked([*search.in_time(), *search.sets(), *uncordoned])
     sets = dict.fromkeys(tried)
     least = [steps for steps in sets if not any(set(other) < set(steps) for other in sets)]
     return tuple(map(Remedy, least))
@@ -283,12 +284,6 @@ class _Search:
         text = f"a priority of at least {least} (now {now}): {of} are reserved for such pods"
         step = Step(kind="priority", text=text, pool=reserved[0][0], units=least)
         return [[*always, _Change(step, lambda draft: _promote(draft, least))]]
-
-    def uncordoned(self, cordoned: Collection[str]) -> list[list[_Change]]:
-        """Return the first of the cordoned nodes that could take the pod as it is."""
-        changes = map(_uncordon, sorted(cordoned, key=natural))
-        first = next((change for change in changes if self._works([change])), None)
-        return [] if first is None else [[first]]
 
     def new_poolclaims(self) -> list[list[_Change]]:
         """Return the PoolClaims that the pod names and that are not there, once for each pool it asks of."""
