@@ -104,6 +104,11 @@ def test_what_talks_to_the_cluster_loads_no_heavy_library_before_it_knows_where_
     assert loaded(_IMPORTED, f"berth.handlers.{name}") & HEAVY == set()
 
 
+def test_a_command_that_draws_nothing_in_place_loads_no_heavy_library() -> None:
+    script = "import sys, berth.cli.explain, berth.cli.inspect, berth.cli.waiting"
+    assert loaded(script) & HEAVY == set()
+
+
 @pytest.mark.parametrize("name", ["filter", "prioritize", "preempt"])
 def test_what_a_verb_imports_to_start_is_listed(name: str, tmp_path: Path) -> None:
     main, store = ROOT / "functions" / name / "main.py", f"sqlite:///{tmp_path}/ledger.db"

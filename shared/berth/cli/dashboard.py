@@ -30,7 +30,7 @@ _END_SECONDS = 3.0  # that the end waits for a ledger or a terminal that hangs
 _MOST_LINES = 10_000  # that wait for a terminal that was stopped; then the oldest are dropped
 _REFUSALS = 5
 _REFUSAL_LINES = 8  # of one refusal: kube-scheduler's texts have some 500 characters at most
-_MARGIN = 2  # columns for the terminal's own ^C: on a full line it would go on to the next one
+MARGIN = 2  # columns for the terminal's own ^C: on a full line it would go on to the next one
 _NOT_READ = "the ledger is being read"
 _CLOSED = "the ledger is new or being rebuilt, within a minute (at once: berth reconcile)"
 
@@ -55,7 +55,7 @@ def picture(
     """
     room = size[1] - 1 - bool(trouble) - bool(heading)
     latest = refusals[: min(_REFUSALS, max(0, (room - 3) // 3))]
-    why = _refusal_lines(latest, size[0] - _MARGIN, max(len(latest), (room - 3) // 2), now)
+    why = _refusal_lines(latest, size[0] - MARGIN, max(len(latest), (room - 3) // 2), now)
     lines = [_line(heading)] if heading else []
     lines += _pool_lines(pools, room - (len(why) + 1 if why else 0))
     if why:
@@ -63,7 +63,7 @@ def picture(
     if trouble:
         lines.append(_line(trouble, "red"))
     for line in lines:
-        line.truncate(max(1, size[0] - _MARGIN), overflow="ellipsis")
+        line.truncate(max(1, size[0] - MARGIN), overflow="ellipsis")
     return Group(*lines)
 
 

@@ -8,20 +8,18 @@ from collections.abc import Sequence
 import msgspec
 
 from berth import settings
-from berth.cli import tables
+from berth.cli import tables, watch
 from berth.cli.output import note, show
 from berth.cli.shared_options import add_kubeconfig, add_output, add_store, existing_ledger
-from berth.cli.status import LedgerState, Status, is_moved, ledger_state, opened, require_pool
+from berth.cli.status import LedgerState, is_moved, ledger_state, opened, require_pool, show_status
 from berth.ledger.holders import unit_rows
 from berth.ledger.ledger import Ledger
 from berth.ledger.view import View
 
 
 def add_status_options(parser: argparse.ArgumentParser) -> None:
-    from berth.cli.watch import add_watch
-
     _add_report_options(parser)
-    add_watch(parser)
+    watch.add_watch(parser)
     parser.set_defaults(run=status)
 
 
@@ -49,8 +47,6 @@ def status(options: argparse.Namespace) -> int:
     It returns 1 where nothing is given out of the ledger, or it is another cluster's.
     """
     if options.watch:
-        from berth.cli import watch
-
         return watch.run(options)
     with opened(settings.from_environment(), options.pool) as source:
         report, unknown, _ = source.look()
@@ -58,19 +54,6 @@ def status(options: argparse.Namespace) -> int:
     if unknown:
         note(unknown)
     return 0 if report.ledger.open else 1
-
-
-def show_status(report: Status, output: str) -> None:
-    """Print the report, for a person as a headline and a table."""
-    if output != "table":
-        show(report, output)
-    else:
-        print("\n".join(status_lines(report)))
-
-
-def status_lines(report: Status) -> list[str]:
-    """Return the report's lines for a person: the headline, and below it the pools if there are any."""
-    return [tables.printable(report.headline), *(tables.pool_lines(report.pools) if report.pools else [])]
 
 
 def claims(options: argparse.Namespace) -> int:

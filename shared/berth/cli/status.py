@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from berth.cli import tables
+from berth.cli.output import show
 from berth.cli.shared_options import existing_ledger
 from berth.errors import (
     BadInputError,
@@ -173,3 +175,16 @@ def require_pool(pool: str | None, view: View) -> None:
     known = names(view)
     if pool is not None and pool not in known:
         raise BadInputError(f"there is no pool {pool} in the ledger; {alternatives(pool, known)}")
+
+
+def show_status(report: Status, output: str) -> None:
+    """Print the report, for a person as a headline and a table."""
+    if output != "table":
+        show(report, output)
+    else:
+        print("\n".join(status_lines(report)))
+
+
+def status_lines(report: Status) -> list[str]:
+    """Return the report's lines for a person: the headline, and below it the pools if there are any."""
+    return [tables.printable(report.headline), *(tables.pool_lines(report.pools) if report.pools else [])]

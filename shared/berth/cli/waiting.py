@@ -6,14 +6,12 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
-from rich.console import Console, Group
-from rich.live import Live
-from rich.text import Text
 
 from berth import settings
-from berth.cli import dashboard, tables
+from berth.cli import tables
 from berth.cli.output import note, show
 from berth.cli.shared_options import add_kubeconfig, add_output, add_store
 from berth.cli.status import LedgerState, Source, is_moved, opened, require_pool
@@ -22,9 +20,11 @@ from berth.controller.waiting import Seen, Summary, Waiting, WaitingRow, waiting
 from berth.errors import ClusterRefusedError, OtherClusterError, RetryableError
 from berth.ledger.report import counted
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 _COLUMNS = ("PLACE", "NAMESPACE", "POD", "POOL", "ASKED", "PRIORITY", "SINCE", "WHY")
 _MANY = 30  # rows: with more of them equal reasons are stated once, and the first rows are shown
-_MARGIN = 2  # columns for the terminal's own ^C: on a full line it would go on to the next one
 
 
 class WaitingReport(Waiting, frozen=True, rename="camel", kw_only=True):
@@ -56,6 +56,8 @@ def run(options: argparse.Namespace) -> int:
             report = looks.look()
             _print(report, options.output, time.time())
             return _code(report)
+        from berth.cli import dashboard  # rich takes 0.1 s to import
+
         with ended_by_signals():
             if options.output == "table" and dashboard.possible():
                 return on_terminal(looks.look, options.interval, time.sleep)
@@ -177,10 +179,16 @@ def on_terminal(
     look: Callable[[], WaitingReport],
     interval: float,
     wait: Wait,
-    console: Console | None = None,
+    console: "Console | None" = None,
     clock: Callable[[], float] = time.time,
 ) -> int:
     """Show the report in place, drawn anew after each look."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    from berth.cli.dashboard import MARGIN
+
     console = console or Console(highlight=False, markup=False, emoji=False)
     report, trouble = look(), ""
     if not report.looked:
@@ -189,16 +197,17 @@ def on_terminal(
     with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
         while True:
             width, height = console.size
-            lines = waiting_lines(report, clock(), width - _MARGIN)
+            lines = waiting_lines(report, clock(), width - MARGIN)
             tail = [part for text in (*report.remarks, trouble) for part in tables.folded(text, width)]
-            live.update(_picture([*lines, *filter(None, tail)], height), refresh=True)
+            shown = _fitting([*lines, *filter(None, tail)], height)
+            live.update(Text("\n".join(shown), no_wrap=True, overflow="ellipsis"), refresh=True)
             wait(interval)
             report, trouble = _look_again(look, report)
 
 
-def _picture(lines: list[str], height: int) -> Group:
+def _fitting(lines: list[str], height: int) -> list[str]:
     """Return as many lines as the terminal has, and how many more there are."""
     if len(lines) >= height:
         room = max(1, height - 2)
         lines = [*lines[:room], f"and {len(lines) - room} more lines: --pool and -n choose"]
-    return Group(*(Text(tables.printable(line), no_wrap=True, overflow="ellipsis") for line in lines))
+    return [tables.printable(line) for line in lines]

@@ -10,11 +10,9 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from berth import settings
-from berth.cli import dashboard
-from berth.cli.inspect import show_status, status_lines
 from berth.cli.output import note
 from berth.cli.shared_options import add_kubeconfig, add_output, add_store
-from berth.cli.status import Source, Status, opened
+from berth.cli.status import Source, Status, opened, show_status, status_lines
 from berth.errors import BerthError, RetryableError
 
 _SECONDS = 2.0
@@ -57,6 +55,8 @@ def _seconds(text: str) -> float:
 def run(options: argparse.Namespace) -> int:
     """Show the status until Ctrl-C, which raises KeyboardInterrupt. It returns 1 at once where the ledger is
     elsewhere now, or another cluster's."""
+    from berth.cli import dashboard  # rich takes 0.1 s to import
+
     with opened(settings.from_environment(), options.pool) as source, ended_by_signals():
         if options.output == "table" and dashboard.possible():
             return on_terminal(source, options.interval, time.sleep)
@@ -130,6 +130,8 @@ def on_terminal(source: Source, interval: float, wait: Wait) -> int:
     if refused:
         show_status(report, "table")
         return 1
+    from berth.cli import dashboard
+
     live = dashboard.LiveView(source.view, lambda _: "", only=source.pool, heading=True, every=interval)
     live.unknown = _observe(source, live.observe)  # before it shows how many wait
     with live:
