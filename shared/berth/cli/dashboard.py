@@ -158,6 +158,7 @@ class LiveView:
         )
         self._waiters = Waiters(clock)
         self.observe = self._waiters.observe  # takes what an EventRelay reports about our pods
+        self.listed = self._waiters.listed
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
         self._last = _Read()
         self._drawn: object = None

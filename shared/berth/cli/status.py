@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -54,15 +54,15 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class Look(NamedTuple):
-    """One look: the report, and why it is not known who waits (empty: it is). `refused`: no pools are shown,
-    for the ledger is elsewhere now, or another cluster's."""
+    """One look: the report, and why it is not known who waits (empty: it is). `looked`: pools are shown; not
+    where the ledger is elsewhere now, or another cluster's."""
 
     report: Status
     unknown: str = ""
-    refused: bool = False
+    looked: bool = True
 
 
-class Waiting(NamedTuple):
+class WaitingPods(NamedTuple):
     """Pods that wait; None and `why` where nobody could say."""
 
     pods: "Sequence[Pod] | None"
@@ -92,28 +92,28 @@ class Source:
         view = self.view()
         state = self.state(view)
         if is_moved(view):
-            return Look(Status(state, state.why), refused=True)
+            return Look(Status(state, state.why), looked=False)
         require_pool(self.pool, view)
         try:
             waiting = self.waiting()
         except OtherClusterError as error:
             state = msgspec.structs.replace(state, open=False, why=str(error))
-            return Look(Status(state, state.why), refused=True)
+            return Look(Status(state, state.why), looked=False)
         return Look(Status(state, *self._pools(view, state, waiting)), waiting.why)
 
-    def waiting(self) -> Waiting:
+    def waiting(self) -> WaitingPods:
         """Return the pods that wait for units. Raises OtherClusterError where the ledger is another's."""
         try:
             from berth.kube.cluster import list_waiting
 
             self.require_cluster()
-            return Waiting(list_waiting(self.cluster, self.config.scheduler_names, most=_LIST_SECONDS))
+            return WaitingPods(list_waiting(self.cluster, self.config.scheduler_names, most=_LIST_SECONDS))
         except OtherClusterError:
             raise
         except BerthError as error:
             if isinstance(error, SettingsError) and os.environ.get(CONTEXT):
                 raise  # a context was named, and there is none of that name
-            return Waiting(None, f"who waits is not known: {error}")
+            return WaitingPods(None, f"who waits is not known: {error}")
 
     def require_cluster(self) -> None:
         """Raise OtherClusterError where the ledger is another cluster's, and the cluster's errors."""
@@ -129,12 +129,7 @@ class Source:
 
         return connect()
 
-    def unbound(self, scheduler: str) -> list[dict[str, Any]]:
-        """Return the pods of this scheduler that have no node, as the API server has them."""
-        fields = f"spec.nodeName=,spec.schedulerName={scheduler}"
-        return self.cluster.snapshot("/api/v1/pods", {"fieldSelector": fields})[0]
-
-    def _pools(self, view: View, state: LedgerState, waiting: Waiting) -> tuple[str, list[PoolRow]]:
+    def _pools(self, view: View, state: LedgerState, waiting: WaitingPods) -> tuple[str, list[PoolRow]]:
         from berth.controller.pool_status import waiting_in_all, waiting_pods
 
         by_pool = in_all = None

@@ -3,7 +3,7 @@ It looks at pods only, and does not judge whether a waiter fits somewhere now; `
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -30,17 +30,20 @@ class Waiters:
 
     def observe(self, kind: str, item: Mapping[str, Any]) -> None:
         """Take one pod that was ADDED, MODIFIED or DELETED; or LISTED: all pods of one schedulerName."""
-        if kind != "LISTED":
-            self._put(item, kind != "DELETED", self._clock())
-            return
+        if kind == "LISTED":
+            self.listed([item["schedulerName"]], filter(None, map(_read, item["items"])))
+        elif (pod := _read(item)) is not None:
+            self._put(pod, kind != "DELETED", self._clock())
+
+    def listed(self, schedulers: Collection[str], pods: Iterable[PodInFull]) -> None:
+        """Take all pods of these schedulerNames that have no node, whoever else's may be among them."""
+        ours = [pod for pod in pods if pod.spec.scheduler_name in schedulers]
+        there = {pod.metadata.uid for pod in ours}
         with self._lock:
-            scheduler = item["schedulerName"]
-            known = {
-                uid for uid, waiter in self._waiters.items() if waiter.pod.spec.scheduler_name == scheduler
-            }
-            for uid in known - {pod.get("metadata", {}).get("uid") for pod in item["items"]}:
-                del self._waiters[uid]
-        for pod in item["items"]:
+            for uid, waiter in list(self._waiters.items()):
+                if waiter.pod.spec.scheduler_name in schedulers and uid not in there:
+                    del self._waiters[uid]
+        for pod in ours:
             self._put(pod, True, None)
 
     def asking(self, resources: Mapping[str, Pool]) -> dict[str, int]:
@@ -59,12 +62,8 @@ class Waiters:
         with self._lock:
             return list(self._waiters.values())
 
-    def _put(self, item: Mapping[str, Any], there: bool, now: float | None) -> None:
+    def _put(self, pod: PodInFull, there: bool, now: float | None) -> None:
         """`now` None: the pod was there before the watch began, so its status says since when it waits."""
-        try:
-            pod = msgspec.convert(item, PodInFull)
-        except msgspec.ValidationError:
-            return  # what can't be read can't be shown; the functions say what is wrong with it
         uid, text, said = pod.metadata.uid, said_of(pod), pod.unscheduled
         since = said.since if said is not None and text else None
         with self._lock:
@@ -75,3 +74,11 @@ class Waiters:
                 elif now is not None or since is None:
                     since = now or self._clock()
                 self._waiters[uid] = _Waiter(pod, text, since or 0.0)
+
+
+def _read(item: Mapping[str, Any]) -> PodInFull | None:
+    """Return the pod; None where it can't be read, and not be shown: the functions say what is wrong."""
+    try:
+        return msgspec.convert(item, PodInFull)
+    except msgspec.ValidationError:
+        return None

@@ -7,13 +7,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from berth import settings
 from berth.cli.output import note
 from berth.cli.shared_options import add_kubeconfig, add_output, add_store
 from berth.cli.status import Source, Status, opened, show_status, status_lines
 from berth.errors import BerthError, RetryableError
+
+if TYPE_CHECKING:
+    from berth.cli.dashboard import LiveView
 
 _SECONDS = 2.0
 _LEAST, _MOST = 0.5, 3600.0
@@ -93,12 +96,12 @@ def in_blocks(
     """Print the status at each change of it, for a person with the time in front of its headline."""
 
     def look() -> tuple[tuple[Status, bool], str]:
-        report, unknown, refused = source.look()
-        return (report, refused), unknown
+        report, unknown, looked = source.look()
+        return (report, looked), unknown
 
-    for (report, refused), first in changes(look, interval, wait):
+    for (report, looked), first in changes(look, interval, wait):
         _print(report, output, clock(), first=first)
-        if refused:
+        if not looked:
             return 1
     return 0
 
@@ -126,27 +129,27 @@ def _print(report: Status, output: str, now: float, *, first: bool) -> None:
 
 def on_terminal(source: Source, interval: float, wait: Wait) -> int:
     """Show the status in place. The pods that wait are asked for at each look."""
-    report, _, refused = source.look()
-    if refused:
+    report, _, looked = source.look()
+    if not looked:
         show_status(report, "table")
         return 1
     from berth.cli import dashboard
 
     live = dashboard.LiveView(source.view, lambda _: "", only=source.pool, heading=True, every=interval)
-    live.unknown = _observe(source, live.observe)  # before it shows how many wait
+    live.unknown = _list(source, live)  # before it shows how many wait
     with live:
         while True:
             wait(interval)
-            live.unknown = _observe(source, live.observe)
+            live.unknown = _list(source, live)
 
 
-def _observe(source: Source, observe: Callable[[str, dict[str, object]], None]) -> str:
+def _list(source: Source, live: "LiveView") -> str:
     """Tell of the pods that have no node. Return why it is not known who waits; empty: it is."""
     try:
-        for name in source.config.scheduler_names:
-            observe("LISTED", {"schedulerName": name, "items": source.unbound(name)})
+        pods = source.cluster.pending_pods()
     except BerthError as error:
         return f"who waits is not known: {error}"
+    live.listed(source.config.scheduler_names, pods)
     return ""
 
 

@@ -167,10 +167,8 @@ class _Judge:
 
     def waiter(self, pod: PodInFull, demand: Demand) -> _Waiter:
         if pod.gated:
-            gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates or ())
-            return _Waiter(
-                pod, demand, "gated", f"has scheduling gates ({gates}): it is in no scheduler's queue"
-            )
+            why = f"has scheduling gates ({pod.gates}): it is in no scheduler's queue"
+            return _Waiter(pod, demand, "gated", why)
         if demand.refusal is not None:
             return _Waiter(pod, demand, "refused", demand.refusal)
         if not demand.units:

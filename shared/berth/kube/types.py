@@ -147,9 +147,21 @@ class Pod(_Object, frozen=True):
     @property
     def waiting(self) -> bool:
         """Whether it is unbound, alive and free to be scheduled."""
-        spec = self.spec
-        alive = not self.finished and self.metadata.deletion_timestamp is None
-        return alive and not spec.node_name and not spec.scheduling_gates
+        return self._to_be_placed and not self.spec.scheduling_gates
+
+    @property
+    def gated(self) -> bool:
+        """Whether it is in no scheduler's queue, because of its scheduling gates."""
+        return self._to_be_placed and bool(self.spec.scheduling_gates)
+
+    @property
+    def gates(self) -> str:
+        """Return the names of its scheduling gates, for a message."""
+        return ", ".join(gate.name for gate in self.spec.scheduling_gates or ())
+
+    @property
+    def _to_be_placed(self) -> bool:
+        return not self.finished and self.metadata.deletion_timestamp is None and not self.spec.node_name
 
     @property
     def goes_to_unschedulable(self) -> bool:
@@ -186,12 +198,6 @@ class PodInFull(Pod, frozen=True):
 
     spec: SpecInFull = SpecInFull()
     status: StatusInFull = StatusInFull()
-
-    @property
-    def gated(self) -> bool:
-        """Whether it is in no scheduler's queue, because of its scheduling gates."""
-        alive = not self.finished and self.metadata.deletion_timestamp is None
-        return alive and not self.spec.node_name and bool(self.spec.scheduling_gates)
 
     @property
     def scheduled(self) -> PodCondition | None:

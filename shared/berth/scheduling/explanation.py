@@ -212,7 +212,6 @@ class Explanation(PodName, frozen=True, kw_only=True, rename="camel"):
 
 def without_ledger(pod: Pod, schedulers: Collection[str]) -> Explanation | None:
     """Return the explanation of a pod that waits for something else than pools; None: the ledger must say."""
-    gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates or ())
     ours = ", ".join(schedulers)
     scheduler = pod.spec.scheduler_name or "default-scheduler"
     if pod.spec.node_name or pod.finished:
@@ -228,8 +227,8 @@ def without_ledger(pod: Pod, schedulers: Collection[str]) -> Explanation | None:
         return msgspec.structs.replace(told, notes=notes)
     if pod.metadata.deletion_timestamp is not None:
         return _about(pod, "ending", "is being deleted, and goes to no node any more")
-    if gates:
-        text = f"is held back by its scheduling gates, before any scheduler looks at it: {gates}"
+    if pod.gated:
+        text = f"is held back by its scheduling gates, before any scheduler looks at it: {pod.gates}"
         return _about(pod, "gated", text)
     return None
 
