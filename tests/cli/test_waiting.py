@@ -9,9 +9,9 @@ import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
+import msgspec
 import pytest
 import yaml
 from rich.console import Console
@@ -158,8 +158,7 @@ def test_only_who_may_not_read_nodes_is_told_without_them(
 
 def report(*pods: PodInFull, why: str = "") -> WaitingReport:
     found = waiting(Seen(pods, full(), NOW), ("berth",))
-    fields: dict[str, Any] = {name: getattr(found, name) for name in found.__struct_fields__}
-    return WaitingReport(**fields, ledger=LedgerState("sqlite:///x", not why, why))
+    return WaitingReport(**msgspec.structs.asdict(found), ledger=LedgerState("sqlite:///x", not why, why))
 
 
 def test_on_a_narrow_terminal_reasons_go_on_below_themselves_and_no_word_is_cut() -> None:

@@ -22,6 +22,12 @@ _NAME = re.compile(SUBDOMAIN)
 _RESOURCE = re.compile(rf"(?=[^/]{{1,244}}/){SUBDOMAIN}/{WORD}")
 
 
+def is_ours(resource: str) -> bool:
+    """Whether a resource is of one of Berth's own groups. It need have no Pool: a typo must not pass as no
+    demand."""
+    return resource.partition("/")[0] in (GROUP, NATIVE)
+
+
 def is_name(name: str, longest: int = 253) -> bool:
     """Whether an object of Kubernetes may have this name (a DNS subdomain)."""
     return len(name) <= longest and _NAME.fullmatch(name) is not None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 
-from berth.api.names import GROUP, NATIVE
+from berth.api.names import is_ours
 from berth.api.pool import Pool, by_resource, parse
 from berth.controller.pool_source import documents
 from berth.errors import BadInputError
@@ -179,7 +179,7 @@ class Inputs:
 
     def is_ours(self, resource: str) -> bool:
         """Whether Berth counts it: by its group, or because a Pool names it."""
-        return resource.partition("/")[0] in (GROUP, NATIVE) or resource in self.resources
+        return is_ours(resource) or resource in self.resources
 
     @cached_property
     def pods(self) -> list[PodWithVolumes]:

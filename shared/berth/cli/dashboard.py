@@ -1,4 +1,4 @@
-"""The table of pools, domains, waiters and refusals that `berth up` and `berth top` refresh in place.
+"""The table of pools, domains, waiters and refusals that `berth up`, `demo` and `top` refresh in place.
 It only reads; trouble is a line of the table, and it raises nothing."""
 
 import contextlib

@@ -86,8 +86,7 @@ class Looks:
         pods = source.cluster.pending_pods()
         seen = Seen(pods, view, self._clock(), self._cordoned(), state.why)
         report = waiting(seen, source.config.scheduler_names, self._namespace, source.pool)
-        fields = {name: getattr(report, name) for name in report.__struct_fields__}
-        return WaitingReport(**fields, ledger=state)
+        return WaitingReport(**msgspec.structs.asdict(report), ledger=state)
 
     def _cordoned(self) -> set[str]:
         """Return the nodes that take no pods; none where we may not read nodes."""

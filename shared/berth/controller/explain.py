@@ -12,6 +12,7 @@ from berth.kube.types import Meta, Node, Pod, PodCondition
 from berth.ledger.holders import PodName
 from berth.ledger.view import View
 from berth.scheduling.explanation import Explanation, Line, SchedulerWord, explain, when, without_ledger
+from berth.scheduling.fit import known_nodes
 
 _MOST_BEFORE = 100  # pods that are named
 _BEFORE = "what kube-scheduler says is from before, when a pool was short: it tries the pod again by itself"
@@ -67,10 +68,8 @@ def _nodes(cluster: Cluster, view: View) -> tuple[Sequence[Node], tuple[str, ...
     try:
         return cluster.nodes(), ()
     except ClusterRefusedError as error:
-        on_nodes = (name for name, pool in view.pools.items() if pool.spec.scope == "Node")
-        names = {*view.nodes, *(node for pool in on_nodes for node in view.free.get(pool, ()))}
         note = f"these are the nodes that the ledger knows, whether they take pods or not: {error}"
-        return [Node(Meta(name=name)) for name in sorted(names)], (note,)
+        return [Node(Meta(name=name)) for name in sorted(known_nodes(view, view.pools))], (note,)
 
 
 def _with_word(told: Explanation, pod: Pod, said: SchedulerWord | None) -> Explanation:

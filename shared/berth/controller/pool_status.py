@@ -33,7 +33,7 @@ _NO_DOMAINS = {
     "Topology": "no node in the Pool has the label spec.topologyKey, and the spec names no domain",
     "Cluster": "the ledger has not counted the Pool yet",
 }
-_LIST_SECONDS = 5.0  # for each list of waiting pods: `berth status` makes a person wait for it
+_LIST_SECONDS = 5.0  # for each list of waiting pods: an event, or the next minute's reconcile, waits for it
 
 
 def publish(
@@ -46,7 +46,8 @@ def publish(
     """
     pools = cluster.pools() or ()  # first: what is counted then is newer than what stands there
     view = ledger.view()
-    rows = {row.name: row for row in pool_rows(view, waiting_now(cluster, schedulers, view.resources))}
+    waiting = list_waiting(cluster, schedulers, most=_LIST_SECONDS)
+    rows = {row.name: row for row in pool_rows(view, waiting_pods(waiting, view.resources))}
     judged, now, writes = judge(pools, lambda: view.pools), clock(), StatusWrites("Pools")
     for pool in pools:
         name, standing = pool["metadata"]["name"], pool.get("status") or {}
@@ -144,11 +145,6 @@ def waiting_pods(pods: Iterable[Pod], resources: Mapping[str, Pool]) -> dict[str
 def waiting_in_all(pods: Iterable[Pod], resources: Mapping[str, Pool]) -> int:
     """Return how many of these pods wait for any pool: one that asks for two pools counts once."""
     return sum(pod.waiting and bool(demand_of(pod, resources).units) for pod in pods)
-
-
-def waiting_now(cluster: Cluster, schedulers: Iterable[str], resources: Mapping[str, Pool]) -> dict[str, int]:
-    """Return how many pods of these schedulers wait for each pool, as the API server lists them now."""
-    return waiting_pods(list_waiting(cluster, schedulers, most=_LIST_SECONDS), resources)
 
 
 def _observed(pool: Mapping[str, Any], judged: Judged, view: View) -> Mapping[str, int]:

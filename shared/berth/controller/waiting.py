@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from berth.api.names import GROUP, NATIVE
+from berth.api.names import is_ours
 from berth.controller.line import in_line, lines, own_claim
 from berth.controller.requeue import free_in
 from berth.kube.types import PodInFull, unix_seconds
@@ -284,7 +284,7 @@ def _elsewhere(
         asked = {
             view.resources[name].name if name in view.resources else name
             for name in resources(pod)
-            if name in view.resources or name.partition("/")[0] in (GROUP, NATIVE)
+            if name in view.resources or is_ours(name)
         }
         if asked and namespace in (None, pod.namespace) and (pool is None or pool in asked):
             asking.setdefault((pod.spec.scheduler_name or "", ", ".join(sorted(asked))), []).append(pod.label)

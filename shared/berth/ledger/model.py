@@ -183,8 +183,11 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         self, pool: str, domain: str, owners: Collection[str] = (), now: float = 0.0, own: int = 0
     ) -> int:
         """Return how many units a pod of these owners may have, with the `own` that it holds here already."""
-        used = self.used(pool, domain) - own
-        return max(0, (self.capacity or 0) - used - self._barred(pool, domain, owners, now))
+        return max(0, self.slack(pool, domain, owners, now) + own)
+
+    def slack(self, pool: str, domain: str, owners: Collection[str] = (), now: float = 0.0) -> int:
+        """Return what these owners may have more; below 0 where more is in use than there is."""
+        return (self.capacity or 0) - self.used(pool, domain) - self._barred(pool, domain, owners, now)
 
     @property
     def size(self) -> int | tuple[str, ...] | None:

@@ -39,6 +39,12 @@ class Requirement(NamedTuple):
     unlabelled: str = ""
     not_here: Mapping[str, str] = {}
 
+    def domain(self, node: str) -> str | None:
+        """Return the node's domain; None: it has none; empty: it lacks the label for it."""
+        if self.places is not None:
+            return self.places.get(node)
+        return node if node in self.free else None
+
     def enough(self) -> frozenset[str]:
         """Return the domains that can give them."""
         enough = self.free.enough(self.asked)

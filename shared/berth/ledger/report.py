@@ -254,7 +254,8 @@ def _limits(pool: Pool, view: View) -> list[LimitRow]:
         limit, used = pool.limit(namespace), _used_of_limit(pool.name, namespace, view)
         if limit is not None and (used or namespace in limits):
             rows.append(LimitRow(namespace=namespace, used=used, limit=limit))
-    return rows + [LimitRow(namespace="*", used=None, limit=limits["*"]) for _ in range("*" in limits)]
+    others = [LimitRow(namespace="*", used=None, limit=limits["*"])] if "*" in limits else []
+    return rows + others
 
 
 def _used_of_limit(pool: str, namespace: str, view: View) -> int:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from berth.api.names import GROUP, NATIVE
+from berth.api.names import is_ours
 from berth.api.pool import Pool, by_resource
 from berth.api.poolclaim import CLAIMS, named
 from berth.api.quantity import units
@@ -182,7 +182,7 @@ def demand_of(pod: Pod, pools: Mapping[str, Pool]) -> Demand:
     if not might_ask(pod):
         return _NONE
     try:
-        counts = _effective(pod, lambda name: name in pools or _is_ours(name))
+        counts = _effective(pod, lambda name: name in pools or is_ours(name))
     except ValueError as error:
         return Demand({}, refusal=str(error))
     missing = min(counts.keys() - pools.keys(), default=None)
@@ -286,11 +286,6 @@ def _add(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 
 def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
-
-
-def _is_ours(resource: str) -> bool:
-    """Whether a resource is of Berth's own group. It need have no Pool: a typo must not pass as no demand."""
-    return resource.partition("/")[0] in (GROUP, NATIVE)
 
 
 def _no_such_pool(resource: str, pools: Mapping[str, Pool]) -> str:

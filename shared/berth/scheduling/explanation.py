@@ -9,11 +9,11 @@ from typing import Literal
 
 import msgspec
 
-from berth.api.names import GROUP, NATIVE
+from berth.api.names import is_ours
 from berth.api.pool import EVERYWHERE, Pool
 from berth.api.poolclaim import named
 from berth.errors import RebuildingError
-from berth.kube.types import Node, Pod
+from berth.kube.types import Node, Pod, unix_seconds
 from berth.ledger.holders import PodName, pod_name, wholes
 from berth.ledger.keys import poolclaim_quota
 from berth.ledger.model import Claim, PoolClaimSpec
@@ -220,7 +220,7 @@ def without_ledger(pod: Pod, schedulers: Collection[str]) -> Explanation | None:
         serves = f"Berth serves those of {ours} (BERTH_SCHEDULER_NAMES)"
         text = f"is not ours: its schedulerName is {scheduler}, and {serves}"
         told = _about(pod, "notOurs", text)
-        asked = sorted(name for name in resources(pod) if name.partition("/")[0] in (GROUP, NATIVE))
+        asked = sorted(filter(is_ours, resources(pod)))
         notes = tuple(
             f"it asks for {name}, which only a scheduler that calls berth can give" for name in asked
         )
@@ -385,7 +385,7 @@ class _Waiting:
         pool = self._view.pools[name]
         requirements = [each for each in self._requirements if each.pool == name]
         refusals = tuple(obstacle.text for obstacle in self._obstacles if obstacle.pool == name)
-        placed = {node: _domain(requirements[0], node) for node in self._names}
+        placed = {node: requirements[0].domain(node) for node in self._names}
         short = {node for requirement in requirements for node in requirement.short(self._names)}
         only = self._limited_to(name)
         holders = self._holders(pool, only)
@@ -533,9 +533,13 @@ def _lack(pool: PoolState) -> str:
         return best.refusal
     if best.rule in ("resting", "kept"):
         return _waited_for(pool, best)
-    if sum(1 for domain in pool.domains if domain.nodes) > 1:
-        most = f"the best, {best.name}, has {best.free} of {best.capacity}"
-        return f"no domain of {pool.name} has {pool.asked} free: {most}"
+    domains = [domain for domain in pool.domains if domain.nodes]
+    if len(domains) > 1:
+        most = max(domains, key=lambda domain: domain.free)
+        if not most.free:
+            return f"no unit of {pool.name} is free in any of {len(domains)} domains, {pool.asked} asked"
+        least = f"{most.name} has the most, {most.free} of {most.capacity}"
+        return f"no domain of {pool.name} has {pool.asked} free: {least}"
     more = f", over-committed by {best.over}" if best.over else ""
     if pool.unlabelled:
         others = f" and {len(pool.unlabelled) - 1} more" if len(pool.unlabelled) > 1 else ""
@@ -553,12 +557,6 @@ def _waited_for(pool: PoolState, domain: DomainState) -> str:
 
 def _in(domain: DomainState) -> str:
     return "" if domain.name == EVERYWHERE else f" in {domain.name}"
-
-
-def _domain(requirement: Requirement, node: str) -> str | None:
-    if requirement.places is not None:
-        return requirement.places.get(node)
-    return node if node in requirement.free else None
 
 
 def _grouped(reasons: Mapping[str, str]) -> tuple[Refused, ...]:
@@ -598,10 +596,8 @@ def _names(units: Iterable[str]) -> str:
 
 def when(stamp: str | None) -> datetime | None:
     """Return the moment of a time stamp of Kubernetes; None where there is none that can be read."""
-    try:
-        return datetime.fromisoformat(stamp) if stamp else None
-    except ValueError:
-        return None
+    seconds = unix_seconds(stamp)
+    return None if seconds is None else _moment(seconds)
 
 
 def _moment(seconds: float) -> datetime:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from berth.api.names import GROUP, NATIVE
+from berth.api.names import is_ours
 from berth.api.quantity import rounded_up
 from berth.errors import BadInputError
 from berth.kube.types import Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodInFull, Quantity, Taint
@@ -214,7 +214,7 @@ def _allocatable(node: Node) -> dict[str, int]:
 
 
 def _amounts(quantities: Mapping[str, Quantity], ignored: frozenset[str]) -> dict[str, int]:
-    theirs = (name for name in quantities if name.partition("/")[0] not in (GROUP, NATIVE))
+    theirs = (name for name in quantities if not is_ours(name))
     return {name: _amount(name, quantities[name]) for name in theirs if name not in ignored}
 
 

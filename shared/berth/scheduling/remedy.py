@@ -314,22 +314,16 @@ class _Places:
         """Return what is in the way on nodes, where that is least first; nodes of equal domains are one."""
         by_domains: dict[tuple[str | None, ...], str] = {}
         for name in sorted(self._nodes, key=natural):
-            by_domains.setdefault(tuple(self._domain(each, name) for each in self._requirements), name)
+            by_domains.setdefault(tuple(each.domain(name) for each in self._requirements), name)
         places = [changes for name in by_domains.values() if (changes := self._at(name)) is not None]
         return sorted(places, key=lambda changes: sum(change.cost for change in changes))
-
-    def _domain(self, requirement: Requirement, node: str) -> str | None:
-        """Return the node's domain; None: it has none; empty: it lacks the label for it."""
-        if requirement.places is not None:
-            return requirement.places.get(node)
-        return node if node in requirement.free else None
 
     def _at(self, node: str) -> list[_Change] | None:
         """Return what is in the way on this node; None where no change that is known would help."""
         changes: list[_Change] = []
         for name in self._demand.units:
             requirements = [each for each in self._requirements if each.pool == name]
-            domain = self._domain(requirements[0], node)
+            domain = requirements[0].domain(node)
             if not domain or domain not in requirements[0].free:
                 into = self._into(requirements[0], node, domain)
                 if into is None:

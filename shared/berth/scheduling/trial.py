@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec.structs import replace
 
 from berth.api.pool import Pool
-from berth.api.units import MOST, Units
+from berth.api.units import Units
 from berth.kube.types import Pod
 from berth.ledger import transitions
 from berth.ledger.keys import (
@@ -145,10 +145,7 @@ def slack(view: View, pool: str, domain: str, owners: Collection[str], now: floa
     """Return what is free of a domain, or quota, for these owners; below 0 where more is in use than there
     is."""
     parts = view.parts(pool, domain)
-    left = sum(
-        replace(part, capacity=(part.capacity or 0) + MOST).room(pool, name, owners, now) - MOST
-        for name, part in parts.items()
-    )
+    left = sum(part.slack(pool, name, owners, now) for name, part in parts.items())
     # While it is closed, its stripes may have more than the domain itself.
     capacity = view.document(pool, domain).capacity or 0
     return left + capacity - sum(part.capacity or 0 for part in parts.values())
