@@ -2,20 +2,27 @@
 Pure: it is as old as the pods and the View it is given, and knows what Berth counts, no CPU and no taints."""
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Set
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
 
 from berth.api.names import is_ours
 from berth.controller.line import in_line, lines, own_claim
-from berth.controller.requeue import free_in
+from berth.controller.settle import claim_of
+from berth.errors import RefusedError
 from berth.kube.types import PodInFull, unix_seconds
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import encode
 from berth.ledger.refusals import absent
 from berth.ledger.view import View
 from berth.scheduling.demand import Demand, resources, terms_of
-from berth.scheduling.fit import evaluate, kind_of, known_nodes
+from berth.scheduling.fit import Fit, evaluate, kind_of, known_nodes
+from berth.scheduling.trial import documents_of
+from berth.stores.base import EPOCH
+from berth.stores.memory import MemoryStore
 
 PATIENCE_SECONDS = 120.0
 """How long a pod may be there before its scheduler's silence is worth a word: a start takes as long."""
@@ -112,7 +119,7 @@ def waiting(
     terms = terms_of(seen.view)
     ours = in_line(pod for pod in seen.pods if pod.spec.scheduler_name in schedulers)
     demands = {pod.metadata.uid: terms.demand(pod) for pod in ours}
-    judge = _Judge(seen)
+    judge = _Judge(seen, demands.values())
     waiters = [judge.waiter(pod, demands[pod.metadata.uid]) for pod in ours if pod.waiting or pod.gated]
     places = {
         (pool, pod.metadata.uid): place
@@ -157,13 +164,32 @@ def reasons(texts: Iterable[tuple[str, float]]) -> list[Reason]:
     return sorted(every, key=lambda reason: (-reason.last.timestamp(), reason.text))
 
 
-class _Judge:
-    """Judges pods one by one, in line; those before take what is free."""
+class _Copy:
+    """A copy of the ledger, in which pods reserve what they would get of these pools."""
 
-    def __init__(self, seen: Seen) -> None:
-        self._seen = seen
-        self._left = free_in(seen.view, seen.view.free, seen.now)
-        self._known: dict[Hashable, str] = {}  # a thousand waiters often ask for the same
+    def __init__(self, seen: Seen, pools: Iterable[str]) -> None:
+        epoch = {} if seen.view.epoch is None else {EPOCH: encode(seen.view.epoch)}
+        store = MemoryStore({**epoch, **documents_of(seen.view, pools)})
+        self._ledger, self._now = Ledger(store, clock=lambda: seen.now), seen.now
+
+    def reserve(self, pod: PodInFull, demand: Demand, node: str) -> View:
+        """Return what the ledger would say after that. Raises RefusedError."""
+        view = self._ledger.view()
+        claim = claim_of(pod, node, terms_of(view), demand, "waiting", self._now)
+        self._ledger.reserve(claim, view=view)
+        return self._ledger.view()
+
+
+class _Judge:
+    """Judges pods one by one, in line, by what filter says while those before have what they would get."""
+
+    def __init__(self, seen: Seen, demands: Iterable[Demand]) -> None:
+        self._seen, self._view = seen, seen.view
+        self._pools = {pool for demand in demands for pool in demand.units}
+        # A thousand waiters often ask for the same. Why they can't have it, else the nodes that could give
+        # it: what a pod gets makes none of the others give more.
+        self._refused: dict[Hashable, str] = {}
+        self._nodes: dict[Hashable, list[str]] = {}
 
     def waiter(self, pod: PodInFull, demand: Demand) -> _Waiter:
         if pod.gated:
@@ -177,38 +203,64 @@ class _Judge:
         if (claim := own_claim(pod, self._seen.view)) is not None:
             why = f"its units are reserved on {claim.node}: it is being bound"
             return _Waiter(pod, demand, "reserved", why)
-        kind = kind_of(pod, demand, self._seen.view)
-        if kind not in self._known:
-            self._known[kind] = self._refusal(pod, demand)
-        if why := self._known[kind]:
+        if why := self._seen.closed or self._refusal(pod, demand):
             return _Waiter(pod, demand, "waiting", why)
-        short = [pool for pool, count in demand.units.items() if self._left.get(pool, 0) < count]
-        if short:
-            why = f"{', '.join(short)}: what is free is for the pods before it in line"
-            return _Waiter(pod, demand, "waiting", why)
-        for pool, count in demand.units.items():
-            self._left[pool] -= count
         return _Waiter(pod, demand, "placeable", f"could be placed now; it waits for {_scheduler(pod)}")
 
+    @cached_property
+    def _copy(self) -> _Copy:
+        return _Copy(self._seen, self._pools)
+
     def _refusal(self, pod: PodInFull, demand: Demand) -> str:
-        """Return what filter says of the nodes that the ledger knows; empty if one of them can take it."""
-        if self._seen.closed:
-            return self._seen.closed
-        nodes = known_nodes(self._seen.view, demand.units)
-        evaluation = evaluate(pod, nodes or {""}, self._seen.view, self._seen.now)
-        if not nodes and not evaluation.nowhere:
-            return "; ".join(absent(pool, "any") for pool in demand.units)
-        cordoned = frozenset[str]() if pod.goes_to_unschedulable else frozenset(self._seen.cordoned)
-        fitting = nodes - evaluation.reasons.keys()
-        if fitting - cordoned:
-            return ""
+        """Return why the pod gets nothing; empty if it gets what it asks for, and those behind it don't."""
+        kind = kind_of(pod, demand, self._seen.view)
+        if kind in self._refused:
+            return self._refused[kind]
+        nodes = self._nodes.get(kind, [])
+        while nodes and evaluate(pod, nodes[-1:], self._view, self._seen.now).reasons:
+            nodes.pop()
+        if not nodes:
+            nodes, why = self._evaluated(pod, demand, self._view)
+            if why and self._view is not self._seen.view:
+                why = self._evaluated(pod, demand, self._seen.view)[1] or self._taken(pod, demand)
+            if why:
+                self._refused[kind] = why
+                return why
+            self._nodes[kind] = nodes
+        try:
+            self._view = self._copy.reserve(pod, demand, nodes[-1])
+        except RefusedError as error:
+            return str(error)
+        return ""
+
+    def _evaluated(self, pod: PodInFull, demand: Demand, view: View) -> tuple[list[str], str]:
+        """Return which of the nodes that the ledger knows can take the pod; where none can, what filter says
+        of them."""
+        known = known_nodes(view, demand.units)
+        evaluation = evaluate(pod, known or {""}, view, self._seen.now)
+        if not known and not evaluation.nowhere:
+            return [], "; ".join(absent(pool, "any") for pool in demand.units)
+        fitting = known - evaluation.reasons.keys()
+        if nodes := sorted(fitting - self._shut(pod), reverse=True):
+            return nodes, ""
         texts = Counter(evaluation.reasons.values())
         if fitting:
             texts[f"{', '.join(demand.units)}: what is free is on cordoned nodes"] = len(fitting)
         if len(texts) == 1 or evaluation.nowhere:
-            return next(iter(texts))
+            return [], next(iter(texts))
         counted = sorted(texts.items(), key=lambda text: (-text[1], text[0]))
-        return "; ".join(f"{text} ({count} node{'s' * (count > 1)})" for text, count in counted)
+        return [], "; ".join(f"{text} ({count} node{'s' * (count > 1)})" for text, count in counted)
+
+    def _taken(self, pod: PodInFull, demand: Demand) -> str:
+        """Return of which pools the pods before it leave too little, or of all of them on one node."""
+        fit = Fit(pod, demand, self._view, self._seen.now)
+        short = [obstacle.pool for obstacle in fit.obstacles()]
+        short += [each.pool for each in fit.requirements() if not each.nodes() - self._shut(pod)]
+        pools = ", ".join(dict.fromkeys(short or demand.units))
+        return f"{pools}: what is free is for the pods before it in line"
+
+    def _shut(self, pod: PodInFull) -> Set[str]:
+        return frozenset() if pod.goes_to_unschedulable else frozenset(self._seen.cordoned)
 
 
 def _scheduler(pod: PodInFull) -> str:

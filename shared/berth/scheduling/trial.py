@@ -114,15 +114,7 @@ class Trial:
 
     def __init__(self, view: View, pools: Collection[str], pod: Pod, names: Collection[str], now: float):
         self._view, self._pod, self._names, self._now = view, pod, names, now
-        self._documents: dict[str, bytes] = {
-            **{pool_key(name): encode(pool) for name, pool in view.pools.items()},
-            **{node_key(node): encode(places) for node, places in view.nodes.items()},
-            **{
-                domain_key(pool, name): encode(domain)
-                for pool in pools
-                for name, domain in view.domains.get(pool, {}).items()
-            },
-        }
+        self._documents = documents_of(view, pools)
 
     def draft(self) -> Draft:
         return Draft(self._view, self._pod, self._names, self._now)
@@ -139,6 +131,19 @@ class Trial:
         """Whether some node could take the pod with these changes."""
         reasons = evaluate(draft.pod, draft.names, self.view(draft), draft.now).reasons
         return len(reasons) < len(draft.names)
+
+
+def documents_of(view: View, pools: Iterable[str]) -> dict[str, bytes]:
+    """Return a View's documents: Pools, nodes' places, and the domains of these pools."""
+    return {
+        **{pool_key(name): encode(pool) for name, pool in view.pools.items()},
+        **{node_key(node): encode(places) for node, places in view.nodes.items()},
+        **{
+            domain_key(pool, name): encode(domain)
+            for pool in pools
+            for name, domain in view.domains.get(pool, {}).items()
+        },
+    }
 
 
 def slack(view: View, pool: str, domain: str, owners: Collection[str], now: float) -> int:

@@ -9,10 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from berth.api.poolclaim import CLAIMS
 from berth.controller.waiting import Seen, Waiting, WaitingRow, waiting
 from berth.kube.types import PodInFull
+from berth.ledger.keys import domain_key, poolclaim_quota
+from berth.ledger.model import Domain, PoolClaimSpec, RetainedUnits, encode
 from berth.ledger.view import View
+from tests.support.builders.objects import pool
 from tests.unit.cli.test_tables import claim, view_of
+from tests.unit.ledger.test_report import domain
+from tests.unit.ledger.test_report import view_of as one_pool
 
 NOW = 1_767_226_200.0  # 2026-01-01T00:10:00Z
 ASKS = "ip: 0 of 2 free, 1 asked"
@@ -106,6 +112,45 @@ def test_of_more_pods_than_there_are_units_those_behind_wait_for_those_before() 
         ("c", "waiting"),
     ]
     assert row(found, "c").why == "ip: what is free is for the pods before it in line"
+
+
+def placeable(view: View, *pods: PodInFull) -> list[str]:
+    return [row.pod for row in seen(*pods, view=view).pods if row.state == "placeable"]
+
+
+def test_a_namespace_s_limit_lets_no_more_be_placed_than_filter_does() -> None:
+    pods = pod("a", second=1), pod("b", second=2), pod("c", namespace="e")
+    view = one_pool(pool("ip", limits={"d": 1}), n1=domain(3))
+    assert placeable(view, *pods) == ["a", "c"]
+    why = "ip: what is free is for the pods before it in line"
+    assert row(seen(*pods, view=view), "b").why == why
+
+
+def test_units_that_are_kept_can_be_placed_with_whom_they_are_kept_for() -> None:
+    left = (RetainedUnits(1, owner="d/web-0", kept_until=NOW + 9),)
+    sticky = pool("ip", sticky={"by": "Pod", "forSeconds": 9})
+    pods = pod("a", second=1), pod("b", second=2), pod("web-0", second=3)
+    assert placeable(one_pool(sticky, n1=domain(2, left=left)), *pods) == ["a", "web-0"]
+
+
+def test_a_poolclaim_is_for_one_of_the_pods_that_name_it() -> None:
+    view = one_pool(pool("ip"), n1=domain(3))
+    view.update({domain_key("ip", poolclaim_quota("d/x")): encode(Domain(1, poolclaim=PoolClaimSpec(1)))})
+    pods = [
+        msgspec.structs.replace(
+            each, metadata=msgspec.structs.replace(each.metadata, annotations={CLAIMS: "x"})
+        )
+        for each in (pod("a", second=1), pod("b", second=2))
+    ]
+    assert placeable(view, *pods, pod("c")) == ["a", "c"]
+
+
+def test_units_on_two_nodes_are_no_room_for_one_pod() -> None:
+    view = one_pool(pool("ip"), n1=domain(3), n2=domain(3))
+    assert placeable(view, *(pod(name, second=second, ip=2) for second, name in enumerate("abc"))) == [
+        "a",
+        "b",
+    ]
 
 
 def test_what_is_free_on_cordoned_nodes_alone_can_place_nobody_but_who_goes_there() -> None:
