@@ -103,14 +103,14 @@ def _lines(pod: Pod, told: Explanation, view: View, waiting: Sequence[Pod]) -> t
     """Return the pod's place in the line of each pool that it lacks, or where it lacks none alone, of each
     that it asks of. It is in none where it can be given nothing, or has left meanwhile."""
     lacks = [pool.name for pool in told.pools if pool.lacks] or [pool.name for pool in told.pools]
-    found, every = [], lines(waiting, view)
+    places, every = [], lines(waiting, view)
     for pool in lacks:
         uids = [other.metadata.uid for other in every.get(pool, ())]
         if pod.metadata.uid in uids:
             before = every[pool][: uids.index(pod.metadata.uid)]
             names = tuple(PodName(other.namespace, other.metadata.name) for other in before[:_MOST_BEFORE])
-            found.append(Line(pool=pool, place=len(before) + 1, length=len(uids), before=names))
-    return tuple(found)
+            places.append(Line(pool=pool, place=len(before) + 1, length=len(uids), before=names))
+    return tuple(places)
 
 
 def _notes_of_claims(cluster: Cluster, pod: Pod, told: Explanation) -> tuple[str, ...]:
