@@ -1,7 +1,7 @@
 """What change would let a waiting pod in: each is tried on a copy of the ledger with filter's own code.
 It knows pools alone: kube-scheduler may still refuse a node for its CPU, its taints and the like."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
@@ -311,12 +311,21 @@ class _Places:
         self._requirements = self._fit.requirements()
 
     def least(self) -> list[list[_Change]]:
-        """Return what is in the way on nodes, where that is least first; nodes of equal domains are one."""
-        by_domains: dict[tuple[str | None, ...], str] = {}
+        """Return what is in the way on nodes, where that is least first; equal nodes are one."""
+        by_domains: dict[tuple[Hashable, ...], str] = {}
         for name in sorted(self._nodes, key=natural):
-            by_domains.setdefault(tuple(each.domain(name) for each in self._requirements), name)
+            by_domains.setdefault(tuple(self._where(each, name) for each in self._requirements), name)
         places = [changes for name in by_domains.values() if (changes := self._at(name)) is not None]
         return sorted(places, key=lambda changes: sum(change.cost for change in changes))
+
+    def _where(self, requirement: Requirement, node: str) -> Hashable:
+        """Return the node's domain, or what puts it into which one, which is equal for nodes on their own."""
+        domain = requirement.domain(node)
+        if domain and domain in requirement.free:
+            return domain
+        there, entered = self._into(requirement, node, domain) or ("", [])
+        alone = self._view.pools[requirement.pool].spec.scope == "Node"
+        return "" if alone else there, tuple((each.step.kind, each.cost) for each in entered)
 
     def _at(self, node: str) -> list[_Change] | None:
         """Return what is in the way on this node; None where no change that is known would help."""
@@ -405,9 +414,9 @@ class _Places:
             if pool.spec.scope != "Node":
                 draft.place(pool.name, node, there)
 
-        costs = {"reconcile": 1.0, "label": 2.0 + new}
+        costs = {"reconcile": 1.0, "label": 2.0 + new, "join": 4.0}
         return there, [
-            _Change(step, put if number == 0 else _nothing, costs.get(step.kind, 4.0))
+            _Change(step, put if number == 0 else _nothing, costs[step.kind] + (not step.command))
             for number, step in enumerate(steps)
         ]
 

@@ -3,7 +3,7 @@
 That each remedy lets the pod in: test_explanation.py; the words in all situations: tests/cli/test_explain.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from berth.kube.types import Meta, Node, Pod, PodSpec
@@ -19,16 +19,17 @@ POD = Pod(Meta(name="p", uid="u"), PodSpec(containers=[container({"berth.dev/ip"
 
 
 def told(
-    it: Node, racks: Mapping[str, int] | None = None, place: str | None = None, **spec: Any
+    its: Node | Sequence[Node], racks: Mapping[str, int] | None = None, place: str | None = None, **spec: Any
 ) -> list[Any]:
-    """The steps of each remedy with this one node, in a ledger where these racks have so many units."""
+    """The steps of each remedy with these nodes alone, in a ledger where these racks have so many units."""
     documents = {pool_key("ip"): encode(pool("ip", **spec))}
     documents |= {domain_key("ip", name): encode(Domain(units)) for name, units in (racks or {}).items()}
-    documents |= {} if place is None else {node_key(it.metadata.name): encode({"ip": place})}
+    nodes = {it.metadata.name: it for it in ([its] if isinstance(its, Node) else its)}
+    documents |= {} if place is None else {node_key(name): encode({"ip": place}) for name in nodes}
     view = View()
     view.update(documents)
     view.epoch = Epoch("e", 1.0)
-    found = remedies(POD, view, {it.metadata.name: it}, (), 0.0)
+    found = remedies(POD, view, nodes, (), 0.0)
     return [[(step.text.removesuffix(SEEN), step.command) for step in each.steps] for each in found]
 
 
@@ -49,6 +50,17 @@ def test_labels_alone_take_no_control_plane_node_into_a_pool() -> None:
     wants = "whose nodeSelector wants net=underlay, with includeControlPlane: true"
     assert told(master, **selector(net="underlay")) == [[(f"node n1 in Pool ip, {wants}", "")]]
     assert told(master) == [[("node n1 in Pool ip, with includeControlPlane: true", "")]]
+
+
+def test_of_nodes_outside_a_pool_those_are_told_first_that_a_label_takes_in() -> None:
+    nodes = [node("n1", {"node-role.kubernetes.io/control-plane": ""}), node("n2"), node("n3")]
+    plain, shut = told(nodes, **selector(net="yes"))
+    text = "node n2 in Pool ip, whose nodeSelector wants net=yes"
+    assert plain == [(text, "kubectl label node n2 net=yes")]
+    assert "includeControlPlane" in shut[0][0]
+    racks = [node("n1", {"rack": "r1"}), node("n2", {"rack": "r2"})]
+    (first, *_) = told(racks, {"r1": 1, "r2": 4}, **RACKS, **selector(net="yes"))
+    assert [command for _, command in first] == ["kubectl label node n2 net=yes"]
 
 
 def test_a_node_joins_in_the_domain_that_its_labels_name() -> None:
