@@ -39,8 +39,9 @@ def take_over() -> None:
     url = absolute(DEFAULT_STORE)
     if not Path(url.removeprefix("sqlite:///")).exists() and (settings := _of_cluster()) is not None:
         url = settings.store
-        note(f"ledger: {redacted(url)} (from {settings.source})")
-        if hint := port_forward(url):
+        shown = redacted(url)
+        note(f"ledger: {shown} (from {settings.source})")
+        if hint := port_forward(shown):
             note(hint)
         if settings.scheduler_names and not os.environ.get(_SCHEDULERS):
             os.environ[_SCHEDULERS] = settings.scheduler_names
@@ -80,9 +81,10 @@ def read(cluster: Cluster) -> Settings | None:
     return Settings(url, f"Secret {NAMESPACE}/{STORE_SECRET}", names) if url else None
 
 
-def port_forward(url: str, resolves: Callable[[str], bool] | None = None) -> str:
-    """Return how to reach a Redis whose name only the cluster's DNS knows; empty where that is not so."""
-    match = _REDIS.fullmatch(url)
+def port_forward(shown: str, resolves: Callable[[str], bool] | None = None) -> str:
+    """Return how to reach a Redis whose name only the cluster's DNS knows; empty where that is not so.
+    `shown` is the URL as it may be printed."""
+    match = _REDIS.fullmatch(shown)
     if match is None or (resolves or _resolves)(match["host"]):
         return ""
     namespace, target = _target(match["host"])

@@ -97,6 +97,16 @@ def test_the_url_in_the_secret_is_shown_without_its_password_and_with_the_way_to
     )
 
 
+def test_a_password_among_the_url_s_options_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = "redis://redis.berth.svc:6379/1?password=s3cr3t"
+    assert taken(monkeypatch, Fake({"BERTH_STORE": url}))[0] == url
+    said = capsys.readouterr().err
+    assert "s3cr3t" not in said
+    assert said.endswith("then --store redis://127.0.0.1:6379/1?password=***\n")
+
+
 @pytest.mark.parametrize(
     ("cluster", "why"),
     [
