@@ -109,6 +109,7 @@ def _policies(inputs: Inputs) -> _Policies:
 
 def _admission(inputs: Inputs) -> Iterator[Finding]:
     if not inputs.installed:
+        inputs.leave(MISSING, CHANGED, NAMES)
         return
     there = _policies(inputs)
     for name, expected in _expected(inputs).items():

@@ -33,7 +33,7 @@ def _server(inputs: Inputs) -> Iterator[Finding]:
     try:
         theirs = parsedate_to_datetime(date).timestamp()
     except ValueError:
-        inputs.skip("the API server's clock", "its answers have no Date")
+        inputs.skip("the API server's clock", "its answers have no Date", SERVER)
         return
     seconds = apart(theirs, before, after, precision=1.0)
     if seconds > MOST:

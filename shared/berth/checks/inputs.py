@@ -12,6 +12,7 @@ import yaml
 
 from berth.api.names import is_ours
 from berth.api.pool import Pool, by_resource, parse
+from berth.checks.finding import Rule
 from berth.controller.pool_source import documents
 from berth.errors import BadInputError
 from berth.kube.cluster import Cluster
@@ -72,13 +73,17 @@ class Inputs:
     ) -> None:
         self.cluster, self.options, self.clock, self.monotonic = cluster, options, clock, monotonic
         self.unchecked: dict[str, None] = {}  # sentences, in order
-        self.unlooked: set[str] = set()  # ids of rules for which a check could not look
+        self.unlooked: set[str] = set()  # ids of rules for which a check did not look
         self.store_seconds: float | None = None  # what a read of the store takes, once that is known
 
-    def skip(self, what: str, why: str, *rules: str) -> None:
+    def skip(self, what: str, why: str, *rules: Rule) -> None:
         """Note what could not be checked, though nothing is wrong, and for which rules."""
         self.unchecked[f"{what} could not be checked: {why}"] = None
-        self.unlooked.update(rules)
+        self.leave(*rules)
+
+    def leave(self, *rules: Rule) -> None:
+        """Note rules for which a check did not look, or not everywhere: they have not passed."""
+        self.unlooked.update(rule.id for rule in rules)
 
     @cached_property
     def release(self) -> str:

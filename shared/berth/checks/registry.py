@@ -49,17 +49,11 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
 
 def run(inputs: Inputs) -> Report:
     """Look with every check that is of use in this phase."""
-    findings: list[Finding] = []
-    passed: list[str] = []
-    unseen: dict[str, list[str]] = {}
-    for check in CHECKS:
-        if not (check.phase.before if inputs.options.pre else check.phase.after):
-            continue
-        told = list(_looked(check, inputs, unseen))
-        findings += told
-        if check.subject not in {subject for subjects in unseen.values() for subject in subjects}:
-            others = {finding.id for finding in told} | inputs.unlooked
-            passed += [rule.id for rule in check.rules if rule.id not in others]
+    pre, unseen = inputs.options.pre, dict[str, list[str]]()
+    checks = [check for check in CHECKS if (check.phase.before if pre else check.phase.after)]
+    findings = [finding for check in checks for finding in _looked(check, inputs, unseen)]
+    others = {finding.id for finding in findings} | inputs.unlooked
+    passed = [rule.id for check in checks for rule in check.rules if rule.id not in others]
     for why, subjects in unseen.items():
         findings.append(UNSEEN.finding(f"could not look: {listed(subjects)}: {why}", *subjects))
     findings.sort(key=lambda finding: finding.severity)  # error, warning
@@ -81,6 +75,7 @@ def _looked(check: Check, inputs: Inputs, unseen: dict[str, list[str]]) -> Itera
     try:
         yield from check.look(inputs)
     except BerthError as error:
+        inputs.leave(*check.rules)
         subjects = unseen.setdefault(str(error), [])
         if check.subject not in subjects:
             subjects.append(check.subject)

@@ -223,11 +223,13 @@ def _missing(inputs: Inputs) -> Iterator[Finding]:
 
 
 def _readable(inputs: Inputs) -> Iterator[tuple[Scheduler, _Entries]]:
+    rules = [rule for check in CHECKS for rule in check.rules if rule not in (MISSING, OTHER)]
     if not inputs.schedulers:
-        ids = [rule.id for check in CHECKS for rule in check.rules if rule not in (MISSING, OTHER)]
-        inputs.skip("the scheduler's configuration", "none is in the cluster (--scheduler-config)", *ids)
+        inputs.skip("the scheduler's configuration", "none is in the cluster (--scheduler-config)", *rules)
     for scheduler in inputs.schedulers:
-        if scheduler.configuration is not None:
+        if scheduler.configuration is None:
+            inputs.leave(*rules)  # UNREADABLE tells why
+        else:
             entries = _Entries([], [])
             for extender in scheduler.configuration.extenders or ():
                 (entries.ours if _is_ours(extender, inputs) else entries.others).append(extender)

@@ -130,12 +130,13 @@ def _place(inputs: Inputs) -> Iterator[Finding]:
     """What can be told of the URL without a call."""
     url = inputs.store
     if url is None:
-        ids = [rule.id for check in CHECKS for rule in check.rules]
-        inputs.skip("the store", "nothing names it (--store)", *ids)
+        inputs.skip("the store", "nothing names it (--store)", *_OF_PLACE)
         return
     if url.startswith(_SQLITE):
         yield from _file(inputs, url)
-    if url.startswith("configmap://") and not inputs.options.pre:
+    if inputs.options.pre:
+        inputs.leave(NAMESPACE)
+    elif url.startswith("configmap://"):
         namespace = url.removeprefix("configmap://").partition("/")[0]
         if inputs.cluster.one(Named, f"/api/v1/namespaces/{namespace}") is None:
             yield NAMESPACE.finding(f"there is no namespace {namespace}", namespace)
@@ -172,10 +173,14 @@ def file_system(path: Path, mounts: str) -> str:
 def _answers(inputs: Inputs) -> Iterator[Finding]:
     url = inputs.store
     if url is None or (url.startswith(_SQLITE) and inputs.services):
+        inputs.leave(*_OF_STORE, *_OF_LEDGER)
         return
+    if inputs.options.pre:
+        inputs.leave(ABSENT)
     try:
         with closing(open_store(url, reads_only=True)) as store:
             if isinstance(store, Local) and not store.is_there():
+                inputs.leave(*_OF_LEDGER)
                 if not inputs.options.pre:
                     yield ABSENT.finding(f"there is no ledger at {redacted(url)}", redacted(url))
                 return
@@ -183,6 +188,7 @@ def _answers(inputs: Inputs) -> Iterator[Finding]:
             facts = store.facts() if isinstance(store, Described) else ServerFacts()
             yield from _described(inputs, facts, redacted(url))
     except (SettingsError, StoreUnavailableError, StoreFailedError) as error:
+        inputs.leave(*_OF_STORE, *_OF_LEDGER)
         yield UNREACHABLE.finding(str(error), redacted(url))
 
 
@@ -211,7 +217,7 @@ def _described(inputs: Inputs, facts: ServerFacts, name: str) -> Iterator[Findin
         PERSISTENCE: facts.persistent,
     }
     told |= {CLOCK: facts.clock, RECOVERY: facts.recovery}
-    inputs.unlooked.update(rule.id for rule, fact in told.items() if fact in (None, ""))
+    inputs.leave(*(rule for rule, fact in told.items() if fact in (None, "")))
     for unknown in facts.unknown:
         inputs.skip(name, unknown)
     if facts.version and minor_of(facts.version) < (7, 0):
@@ -229,11 +235,11 @@ def _described(inputs: Inputs, facts: ServerFacts, name: str) -> Iterator[Findin
             yield CLOCK.finding(f"{name}: its clock and this machine's are {seconds:.0f} s apart", name)
 
 
+_OF_PLACE = (LOCAL, FOLDER, NETWORK, NAMESPACE)
+_OF_STORE = (UNREACHABLE, ABSENT)
+_OF_LEDGER = (CLOSED, SLOW, EVICTION, PERSISTENCE, CLOCK, VERSION, RECOVERY)
+
 CHECKS = (
-    Check("the store's place", _place, (LOCAL, FOLDER, NETWORK, NAMESPACE)),
-    Check(
-        "the store",
-        _answers,
-        (UNREACHABLE, ABSENT, CLOSED, SLOW, EVICTION, PERSISTENCE, CLOCK, VERSION, RECOVERY),
-    ),
+    Check("the store's place", _place, _OF_PLACE),
+    Check("the store", _answers, (*_OF_STORE, *_OF_LEDGER)),
 )

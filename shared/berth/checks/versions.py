@@ -85,7 +85,7 @@ IMAGE = Rule(
 def _kubernetes(inputs: Inputs) -> Iterator[Finding]:
     minor = minor_of(inputs.release)
     if minor == (0, 0):
-        inputs.skip("Kubernetes' version", f"it says {inputs.release!r}")
+        inputs.skip("Kubernetes' version", f"it says {inputs.release!r}", KUBERNETES, SCHEDULER)
     elif minor < _OLDEST:
         yield KUBERNETES.finding(f"the API server is {inputs.release}", inputs.release)
 
@@ -99,7 +99,7 @@ def _scheduler(inputs: Inputs) -> Iterator[Finding]:
     deployment = inputs.scheduler_deployment
     for image in deployment.images if deployment is not None else ():
         minor, server = minor_of(_tag(image)), minor_of(inputs.release)
-        if "kube-scheduler" in image and minor != (0, 0) and (minor < _OLDEST or minor > server):
+        if "kube-scheduler" in image and minor != (0, 0) and (minor < _OLDEST or minor > server > (0, 0)):
             said = f"kube-scheduler's image is {image}, and the API server is {inputs.release}"
             yield SCHEDULER.finding(said, image)
 
