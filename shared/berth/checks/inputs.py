@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import yaml
 
 from berth.api.names import is_ours
 from berth.api.pool import Pool, by_resource, parse
 from berth.checks.finding import Rule
+from berth.controller.manifests import decode
 from berth.controller.pool_source import documents
 from berth.errors import BadInputError
 from berth.kube.cluster import Cluster
@@ -41,6 +41,7 @@ _SOURCES = f"/apis/sources.knative.dev/v1/{_NAMESPACED}/apiserversources"
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _SCHEDULER = "berth-scheduler"
 _KIND = "KubeSchedulerConfiguration"
+_LEVELS = 6  # down to a plugin's arguments; below may be anything, even itself by a YAML alias
 
 
 class Scheduler(NamedTuple):
@@ -247,13 +248,32 @@ def _read(source: str, text: str, replicas: int | None) -> Scheduler:
     if mounted and _KIND not in text:
         return Scheduler(source, None)
     try:
-        document = yaml.safe_load(text)
-        configuration = msgspec.convert(document, SchedulerConfiguration)
-    except yaml.YAMLError:
-        return Scheduler(source, None, "it is not YAML", replicas)
+        return Scheduler(source, _configuration(text), "", replicas)
+    except BadInputError as error:
+        why, _, _ = error.problems[0].partition("\n")  # the line that is shown below may hold a login
+        return Scheduler(source, None, why, replicas)
+
+
+def _configuration(text: str) -> SchedulerConfiguration:
+    """Return the configuration. Raises BadInputError for a text that is none, or a wrong one."""
+    documents = decode(text, "it")
+    if len(documents) != 1:
+        raise BadInputError(f"it holds {len(documents)} documents, and should hold one")
+    try:
+        configuration = msgspec.convert(_set(documents[0].document), SchedulerConfiguration)
     except msgspec.ValidationError as error:
-        return Scheduler(source, None, str(error), replicas)
+        raise BadInputError(str(error)) from error
     if configuration.kind != _KIND:
         kind = configuration.kind or "nothing"
-        return Scheduler(source, None, f"its kind is {kind[:64]}, and should be {_KIND}", replicas)
-    return Scheduler(source, configuration, "", replicas)
+        raise BadInputError(f"its kind is {kind[:64]}, and should be {_KIND}")
+    return configuration
+
+
+def _set(value: Any, levels: int = _LEVELS) -> Any:
+    """Return the value without the fields that are null or an empty list: kube-scheduler takes its defaults
+    for those."""
+    if levels and isinstance(value, dict):
+        return {key: _set(part, levels - 1) for key, part in value.items() if part not in (None, [])}
+    if levels and isinstance(value, list):
+        return [_set(part, levels - 1) for part in value]
+    return value

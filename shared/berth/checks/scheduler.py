@@ -323,9 +323,7 @@ def _ignored(profile: Profile) -> tuple[set[str], set[str]]:
     """Return the groups and the resources that the profile's NodeResourcesFit does not count."""
     for plugin in profile.plugin_config or ():
         if plugin.name == "NodeResourcesFit":
-            args = plugin.args or {}
-            groups, resources = args.get("ignoredResourceGroups"), args.get("ignoredResources")
-            return set(map(str, groups or ())), set(map(str, resources or ()))
+            return set(plugin.args.ignored_resource_groups), set(plugin.args.ignored_resources)
     return set(), set()
 
 

@@ -57,6 +57,8 @@ def decode(text: str, source: str) -> list[Manifest]:
     except yaml.MarkedYAMLError as error:
         what = "can't be taken" if isinstance(error, yaml.constructor.ConstructorError) else "is not YAML"
         raise BadInputError(f"{source} {what}{_where(error)}") from error
+    except (LookupError, AttributeError) as error:  # which is what PyYAML raises for `!!bool x`
+        raise BadInputError(f"{source} is not YAML: a value is not what its tag says") from error
     except (yaml.YAMLError, ValueError) as error:
         raise BadInputError(f"{source} is not YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:

@@ -249,9 +249,16 @@ class Extender(_Object, frozen=True):
     managed_resources: list[ManagedResource] | None = None
 
 
+class PluginArgs(_Object, frozen=True):
+    """What NodeResourcesFit takes; no other plugin has these fields."""
+
+    ignored_resource_groups: tuple[str, ...] = ()
+    ignored_resources: tuple[str, ...] = ()
+
+
 class PluginConfig(_Object, frozen=True):
     name: str = ""
-    args: dict[str, Any] | None = None
+    args: PluginArgs = PluginArgs()
 
 
 class Profile(_Object, frozen=True):

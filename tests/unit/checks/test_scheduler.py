@@ -5,8 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given as given_any
+from hypothesis import strategies as st
 
 from berth.checks import scheduler as checks
+from berth.checks.inputs import _read
+from berth.kube.configuration import Extender, PluginConfig, Profile, SchedulerConfiguration
 from berth.scheduler_config.kube_scheduler import Calls, Lease, configuration
 from tests.unit.checks.inputs import inputs_of, scheduler
 
@@ -137,3 +142,64 @@ def test_without_a_configuration_nothing_is_called_right() -> None:
     assert [*given.unchecked] == [
         "the scheduler's configuration could not be checked: none is in the cluster (--scheduler-config)"
     ]
+
+
+HEAD = "kind: KubeSchedulerConfiguration\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "trouble"),
+    [
+        ("kind: 2026-13-45", "it is not YAML: month must be in 1..12"),
+        ("kind: 2026-11-25", "Expected `str`, got `date` - at `$.kind`"),
+        ("kind: !!bool x", "it is not YAML: a value is not what its tag says"),
+        ("kind: !!timestamp x", "it is not YAML: a value is not what its tag says"),
+        ("", "it holds 0 documents, and should hold one"),
+        ("extenders: [{urlPrefix: http://a:guess@b}", "it is not YAML, line 1: while parsing"),
+        (f"{HEAD}profiles: [null]", "Expected `object`, got `null` - at `$.profiles[0]`"),
+        (
+            f"{HEAD}profiles: [{{pluginConfig: [{{args: {{ignoredResourceGroups: 5}}}}]}}]",
+            "Expected `array`, got `int` - at `$.profiles[0].pluginConfig[0].args.ignoredResourceGroups`",
+        ),
+    ],
+)
+def test_a_configuration_that_can_t_be_read_says_why(text: str, trouble: str) -> None:
+    read = _read("a.yaml", text, None)
+    assert read.configuration is None
+    assert read.trouble.startswith(trouble)
+    assert "guess" not in read.trouble
+
+
+def test_what_is_null_or_empty_is_what_kube_scheduler_takes_without_it() -> None:
+    nulls = (
+        "profiles: []\nleaderElection: null\nextenders: [{urlPrefix: http://a, weight: null, bindVerb: }]\n"
+    )
+    plugins = "profiles: [{schedulerName: null, pluginConfig: [{name: NodeResourcesFit, args: null}]}]\n"
+    empty, absent = (_read("a.yaml", f"{HEAD}{text}", None).configuration for text in (nulls, plugins))
+    assert empty == SchedulerConfiguration(HEAD.split()[1], extenders=[Extender(url_prefix="http://a")])
+    assert absent is not None
+    assert absent.profiles == (Profile(plugin_config=[PluginConfig("NodeResourcesFit")]),)
+
+
+RUBBISH = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.dates() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given_any(st.sampled_from([SEVERAL, ONE]), st.lists(st.integers(0, 40), max_size=8), RUBBISH)
+def test_rubbish_anywhere_is_a_finding_or_is_passed_over(document: Any, way: list[int], rubbish: Any) -> None:
+    odd = holder = copy.deepcopy({"": document})
+    key: Any = ""
+    for step in way:
+        if not isinstance(holder[key], dict | list) or not holder[key]:
+            break
+        holder = holder[key]
+        keys = [*holder] if isinstance(holder, dict) else range(len(holder))
+        key = keys[step % len(keys)]
+    holder[key] = rubbish
+    read = _read("a.yaml", yaml.safe_dump(odd[""]), 2)
+    given = inputs_of(schedulers=(read,), pools=[pool()])
+    found = [finding for check in checks.CHECKS for finding in check.look(given)]
+    assert found or not read.trouble

@@ -50,6 +50,8 @@ def test_each_document_has_the_line_where_it_begins(text: str, found: list[tuple
         ('{\n\t"a": 1,\n\t"a": 2\n}', "is not YAML, line 2: "),
         ("a: !!python/object:os.system 1", "can't be taken, line 1: could not determine a constructor"),
         ("a: 2026-13-45", "is not YAML: month must be in 1..12"),
+        ("a: !!bool x", "is not YAML: a value is not what its tag says"),
+        ("a: !!timestamp x", "is not YAML: a value is not what its tag says"),
         ("a: \x00", "is not YAML: unacceptable character"),
         ("[" * 5_000, "is nested too deeply"),
     ],
