@@ -146,7 +146,7 @@ def _file(inputs: Inputs, url: str) -> Iterator[Finding]:
     if inputs.services:
         yield LOCAL.finding(f"the store is {url}, and the functions are Knative Services", url)
     folder = Path(url.removeprefix(_SQLITE)).absolute().parent
-    nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    nearest = next(parent for parent in (folder, *folder.parents) if os.access(parent, os.F_OK))
     if not os.access(nearest, os.W_OK | os.X_OK) or not nearest.is_dir():
         yield FOLDER.finding(f"{nearest} can't be written", str(nearest))
     kind = file_system(nearest, _mounts())

@@ -57,6 +57,16 @@ def test_what_a_later_check_leaves_out_has_not_passed(monkeypatch: pytest.Monkey
     assert run(monkeypatch, Check("x", nothing, (A,)), Check("y", leaves, (B,))).passed == ("a.b",)
 
 
+def test_a_folder_that_can_t_be_looked_at_is_a_finding(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As for one of another user, for which root may be refused nothing."""
+    report = run(monkeypatch, *store.CHECKS, store=f"sqlite:///{tmp_path}/{'a' * 300}/a.db", services=())
+    (finding,) = report.findings
+    assert finding.id == "store.unreachable"
+    assert "File name too long); check the path" in finding.message
+
+
 @pytest.mark.parametrize("services", [(), ("a service",)])
 def test_of_a_file_that_is_not_there_no_server_s_settings_are_called_right(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, services: tuple[str, ...]

@@ -10,7 +10,7 @@ from pathlib import Path
 from berth.coalesce import Grouped
 from berth.stores.base import Changes, Cursor, Document, Version, as_expected, chunks
 from berth.stores.sqlite.client import Client
-from berth.stores.sqlite.errors import busy
+from berth.stores.sqlite.errors import busy, store_error
 from berth.stores.sqlite.url import parse
 
 _BUSY_SECONDS = 1.0
@@ -48,7 +48,10 @@ class SqliteStore:
         self._commits = Grouped(self._commit_all, 1)
 
     def is_there(self) -> bool:
-        return self._path.exists()
+        try:
+            return self._path.exists()
+        except OSError as error:
+            raise store_error(error, self._path) from error
 
     def read(self, keys: Collection[str]) -> Mapping[str, Document]:
         return self._client.run("DEFERRED", lambda db, generation: _documents(db, generation, keys))
