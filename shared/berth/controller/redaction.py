@@ -6,15 +6,14 @@ import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote, unquote, urlsplit
 
-from berth.stores import redacted
+from berth.stores import SECRETIVE, redacted
 
 GONE = "***"
 
 _SHORTEST = 4  # a known secret of fewer letters would take half the text with it
-_SECRET_NAME = re.compile(
-    r"token|passw|passphrase|secret|credential|private|api_?key|access_?key", re.IGNORECASE
-)
-_POINTER = re.compile(r"(_FILE|_PATH|_NAME)$", re.IGNORECASE)  # it only says where a secret is
+_SECRET_NAME = re.compile(SECRETIVE, re.IGNORECASE)
+# It only says where a secret is, or whose.
+_POINTER = re.compile(r"_(FILE|PATH|NAME|ACCOUNTS|AUDIENCE)$", re.IGNORECASE)
 
 _PATTERNS = (
     (re.compile(r"(?i)(authorization[\"']?\s*[:=]\s*[\"']?)[^\"'\r\n]+"), rf"\1{GONE}"),
@@ -28,8 +27,8 @@ _PATTERNS = (
     ),
 )
 _PAIR = re.compile(
-    r"(?i)((?:token|passw(?:or)?d|passphrase|secret|credentials?|api[_-]?key|access[_-]?key)[\w.-]{0,64}"
-    r"\\?[\"']?\s{0,8}[:=]\s{0,8}\\?)(\"[^\"\r\n]*\"|'[^'\r\n]*'|[^\s\"',;&}\\]+)"
+    rf"(?i)((?:{SECRETIVE})[\w.-]{{0,64}})"
+    r"(\\?[\"']?\s{0,8}[:=]\s{0,8}\\?)(\"[^\"\r\n]*\"|'[^'\r\n]*'|[^\s\"',;&}\\]+)"
 )
 """A name like a secret's, and its value. All runs of this and the patterns above are bounded or begin with a
 word of their own: a log may have a line of megabytes."""
@@ -65,7 +64,9 @@ class Redactor:
     def free_text(self, text: str) -> str:
         """Return text that somebody else wrote, such as a log, also without the values of what is named like
         a secret (`token=…`)."""
-        return _PAIR.sub(rf"\1{GONE}", self.text(text))
+        return _PAIR.sub(
+            lambda pair: f"{pair[1]}{pair[2]}{GONE}" if is_secret(pair[1]) else pair[0], self.text(text)
+        )
 
 
 def is_secret(name: str) -> bool:

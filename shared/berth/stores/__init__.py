@@ -9,8 +9,10 @@ from berth.errors import SettingsError, did_you_mean
 from berth.stores.base import Store
 
 _FILE = "sqlite:///"
+SECRETIVE = r"token|pass(?!ed)|pwd|secret|credential|private|auth|[\w?&-]key"
+"""A pattern for what is in the names of options and variables whose values are secret, in any case."""
 # No option of ours, but people take such URLs from elsewhere.
-_SECRET = re.compile(r"([?&][^=&#]*(?:pass|pwd|secret|token|key|auth)[^=&#]*=)[^&#]*", re.IGNORECASE)
+_SECRET = re.compile(rf"((?:{SECRETIVE})[^=&#?/]*=)[^&#]*", re.IGNORECASE)
 _LOGIN = re.compile(r"^([^:/@]*:/+)?([^:@/]*:)?.*@", re.DOTALL)
 
 

@@ -38,6 +38,10 @@ def test_what_looks_like_a_secret_is_taken_out_of_any_text(text: str, after: str
         f"my_password: {PLANTED}",
         f'{{"apiKey":"{PLANTED}"}}',
         f"SECRET='{PLANTED}'",
+        f"db_pwd={PLANTED}",
+        f"redis_auth: {PLANTED}",
+        f'"private-key": "{PLANTED}"',
+        f"GET /x?key={PLANTED}",
     ],
 )
 def test_what_is_named_like_a_secret_is_taken_out_of_what_others_wrote(text: str) -> None:
@@ -67,8 +71,11 @@ def test_a_password_with_a_slash_in_it_is_known_too() -> None:
 
 
 def test_what_is_no_secret_stays() -> None:
-    text = 'underlay-ip: 0 of 10 free, 1 asked; {"uid": "0f9d"} sha256:12ab http://127.0.0.1:8080/filter'
-    assert Redactor().free_text(text) == text
+    for text in (
+        'underlay-ip: 0 of 10 free, 1 asked; {"uid": "0f9d"} sha256:12ab http://127.0.0.1:8080/filter',
+        "BERTH_AUTH_ACCOUNTS=berth/berth-scheduler BERTH_AUTH_TOKEN_FILE: /run/token key: a passed: 3",
+    ):
+        assert Redactor().free_text(text) == text
 
 
 def test_of_a_setting_is_shown_what_may_be() -> None:
@@ -76,4 +83,7 @@ def test_of_a_setting_is_shown_what_may_be() -> None:
     assert shown("BERTH_AUTH_TOKEN_FILE", "/run/token") == "/run/token"
     assert shown("BERTH_STORE", "redis://u:p@h/0") == "redis://u:***@h/0"
     assert shown("BERTH_SCHEDULER_NAMES", "berth") == "berth"
-    assert is_secret("AWS_SECRET_ACCESS_KEY")
+    assert shown("BERTH_AUTH_ACCOUNTS", "berth/berth-scheduler") == "berth/berth-scheduler"
+    assert shown("BERTH_AUTH_AUDIENCE", "berth") == "berth"
+    for name in ("AWS_SECRET_ACCESS_KEY", "MYSQL_PWD", "REDISCLI_AUTH", "ENCRYPTION_KEY"):
+        assert is_secret(name)

@@ -184,7 +184,10 @@ def test_a_location_is_named_without_its_password() -> None:
         ("redis://host?password=s3cr3t&prefix=x", "redis://host?password=***&prefix=x"),
         ("redis:/host?a=b&Auth_Token=s3cr3t", "redis:/host?a=b&Auth_Token=***"),
         ("db://me:s3cr3t@host?passwd=s3cr3t#x", "db://me:***@host?passwd=***#x"),
-        ("dynamodb://table?region=eu-central-1", "dynamodb://table?region=eu-central-1"),
+        ("db://host?key=s3cr3t&credentials=s3cr3t&x=1", "db://host?key=***&credentials=***&x=1"),
+        ("db://host?accountKey=s3cr3t=&private=s3cr3t", "db://host?accountKey=***&private=***"),
+        ("redis://tokens/0?prefix=auth", "redis://tokens/0?prefix=auth"),
+        ("dynamodb://keys?region=eu-central-1", "dynamodb://keys?region=eu-central-1"),
         ("", ""),
     ],
 )
