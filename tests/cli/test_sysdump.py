@@ -1,6 +1,8 @@
 """`berth sysdump` without a cluster, and its options. What it reads of one: tests/e2e/test_sysdump.py."""
 
+import errno
 import json
+import os
 import tarfile
 from pathlib import Path
 
@@ -60,6 +62,26 @@ def test_a_file_that_is_there_is_not_replaced(tmp_path: Path, capsys: pytest.Cap
     assert main(["sysdump", "-o", str(path)]) == 1
     assert capsys.readouterr().err == f"berth: {path} is there already: name another file with -o\n"
     assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_of_an_archive_that_could_not_be_written_nothing_is_left(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+) -> None:
+    def full(number: int, _: str) -> None:
+        os.close(number)
+        raise error
+
+    monkeypatch.setattr(os, "fdopen", full)
+    code = main(["sysdump", "-o", "x.tar.gz"])
+    assert not (tmp_path / "x.tar.gz").exists()
+    assert (code, capsys.readouterr().err) in (
+        (1, "berth: can't write x.tar.gz: No space left on device\n"),
+        (130, ""),
+    )
 
 
 @pytest.mark.parametrize("since", ["", "1", "0h", "-1h", "1w", "h"])

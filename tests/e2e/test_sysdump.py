@@ -203,7 +203,7 @@ def test_the_archive_has_all_that_a_maintainer_asks_for_and_none_of_the_secrets(
     assert files["status.txt"].startswith("$ berth status\n1 pool, ")
     assert "logs/filter-0/proxy.log: the API server answered 500" in files["errors.txt"]
     assert "knative" in files["errors.txt"]
-    assert "secrets/berth-token: no Secret is ever read" in files["errors.txt"]
+    assert "secrets/berth-token: no Secret is read for a dump" in files["errors.txt"]
 
 
 def test_a_right_that_is_missing_ends_nothing(

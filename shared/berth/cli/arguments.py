@@ -145,7 +145,8 @@ COMMANDS = (
     _Command(
         "sysdump",
         "write an archive with what a maintainer would ask for: ledger, Pools, pods, functions, logs",
-        "It only reads, and no Secret. What looks like a secret is taken out; what can't be read is listed.",
+        "It only reads, and no Secret but the one that names the store. What looks like a secret is taken "
+        "out; what can't be read is listed.",
     ),
     _Command(
         "version",

@@ -1,5 +1,6 @@
 """`berth sysdump`: an archive with what a maintainer would ask for, to be read by a person before it is sent.
-It only reads. What can't be read, for want of a right or a server, stands in errors.txt and ends nothing."""
+It only reads, and no Secret but the one that names the store, where nothing else does. What can't be read,
+for want of a right or a server, stands in errors.txt and ends nothing."""
 
 import argparse
 import contextlib
@@ -294,7 +295,7 @@ def _file_name(name: str) -> str:
 
 
 def _write(path: Path, files: Mapping[str, str], now: float) -> None:
-    """Write the archive, for its owner's eyes. Raises OSError, and leaves no half of one."""
+    """Write the archive, for its owner's eyes. Raises OSError or SettingsError, and leaves no half of one."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, text in files.items():
@@ -303,8 +304,14 @@ def _write(path: Path, files: Mapping[str, str], now: float) -> None:
             member.size, member.mtime, member.mode = len(body), int(now), 0o600
             archive.addfile(member, io.BytesIO(body))
     number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(number, "wb") as file:
-        file.write(packed.getvalue())
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(packed.getvalue())
+    except BaseException as error:
+        path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise SettingsError(f"can't write {path}: {error.strerror}") from error
+        raise
 
 
 def _seconds(text: str) -> int:

@@ -194,7 +194,7 @@ class ClusterDump:
         for document in (document for documents in there.values() for document in documents):
             for volume in _template(document).get("volumes") or ():
                 if name := (volume.get("secret") or {}).get("secretName"):
-                    self._missed(f"secrets/{name}", "no Secret is ever read")
+                    self._missed(f"secrets/{name}", "no Secret is read for a dump")
             for container in _template(document).get("containers") or ():
                 self._redactor.learn_settings(
                     {one["name"]: one.get("value") or "" for one in container.get("env") or ()}
