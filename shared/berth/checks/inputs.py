@@ -27,6 +27,7 @@ from berth.kube.configuration import (
     Workload,
 )
 from berth.kube.types import Node, Pod
+from berth.scheduling.demand import resources
 from berth.settings import from_environment
 
 NAMESPACE = "berth"  # infra's
@@ -192,7 +193,7 @@ class Inputs:
         """The pods that have not finished and ask for a resource of ours, or are functions."""
 
         def concerns(pod: Pod) -> bool:
-            ours = any(map(self.is_ours, requested(pod))) or is_function(pod)
+            ours = any(map(self.is_ours, resources(pod))) or is_function(pod)
             return ours and not pod.finished
 
         return self.cluster.all(PodWithVolumes, "/api/v1/pods", concerns)
@@ -223,16 +224,6 @@ class Inputs:
                 shared = self.cluster.one(ConfigMap, f"{_CORE}/configmaps/{name}")
                 for key, text in ((shared.data if shared else None) or {}).items():
                     yield f"ConfigMap {NAMESPACE}/{name}, {key}", text
-
-
-def requested(pod: Pod) -> set[str]:
-    """Return the names of the resources that the pod asks for, RuntimeClass overhead included."""
-    spec = pod.spec
-    names = set(spec.overhead or ())
-    for container in (*(spec.containers or ()), *(spec.init_containers or ())):
-        if container.resources is not None:
-            names |= {*(container.resources.requests or ()), *(container.resources.limits or ())}
-    return names
 
 
 def is_function(pod: Pod) -> bool:

@@ -3,10 +3,10 @@ It does not judge whether a pod that waits fits somewhere."""
 
 from collections.abc import Iterator
 
-from berth.api.names import GROUP
 from berth.checks.finding import AFTER, Check, Finding, Rule, listed
-from berth.checks.inputs import Inputs, is_function, requested
+from berth.checks.inputs import Inputs, is_function
 from berth.kube.configuration import PodWithVolumes, StorageClass, VolumeClaim
+from berth.scheduling.demand import resources
 
 _CLAIMS = "/api/v1/persistentvolumeclaims"
 _CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
@@ -51,7 +51,7 @@ def _scheduler(inputs: Inputs) -> Iterator[Finding]:
     foreign: dict[str, list[str]] = {}
     for pod in inputs.pods:
         name = pod.spec.scheduler_name or "default-scheduler"
-        if name not in inputs.scheduler_names and any(map(inputs.is_ours, requested(pod))):
+        if name not in inputs.scheduler_names and any(map(inputs.is_ours, resources(pod))):
             foreign.setdefault(name, []).append(pod.label)
     for name, pods in sorted(foreign.items()):
         yield SCHEDULER.finding(f"scheduler {name} has {listed(sorted(pods))}", *sorted(pods))
@@ -64,8 +64,8 @@ def _ours(inputs: Inputs) -> list[PodWithVolumes]:
 def _pool(inputs: Inputs) -> Iterator[Finding]:
     asking: dict[str, list[str]] = {}
     for pod in _ours(inputs):
-        for resource in requested(pod):
-            if resource.partition("/")[0].endswith(GROUP) and resource not in inputs.resources:
+        for resource in resources(pod):
+            if inputs.is_ours(resource) and resource not in inputs.resources:
                 asking.setdefault(resource, []).append(pod.label)
     for resource, pods in sorted(asking.items()):
         yield POOL.finding(f"no Pool has {resource}, for which {listed(sorted(pods))} asks", resource, *pods)

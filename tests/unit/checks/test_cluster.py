@@ -22,8 +22,8 @@ def node(name: str = "n1", **fields: Any) -> Node:
     return msgspec.convert({"metadata": {"name": name, **fields.pop("metadata", {})}, **fields}, Node)
 
 
-def pod(resource: str, scheduler: str = "berth", **metadata: Any) -> PodWithVolumes:
-    container = {"resources": {"requests": {resource: "1"}}}
+def pod(resource: str, scheduler: str = "berth", count: str = "1", **metadata: Any) -> PodWithVolumes:
+    container = {"resources": {"requests": {resource: count}}}
     spec = {"schedulerName": scheduler, "containers": [container]}
     named = {"name": "p", "namespace": "a", **metadata}
     return msgspec.convert({"metadata": named, "spec": spec}, PodWithVolumes)
@@ -78,6 +78,12 @@ def test_a_pod_of_another_scheduler_and_one_of_no_pool_are_found() -> None:
     given = inputs_of(pods=[pod(IP, "other"), pod("berth.dev/pi"), pod(IP)], pools=[pool()])
     assert [finding.names for finding in pods._scheduler(given)] == [("a/p",)]
     assert [finding.names for finding in pods._pool(given)] == [("berth.dev/pi", "a/p")]
+
+
+def test_a_pod_that_asks_for_none_or_of_another_s_group_is_not_ours() -> None:
+    asking = [pod(IP, "other", count="0"), pod("berth.dev/pi", count="0"), pod("notberth.dev/a")]
+    given = inputs_of(pods=asking, pools=[pool()])
+    assert [*pods._scheduler(given), *pods._pool(given)] == []
 
 
 def test_a_function_s_pod_of_our_own_scheduler_is_found_unless_that_is_the_cluster_s() -> None:
