@@ -12,17 +12,17 @@ import msgspec
 from berth.api.names import is_ours
 from berth.api.pool import Pool, by_resource, parse
 from berth.checks.finding import Rule
+from berth.controller import installed
+from berth.controller.installed import CORE, NAMESPACE
 from berth.controller.manifests import decode
 from berth.controller.pool_source import documents
 from berth.errors import BadInputError
 from berth.kube.cluster import Cluster
 from berth.kube.configuration import (
-    ConfigMap,
     Definition,
     Named,
     PodWithVolumes,
     SchedulerConfiguration,
-    Secret,
     Source,
     Workload,
 )
@@ -30,15 +30,11 @@ from berth.kube.types import Node, Pod
 from berth.scheduling.demand import resources
 from berth.settings import from_environment
 
-NAMESPACE = "berth"  # infra's
 FUNCTIONS = ("filter", "prioritize", "preempt", "bind", "extender", "release", "inventory", "reconcile")
 PART_OF = "app.kubernetes.io/part-of"
 
-_NAMESPACED = f"namespaces/{NAMESPACE}"
-_CORE = f"/api/v1/{_NAMESPACED}"
 _APPS = "/apis/apps/v1"
-_SERVICES = f"/apis/serving.knative.dev/v1/{_NAMESPACED}/services"
-_SOURCES = f"/apis/sources.knative.dev/v1/{_NAMESPACED}/apiserversources"
+_SOURCES = f"/apis/sources.knative.dev/v1/namespaces/{NAMESPACE}/apiserversources"
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _SCHEDULER = "berth-scheduler"
 _KIND = "KubeSchedulerConfiguration"
@@ -101,7 +97,7 @@ class Inputs:
     @cached_property
     def accounts(self) -> tuple[str, ...]:
         """The functions whose accounts infra has made; none: infra is not installed."""
-        listed = self.cluster.all(Named, f"{_CORE}/serviceaccounts")
+        listed = self.cluster.all(Named, f"{CORE}/serviceaccounts")
         names = {account.metadata.name for account in listed}
         return tuple(name for name in (*FUNCTIONS, "events") if f"berth-{name}" in names)
 
@@ -112,8 +108,7 @@ class Inputs:
     @cached_property
     def settings(self) -> Mapping[str, str]:
         """The ConfigMap that infra's functions read."""
-        shared = self.cluster.one(ConfigMap, f"{_CORE}/configmaps/berth-settings")
-        return {} if shared is None else shared.data or {}
+        return installed.settings(self.cluster)
 
     @cached_property
     def scheduler_names(self) -> tuple[str, ...]:
@@ -128,14 +123,13 @@ class Inputs:
         given = self.options.environment.get("BERTH_STORE") or self.settings.get("BERTH_STORE")
         if given or not self.services:
             return given or None
-        secret = self.cluster.one(Secret, f"{_CORE}/secrets/berth-store")
-        url = None if secret is None else (secret.data or {}).get("url")
-        return None if url is None else url.decode(errors="replace").strip()
+        store = installed.store(self.cluster, self.settings)
+        return None if store is None else store.url
 
     @cached_property
     def services(self) -> list[Workload]:
         """The functions' Knative Services."""
-        listed = self.cluster.all(Workload, _SERVICES)
+        listed = installed.functions(self.cluster) or ()
         return [service for service in listed if service.metadata.name in FUNCTIONS]
 
     @cached_property
@@ -150,7 +144,7 @@ class Inputs:
     @cached_property
     def scheduler_deployment(self) -> Workload | None:
         """infra's kube-scheduler."""
-        return self.cluster.one(Workload, f"{_APPS}/{_NAMESPACED}/deployments/{_SCHEDULER}")
+        return self.cluster.one(Workload, f"{_APPS}/namespaces/{NAMESPACE}/deployments/{_SCHEDULER}")
 
     @cached_property
     def nodes(self) -> list[Node]:
@@ -216,13 +210,11 @@ class Inputs:
         for volume in deployment.spec.template.spec.volumes or ():
             if volume.secret is not None:
                 name = volume.secret.secret_name
-                secret = self.cluster.one(Secret, f"{_CORE}/secrets/{name}")
-                for key, content in ((secret.data if secret else None) or {}).items():
+                for key, content in installed.secret(self.cluster, name).items():
                     yield f"Secret {NAMESPACE}/{name}, {key}", content.decode(errors="replace")
             if volume.config_map is not None:
                 name = volume.config_map.name
-                shared = self.cluster.one(ConfigMap, f"{_CORE}/configmaps/{name}")
-                for key, text in ((shared.data if shared else None) or {}).items():
+                for key, text in installed.config_map(self.cluster, name).items():
                     yield f"ConfigMap {NAMESPACE}/{name}, {key}", text
 
 

@@ -10,7 +10,7 @@ from berth import __version__
 from berth.api.pool import PoolSpec
 from berth.checks.finding import AFTER, BEFORE, Check, Finding, Rule, listed
 from berth.checks.inputs import Inputs
-from berth.kube.configuration import minor_of
+from berth.kube.configuration import minor_of, tag_of
 
 _OLDEST, _LABELS = (1, 32), (1, 36)
 _SUPPORTED = "docs/install.md#kubernetes-versions"
@@ -98,15 +98,10 @@ def _overlay(inputs: Inputs) -> Iterator[Finding]:
 def _scheduler(inputs: Inputs) -> Iterator[Finding]:
     deployment = inputs.scheduler_deployment
     for image in deployment.images if deployment is not None else ():
-        minor, server = minor_of(_tag(image)), minor_of(inputs.release)
+        minor, server = minor_of(tag_of(image)), minor_of(inputs.release)
         if "kube-scheduler" in image and minor != (0, 0) and (minor < _OLDEST or minor > server > (0, 0)):
             said = f"kube-scheduler's image is {image}, and the API server is {inputs.release}"
             yield SCHEDULER.finding(said, image)
-
-
-def _tag(image: str) -> str:
-    """Return an image's tag; empty where it has none but a digest, or none at all."""
-    return image.partition("@")[0].rpartition("/")[2].partition(":")[2]
 
 
 def _knative(inputs: Inputs) -> Iterator[Finding]:
@@ -145,7 +140,7 @@ def _unknown_fields(name: str, schema: dict[str, Any] | None) -> list[str]:
 def _image(inputs: Inputs) -> Iterator[Finding]:
     for service in inputs.services:
         for image in service.images:
-            tag = _tag(image).removeprefix("v")
+            tag = tag_of(image).removeprefix("v")
             if tag and minor_of(tag) != (0, 0) and tag != __version__:
                 said = f"{service.label} runs {image}, and this command is {__version__}"
                 yield IMAGE.finding(said, service.label)

@@ -4,81 +4,58 @@ It asks the cluster only where there is no file, and opens no ledger."""
 import os
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from berth.cli.output import note
-from berth.errors import BerthError, ClusterRefusedError, SettingsError
-from berth.kube.cluster import Cluster, connect
+from berth.controller import installed
+from berth.controller.installed import NAMESPACE, SETTINGS, STORE_SECRET, Store
+from berth.errors import BerthError, SettingsError
+from berth.kube.cluster import connect
 from berth.settings import DEFAULT_STORE
 from berth.stores import absolute, redacted
 
-NAMESPACE = "berth"
-SETTINGS, STORE_SECRET = "berth-settings", "berth-store"
-"""The ConfigMap of infra/base/settings.yaml, and the Secret of infra/components/store-secret."""
-
 _SECONDS = 3.0  # for each request
-_STORE, _SCHEDULERS = "BERTH_STORE", "BERTH_SCHEDULER_NAMES"
+_SCHEDULERS = "BERTH_SCHEDULER_NAMES"
 _REDIS = re.compile(
     r"(?P<scheme>rediss?)://(?P<login>.*@)?(?P<host>[^/?@,:\[]+)(:(?P<port>[0-9]+))?(?P<rest>.*)"
 )
 _REDIS_PORT = "6379"
 
 
-class Settings(NamedTuple):
-    """What the cluster's settings say; `source` is the object that names the store, for people."""
-
-    store: str
-    source: str
-    scheduler_names: str = ""
-
-
 def take_over() -> None:
     """Put the ledger's URL into BERTH_STORE, and its scheduler names beside it where those are not set."""
     url = absolute(DEFAULT_STORE)
-    if not Path(url.removeprefix("sqlite:///")).exists() and (settings := _of_cluster()) is not None:
-        url = settings.store
-        shown = redacted(url)
-        note(f"ledger: {shown} (from {settings.source})")
+    if not Path(url.removeprefix("sqlite:///")).exists() and (found := _in_cluster()) is not None:
+        store, shared = found
+        url, shown = store.url, redacted(store.url)
+        note(f"ledger: {shown} (from {store.source})")
         if hint := port_forward(shown):
             note(hint)
-        if settings.scheduler_names and not os.environ.get(_SCHEDULERS):
-            os.environ[_SCHEDULERS] = settings.scheduler_names
-    os.environ[_STORE] = url
+        if (names := shared.get(_SCHEDULERS)) and not os.environ.get(_SCHEDULERS):
+            os.environ[_SCHEDULERS] = names
+    os.environ["BERTH_STORE"] = url
 
 
-def _of_cluster() -> Settings | None:
-    """Return the cluster's settings; None, and why, where a cluster can be asked and does not tell."""
+def _in_cluster() -> tuple[Store, Mapping[str, str]] | None:
+    """Return the store of the functions, and their settings; None, and why, where a cluster can be asked and
+    does not tell."""
     try:
         cluster = connect()
     except SettingsError:
         return None  # who needs a cluster says so
     try:
-        settings = read(cluster)
+        shared = installed.settings(cluster, _SECONDS)
+        store = installed.store(cluster, shared, _SECONDS)
     except BerthError as error:
-        note(f"the cluster does not say where the ledger is: {error}")
+        note(f"the cluster does not say where the ledger is: {error} (or say --store URL)")
         return None
-    if settings is None:
+    if store is None:
         note(
             f"the cluster at {cluster.host} does not say where the ledger is: there is neither BERTH_STORE "
             f"in ConfigMap {NAMESPACE}/{SETTINGS}, nor the key url in Secret {NAMESPACE}/{STORE_SECRET}"
         )
-    return settings
-
-
-def read(cluster: Cluster) -> Settings | None:
-    """Return what infra's settings say of the store; None where they are not there. Raises cluster errors."""
-    settings = cluster.config_map(NAMESPACE, SETTINGS, _SECONDS) or {}
-    names = settings.get(_SCHEDULERS, "")
-    if url := settings.get(_STORE, ""):
-        return Settings(url, f"ConfigMap {NAMESPACE}/{SETTINGS}", names)
-    try:
-        secret = cluster.secret(NAMESPACE, STORE_SECRET, _SECONDS) or {}
-    except ClusterRefusedError as error:
-        raise ClusterRefusedError(f"{error} (or say --store URL)", error.status) from error
-    url = secret.get("url", b"").decode(errors="replace").strip()
-    return Settings(url, f"Secret {NAMESPACE}/{STORE_SECRET}", names) if url else None
+    return None if store is None else (store, shared)
 
 
 def port_forward(shown: str, resolves: Callable[[str], bool] | None = None) -> str:

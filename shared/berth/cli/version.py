@@ -5,17 +5,19 @@ import argparse
 import platform
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from berth import __version__, settings
-from berth.cli.ledger_url import NAMESPACE
 from berth.cli.output import note, show
 from berth.cli.shared_options import add_kubeconfig, add_output, add_store, existing_ledger
 from berth.cli.status import ledger_state
 from berth.cli.tables import printable
+from berth.controller import installed
+from berth.controller.installed import NAMESPACE
 from berth.errors import BerthError, SettingsError
+from berth.kube.configuration import tag_of
 from berth.ledger.ledger import Ledger
 from berth.stores import redacted
 
@@ -92,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
         show(versions, options.output)
         return 0
     print("\n".join(map(printable, lines(versions))))
-    tags = {_tag(one.image) for one in versions.functions.images} if versions.functions else set()
+    tags = {tag_of(one.image) for one in versions.functions.images} if versions.functions else set()
     if tags - {__version__, ""}:
         note(f"the functions' tag is {' and '.join(sorted(tags))}, and this command is {__version__}")
     return 0
@@ -155,23 +157,10 @@ def in_cluster(connect: Connect) -> tuple[ClusterVersion, FunctionVersions]:
         why = ClusterVersion(server=cluster.host, why=str(error))
         return why, FunctionVersions(why="the cluster does not answer")
     try:
-        services = cluster.functions(NAMESPACE, _SECONDS)
+        services = installed.functions(cluster, _SECONDS)
     except BerthError as error:
         return version, FunctionVersions(why=str(error))
     if services is None:
         return version, FunctionVersions(why="the cluster serves no Knative Services")
-    images = [
-        FunctionVersion(str(one["metadata"]["name"]), image) for one in services for image in _images(one)
-    ]
+    images = [FunctionVersion(one.metadata.name, image) for one in services for image in one.images]
     return version, FunctionVersions(images=images, why="" if images else f"namespace {NAMESPACE} has none")
-
-
-def _images(service: dict[str, Any]) -> list[str]:
-    """Return the images of a Knative Service, which has one as a rule."""
-    pod = service.get("spec", {}).get("template", {}).get("spec", {})
-    return [str(container.get("image", "")) for container in pod.get("containers") or ()]
-
-
-def _tag(image: str) -> str:
-    """Return the image's tag; empty where it has none, or a digest alone."""
-    return image.partition("@")[0].rpartition("/")[2].partition(":")[2]

@@ -67,7 +67,7 @@ class ClusterDump:
 
     def version(self) -> Json:
         """Return the API server's version."""
-        return self._cluster.document("/version") or {}
+        return self._cluster.one(Json, "/version") or {}
 
     def pools(self) -> list[Json]:
         """Return the Pool objects, whole but for their annotations and labels."""
@@ -113,7 +113,7 @@ class ClusterDump:
     def definitions(self) -> list[Json]:
         """Return which versions the CustomResourceDefinitions have, and their conditions."""
         names = (f"pools.{GROUP}", f"poolclaims.{GROUP}")
-        there = (self._cluster.document(f"{_DEFINITIONS}/{name}") for name in names)
+        there = (self._cluster.one(Json, f"{_DEFINITIONS}/{name}") for name in names)
         return [definition_of(document) for document in there if document is not None]
 
     def config_maps(self) -> Iterator[tuple[str, str]]:
@@ -125,7 +125,7 @@ class ClusterDump:
         }
         for name in sorted(names):
             try:
-                there = self._cluster.document(f"/api/v1/namespaces/{namespace}/configmaps/{name}")
+                there = self._cluster.one(Json, f"/api/v1/namespaces/{namespace}/configmaps/{name}")
             except BerthError as error:
                 self._missed(f"configmaps/{name}", str(error))
                 continue
@@ -202,7 +202,7 @@ class ClusterDump:
         return there
 
     def _listed(self, path: str, wanted: Callable[[Json], bool] | None = None) -> list[Json]:
-        there = self._cluster.documents(path, wanted)
+        there = self._cluster.listed(Json, path, wanted)
         if there is None:
             self._missed(path, _NOT_SERVED)
         return there or []

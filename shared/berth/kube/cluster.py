@@ -29,7 +29,6 @@ _PAGE = 500
 _CLAIMS_PAGE = 100  # a PoolClaim may be a megabyte
 _WATCH_SECONDS = 240
 _REVIEWS, _ACCOUNTS = "/apis/authentication.k8s.io/v1/tokenreviews", "system:serviceaccount:"
-_KNATIVE = "/apis/serving.knative.dev/v1"
 _KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
 _AUTHORIZATION = "authorization.k8s.io/v1"
 _IDENTITY_SECONDS = 1.0  # within bind's deadline
@@ -50,10 +49,6 @@ class _List(msgspec.Struct, Generic[T]):
 class _Any(msgspec.Struct):
     metadata: dict[str, Any] = {}
     items: list[dict[str, Any]] | None = None
-
-
-class _Data(msgspec.Struct, Generic[T]):
-    data: dict[str, T] | None = None
 
 
 class _Version(msgspec.Struct, rename="camel"):
@@ -301,16 +296,25 @@ class Cluster:
         answer = self._get(_Resources, f"/apis/{group_version}") or _Resources()
         return frozenset(resource.name for resource in answer.resources or ())
 
-    def one(self, shape: type[T], path: str) -> T | None:
+    def one(self, shape: type[T], path: str, timeout: float = DEFAULT_TIMEOUT) -> T | None:
         """Return one object; None where it is not there."""
-        return self._get(shape, path)
+        return self._get(shape, path, timeout)
 
-    def all(
-        self, shape: type[T], path: str, wanted: Callable[[T], bool] | None = None, **query: str
-    ) -> list[T]:
-        """Return a collection's objects that are wanted (None: all); none where no such kind is served."""
-        listed: Any = _List[shape]  # type: ignore[valid-type]
-        return _if_there(lambda: self._items(listed, path, query, wanted=wanted)) or []
+    def all(self, shape: type[T], path: str, wanted: Callable[[T], bool] | None = None) -> list[T]:
+        """Return a collection's objects as `listed` does; none where no such kind is served."""
+        return self.listed(shape, path, wanted) or []
+
+    def listed(
+        self,
+        shape: type[T],
+        path: str,
+        wanted: Callable[[T], bool] | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> list[T] | None:
+        """Return a collection's objects that are wanted (None: all), as of one moment, page by page; None
+        where no such kind is served. `timeout` is for each page."""
+        page: Any = _List[shape]  # type: ignore[valid-type]
+        return _if_there(lambda: self._items(page, path, {}, timeout, wanted=wanted))
 
     def may(self, right: "Right", account: str = "") -> bool:
         """Whether this user, or a ServiceAccount (NAMESPACE/NAME), has the right."""
@@ -325,27 +329,6 @@ class Cluster:
         answer = self._server.call(Request("GET", "/version", timeout))
         return _decode(_Version, answer).git_version
 
-    def config_map(
-        self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT
-    ) -> dict[str, str] | None:
-        """Return the data of a ConfigMap, or None where there is none."""
-        there = self._get(
-            _Data[str], f"/api/v1/namespaces/{_segment(namespace)}/configmaps/{_segment(name)}", timeout
-        )
-        return None if there is None else there.data or {}
-
-    def secret(self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT) -> dict[str, bytes] | None:
-        """Return the data of a Secret, decoded, or None where there is none."""
-        there = self._get(
-            _Data[bytes], f"/api/v1/namespaces/{_segment(namespace)}/secrets/{_segment(name)}", timeout
-        )
-        return None if there is None else there.data or {}
-
-    def functions(self, namespace: str, timeout: float = DEFAULT_TIMEOUT) -> list[dict[str, Any]] | None:
-        """Return the namespace's Knative Services; None where the cluster serves no such resource."""
-        page = self._get(_Any, f"{_KNATIVE}/namespaces/{_segment(namespace)}/services", timeout)
-        return None if page is None else page.items or []
-
     def create(self, path: str, document: Mapping[str, Any]) -> None:
         """Create one object in a collection."""
         self._server.call(Request("POST", path, body=document))
@@ -353,17 +336,6 @@ class Cluster:
     def delete(self, path: str) -> None:
         """Delete one object at once, without a grace period."""
         self._server.call(Request("DELETE", path, body={"gracePeriodSeconds": 0}))
-
-    def documents(
-        self, path: str, wanted: Callable[[dict[str, Any]], bool] | None = None
-    ) -> list[dict[str, Any]] | None:
-        """Return a list's objects that are wanted (None: all), as of one moment, page by page; None where the
-        cluster serves no such resource."""
-        return _if_there(lambda: self._items(_List[dict[str, Any]], path, {}, wanted=wanted))
-
-    def document(self, path: str) -> dict[str, Any] | None:
-        """Return one object, or None."""
-        return self._get(dict[str, Any], path)
 
     def log(self, namespace: str, pod: str, query: Mapping[str, str]) -> str:
         """Return what a container of the pod wrote; `query` is as in the API (container, sinceSeconds, …)."""

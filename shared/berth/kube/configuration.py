@@ -49,6 +49,11 @@ def minor_of(text: str) -> tuple[int, int]:
     return int(parts[0]), int(parts[1])
 
 
+def tag_of(image: str) -> str:
+    """Return an image's tag; empty where it has none but a digest, or none at all."""
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[2]
+
+
 class Named(_Object, frozen=True):
     """Any object, of which only the metadata is read."""
 

@@ -2,11 +2,13 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from berth.cli import ledger_url
 from berth.errors import ClusterRefusedError, ClusterUnavailableError, SettingsError
+from berth.kube.types import Meta
 
 CONFIGMAP = "configmap://berth-ledger/ledger"
 
@@ -21,20 +23,19 @@ class Fake:
     ) -> None:
         self._settings, self._secret = settings, secret
 
-    def config_map(self, namespace: str, name: str, timeout: float) -> dict[str, str] | None:
-        assert (namespace, name, timeout < 5) == ("berth", "berth-settings", True)
-        return self._settings
-
-    def secret(self, namespace: str, name: str, timeout: float) -> dict[str, bytes]:
-        assert (namespace, name, timeout < 5) == ("berth", "berth-store", True)
+    def one(self, shape: type[Any], path: str, timeout: float) -> Any:
+        assert timeout < 5
+        if path == "/api/v1/namespaces/berth/configmaps/berth-settings":
+            return None if self._settings is None else shape(Meta(), self._settings)
+        assert path == "/api/v1/namespaces/berth/secrets/berth-store"
         if self._secret is None:
             raise ClusterRefusedError("the API server refused GET …/berth-store (403): no", 403)
-        return self._secret
+        return shape(Meta(), self._secret)
 
 
 class Away(Fake):
-    def config_map(self, namespace: str, name: str, timeout: float) -> dict[str, str] | None:
-        raise ClusterUnavailableError(f"no answer about {namespace}/{name} in {timeout} s")
+    def one(self, _: type[Any], path: str, timeout: float) -> Any:
+        raise ClusterUnavailableError(f"no answer about {path.rpartition('/')[2]} in {timeout} s")
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +114,7 @@ def test_a_password_among_the_url_s_options_is_not_shown(
         (None, []),
         (
             Away(),
-            ["the cluster does not say where the ledger is: no answer about berth/berth-settings in 3.0 s"],
+            ["the cluster does not say where the ledger is: no answer about berth-settings in 3.0 s"],
         ),
         (Fake({}), ["the API server refused GET …/berth-store (403): no (or say --store URL)"]),
         (
