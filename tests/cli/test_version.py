@@ -134,7 +134,7 @@ def test_a_cluster_that_does_not_answer_is_said_once() -> None:
 def test_functions_of_another_version_than_the_command_are_remarked(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tag: str, told: bool
 ) -> None:
-    monkeypatch.setattr("berth.kube.cluster.connect", lambda: Fake([service("bind", f"r:5000/berth:{tag}")]))
+    monkeypatch.setattr("berth.cli.version.connect", lambda: Fake([service("bind", f"r:5000/berth:{tag}")]))
     assert main(["version", "--store", "sqlite:///none"]) == 0
     why = f"berth: the functions' tag is 9.9.9, and this command is {__version__}\n"
     assert capsys.readouterr().err == (why if told else "")

@@ -270,6 +270,6 @@ def _set_environment(options: argparse.Namespace) -> None:
         if url or options.command in _MAKES_A_LEDGER:
             os.environ["BERTH_STORE"] = absolute(url or DEFAULT_STORE)
         elif not (getattr(options, "client", False) or _on_files_alone(options)):
-            from berth.cli import ledger_url  # it may ask the cluster, whose client takes 0.4 s to import
+            from berth.cli import ledger_url  # `berth --help` is quick without
 
             ledger_url.take_over()

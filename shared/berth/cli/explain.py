@@ -6,22 +6,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
 from berth import settings
 from berth.api.pool import EVERYWHERE
 from berth.cli.output import show
 from berth.cli.shared_options import add_kubeconfig, add_output, add_store, existing_ledger
 from berth.cli.tables import age, aligned, printable
+from berth.controller.explain import explain_pod
 from berth.errors import MovedError, SettingsError, UsageError
+from berth.kube.client import context_namespace
+from berth.kube.cluster import Cluster, connect
 from berth.ledger.ledger import Ledger
 from berth.ledger.view import View
 from berth.scheduling.explanation import DomainState, Explanation, Held, PoolClaimState, PoolState
 from berth.settings import Settings
 from berth.stores import redacted
-
-if TYPE_CHECKING:
-    from berth.kube.cluster import Cluster
 
 _MOST_ROWS = 20  # of a table for a person
 _MOST_NAMES = 5
@@ -50,10 +49,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def explain(options: argparse.Namespace, clock: Callable[[], float] = time.time) -> int:
     """Show why the pod waits, or where it is. It returns 0 when it could explain, also while the ledger is
     rebuilt: then that is the answer."""
-    from berth.controller.explain import explain_pod  # the kubernetes client takes 0.4 s to import
-    from berth.kube.client import context_namespace
-    from berth.kube.cluster import connect
-
     label = _label(options.names, options.namespace, context_namespace)
     config, cluster, now = settings.from_environment(), connect(), clock()
     told = explain_pod(cluster, partial(_view, cluster, config, clock), config.scheduler_names, label, now)
@@ -77,7 +72,7 @@ def _label(names: Sequence[str], namespace: str | None, usual: Callable[[], str]
     return before or namespace or usual(), name
 
 
-def _view(cluster: "Cluster", config: Settings, clock: Callable[[], float]) -> View:
+def _view(cluster: Cluster, config: Settings, clock: Callable[[], float]) -> View:
     """Return what the ledger says. Raises its errors, and SettingsError where it is not this cluster's."""
     from berth.handlers.wiring import ledger_of
 

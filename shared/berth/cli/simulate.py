@@ -35,6 +35,7 @@ from berth.controller.simulation import (
 )
 from berth.errors import BadInputError, ClusterRefusedError, UsageError
 from berth.kube.client import context_namespace
+from berth.kube.cluster import connect
 from berth.kube.types import Node, Pod, PodInFull, PriorityClass
 from berth.ledger.keys import PoolDomain
 from berth.ledger.ledger import Ledger
@@ -228,8 +229,6 @@ def _world_of_files(options: argparse.Namespace, config: Settings) -> _World:
 
 
 def _world_of_cluster(config: Settings) -> _World:
-    from berth.kube.cluster import connect  # the kubernetes client takes 0.4 s to import
-
     store, cluster = _copied(config), connect()
     Ledger(store, cluster=cluster.identity, name=redacted(config.store)).require_cluster()
     pods = cluster.all(PodInFull, "/api/v1/pods", lambda pod: not pod.finished)

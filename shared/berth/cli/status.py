@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,17 +22,14 @@ from berth.errors import (
     alternatives,
 )
 from berth.kube.client import CONTEXT
+from berth.kube.cluster import Cluster, connect, list_waiting
+from berth.kube.types import Pod
 from berth.ledger.ledger import Ledger
 from berth.ledger.report import PoolRow, headline, names, pool_rows
 from berth.ledger.view import View
 from berth.settings import Settings
 from berth.stores import redacted
 from berth.stores.base import Store
-
-if TYPE_CHECKING:
-    from berth.kube.cluster import Cluster
-    from berth.kube.types import Pod
-
 
 _LIST_SECONDS = 5.0  # for each list of waiting pods: a person waits for it
 
@@ -65,7 +62,7 @@ class Look(NamedTuple):
 class WaitingPods(NamedTuple):
     """Pods that wait; None and `why` where nobody could say."""
 
-    pods: "Sequence[Pod] | None"
+    pods: Sequence[Pod] | None
     why: str = ""
 
 
@@ -104,8 +101,6 @@ class Source:
     def waiting(self) -> WaitingPods:
         """Return the pods that wait for units. Raises OtherClusterError where the ledger is another's."""
         try:
-            from berth.kube.cluster import list_waiting
-
             self.require_cluster()
             return WaitingPods(list_waiting(self.cluster, self.config.scheduler_names, most=_LIST_SECONDS))
         except OtherClusterError:
@@ -124,9 +119,7 @@ class Source:
             ledger.require_cluster()
 
     @cached_property
-    def cluster(self) -> "Cluster":
-        from berth.kube.cluster import connect  # the kubernetes client takes 0.4 s to import
-
+    def cluster(self) -> Cluster:
         return connect()
 
     def _pools(self, view: View, state: LedgerState, waiting: WaitingPods) -> tuple[str, list[PoolRow]]:

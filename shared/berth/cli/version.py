@@ -5,7 +5,6 @@ import argparse
 import platform
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,15 +16,13 @@ from berth.cli.tables import printable
 from berth.controller import installed
 from berth.controller.installed import NAMESPACE
 from berth.errors import BerthError, SettingsError
+from berth.kube.cluster import Cluster, connect
 from berth.kube.configuration import tag_of
 from berth.ledger.ledger import Ledger
 from berth.stores import redacted
 
-if TYPE_CHECKING:
-    from berth.kube.cluster import Cluster
-
 _SECONDS = 3.0  # for each request
-Connect = Callable[[], "Cluster"]
+Connect = Callable[[], Cluster]
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +86,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Show the versions of what can be reached."""
     client = ClientVersion(version=__version__, python=platform.python_version())
-    versions = Versions(client) if options.client else _reached(client)
+    versions = Versions(client)
+    if not options.client:
+        versions = Versions(client, ledger(settings.from_environment().store), *in_cluster(connect))
     if options.output != "table":
         show(versions, options.output)
         return 0
@@ -98,12 +97,6 @@ def run(options: argparse.Namespace) -> int:
     if tags - {__version__, ""}:
         note(f"the functions' tag is {' and '.join(sorted(tags))}, and this command is {__version__}")
     return 0
-
-
-def _reached(client: ClientVersion) -> Versions:
-    from berth.kube.cluster import connect  # the kubernetes client takes 0.4 s to import
-
-    return Versions(client, ledger(settings.from_environment().store), *in_cluster(connect))
 
 
 def lines(versions: Versions) -> list[str]:
