@@ -50,6 +50,10 @@ class SettingsError(BerthError):
     """An environment variable, a flag or a Pool document is wrong; nothing was started."""
 
 
+class NoClusterError(SettingsError):
+    """Nobody names a cluster, neither a kubeconfig nor a pod's account. What can do without may go on."""
+
+
 class OtherClusterError(SettingsError):
     """The ledger is another cluster's: BERTH_STORE or KUBECONFIG is wrong; nothing was changed."""
 

@@ -354,3 +354,15 @@ def test_a_context_that_is_not_there_is_an_error_and_no_question_mark(
     said = _failed(capsys, "status", "--store", store, "--kubeconfig", kubeconfig, "--context", "bert")
     assert "there is no context bert in " in said
     assert "(did you mean berth?)" in said
+
+
+@pytest.mark.parametrize("command", ["status", "top", "waiting", "version"])
+def test_a_file_that_is_no_kubeconfig_is_an_error_and_no_question_mark(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
+) -> None:
+    rubbish = tmp_path / "rubbish"
+    rubbish.write_text("[")
+    with closing(two_pools(f"sqlite:///{tmp_path}/ledger.db")):
+        said = _failed(capsys, command, "--store", f"sqlite:///{tmp_path}/ledger.db", "--kubeconfig", rubbish)
+    assert said.startswith(f"berth: no cluster to talk to ({rubbish}: ")
+    assert said.endswith("--kubeconfig should name a kubeconfig\n")

@@ -10,7 +10,7 @@ from pathlib import Path
 from berth.cli.output import note
 from berth.controller import installed
 from berth.controller.installed import NAMESPACE, SETTINGS, STORE_SECRET, Store
-from berth.errors import BerthError, SettingsError
+from berth.errors import BerthError, NoClusterError
 from berth.kube.cluster import connect
 from berth.settings import DEFAULT_STORE
 from berth.stores import absolute, redacted
@@ -42,11 +42,10 @@ def _in_cluster() -> tuple[Store, Mapping[str, str]] | None:
     does not tell."""
     try:
         cluster = connect()
-    except SettingsError:
-        return None  # who needs a cluster says so
-    try:
         shared = installed.settings(cluster, _SECONDS)
         store = installed.store(cluster, shared, _SECONDS)
+    except NoClusterError:
+        return None  # who needs a cluster says so
     except BerthError as error:
         note(f"the cluster does not say where the ledger is: {error} (or say --store URL)")
         return None

@@ -1,7 +1,6 @@
 """What `berth status` and `berth top` show: pools, who waits for them, and whether the ledger is in order.
 It only reads, and needs rights to read only: nothing is repaired, woken or begun."""
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,12 +15,12 @@ from berth.cli.shared_options import existing_ledger
 from berth.errors import (
     BadInputError,
     BerthError,
+    NoClusterError,
     OtherClusterError,
     PausedError,
     SettingsError,
     alternatives,
 )
-from berth.kube.client import CONTEXT
 from berth.kube.cluster import Cluster, connect, list_waiting
 from berth.kube.types import Pod
 from berth.ledger.ledger import Ledger
@@ -99,15 +98,14 @@ class Source:
         return Look(Status(state, *self._pools(view, state, waiting)), waiting.why)
 
     def waiting(self) -> WaitingPods:
-        """Return the pods that wait for units. Raises OtherClusterError where the ledger is another's."""
+        """Return the pods that wait for units. Raises OtherClusterError where the ledger is another's, and
+        SettingsError where a cluster is named that can't be had."""
         try:
             self.require_cluster()
             return WaitingPods(list_waiting(self.cluster, self.config.scheduler_names, most=_LIST_SECONDS))
-        except OtherClusterError:
-            raise
         except BerthError as error:
-            if isinstance(error, SettingsError) and os.environ.get(CONTEXT):
-                raise  # a context was named, and there is none of that name
+            if isinstance(error, SettingsError) and not isinstance(error, NoClusterError):
+                raise  # the ledger is another cluster's, or the one that is named can't be had
             return WaitingPods(None, f"who waits is not known: {error}")
 
     def require_cluster(self) -> None:

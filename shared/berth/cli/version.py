@@ -15,7 +15,7 @@ from berth.cli.status import ledger_state
 from berth.cli.tables import printable
 from berth.controller import installed
 from berth.controller.installed import NAMESPACE
-from berth.errors import BerthError, SettingsError
+from berth.errors import BerthError, NoClusterError
 from berth.kube.cluster import Cluster, connect
 from berth.kube.configuration import tag_of
 from berth.ledger.ledger import Ledger
@@ -139,10 +139,11 @@ def ledger(url: str) -> LedgerVersion:
 
 
 def in_cluster(connect: Connect) -> tuple[ClusterVersion, FunctionVersions]:
-    """Return the API server's version and the functions' images, or why they can't be had."""
+    """Return the API server's version and the functions' images, or why they can't be had. Raises
+    SettingsError where a cluster is named by what is no kubeconfig."""
     try:
         cluster = connect()
-    except SettingsError as error:
+    except NoClusterError as error:
         return ClusterVersion(why=str(error)), FunctionVersions(why="there is no cluster to ask")
     try:
         version = ClusterVersion(server=cluster.host, version=cluster.version(_SECONDS))

@@ -14,7 +14,14 @@ from urllib.parse import urlsplit
 import msgspec
 import urllib3
 
-from berth.errors import ClusterRefusedError, ClusterUnavailableError, SettingsError, alternatives, reason
+from berth.errors import (
+    ClusterRefusedError,
+    ClusterUnavailableError,
+    NoClusterError,
+    SettingsError,
+    alternatives,
+    reason,
+)
 from berth.kube.connection import lean
 
 CONTEXT = "BERTH_CONTEXT"
@@ -148,16 +155,17 @@ class ApiServer:
 
 
 def connect() -> ApiServer:
-    """Return the API server that KUBECONFIG or the pod's own account names. Raises SettingsError."""
+    """Return the API server that KUBECONFIG or the pod's own account names. Raises as `configured`."""
     return ApiServer(configured())
 
 
 # What the kubernetes client raises for a file that is no kubeconfig; the texts of these help nobody.
-_NOT_ONE = (AttributeError, LookupError, TypeError)
+_NOT_ONE = (AttributeError, LookupError, TypeError, RecursionError)
 
 
 def configured() -> Client:
-    """Return the client for the API server of `connect`; no request is sent. Raises SettingsError."""
+    """Return the client for the API server of `connect`; no request is sent. Raises NoClusterError where none
+    is named, SettingsError where KUBECONFIG or the context is wrong."""
     # The kubernetes client's own rules, but with KUBECONFIG as it is now, not as it was at that import.
     path, context = kubeconfigs(), os.environ.get(CONTEXT) or None
     if "KUBECONFIG" in os.environ or Path(path).exists():
@@ -167,7 +175,7 @@ def configured() -> Client:
             f"there is no kubeconfig {path} that has context {context}: set KUBECONFIG to one"
         )
     if "KUBERNETES_SERVICE_HOST" not in os.environ:
-        raise SettingsError(
+        raise NoClusterError(
             "no cluster to talk to: no kubeconfig found (KUBECONFIG, ~/.kube/config); set KUBECONFIG to one"
         )
     try:
@@ -194,12 +202,8 @@ def context_namespace() -> str:
     path = kubeconfigs()
     if name := os.environ.get(CONTEXT):
         _require_context(name, path)
-    name = name or current_context(path)
-    for _, config in _readable(path):
-        for one in config.get("contexts") or ():
-            if isinstance(one, dict) and one.get("name") == name:
-                return str((one.get("context") or {}).get("namespace") or "default")
-    return "default"
+    context = _contexts(path).get(name or current_context(path))
+    return str(context.get("namespace") or "default") if isinstance(context, dict) else "default"
 
 
 class InCluster:
@@ -283,11 +287,19 @@ class _Kubeconfig:
 
 
 def _require_context(name: str, path: str) -> None:
-    listed = (config.get("contexts") for _, config in _readable(path))
-    contexts = (context for one in listed if isinstance(one, list) for context in one)
-    known = dict.fromkeys(str(one["name"]) for one in contexts if isinstance(one, dict) and "name" in one)
-    if name not in known:
+    if name not in (known := _contexts(path)):
         raise SettingsError(f"there is no context {name} in {path}; {alternatives(name, known)}")
+
+
+def _contexts(path: str) -> dict[str, Any]:
+    """Return the contexts of these kubeconfigs by name, each as the first that has it says."""
+    contexts: dict[str, Any] = {}
+    for _, config in _readable(path):
+        listed = config.get("contexts")
+        for one in listed if isinstance(listed, list) else ():
+            if isinstance(one, dict) and "name" in one:
+                contexts.setdefault(str(one["name"]), one.get("context"))
+    return contexts
 
 
 def _readable(path: str) -> list[tuple[str, Mapping[str, Any]]]:
@@ -301,7 +313,7 @@ def _readable(path: str) -> list[tuple[str, Mapping[str, Any]]]:
             content = yaml.safe_load(Path(file).expanduser().read_bytes())
         except FileNotFoundError:
             continue
-        except (yaml.YAMLError, OSError, ValueError):
+        except (yaml.YAMLError, OSError, ValueError, *_NOT_ONE):
             content = "can't be read"
         if content is not None:
             configs.append((file, content if isinstance(content, dict) else {}))
@@ -317,7 +329,7 @@ def _without_a_cluster(error: Exception, path: str) -> SettingsError:
     if path and os.environ.get("KUBECONFIG"):
         return SettingsError(f"no cluster to talk to ({path}: {why}); KUBECONFIG should name a kubeconfig")
     where = f"{path}: " if path else ""
-    return SettingsError(f"no cluster to talk to ({where}{why}): set KUBECONFIG to a kubeconfig")
+    return NoClusterError(f"no cluster to talk to ({where}{why}): set KUBECONFIG to a kubeconfig")
 
 
 def _explain(request: Request, status: int, content: bytes) -> NoReturn:

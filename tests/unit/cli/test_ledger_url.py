@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from berth.cli import ledger_url
-from berth.errors import ClusterRefusedError, ClusterUnavailableError, SettingsError
+from berth.errors import ClusterRefusedError, ClusterUnavailableError, NoClusterError
 from berth.kube.types import Meta
 
 CONFIGMAP = "configmap://berth-ledger/ledger"
@@ -51,7 +51,7 @@ def taken(monkeypatch: pytest.MonkeyPatch, cluster: Fake | None) -> tuple[str, s
 
     def connect() -> Fake:
         if cluster is None:
-            raise SettingsError("no cluster to talk to")
+            raise NoClusterError("no cluster to talk to")
         return cluster
 
     monkeypatch.setattr(ledger_url, "connect", connect)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.errors import SettingsError
+from berth.errors import NoClusterError, SettingsError
 from berth.kube.client import configured, context_namespace, current_context
 
 
@@ -98,6 +98,29 @@ def test_the_namespace_is_that_of_the_context_in_use(monkeypatch: pytest.MonkeyP
     assert context_namespace() == "default"
     monkeypatch.setenv("BERTH_CONTEXT", "b")
     assert context_namespace() == "team-b"
+    document["contexts"][1]["context"] = ["odd"]
+    path.write_text(json.dumps(document))
+    assert context_namespace() == "default"
     monkeypatch.setenv("BERTH_CONTEXT", "none")
     with pytest.raises(SettingsError, match="there is no context none"):
         context_namespace()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[", "5", "[1]", "contexts: 5", "contexts: [5, {name: 5}]", "a: !!bool x", "clusters: {a: 1}", ""],
+)
+def test_what_is_no_kubeconfig_is_an_error_where_it_was_named_and_else_no_cluster(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / ".kube" / "config"
+    file.parent.mkdir()
+    file.write_text(text)
+    with pytest.raises(SettingsError, match=r"no cluster to talk to .* KUBECONFIG should name") as caught:
+        named(monkeypatch, str(file))
+    assert not isinstance(caught.value, NoClusterError)
+    assert context_namespace() == "default"
+    monkeypatch.delenv("KUBECONFIG")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(NoClusterError, match=r"no cluster to talk to .*: set KUBECONFIG to a kubeconfig$"):
+        configured()
