@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.errors import MovedError, PausedError, StoreFailedError
+from berth.errors import BadInputError, MovedError, PausedError, StoreFailedError
 from berth.handlers.doctor import Doctor, Examination
 from tests.support.builders.copies import pause
 from tests.support.builders.damage import DAMAGES, NODES, POOLS, garbage, write
@@ -77,6 +77,20 @@ def test_a_person_may_have_any_document_thrown_away_that_can_not_be_read(stage: 
     assert examined.fix(seen).forgotten == [key]
     assert kinds(examined.examine()) == []
     assert ("n1", "bound") in stage.claims().values()
+
+
+@pytest.mark.parametrize(("wrong", "there"), [((), "none"), (("domain/ip/n1",), r"domain/ip/n1 \(did you")])
+def test_only_what_can_not_be_read_may_be_named_for_that(
+    stage: PoolsStage, wrong: tuple[str, ...], there: str
+) -> None:
+    for key in wrong:
+        garbage(key)(stage)
+    before = documents(stage)
+    with pytest.raises(
+        BadInputError, match=f"^there is no unreadable document domain/ip/n2; there are: {there}"
+    ):
+        doctor(stage, *wrong, "domain/ip/n2").examine()
+    assert documents(stage) == before
 
 
 @pytest.mark.parametrize("moved", [False, True])

@@ -407,8 +407,8 @@ def _of_claim(was: _Standing, now: _Standing, pod: Pod | None) -> Finding:
     if kind == "unclaimed":
         return finding(kind, f"{what} uses {due}", **about)
     if kind == "torn":
-        documents = _few(sorted(was.keys))
-        return finding(kind, f"{what}: its claim of {had} stands in {documents} only", **about)
+        stands, names = _few(sorted(was.keys)), _few(sorted(_keys(one)))
+        return finding(kind, f"{what}: its claim of {had} stands in {stands}, and names {names}", **about)
     return finding(kind, f"{what}: the ledger says {had}; the pod has {due}", **about)
 
 
@@ -424,12 +424,17 @@ def _kind_of(was: _Standing, now: _Standing, pod: Pod | None) -> str:
     one, due = was.claims[0], now.claims[0] if now.claims else was.claims[0]
     if one.node != due.node:
         return "misplaced"
-    if was.keys != {holding.key for holding in one.holdings}:
+    if was.keys != _keys(one):
         return "torn"
     if one.logical() == due.logical():
         return "miscounted" if one.state == due.state or not one.units >= due.units else "unconfirmed"
     moved = _amounts(one) == _amounts(due)
     return "misplaced" if moved else "miscounted"
+
+
+def _keys(claim: Claim) -> set[str]:
+    """Return the documents that a claim names."""
+    return {holding.key for holding in claim.holdings}
 
 
 def _amounts(claim: Claim) -> Counter[tuple[str, str, str]]:

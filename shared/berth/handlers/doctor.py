@@ -15,7 +15,15 @@ import msgspec
 from berth.api.pool import Pool
 from berth.controller.drift import Finding, Ledgers, differences, finding, of_unreadable, remaining, statuses
 from berth.controller.pool_source import read_pools
-from berth.errors import BerthError, ContentionError, OtherClusterError, RetryableError, StoreFailedError
+from berth.errors import (
+    BadInputError,
+    BerthError,
+    ContentionError,
+    OtherClusterError,
+    RetryableError,
+    StoreFailedError,
+    alternatives,
+)
 from berth.handlers.reconcile import Reconcile, Report
 from berth.kube.cluster import Cluster
 from berth.kube.rehearsal import Rehearsal
@@ -62,8 +70,8 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Doctor:
-    """Examines the ledger in one store beside one cluster. `agreed` are keys of documents that may be thrown
-    away though that is not known to be safe."""
+    """Examines the ledger in one store beside one cluster. `agreed` are keys of unreadable documents that the
+    first `fix` may throw away though that is not known to be safe."""
 
     def __init__(
         self,
@@ -81,7 +89,8 @@ class Doctor:
         self._clock, self._monotonic, self._sleep = clock, monotonic, sleep
 
     def examine(self) -> Examination:
-        """Return what differs at each of up to three looks. Raises store and cluster errors."""
+        """Return what differs at each of up to three looks. Raises store and cluster errors, and
+        BadInputError for a key in `agreed` that is of no unreadable document."""
         seen = self._look()
         for pause in PAUSES:
             if not any(one.may_pass for one in seen.findings):
@@ -98,9 +107,10 @@ class Doctor:
         wrong: dict[str, bytes] = {}
         if told := {one.key for one in seen.findings if one.kind == "unreadable" and one.repairs}:
             bodies = self._bodies()
-            judged = unreadable(bodies, self._pools(), self._agreed)
+            judged = unreadable(bodies, self._pools, self._agreed)
             wrong = {one.key: bodies[one.key] for one in judged if one.key in told and not one.why_kept}
             forget(self._store, wrong, self._cluster.identity, self._name)
+        self._agreed = ()  # it was for those
         try:
             report = self._reconcile(self._store, self._cluster).run()
         except ContentionError as error:  # the functions' own reconcile is quicker
@@ -135,7 +145,11 @@ class Doctor:
     def _look(self) -> Examination:
         """Look once: read the ledger, then all else, as reconcile does."""
         bodies = self._bodies()
-        wrong = unreadable(bodies, self._pools(), self._agreed)
+        wrong = unreadable(bodies, self._pools, self._agreed)
+        keys = [document.key for document in wrong]
+        for key in self._agreed:
+            if key not in keys:
+                raise BadInputError(f"there is no unreadable document {key}; {alternatives(key, keys)}")
         seen = list(map(of_unreadable, wrong))
         if not all(one.repairs for one in seen):
             return Examination(findings=seen)
@@ -150,8 +164,8 @@ class Doctor:
     def _compared(
         self, bodies: Mapping[str, bytes], wrong: Collection[Unreadable], seen: list[Finding]
     ) -> Examination:
-        """Rehearse reconcile, and tell what it changes. Without unreadable documents the ledger is closed, as
-        after `fix` has thrown them away."""
+        """Rehearse reconcile, and tell what it changes. Where documents are unreadable it is rehearsed
+        without them, in a ledger that is closed, as after `fix` has thrown them away."""
         damaged = {document.key for document in wrong}
         readable = {key: body for key, body in bodies.items() if key not in damaged}
         copy = MemoryStore({key: body for key, body in readable.items() if not wrong or key != EPOCH})

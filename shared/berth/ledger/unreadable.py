@@ -34,9 +34,9 @@ class Unreadable(NamedTuple):
 
 
 def unreadable(
-    bodies: Mapping[str, bytes], pools: Mapping[str, Pool], agreed: Collection[str] = ()
+    bodies: Mapping[str, bytes], pools: Callable[[], Mapping[str, Pool]], agreed: Collection[str] = ()
 ) -> list[Unreadable]:
-    """Return the documents that can't be read; `pools` are the Pools of the active source.
+    """Return the documents that can't be read; `pools` reads the Pools of the active source, if need be.
 
     One may go if all that it can have said is rebuilt from pods, nodes and Pools, in a ledger that is closed
     until then. So these stay, unless a person has `agreed`:
@@ -53,12 +53,13 @@ def unreadable(
     if not wrong:
         return []
     epoch = decode_epoch(bodies.get(EPOCH)) if EPOCH not in wrong else None
-    known = {**_readable_pools(bodies, wrong), **pools}
+    there = pools()
+    known = {**_readable_pools(bodies, wrong), **there}
     return [
         Unreadable(
             key,
             why,
-            "" if key in agreed and not _elsewhere(epoch) else _kept(key, bodies, known, pools, epoch),
+            "" if key in agreed and not _elsewhere(epoch) else _kept(key, bodies, known, there, epoch),
         )
         for key, why in wrong.items()
     ]
