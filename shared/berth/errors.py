@@ -13,6 +13,13 @@ def first_of(problems: Sequence[str], most: int) -> list[str]:
     return [*problems[:most], *([f"and {more} more mistakes like these"] if more > 0 else [])]
 
 
+def few(names: Iterable[str], most: int) -> str:
+    """Return the first of these names in a line, and how many more there are."""
+    known = list(names)
+    more = len(known) - most
+    return ", ".join(known[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 class BerthError(Exception):
     """Its text says what happened, to which pod, pool, node or URL, and what to do about it, in one line."""
 
@@ -158,10 +165,8 @@ def alternatives(name: str, known: Collection[str]) -> str:
     their order, not more than a person reads, and the one that was probably meant."""
     import difflib  # only where something went wrong
 
-    names = list(known)
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    text = f"there are: {', '.join(names[:_MOST_NAMES]) or 'none'}{more}"
-    near = difflib.get_close_matches(name, names, 1)
+    text = f"there are: {few(known, _MOST_NAMES) or 'none'}"
+    near = difflib.get_close_matches(name, list(known), 1)
     return f"{text} (did you mean {near[0]}?)" if near else text
 
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
+from berth.errors import few
+
 if TYPE_CHECKING:
     from berth.checks.inputs import Inputs
 
@@ -64,6 +66,4 @@ class Check(NamedTuple):
 
 def listed(names: Iterable[str]) -> str:
     """Return the first names, and how many more there are."""
-    ordered = list(names)
-    more = len(ordered) - _SHOWN
-    return ", ".join(ordered[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return few(names, _SHOWN)

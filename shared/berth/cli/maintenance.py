@@ -24,7 +24,7 @@ from berth.controller.manual_release import Release
 from berth.controller.pool_source import amend
 from berth.controller.poolclaims import publish_free
 from berth.controller.requeue import room_in, wake
-from berth.errors import BadInputError, BerthError, RefusedError, UsageError
+from berth.errors import BadInputError, BerthError, RefusedError, UsageError, few
 from berth.handlers.wiring import ledger_of
 from berth.kube.cluster import Cluster, connect
 from berth.ledger.holders import holder, wholes
@@ -187,10 +187,8 @@ def _require_domains(pool: Pool, domains: Iterable[str], cluster: Cluster, view:
     known |= set() if isinstance(pool.spec.suspended, bool) else set(pool.spec.suspended)
     for domain in domains:
         if domain not in known:
-            names = sorted(known, key=natural)
-            more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-            there = ", ".join(names[:_MOST_NAMES]) or "none"
-            raise BadInputError(f"Pool {pool.name} has no domain {domain}; there are: {there}{more}")
+            there = few(sorted(known, key=natural), _MOST_NAMES) or "none"
+            raise BadInputError(f"Pool {pool.name} has no domain {domain}; there are: {there}")
 
 
 def _suspended_text(pool: Pool, domains: list[str], view: View | None) -> str:

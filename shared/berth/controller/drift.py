@@ -3,6 +3,7 @@ reconcile would leave it. Pure: it asks nobody and repairs nothing."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from berth.api.pool import Pool
 from berth.controller.annotation import ALLOCATED, with_annotated_units
 from berth.controller.capacity_sync import in_stripes
+from berth.errors import few
 from berth.kube.types import Pod
 from berth.ledger.capacity import Capacity, amount
 from berth.ledger.keys import CLUSTER, PoolDomain, domain_key, node_key, parse_domain, pool_key
@@ -30,6 +32,7 @@ class Kind(NamedTuple):
     may_pass: bool = True
 
 
+_few = partial(few, most=8)
 _BY_HAND = "the document was changed by hand, or the store lost it"
 _EVENT = "its event was lost, or is late"
 _STORE = "see Changing the store in docs/stores/index.md"
@@ -355,12 +358,6 @@ def _said(capacity: Capacity) -> str:
     if capacity is None:
         return "no share"
     return str(amount(capacity)) + (f" by name ({_few(capacity)})" if isinstance(capacity, tuple) else "")
-
-
-def _few(names: Iterable[str], most: int = 8) -> str:
-    names = list(names)
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def _node(place: str, pool: str, view: View) -> str:

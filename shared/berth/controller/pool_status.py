@@ -10,6 +10,7 @@ from typing import Any
 from berth.api.pool import Pool
 from berth.controller.conditions import Condition, merged, why_closed
 from berth.controller.pool_source import Judged, judge
+from berth.errors import few
 from berth.kube.cluster import Cluster, list_waiting
 from berth.kube.types import Pod
 from berth.kube.writes import StatusWrites
@@ -112,8 +113,7 @@ def _over_committed(row: PoolRow) -> Condition:
 
 def _listed(domains: Sequence[str]) -> str:
     """Return these domains for a person, the first of them if they are many."""
-    shown, more = ", ".join(domains[:_NAMED]), len(domains) - _NAMED
-    return f"domain{'s' if len(domains) > 1 else ''} {shown}{f' and {more} more' if more > 0 else ''}"
+    return f"domain{'s' if len(domains) > 1 else ''} {few(domains, _NAMED)}"
 
 
 def status_of(row: PoolRow, view: View) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from berth.controller.capacity_sync import supply_of, sync_all, withdraw
 from berth.controller.external_use import take_external
 from berth.controller.line import in_line
 from berth.controller.settle import claim_of
-from berth.errors import BadInputError, RefusedError
+from berth.errors import BadInputError, RefusedError, few
 from berth.kube.types import Node, Pod, PodInFull
 from berth.ledger.free import Free
 from berth.ledger.keys import PoolDomain, parse_domain
@@ -148,10 +148,7 @@ def with_capacities(
             raise BadInputError(f"Pool {name} has units with names: its capacity follows from their lists")
         if domain and (name, domain) not in known:
             places = sorted(place for of, place in known if of == name and not parse_domain(place).is_quota)
-            more = f" and {len(places) - 5} more" if len(places) > 5 else ""
-            raise BadInputError(
-                f"Pool {name} has no domain {domain}; there are: {', '.join(places[:5]) or 'none'}{more}"
-            )
+            raise BadInputError(f"Pool {name} has no domain {domain}; there are: {few(places, 5) or 'none'}")
         before = pool.capacity_of(domain) if domain else _capacity(pool)
         changed[name] = _with_domain(pool, domain, units) if domain else with_capacity(pool, units)
         per_domain = not domain and pool.spec.scope != "Cluster"

@@ -13,6 +13,7 @@ from berth.api.names import is_ours
 from berth.api.pool import Pool, by_resource
 from berth.api.poolclaim import CLAIMS, named
 from berth.api.quantity import units
+from berth.errors import few
 from berth.kube.types import Container, Pod, Quantity
 from berth.ledger import refusals
 from berth.ledger.keys import NOWHERE, namespace_quota, poolclaim_quota, unreserved_quota
@@ -289,10 +290,8 @@ def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 
 
 def _no_such_pool(resource: str, pools: Mapping[str, Pool]) -> str:
-    names = sorted(pools)
-    shown = ", ".join(names[:_MOST_SHOWN]) or "none yet"
-    more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
-    return f"{resource}: no Pool has this resource; there are: {shown}{more}"
+    there = few(sorted(pools), _MOST_SHOWN) or "none yet"
+    return f"{resource}: no Pool has this resource; there are: {there}"
 
 
 def _too_few(counts: Mapping[str, int], claims: Iterable[tuple[str, str, PoolClaimSpec]]) -> str | None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from berth.api.pool import EVERYWHERE, Pool, Selector
 from berth.api.poolclaim import named
 from berth.api.units import Units
+from berth.errors import few
 from berth.kube.types import Node, Pod
 from berth.ledger.holders import PodName, holder, pod_name
 from berth.ledger.keys import namespace_quota, poolclaim_quota, unreserved_quota
@@ -562,8 +563,7 @@ def _give_out(draft: Draft, resource: str) -> None:
 
 
 def _labels(claims: Sequence[Claim]) -> str:
-    names = ", ".join(map(holder, claims[:_MOST_NAMED]))
-    return f"{names} and {len(claims) - _MOST_NAMED} more" if len(claims) > _MOST_NAMED else names
+    return few(map(holder, claims), _MOST_NAMED)
 
 
 def _count(count: int, one: str, more: str) -> str:
