@@ -1,7 +1,7 @@
 """What the checks look at, each read once and when it is first asked for.
 A read that fails raises the store's or the cluster's own error each time; the caller says so."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -140,6 +140,15 @@ class Inputs:
     def deployments(self) -> list[Workload]:
         """The Deployments of all namespaces."""
         return self.cluster.all(Workload, f"{_APPS}/deployments")
+
+    def deployments_of(self, programs: Iterable[str]) -> list[str]:
+        """Return the Deployments that run one of these programs, by their names or their images."""
+        found = (
+            each.label
+            for each in self.deployments
+            if any(name in text for name in programs for text in (each.metadata.name, *each.images))
+        )
+        return sorted(found)
 
     @cached_property
     def scheduler_deployment(self) -> Workload | None:

@@ -41,14 +41,7 @@ def _resource(inputs: Inputs) -> Iterator[Finding]:
 
 
 def _autoscaler(inputs: Inputs) -> Iterator[Finding]:
-    names = sorted(
-        deployment.label
-        for deployment in inputs.deployments
-        if any(
-            name in text for name in _AUTOSCALERS for text in (deployment.metadata.name, *deployment.images)
-        )
-    )
-    if names:
+    if names := inputs.deployments_of(_AUTOSCALERS):
         yield AUTOSCALER.finding(f"Deployment {listed(names)}", *names)
 
 

@@ -433,12 +433,7 @@ def _election(inputs: Inputs) -> Iterator[Finding]:
 
 
 def _other(inputs: Inputs) -> Iterator[Finding]:
-    others = sorted(
-        deployment.label
-        for deployment in inputs.deployments
-        if any(name in text for name in _OTHERS for text in (deployment.metadata.name, *deployment.images))
-    )
-    if others:
+    if others := inputs.deployments_of(_OTHERS):
         yield OTHER.finding(f"Deployment {listed(others)}", *others)
 
 
