@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from berth import __version__
 from berth.cli import completion, raise_at_ctrl_c
-from berth.cli.output import note
+from berth.cli.output import as_given, note
 from berth.cli.parser import Parser
 from berth.errors import BerthError, ClusterUnavailableError, SettingsError, UsageError
 from berth.settings import DEFAULT_STORE
@@ -176,11 +176,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(end="", flush=True)
         return code
     except ClusterUnavailableError as error:
-        note(_as_given(f"{error}; check that it runs and that KUBECONFIG names it", options))
+        note(as_given(f"{error}; check that it runs and that KUBECONFIG names it", options))
         return failed
     except BerthError as error:
         for problem in error.problems:
-            note(_as_given(problem, options))
+            note(as_given(problem, options))
         return 2 if isinstance(error, UsageError) else failed
     except KeyboardInterrupt:
         return 130
@@ -234,19 +234,6 @@ def _drop_output() -> None:
     """Keep Python from writing at its end, with a traceback, what could not be written before."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _as_given(text: str, options: argparse.Namespace) -> str:
-    """Return an error's text with the option in place of the variable that it sets, if the option was given:
-    whoever writes the text knows the variable alone."""
-    for option, variable in (
-        ("store", "BERTH_STORE"),
-        ("kubeconfig", "KUBECONFIG"),
-        ("pools", "BERTH_POOLS"),
-    ):
-        if getattr(options, option, None) is not None and f"--{option}" not in text:
-            text = text.replace(variable, f"--{option}")
-    return text
 
 
 def _on_files_alone(options: argparse.Namespace) -> bool:

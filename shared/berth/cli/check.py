@@ -10,7 +10,7 @@ from pathlib import Path
 from berth.checks.finding import Finding
 from berth.checks.inputs import Inputs, Options
 from berth.checks.registry import Report, run
-from berth.cli.output import note, show
+from berth.cli.output import as_given, note, show
 from berth.cli.shared_options import add_kubeconfig, add_output, add_pools
 from berth.cli.tables import printable
 from berth.errors import SettingsError
@@ -54,16 +54,16 @@ def check(options: argparse.Namespace) -> int:
     if options.output != "table":
         show(report, options.output)
     else:
-        print("\n".join(_lines(report, options.verbose)))
+        print("\n".join(_lines(report, options)))
     for sentence in report.unchecked:
         note(sentence)
     return 1 if report.errors else 0
 
 
-def _lines(report: Report, verbose: bool) -> Iterator[str]:
+def _lines(report: Report, options: argparse.Namespace) -> Iterator[str]:
     for finding in report.findings:
-        yield from _block(finding)
-    if verbose:
+        yield from _block(finding, as_given(finding.message, options))
+    if options.verbose:
         yield from (f"{'ok':{_WIDTH}} {rule}" for rule in report.passed)
         if report.store_ms is not None:
             yield f"{'ok':{_WIDTH}} a read of {report.store} takes {report.store_ms:g} ms"
@@ -71,8 +71,8 @@ def _lines(report: Report, verbose: bool) -> Iterator[str]:
     yield f"{counts}; nothing was found by {counted(len(report.passed), 'other rule')}"
 
 
-def _block(finding: Finding) -> Iterator[str]:
+def _block(finding: Finding, message: str) -> Iterator[str]:
     indent = " " * (_WIDTH + 1)
-    yield f"{finding.severity:{_WIDTH}} {finding.id}: {printable(finding.message)}"
+    yield f"{finding.severity:{_WIDTH}} {finding.id}: {printable(message)}"
     yield f"{indent}do: {finding.action}"
     yield f"{indent}see: {finding.docs}"

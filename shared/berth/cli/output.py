@@ -1,10 +1,30 @@
 """Lines for who runs a command: what was asked for on standard output, anything else on standard error."""
 
+import argparse
 import contextlib
 import sys
 
 FORMATS = ("table", "json", "yaml")
 """What -o takes: a table for a person, or one document for a program."""
+
+
+_VARIABLES = {
+    "store": "BERTH_STORE",
+    "store_url": "BERTH_STORE",
+    "kubeconfig": "KUBECONFIG",
+    "pools": "BERTH_POOLS",
+}
+"""The variables that options set, by the option's name in the parsed arguments."""
+
+
+def as_given(text: str, options: argparse.Namespace) -> str:
+    """Return an error's text with the option in place of the variable that it sets, if the option was given:
+    whoever writes the text knows the variable alone."""
+    for name, variable in _VARIABLES.items():
+        option = f"--{name.removesuffix('_url')}"
+        if getattr(options, name, None) is not None and option not in text:
+            text = text.replace(variable, option)
+    return text
 
 
 def say(line: str) -> None:

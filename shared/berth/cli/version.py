@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from berth import __version__, settings
-from berth.cli.output import note, show
+from berth.cli.output import as_given, note, show
 from berth.cli.shared_options import add_kubeconfig, add_output, add_store, existing_ledger
 from berth.cli.status import ledger_state
 from berth.cli.tables import printable
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
     if options.output != "table":
         show(versions, options.output)
         return 0
-    print("\n".join(map(printable, lines(versions))))
+    print("\n".join(printable(as_given(line, options)) for line in lines(versions)))
     tags = {tag_of(one.image) for one in versions.functions.images} if versions.functions else set()
     if tags - {__version__, ""}:
         note(f"the functions' tag is {' and '.join(sorted(tags))}, and this command is {__version__}")

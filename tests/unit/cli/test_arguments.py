@@ -8,6 +8,7 @@ import pytest
 
 from berth.cli import main
 from berth.cli.arguments import COMMANDS, build_parser, parsed
+from berth.cli.output import as_given
 
 _HELP = """
 import contextlib, io, sys
@@ -93,11 +94,16 @@ def test_an_error_names_the_option_that_was_given_in_place_of_its_variable(
     for name in ("BERTH_STORE", "BERTH_POOLS", "KUBECONFIG"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
     assert main(["claims", "--store", "postgres://me:secret@host/db"]) == 1
     told = "--store 'postgres://me:***@host/db' should be a store's URL: sqlite:///PATH, redis://HOST, "
     assert capsys.readouterr().err.startswith(f"berth: {told}")
     assert main(["claims", "--store", f"sqlite:///{tmp_path}/none.db"]) == 1
     assert "none.db: --store or BERTH_STORE should name the functions' own" in capsys.readouterr().err
+    assert main(["version", "--store", "postgres://host"]) == 0
+    assert "\nledger     postgres://host: --store 'postgres://host' should be a" in capsys.readouterr().out
+    of_check = build_parser().parse_args(["check", "--store", "redis://host"])
+    assert as_given("see BERTH_STORE and KUBECONFIG", of_check) == "see --store and KUBECONFIG"
     (tmp_path / "config").touch()
     assert main(["token", "n/s", "--kubeconfig", str(tmp_path / "config")]) == 1
     assert "; --kubeconfig should name a kubeconfig" in capsys.readouterr().err
