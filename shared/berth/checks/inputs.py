@@ -143,12 +143,11 @@ class Inputs:
 
     def deployments_of(self, programs: Iterable[str]) -> list[str]:
         """Return the Deployments that run one of these programs, by their names or their images."""
-        found = (
+        return sorted(
             each.label
             for each in self.deployments
             if any(name in text for name in programs for text in (each.metadata.name, *each.images))
         )
-        return sorted(found)
 
     @cached_property
     def scheduler_deployment(self) -> Workload | None:

@@ -26,8 +26,8 @@ _REDIS_PORT = "6379"
 def take_over() -> None:
     """Put the ledger's URL into BERTH_STORE, and its scheduler names beside it where those are not set."""
     url = absolute(DEFAULT_STORE)
-    if not Path(url.removeprefix("sqlite:///")).exists() and (found := _in_cluster()) is not None:
-        store, shared = found
+    if not Path(url.removeprefix("sqlite:///")).exists() and (told := _in_cluster()) is not None:
+        store, shared = told
         url, shown = store.url, redacted(store.url)
         note(f"ledger: {shown} (from {store.source})")
         if hint := port_forward(shown):
