@@ -4,6 +4,8 @@ import argparse
 import contextlib
 import sys
 
+from berth.errors import BadInputError
+
 FORMATS = ("table", "json", "yaml")
 """What -o takes: a table for a person, or one document for a program."""
 
@@ -39,11 +41,16 @@ def note(text: str) -> None:
 
 
 def show(report: object, output: str) -> None:
-    """Print a report as one JSON or YAML document; a report is what msgspec can encode."""
+    """Print a report as one JSON or YAML document; a report is what msgspec can encode. Raises BadInputError
+    for half of a character in it, such as a file may have."""
     import msgspec  # for both `berth --help` would wait
     import yaml
 
     if output == "json":
-        print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+        try:
+            encoded = msgspec.json.encode(report)
+        except UnicodeEncodeError as error:
+            raise BadInputError(f"{error.object!a} is not Unicode text, which JSON is made of") from error
+        print(msgspec.json.format(encoded, indent=2).decode())
     else:
         print(yaml.safe_dump(msgspec.to_builtins(report), sort_keys=False), end="")
