@@ -158,6 +158,9 @@ def _escalate(inputs: Inputs) -> Iterator[Finding]:
 
 
 def _accounts(inputs: Inputs) -> Iterator[Finding]:
+    if not inputs.accounts:
+        inputs.leave(ACCOUNT)
+        return
     native = any(pool.spec.preemption == "Native" for pool in inputs.pools.values())
     store = inputs.store or ""
     namespace = store.removeprefix("configmap://").partition("/")[0] if store.startswith("configmap:") else ""

@@ -97,7 +97,10 @@ def _overlay(inputs: Inputs) -> Iterator[Finding]:
 
 def _scheduler(inputs: Inputs) -> Iterator[Finding]:
     deployment = inputs.scheduler_deployment
-    for image in deployment.images if deployment is not None else ():
+    if deployment is None:
+        inputs.leave(SCHEDULER)
+        return
+    for image in deployment.images:
         minor, server = minor_of(tag_of(image)), minor_of(inputs.release)
         if "kube-scheduler" in image and minor != (0, 0) and (minor < _OLDEST or minor > server > (0, 0)):
             said = f"kube-scheduler's image is {image}, and the API server is {inputs.release}"
@@ -105,12 +108,15 @@ def _scheduler(inputs: Inputs) -> Iterator[Finding]:
 
 
 def _knative(inputs: Inputs) -> Iterator[Finding]:
+    if not (inputs.installed or inputs.options.pre):
+        inputs.leave(KNATIVE_MISSING)
+        return
     missing = []
     for name, version in KNATIVE.items():
         definition = inputs.definitions.get(name)
         if definition is None or definition.served(version) is None:
             missing.append(name)
-    if missing and (inputs.installed or inputs.options.pre):
+    if missing:
         yield KNATIVE_MISSING.finding(f"no {listed(missing)} is served in v1", *missing)
 
 
@@ -138,6 +144,8 @@ def _unknown_fields(name: str, schema: dict[str, Any] | None) -> list[str]:
 
 
 def _image(inputs: Inputs) -> Iterator[Finding]:
+    if not inputs.services:
+        inputs.leave(IMAGE)
     for service in inputs.services:
         for image in service.images:
             tag = tag_of(image).removeprefix("v")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from berth.checks import admission, registry, scheduler, store
+from berth.checks import admission, registry, rights, scheduler, store, versions
 from berth.checks.finding import Check, Finding, Rule
 from berth.checks.inputs import Inputs, Options, Scheduler
 from berth.errors import ClusterRefusedError
@@ -98,5 +98,14 @@ def test_a_configuration_that_can_t_be_read_has_no_rule_right(monkeypatch: pytes
     assert report.passed == ("scheduler.missing", "scheduler.other")
 
 
-def test_policies_are_not_right_where_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_installed_is_not_called_right(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(monkeypatch, *admission.CHECKS).passed == ()
+    accounts = next(check for check in rights.CHECKS if rights.ACCOUNT in check.rules)
+    checks = (check for check in versions.CHECKS if versions.OVERLAY not in check.rules)
+    nothing: dict[str, Any] = {
+        "release": "v1.36.0",
+        "definitions": {},
+        "services": [],
+        "scheduler_deployment": None,
+    }
+    assert run(monkeypatch, accounts, *checks, **nothing).passed == ("versions.kubernetes", "versions.kinds")
