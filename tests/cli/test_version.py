@@ -39,7 +39,7 @@ class Fake:
             raise self._answer
         return "v1.36.3"
 
-    def listed(self, shape: Any, path: str, timeout: float) -> Any:
+    def collection(self, shape: Any, path: str, timeout: float) -> Any:
         assert (path, timeout < 5) == ("/apis/serving.knative.dev/v1/namespaces/berth/services", True)
         if isinstance(self._answer, Exception):
             raise self._answer

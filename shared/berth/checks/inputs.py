@@ -12,8 +12,8 @@ import msgspec
 from berth.api.names import is_ours
 from berth.api.pool import Pool, by_resource, parse
 from berth.checks.finding import Rule
-from berth.controller import installed
-from berth.controller.installed import CORE, NAMESPACE
+from berth.controller import infra
+from berth.controller.infra import CORE, NAMESPACE
 from berth.controller.manifests import decode
 from berth.controller.pool_source import documents
 from berth.errors import BadInputError
@@ -108,7 +108,7 @@ class Inputs:
     @cached_property
     def settings(self) -> Mapping[str, str]:
         """The ConfigMap that infra's functions read."""
-        return installed.settings(self.cluster)
+        return infra.settings(self.cluster)
 
     @cached_property
     def scheduler_names(self) -> tuple[str, ...]:
@@ -123,13 +123,13 @@ class Inputs:
         given = self.options.environment.get("BERTH_STORE") or self.settings.get("BERTH_STORE")
         if given or not self.services:
             return given or None
-        store = installed.store(self.cluster, self.settings)
+        store = infra.store(self.cluster, self.settings)
         return None if store is None else store.url
 
     @cached_property
     def services(self) -> list[Workload]:
         """The functions' Knative Services."""
-        listed = installed.functions(self.cluster) or ()
+        listed = infra.functions(self.cluster) or ()
         return [service for service in listed if service.metadata.name in FUNCTIONS]
 
     @cached_property
@@ -218,11 +218,11 @@ class Inputs:
         for volume in deployment.spec.template.spec.volumes or ():
             if volume.secret is not None:
                 name = volume.secret.secret_name
-                for key, content in installed.secret(self.cluster, name).items():
+                for key, content in infra.secret(self.cluster, name).items():
                     yield f"Secret {NAMESPACE}/{name}, {key}", content.decode(errors="replace")
             if volume.config_map is not None:
                 name = volume.config_map.name
-                for key, text in installed.config_map(self.cluster, name).items():
+                for key, text in infra.config_map(self.cluster, name).items():
                     yield f"ConfigMap {NAMESPACE}/{name}, {key}", text
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from berth.api.names import GROUP
 from berth.checks.finding import AFTER, BEFORE, Check, Finding, Rule, listed
 from berth.checks.inputs import Inputs
-from berth.controller.installed import NAMESPACE
+from berth.controller.infra import NAMESPACE
 from berth.errors import ClusterRefusedError
 from berth.kube.configuration import Right
 

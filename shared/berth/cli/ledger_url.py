@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from berth.cli.output import note
-from berth.controller import installed
-from berth.controller.installed import NAMESPACE, SETTINGS, STORE_SECRET, Store
+from berth.controller import infra
+from berth.controller.infra import NAMESPACE, SETTINGS, STORE_SECRET, Store
 from berth.errors import BerthError, NoClusterError
 from berth.kube.cluster import connect
 from berth.settings import DEFAULT_STORE
@@ -42,8 +42,8 @@ def _in_cluster() -> tuple[Store, Mapping[str, str]] | None:
     does not tell."""
     try:
         cluster = connect()
-        shared = installed.settings(cluster, _SECONDS)
-        store = installed.store(cluster, shared, _SECONDS)
+        shared = infra.settings(cluster, _SECONDS)
+        store = infra.store(cluster, shared, _SECONDS)
     except NoClusterError:
         return None  # who needs a cluster says so
     except BerthError as error:

@@ -13,8 +13,8 @@ from berth.cli.output import as_given, note, show
 from berth.cli.shared_options import add_kubeconfig, add_output, add_store, existing_ledger
 from berth.cli.status import ledger_state
 from berth.cli.tables import printable
-from berth.controller import installed
-from berth.controller.installed import NAMESPACE
+from berth.controller import infra
+from berth.controller.infra import NAMESPACE
 from berth.errors import BerthError, NoClusterError
 from berth.kube.cluster import Cluster, connect
 from berth.kube.configuration import tag_of
@@ -151,7 +151,7 @@ def in_cluster(connect: Connect) -> tuple[ClusterVersion, FunctionVersions]:
         why = ClusterVersion(server=cluster.host, why=str(error))
         return why, FunctionVersions(why="the cluster does not answer")
     try:
-        services = installed.functions(cluster, _SECONDS)
+        services = infra.functions(cluster, _SECONDS)
     except BerthError as error:
         return version, FunctionVersions(why=str(error))
     if services is None:

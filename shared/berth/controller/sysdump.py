@@ -202,7 +202,7 @@ class ClusterDump:
         return there
 
     def _listed(self, path: str, wanted: Callable[[Json], bool] | None = None) -> list[Json]:
-        there = self._cluster.listed(Json, path, wanted)
+        there = self._cluster.collection(Json, path, wanted)
         if there is None:
             self._missed(path, _NOT_SERVED)
         return there or []

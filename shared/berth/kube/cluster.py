@@ -301,10 +301,10 @@ class Cluster:
         return self._get(shape, path, timeout)
 
     def all(self, shape: type[T], path: str, wanted: Callable[[T], bool] | None = None) -> list[T]:
-        """Return a collection's objects as `listed` does; none where no such kind is served."""
-        return self.listed(shape, path, wanted) or []
+        """Return a collection's objects as `collection` does; none where no such kind is served."""
+        return self.collection(shape, path, wanted) or []
 
-    def listed(
+    def collection(
         self,
         shape: type[T],
         path: str,

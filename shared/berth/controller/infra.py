@@ -38,7 +38,7 @@ def store(cluster: Cluster, shared: Mapping[str, str], timeout: float = DEFAULT_
 
 def functions(cluster: Cluster, timeout: float = DEFAULT_TIMEOUT) -> list[Workload] | None:
     """Return the namespace's Knative Services; None where the cluster serves no such kind."""
-    return cluster.listed(Workload, _SERVICES, timeout=timeout)
+    return cluster.collection(Workload, _SERVICES, timeout=timeout)
 
 
 def config_map(cluster: Cluster, name: str, timeout: float = DEFAULT_TIMEOUT) -> Mapping[str, str]:
