@@ -27,7 +27,7 @@ from tests.support.builders.copies import pause
 from tests.support.builders.ledgers import claim, ledger_on, opened
 from tests.support.builders.objects import pool_document
 from tests.support.builders.places import Place
-from tests.support.cluster import Cluster, Object, pod_document
+from tests.support.cluster import Cluster, Object, pod_document, pods_path
 from tests.support.fixtures import PLACES
 
 NODES = ("n1", "n2")
@@ -353,6 +353,29 @@ def test_a_cluster_s_pods_use_its_nodes_and_those_that_wait_may_come_first(
         "1 of 1 pod waiting in the cluster would fit as well"
         in _said(capsys, 1, *arguments, "--with-waiting")[0]
     )
+
+
+def test_what_waiting_and_running_pods_have_that_is_not_looked_at_is_said_too(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, api: StandIn
+) -> None:
+    store = f"sqlite:///{tmp_path}/ledger.db"
+    _ledger(store)
+    _serve(api, "n1")
+    hard = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
+    apart, running = (pod_document(name, {"berth.dev/ip": 1}) for name in ("apart", "running"))
+    for pod in (apart, running):
+        pod["spec"]["affinity"] = {"podAntiAffinity": hard}
+    running["spec"]["nodeName"] = "n1"
+    with closing(Cluster(api.url, "")) as cluster:
+        for pod in (apart, running):
+            cluster.call("POST", pods_path("default"), pod)
+    _write("pods.yaml", _web(1, ip=1))
+    arguments = ["-f", "pods.yaml", "--store", store, "--kubeconfig", api.kubeconfig(tmp_path / "kubeconfig")]
+    of_running = "affinity.podAntiAffinity of running pods (1 pod)"
+    alone = _report(capsys, 1, *arguments)["notLookedAt"]
+    assert alone == ["preemption", of_running]
+    with_waiting = _report(capsys, 1, *arguments, "--with-waiting")["notLookedAt"]
+    assert with_waiting == ["preemption", "affinity.podAntiAffinity (1 pod)", of_running]
 
 
 def test_another_cluster_s_ledger_is_not_simulated_on(

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from berth.errors import BadInputError
-from berth.kube.types import Meta, Node, Owner, PodInFull, PriorityClass, SpecInFull
+from berth.kube.types import Anything, Meta, Node, Owner, PodInFull, PriorityClass, SpecInFull, Volume
 
 MOST_PODS = 100_000  # of one workload: a typo should not fill the memory
 
@@ -24,13 +24,15 @@ class _Template(msgspec.Struct, frozen=True):
     spec: SpecInFull = SpecInFull()
 
 
-class _ControllerSpec(msgspec.Struct, frozen=True):
-    """What is read of a workload's spec; a Job has no replicas but parallelism and completions."""
+class _ControllerSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """What is read of a workload's spec; a Job has no replicas but parallelism and completions. A StatefulSet
+    gives each pod volumes of its own, by templates."""
 
     template: _Template
     replicas: int | None = None
     parallelism: int | None = None
     completions: int | None = None
+    volume_claim_templates: list[Anything] | None = None
 
     @property
     def pods(self) -> int:
@@ -48,15 +50,13 @@ class _Controller(msgspec.Struct, frozen=True):
 class Manifests(msgspec.Struct):
     """What was read, in the order of the files.
 
-    `skipped` counts objects of other kinds by kind. `unseen` counts pods by those of their fields that
-    kube-scheduler looks at and Berth does not.
+    `skipped` counts objects of other kinds by kind.
     """
 
     pods: list[PodInFull] = []
     nodes: list[Node] = []
     priority_classes: list[PriorityClass] = []
     skipped: Counter[str] = msgspec.field(default_factory=Counter)
-    unseen: Counter[str] = msgspec.field(default_factory=Counter)
 
     def add(self, documents: Iterable[Any], source: str, namespace: str = "default") -> None:
         """Read these documents too; pods without a namespace get this one. Raises BadInputError that names
@@ -65,7 +65,7 @@ class Manifests(msgspec.Struct):
             kind, name = document["kind"], _name(document, source)
             where = f"{source}: {kind} {name}"
             if kind == "Pod":
-                self._take(_convert(document, PodInFull, where), name, document.get("spec"), namespace)
+                self._take(_convert(document, PodInFull, where), name, namespace)
             elif kind in _CONTROLLERS:
                 self._make(document, name, where, namespace)
             elif kind == "Node":
@@ -87,14 +87,15 @@ class Manifests(msgspec.Struct):
             namespace=meta.namespace,
             owner_references=[Owner(kind=kind, name=name, controller=True)],
         )
-        raw = document["spec"]["template"].get("spec")
+        claims = [Volume(persistent_volume_claim={"claimName": ""})] if spec.volume_claim_templates else []
+        volumes = [*(spec.template.spec.volumes or ()), *claims]
+        pod = PodInFull(made, replace(spec.template.spec, volumes=volumes))
         for number in range(spec.pods):
-            self._take(PodInFull(made, spec.template.spec), f"{name}-{number}", raw, namespace)
+            self._take(pod, f"{name}-{number}", namespace)
 
-    def _take(self, pod: PodInFull, name: str, spec: Any, namespace: str) -> None:
+    def _take(self, pod: PodInFull, name: str, namespace: str) -> None:
         meta = replace(pod.metadata, name=name, namespace=pod.metadata.namespace or namespace)
         self.pods.append(replace(pod, metadata=meta))
-        self.unseen.update(set(_unseen(spec or {})))
 
 
 def with_priorities(pods: Iterable[PodInFull], classes: Iterable[PriorityClass]) -> list[PodInFull]:
@@ -151,20 +152,3 @@ def _convert(document: Mapping[str, Any], shape: type[T], where: str) -> T:
         return msgspec.convert(msgspec.to_builtins(document), shape)
     except (msgspec.ValidationError, TypeError) as error:
         raise BadInputError(f"{where}: {str(error).replace('`$.', '`')}") from error
-
-
-def _unseen(spec: Mapping[str, Any]) -> Iterator[str]:
-    """Yield those of a pod's fields that kube-scheduler decides by and Berth does not read."""
-    affinity = spec.get("affinity") or {}
-    yield from (f"affinity.{name}" for name in ("podAffinity", "podAntiAffinity") if affinity.get(name))
-    hard = (one for one in spec.get("topologySpreadConstraints") or () if isinstance(one, dict))
-    if any(one.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule" for one in hard):
-        yield "topologySpreadConstraints"
-    kinds = {kind for volume in spec.get("volumes") or () if isinstance(volume, dict) for kind in volume}
-    if kinds & {"persistentVolumeClaim", "ephemeral"}:
-        yield "volumes"
-    containers = [one for one in spec.get("containers") or () if isinstance(one, dict)]
-    ports = [port for one in containers for port in one.get("ports") or () if isinstance(port, dict)]
-    if spec.get("hostNetwork") or any(port.get("hostPort") for port in ports):
-        yield "host ports"
-    yield from (name for name in ("resourceClaims", "resources", "runtimeClassName") if spec.get(name))

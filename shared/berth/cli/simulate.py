@@ -41,7 +41,7 @@ from berth.ledger.keys import PoolDomain
 from berth.ledger.ledger import Ledger
 from berth.ledger.report import counted, natural
 from berth.scheduling.demand import owner_of
-from berth.scheduling.node_fit import LOOKED_AT
+from berth.scheduling.node_fit import LOOKED_AT, keeps_away, unseen
 from berth.settings import Settings
 from berth.stores import open_store, redacted
 from berth.stores.memory import MemoryStore
@@ -49,6 +49,7 @@ from berth.stores.memory import MemoryStore
 _MANY = 100  # pods from which on a bar shows how far it is
 _MOST_NODES, _MOST_NAMES, _MOST_REFUSALS = 40, 4, 20  # that a table shows
 _PREEMPTION = "preemption"
+_APART = "affinity.podAntiAffinity of running pods"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +92,7 @@ class _World(NamedTuple):
     store: MemoryStore
     source: str
     nodes: Sequence[Node]
-    running: Sequence[Pod]
+    running: Sequence[PodInFull]
     waiting: Sequence[PodInFull]
     classes: Sequence[PriorityClass]
 
@@ -161,7 +162,7 @@ def _simulated(options: argparse.Namespace, config: Settings) -> _Report:
         refused=outcome.refused,
         short=short,
         looked_at=LOOKED_AT,
-        not_looked_at=_not_looked_at(given.unseen, outcome),
+        not_looked_at=_not_looked_at(queue, world.running, outcome),
     )
 
 
@@ -269,8 +270,12 @@ def _progress(what: str, pods: int, steps: int | None = None) -> Iterator[Callab
         yield lambda: progress.advance(task)
 
 
-def _not_looked_at(unseen: Counter[str], outcome: Outcome) -> list[str]:
-    fields = [f"{name} ({counted(count, 'pod')})" for name, count in sorted(unseen.items())]
+def _not_looked_at(tried: Sequence[PodInFull], running: Iterable[PodInFull], outcome: Outcome) -> list[str]:
+    counts = Counter(name for pod in tried for name in unseen(pod))
+    namespaces = {pod.namespace for pod in tried}
+    if apart := sum(keeps_away(pod, namespaces) for pod in running):
+        counts[_APART] = apart
+    fields = [f"{name} ({counted(count, 'pod')})" for name, count in sorted(counts.items())]
     return [*([_PREEMPTION] if outcome.refused else []), *fields]
 
 

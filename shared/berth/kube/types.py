@@ -1,12 +1,17 @@
 """The parts of Kubernetes' objects that Berth reads, as msgspec decodes them.
 A field that is absent or null in JSON is None or empty here; unknown fields are skipped unread."""
 
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
 Quantity = str | int | float
 """A resource quantity as JSON carries it; the API server sends strings, people write numbers."""
+
+Anything = dict[str, Any]
+"""An object of which is read only that it is there."""
 
 
 class _Object(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -94,17 +99,55 @@ class NodeAffinity(_Object, frozen=True):
     )
 
 
+class PodAffinityTerm(_Object, frozen=True):
+    """In which namespaces it is about pods; with neither it is the pod's own."""
+
+    namespaces: list[str] | None = None
+    namespace_selector: Anything | None = None
+
+
+class PodAntiAffinity(_Object, frozen=True):
+    required: list[PodAffinityTerm] | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
 class Affinity(_Object, frozen=True):
-    """What Berth reads of a pod's affinity: which nodes it must have."""
+    """Which nodes a pod must have, and whether it minds what other pods there are."""
 
     node_affinity: NodeAffinity | None = None
+    pod_affinity: Anything | None = None
+    pod_anti_affinity: PodAntiAffinity | None = None
+
+
+class TopologySpread(_Object, frozen=True):
+    when_unsatisfiable: str = "DoNotSchedule"
+
+
+class Volume(_Object, frozen=True):
+    """A pod's volume, if it is of a kind that not every node may have: without any of these it is."""
+
+    persistent_volume_claim: Anything | None = None
+    ephemeral: Anything | None = None
+    aws_elastic_block_store: Anything | None = None
+    gce_persistent_disk: Anything | None = None
+    iscsi: Anything | None = None
+    rbd: Anything | None = None
+
+
+class Port(_Object, frozen=True):
+    host_port: int | None = None
+
+
+class ContainerInFull(Container, frozen=True):
+    ports: list[Port] | None = None
 
 
 class PodSpec(_Object, kw_only=True, frozen=True):
     node_name: str | None = None
     scheduler_name: str | None = None
-    containers: list[Container] | None = None
-    init_containers: list[Container] | None = None
+    containers: Sequence[Container] | None = None
+    init_containers: Sequence[Container] | None = None
     overhead: dict[str, Quantity] | None = None
     scheduling_gates: list[Gate] | None = None
     priority: int | None = None
@@ -113,9 +156,17 @@ class PodSpec(_Object, kw_only=True, frozen=True):
 
 
 class SpecInFull(PodSpec, kw_only=True, frozen=True):
+    containers: Sequence[ContainerInFull] | None = None
+    init_containers: Sequence[ContainerInFull] | None = None
     priority_class_name: str | None = None
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
+    topology_spread_constraints: list[TopologySpread] | None = None
+    volumes: list[Volume] | None = None
+    host_network: bool | None = None
+    resource_claims: list[Anything] | None = None
+    resources: Anything | None = None
+    runtime_class_name: str | None = None
 
 
 class PodStatus(_Object, frozen=True):

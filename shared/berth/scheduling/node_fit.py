@@ -10,7 +10,18 @@ from typing import NamedTuple
 from berth.api.names import is_ours
 from berth.api.quantity import rounded_up
 from berth.errors import BadInputError
-from berth.kube.types import Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodInFull, Quantity, Taint
+from berth.kube.types import (
+    Affinity,
+    Node,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Pod,
+    PodInFull,
+    Quantity,
+    SpecInFull,
+    Taint,
+    Volume,
+)
 from berth.scheduling.demand import effective
 
 LOOKED_AT = (
@@ -150,6 +161,42 @@ def why_not(pod: PodInFull, node: Node) -> str | None:
     if (taint := next(hard, None)) is not None:
         return f"node(s) had untolerated taint(s) {{{taint.key}: {taint.value}}}"
     return None
+
+
+def unseen(pod: PodInFull) -> list[str]:
+    """Return what the pod has that kube-scheduler decides by, and that is not looked at here."""
+    spec = pod.spec
+    affinity = spec.affinity or Affinity()
+    spread = spec.topology_spread_constraints or ()
+    has = {
+        "affinity.podAffinity": affinity.pod_affinity,
+        "affinity.podAntiAffinity": affinity.pod_anti_affinity,
+        "topologySpreadConstraints": any(one.when_unsatisfiable == "DoNotSchedule" for one in spread),
+        "volumes": any(volume != Volume() for volume in spec.volumes or ()),
+        "host ports": _has_host_ports(spec),
+        "resourceClaims": spec.resource_claims,
+        "resources of the pod as a whole": spec.resources,
+        "runtimeClassName": spec.runtime_class_name,
+    }
+    return [name for name, there in has.items() if there]
+
+
+def keeps_away(pod: PodInFull, namespaces: Collection[str]) -> bool:
+    """Whether the pod may keep pods of these namespaces from where it runs, by their labels."""
+    affinity = pod.spec.affinity or Affinity()
+    terms = affinity.pod_anti_affinity.required if affinity.pod_anti_affinity else None
+    return any(
+        term.namespace_selector is not None
+        or not {*(term.namespaces or [pod.namespace])}.isdisjoint(namespaces)
+        for term in terms or ()
+    )
+
+
+def _has_host_ports(spec: SpecInFull) -> bool:
+    """Whether some port is its node's own: with the host's network every port of a container is."""
+    sidecars = (one for one in spec.init_containers or () if one.restart_policy == "Always")
+    ports = [port for one in (*(spec.containers or ()), *sidecars) for port in one.ports or ()]
+    return bool(ports) if spec.host_network else any(port.host_port for port in ports)
 
 
 def _tolerates(pod: Pod, taint: Taint) -> bool:

@@ -9,6 +9,7 @@ from berth.api.workloads import Manifests, with_priorities
 from berth.errors import BadInputError
 from berth.kube.types import Meta, PodInFull, PriorityClass, SpecInFull
 from berth.scheduling.demand import owner_of
+from berth.scheduling.node_fit import unseen
 
 CONTAINERS: list[Any] = [{"name": "main", "resources": {"limits": {"berth.dev/ip": 1}}}]
 
@@ -77,22 +78,11 @@ def test_other_kinds_are_counted_and_nodes_and_priority_classes_are_kept() -> No
     assert manifests.skipped == {"Service": 2, "DaemonSet": 1}
 
 
-def test_fields_that_kube_scheduler_decides_by_and_berth_does_not_are_counted_by_pods() -> None:
-    spread = [{"whenUnsatisfiable": "DoNotSchedule"}]
-    apart = {"affinity": {"podAntiAffinity": {"x": []}}, "topologySpreadConstraints": spread}
-    volume = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
-    plain = {
-        "volumes": [{"name": "v", "emptyDir": {}}],
-        "topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}],
-    }
-    ports = {"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
-    unseen = _read(_pod("a", apart), _pod("b", apart), _pod("c", volume), _pod("d", plain), _pod("e", ports))
-    assert unseen.unseen == {
-        "affinity.podAntiAffinity": 2,
-        "topologySpreadConstraints": 2,
-        "volumes": 1,
-        "host ports": 1,
-    }
+def test_the_pods_of_a_stateful_set_have_the_volumes_of_its_templates() -> None:
+    (pod,) = _read(_workload("StatefulSet", {"volumeClaimTemplates": [{"metadata": {"name": "data"}}]})).pods
+    assert unseen(pod) == ["volumes"]
+    (other,) = _read(_workload("StatefulSet", {"volumeClaimTemplates": []})).pods
+    assert unseen(other) == []
 
 
 @pytest.mark.parametrize(
@@ -103,6 +93,10 @@ def test_fields_that_kube_scheduler_decides_by_and_berth_does_not_are_counted_by
         ({"kind": "Pod", "metadata": {}}, "pods.yaml: a Pod has no metadata.name"),
         (_pod("a", {"containers": 1}), "pods.yaml: Pod a: Expected `array | null`, got `int` - at `spec"),
         (_workload("Job", {"template": None}), "pods.yaml: Job web: Expected `object`, got `null`"),
+        (
+            _pod("a", {"volumes": 3}),
+            "pods.yaml: Pod a: Expected `array | null`, got `int` - at `spec.volumes`",
+        ),
         ({"kind": "Job", "metadata": {"name": "j"}, "spec": {}}, "pods.yaml: Job j: Object missing"),
         (
             _workload("Deployment", {"replicas": -1}),

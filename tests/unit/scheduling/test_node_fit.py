@@ -7,7 +7,7 @@ import pytest
 
 from berth.errors import BadInputError
 from berth.kube.types import Node, PodInFull
-from berth.scheduling.node_fit import Nodes, why_not
+from berth.scheduling.node_fit import Nodes, keeps_away, unseen, why_not
 
 SELECTOR = "node(s) didn't match Pod's node affinity/selector"
 
@@ -131,3 +131,49 @@ def test_a_quantity_that_is_none_is_named() -> None:
         Nodes([_node(cpu="lots")], ())
     with pytest.raises(BadInputError, match="pod default/a: cpu: 'some' is not a quantity"):
         Nodes([_node()], ()).room(_pod("some"))
+
+
+HOST_PORT = [{"ports": [{"containerPort": 80, "hostPort": 80}]}]
+OWN_PORT = [{"ports": [{"containerPort": 80}]}]
+
+
+@pytest.mark.parametrize(
+    ("spec", "names"),
+    [
+        ({"affinity": {"podAffinity": {"x": []}}}, ["affinity.podAffinity"]),
+        ({"affinity": {"podAntiAffinity": {"x": []}}}, ["affinity.podAntiAffinity"]),
+        ({"topologySpreadConstraints": [{"topologyKey": "zone"}]}, ["topologySpreadConstraints"]),
+        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, []),
+        ({"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]}, ["volumes"]),
+        ({"volumes": [{"iscsi": {"iqn": "i"}}]}, ["volumes"]),
+        ({"volumes": [{"name": "v", "emptyDir": {}}, {"name": "w", "configMap": {"name": "c"}}]}, []),
+        ({"containers": HOST_PORT}, ["host ports"]),
+        ({"containers": OWN_PORT}, []),
+        ({"containers": OWN_PORT, "hostNetwork": True}, ["host ports"]),
+        ({"hostNetwork": True}, []),
+        ({"initContainers": [{**HOST_PORT[0], "restartPolicy": "Always"}]}, ["host ports"]),
+        ({"initContainers": HOST_PORT}, []),
+        ({"resources": {"requests": {"cpu": "1"}}}, ["resources of the pod as a whole"]),
+        (
+            {"resourceClaims": [{"name": "gpu"}], "runtimeClassName": "gvisor"},
+            ["resourceClaims", "runtimeClassName"],
+        ),
+    ],
+)
+def test_what_kube_scheduler_decides_by_and_is_not_looked_at_is_named(spec: Any, names: list[str]) -> None:
+    assert unseen(_pod(**spec)) == names
+
+
+@pytest.mark.parametrize(
+    ("term", "away"),
+    [
+        ({}, {"default"}),
+        ({"namespaces": ["b"]}, {"b"}),
+        ({"namespaceSelector": {}}, {"default", "b"}),
+    ],
+)
+def test_a_pod_keeps_those_away_that_its_anti_affinity_is_about(term: Any, away: set[str]) -> None:
+    hard = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    pod = _pod(affinity={"podAntiAffinity": hard})
+    assert {name for name in ("default", "b") if keeps_away(pod, {name})} == away
+    assert not keeps_away(_pod(affinity={"podAntiAffinity": {}}), {"default"})
