@@ -1,7 +1,6 @@
 """What is wrong with a decoded document, field by field, in words for who wrote it.
 msgspec judges, but ends at the first mistake and speaks of Python's types: this finds and tells them all."""
 
-import datetime
 import types
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -129,8 +128,6 @@ def _got(value: object) -> str:
             return "an object"
         case list() | tuple():
             return "a list"
-        case datetime.date():
-            return "a date"
     return f"a {type(value).__name__}"
 
 
@@ -140,7 +137,7 @@ def _advice(value: object, members: list[Any]) -> str:
         return ": leave out the quotation marks"
     if isinstance(value, str) and bool in plain and value.lower() in _TRUTH:
         return f": write {_TRUTH[value.lower()]}, without quotation marks"
-    if str in plain and isinstance(value, int | float | datetime.date):
+    if str in plain and isinstance(value, int | float):
         return ": put it in quotation marks"
     return ""
 

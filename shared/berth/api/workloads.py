@@ -2,7 +2,7 @@
 Other kinds are counted and left out. It knows no cluster: what admission would fill in is not there."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,7 +15,17 @@ MOST_PODS = 100_000  # of one workload: a typo should not fill the memory
 
 T = TypeVar("T")
 
-_CONTROLLERS = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "Job")
+_GROUPS = {
+    "Pod": "",
+    "Node": "",
+    "PriorityClass": "scheduling.k8s.io",
+    "Deployment": "apps",
+    "StatefulSet": "apps",
+    "ReplicaSet": "apps",
+    "ReplicationController": "",
+    "Job": "batch",
+}
+"""The API groups of the kinds that are read: other groups have a Job, too."""
 _SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
@@ -48,32 +58,31 @@ class _Controller(msgspec.Struct, frozen=True):
 
 
 class Manifests(msgspec.Struct):
-    """What was read, in the order of the files.
-
-    `skipped` counts objects of other kinds by kind.
-    """
+    """What was read, in the order of the files; `skipped` counts objects of other kinds by kind."""
 
     pods: list[PodInFull] = []
     nodes: list[Node] = []
     priority_classes: list[PriorityClass] = []
     skipped: Counter[str] = msgspec.field(default_factory=Counter)
 
-    def add(self, documents: Iterable[Any], source: str, namespace: str = "default") -> None:
-        """Read these documents too; pods without a namespace get this one. Raises BadInputError that names
+    def add(self, document: Any, source: str, namespace: str = "default") -> None:
+        """Read this document too; a pod without a namespace gets this one. Raises BadInputError that names
         the source, the object and the field."""
-        for document in _objects(documents, source):
-            kind, name = document["kind"], _name(document, source)
-            where = f"{source}: {kind} {name}"
-            if kind == "Pod":
-                self._take(_convert(document, PodInFull, where), name, namespace)
-            elif kind in _CONTROLLERS:
-                self._make(document, name, where, namespace)
-            elif kind == "Node":
-                self.nodes.append(_convert(document, Node, where))
-            elif kind == "PriorityClass":
-                self.priority_classes.append(_convert(document, PriorityClass, where))
-            else:
-                self.skipped[kind] += 1
+        kind = document.get("kind") if isinstance(document, dict) else None
+        if not isinstance(kind, str) or not kind:
+            raise BadInputError(f"{source}: each document should be a Kubernetes object, with a kind")
+        name = _name(document, source)
+        where = f"{source}: {kind} {name}"
+        if kind not in _GROUPS or _group(document) != _GROUPS[kind]:
+            self.skipped[kind] += 1
+        elif kind == "Pod":
+            self._take(_convert(document, PodInFull, where), name, namespace)
+        elif kind == "Node":
+            self.nodes.append(_convert(document, Node, where))
+        elif kind == "PriorityClass":
+            self.priority_classes.append(_convert(document, PriorityClass, where))
+        else:
+            self._make(document, name, where, namespace)
 
     def _make(self, document: Mapping[str, Any], name: str, where: str, namespace: str) -> None:
         """Add the pods that the workload would have."""
@@ -120,22 +129,12 @@ def _with_priority(pod: PodInFull, classes: Mapping[str, int], default: int) -> 
     return replace(pod, spec=replace(pod.spec, priority=priority))
 
 
-def _objects(documents: Iterable[Any], source: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects of these documents, and those of Lists among them."""
-    for document in documents:
-        if document is None:
-            continue
-        kind = document.get("kind") if isinstance(document, dict) else None
-        if not isinstance(kind, str) or not kind:
-            raise BadInputError(f"{source}: each document should be a Kubernetes object, with a kind")
-        items = document.get("items")
-        if kind.endswith("List") and isinstance(items, list):
-            of = {"kind": kind.removesuffix("List")} if kind != "List" else {}
-            yield from _objects(
-                ({**of, **item} if isinstance(item, dict) else item for item in items), source
-            )
-        else:
-            yield document
+def _group(document: Mapping[str, Any]) -> str:
+    """Return the document's API group; where it does not say, that of its kind."""
+    if "apiVersion" not in document:
+        return _GROUPS[document["kind"]]
+    group, slash, _ = str(document["apiVersion"]).partition("/")
+    return group if slash else ""
 
 
 def _name(document: Mapping[str, Any], source: str) -> str:
@@ -148,7 +147,6 @@ def _name(document: Mapping[str, Any], source: str) -> str:
 
 def _convert(document: Mapping[str, Any], shape: type[T], where: str) -> T:
     try:
-        # A date without quotes is no text to YAML.
-        return msgspec.convert(msgspec.to_builtins(document), shape)
-    except (msgspec.ValidationError, TypeError) as error:
+        return msgspec.convert(document, shape)
+    except msgspec.ValidationError as error:
         raise BadInputError(f"{where}: {str(error).replace('`$.', '`')}") from error

@@ -184,7 +184,7 @@ def _capacity(text: str) -> tuple[PoolDomain, int]:
 def _read(names: Iterable[str], namespace: str = "default") -> Manifests:
     manifests = Manifests()
     for manifest in read_all(names):
-        manifests.add([manifest.document], manifest.place, namespace)
+        manifests.add(manifest.document, manifest.place, namespace)
     return manifests
 
 

@@ -11,6 +11,8 @@ import yaml
 from berth.errors import BadInputError
 
 _ENDINGS = {".yaml", ".yml", ".json"}
+_DEEPEST = 200  # levels of a document
+_MOST = 1_000_000  # values of a document, if that is more than its text has characters
 
 
 class Manifest(NamedTuple):
@@ -49,10 +51,22 @@ def read(path: Path) -> list[Manifest]:
 
 def decode(text: str, source: str) -> list[Manifest]:
     """Return the documents of a text, without empty ones. Raises BadInputError that names source and line."""
-    # First: a large cluster's nodes take minutes as YAML.
-    if text.lstrip().startswith("{") and (document := _of_json(text)) is not None:
-        return [Manifest(part, source) for part in _listed(document) if part is not None]
+    manifests = _decoded(text, source)
+    for manifest in manifests:
+        if not _is_of_size(manifest.document, max(_MOST, len(text))):
+            raise BadInputError(
+                f"{manifest.place}: it is nested too deeply, or its aliases stand for too much"
+            )
+    return manifests
+
+
+def _decoded(text: str, source: str) -> list[Manifest]:
     try:
+        # First: a large cluster's nodes take minutes as YAML.
+        if text.lstrip().startswith("{") and (document := _of_json(text)) is not None:
+            items = _items(document)
+            parts = [document] if items is None else items
+            return [Manifest(part, source) for part in parts if part is not None]
         return list(_of_yaml(text, source))
     except yaml.MarkedYAMLError as error:
         what = "can't be taken" if isinstance(error, yaml.constructor.ConstructorError) else "is not YAML"
@@ -65,7 +79,24 @@ def decode(text: str, source: str) -> list[Manifest]:
         raise BadInputError(f"{source} is not YAML that Berth takes: it is nested too deeply") from error
 
 
+def _is_of_size(document: Any, most: int) -> bool:
+    """Whether it has no more values than that, and no more levels than any object has: few lines of aliases
+    can stand for billions, and one that holds itself for no end of them."""
+    level = [document]
+    for _ in range(_DEEPEST):
+        holders = [value for value in level if type(value) in (dict, list)]
+        if not holders:
+            return True
+        most -= sum(map(len, holders))
+        if most < 0:
+            return False
+        level = [one for value in holders for one in (value.values() if type(value) is dict else value)]
+    return False
+
+
 class _Loader(yaml.SafeLoader):
+    """Takes no key twice. A date is text, as to kubectl."""
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
         for key, _ in node.value:
@@ -76,6 +107,12 @@ class _Loader(yaml.SafeLoader):
                     )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 def _of_yaml(text: str, source: str) -> Iterator[Manifest]:
@@ -92,18 +129,26 @@ def _of_yaml(text: str, source: str) -> Iterator[Manifest]:
 
 
 def _parts(document: Any, node: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield a List's documents, as `kubectl get` writes one, else the document itself, with their nodes."""
-    items = _listed(document)
-    if items != [document]:
-        (nodes,) = [value.value for key, value in node.value if key.value == "items"] or [[node] * len(items)]
-        yield from zip(items, nodes, strict=True)
-    else:
+    """Yield a list's objects, else the document itself, with their nodes."""
+    items = _items(document)
+    if items is None:
         yield document, node
+        return
+    (nodes,) = [value.value for key, value in node.value if key.value == "items"] or [[node] * len(items)]
+    yield from zip(items, nodes, strict=True)
 
 
-def _listed(document: Any) -> list[Any]:
-    items = document.get("items") if isinstance(document, dict) and document.get("kind") == "List" else None
-    return items if isinstance(items, list) else [document]
+def _items(document: Any) -> list[Any] | None:
+    """Return the objects of a List, as `kubectl get` writes one, or of a list of one kind, as the API server
+    does: there they may have no kind of their own. None: it is no list."""
+    kind = document.get("kind") if isinstance(document, dict) else None
+    if not isinstance(kind, str) or not kind.endswith("List") or not isinstance(document.get("items"), list):
+        return None
+    if kind == "List":
+        return [*document["items"]]
+    head = {field: document[field] for field in ("apiVersion",) if field in document}
+    head["kind"] = kind.removesuffix("List")
+    return [{**head, **item} if isinstance(item, dict) else item for item in document["items"]]
 
 
 def _of_json(text: str) -> Any:

@@ -1,6 +1,5 @@
 """Pods are read out of manifests as they stand there, or made as a workload's controller would make them."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -30,7 +29,8 @@ def _workload(kind: str, spec: dict[str, Any], **meta: Any) -> dict[str, Any]:
 
 def _read(*documents: Any, namespace: str = "default") -> Manifests:
     manifests = Manifests()
-    manifests.add(documents, "pods.yaml", namespace)
+    for document in documents:
+        manifests.add(document, "pods.yaml", namespace)
     return manifests
 
 
@@ -62,20 +62,21 @@ def test_the_owner_is_the_one_for_whom_units_are_kept() -> None:
     assert owner_of(of_set) == "default/StatefulSet:web"
 
 
-def test_lists_are_opened_and_a_namespace_is_filled_in() -> None:
-    items = {"kind": "List", "items": [_pod("a"), _pod("b", namespace="own")]}
-    of_kind = {"kind": "PodList", "items": [{"metadata": {"name": "c"}, "spec": {}}]}
-    assert [pod.label for pod in _read(items, None, of_kind, namespace="n").pods] == ["n/a", "own/b", "n/c"]
+def test_a_namespace_is_filled_in_where_there_is_none() -> None:
+    pods = _read(_pod("a"), _pod("b", namespace="own"), namespace="n").pods
+    assert [pod.label for pod in pods] == ["n/a", "own/b"]
 
 
 def test_other_kinds_are_counted_and_nodes_and_priority_classes_are_kept() -> None:
-    node = {"kind": "Node", "metadata": {"name": "n1", "creationTimestamp": datetime(2026, 1, 1, tzinfo=UTC)}}
+    node = {"kind": "Node", "metadata": {"name": "n1"}}
     classes = {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 7, "globalDefault": True}
     service = {"kind": "Service", "metadata": {"name": "s"}}
-    manifests = _read(node, classes, service, service, {"kind": "DaemonSet", "metadata": {"name": "d"}})
+    other = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "j"}, "spec": {}}
+    daemons = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}}
+    manifests = _read(node, classes, service, service, other, daemons)
     assert [one.metadata.name for one in manifests.nodes] == ["n1"]
     assert [(one.value, one.global_default) for one in manifests.priority_classes] == [(7, True)]
-    assert manifests.skipped == {"Service": 2, "DaemonSet": 1}
+    assert manifests.skipped == {"Service": 2, "Job": 1, "DaemonSet": 1}
 
 
 def test_the_pods_of_a_stateful_set_have_the_volumes_of_its_templates() -> None:

@@ -28,6 +28,12 @@ def refusal(text: str) -> str:
         ('{\n\t"a": "\\t"\n}', [({"a": "\t"}, 1)]),
         ("apiVersion: v1\nkind: List\nitems:\n- a: 1\n- b: 2\n", [({"a": 1}, 4), ({"b": 2}, 5)]),
         ("kind: List\nitems: []", []),
+        (
+            "apiVersion: v1\nkind: PodList\nitems:\n- a: 1\n- kind: Own\n",
+            [({"apiVersion": "v1", "kind": "Pod", "a": 1}, 4), ({"apiVersion": "v1", "kind": "Own"}, 5)],
+        ),
+        ('{"kind": "PodList", "items": [{"a": 1}, null]}', [({"kind": "Pod", "a": 1}, 1)]),
+        ("a: 2026-01-02", [({"a": "2026-01-02"}, 1)]),
         ("kind: List\nitems: 3", [({"kind": "List", "items": 3}, 1)]),
         ("a: &x {b: 1}\nc: {<<: *x, b: 2}", [({"a": {"b": 1}, "c": {"b": 2}}, 1)]),
     ],
@@ -49,17 +55,36 @@ def test_each_document_has_the_line_where_it_begins(text: str, found: list[tuple
         ("a: {b: 1, b: 2}", "can't be taken, line 1: b is there twice"),
         ('{\n\t"a": 1,\n\t"a": 2\n}', "is not YAML, line 2: "),
         ("a: !!python/object:os.system 1", "can't be taken, line 1: could not determine a constructor"),
-        ("a: 2026-13-45", "is not YAML: month must be in 1..12"),
         ("a: !!bool x", "is not YAML: a value is not what its tag says"),
         ("a: !!timestamp x", "is not YAML: a value is not what its tag says"),
+        ("a: " + "9" * 5_000, "is not YAML: Exceeds the limit"),
         ("a: \x00", "is not YAML: unacceptable character"),
         ("[" * 5_000, "is nested too deeply"),
+        ('{"a":' * 100_000, "is nested too deeply"),
     ],
 )
 def test_what_is_no_yaml_is_shown_with_its_line_and_a_mark_below_it(text: str, said: str) -> None:
     problem = refusal(text)
     assert problem.startswith("pools.yaml ")
     assert said in problem
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\nb: 1\n---\na: &a {b: *a}",
+        "b: 1\n---\n\n&a\nkind: List\nitems: [*a]",
+        "b: 1\n---\n\na: " + "[" * 220 + "]" * 220,
+        "b: 1\n---\n"
+        "\na: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
+        + "".join(
+            f"{one}: &{one} [{', '.join([f'*{before}'] * 10)}]\n"
+            for before, one in zip("abcdef", "bcdefg", strict=True)
+        ),
+    ],
+)
+def test_aliases_that_stand_for_too_much_or_for_themselves_are_refused(text: str) -> None:
+    assert refusal(text) == "pools.yaml:4: it is nested too deeply, or its aliases stand for too much"
 
 
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
