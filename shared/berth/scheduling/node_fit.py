@@ -151,15 +151,15 @@ class Nodes:
 
 
 def why_not(pod: PodInFull, node: Node) -> str | None:
-    """Return why kube-scheduler would not put the pod on the node, whatever room it has; in its own words."""
-    taints = list(node.spec.taints or ())
+    """Return why kube-scheduler would not put the pod on the node, whatever room it has: the first reason by
+    the order of its plugins, in its own words; of a taint it has not all of these."""
     if node.spec.unschedulable and not _tolerates(pod, _CORDONED):
         return "node(s) were unschedulable"
-    if not _selected(pod, node):
-        return "node(s) didn't match Pod's node affinity/selector"
-    hard = (taint for taint in taints if taint.effect in _SHUT_OUT and not _tolerates(pod, taint))
+    hard = (one for one in node.spec.taints or () if one.effect in _SHUT_OUT and not _tolerates(pod, one))
     if (taint := next(hard, None)) is not None:
         return f"node(s) had untolerated taint(s) {{{taint.key}: {taint.value}}}"
+    if not _selected(pod, node):
+        return "node(s) didn't match Pod's node affinity/selector"
     return None
 
 
@@ -245,10 +245,8 @@ def _compared(value: str | None, values: Sequence[str]) -> int:
 
 
 def _number(text: str | None) -> int | None:
-    try:
-        return None if text is None else int(text)
-    except ValueError:
-        return None
+    # A label's value has no sign, but it may have underscores, which Python takes for a number's own.
+    return int(text) if text and text.isdecimal() else None
 
 
 def _allocatable(node: Node) -> dict[str, int]:

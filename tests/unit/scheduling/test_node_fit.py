@@ -54,6 +54,7 @@ def _term(key: str, operator: str, *values: str) -> dict[str, Any]:
         (_affinity(_term("size", "Gt", "5")), False),
         (_affinity(_term("size", "Lt", "6")), True),
         (_affinity(_term("zone", "Lt", "6")), False),
+        (_affinity(_term("count", "Gt", "1")), False),
         (_affinity(_term("zone", "Near", "a")), False),
         (_affinity({}), False),
         (_affinity(), False),
@@ -64,7 +65,7 @@ def _term(key: str, operator: str, *values: str) -> dict[str, Any]:
     ],
 )
 def test_selectors_and_required_affinity(spec: dict[str, Any], matches: bool) -> None:
-    node = _node(labels={"zone": "a", "size": "5"})
+    node = _node(labels={"zone": "a", "size": "5", "count": "1_000"})
     assert why_not(_pod(**spec), node) == (None if matches else SELECTOR)
 
 
@@ -85,6 +86,7 @@ def test_hard_taints_want_a_toleration(toleration: dict[str, str], refusal: str 
     said = why_not(_pod(tolerations=[toleration]), node)
     assert said is None if refusal is None else refusal in (said or "")
     assert why_not(_pod(), node) == "node(s) had untolerated taint(s) {only: batch}"
+    assert why_not(_pod(nodeSelector={"zone": "b"}), node) == why_not(_pod(), node)
 
 
 def test_a_cordoned_node_takes_only_who_tolerates_that() -> None:
