@@ -236,11 +236,14 @@ def test_on_a_terminal_a_person_is_asked_and_all_that_is_not_yes_is_no(
     gone = stage.bound_pod("gone", k80=2, port=1)
     lose(stage, gone)
     monkeypatch.setattr(sys, "stdin", _Answer(answer))
-    assert main(["release", gone.uid]) == (0 if frees else 1)
+    assert main(["release", gone.uid, "-o", "json"]) == (0 if frees else 1)
     found = capsys.readouterr()
-    asked = "berth: nothing may use them any more. Free 2 units of k80 and 1 unit of port? [y/N] "
-    assert found.err == asked + ("" if frees else "berth: nothing was freed\n")
-    assert found.out.startswith("would free: 2 k80 of n1 (k80-0, k80-1), held by default/gone")
+    first, second, asked = found.err.split("\n", 2)
+    assert first.startswith("would free: 2 k80 of n1 (k80-0, k80-1), held by default/gone")
+    assert second.startswith("would free: 1 port of n1")
+    question = "berth: nothing may use them any more. Free 2 units of k80 and 1 unit of port? [y/N] "
+    assert asked == question + ("berth: pods woken: 0\n" if frees else "berth: nothing was freed\n")
+    assert len(json.loads(found.out)["freed"]) == 2 if frees else found.out == ""
     assert stage.states() == ({} if frees else {"gone": "lost"})
 
 

@@ -294,7 +294,7 @@ def release(options: argparse.Namespace) -> int:
 
 def _tell(output: str, releases: Collection[Release], done: str) -> None:
     if output == "table":
-        _list(releases, done)
+        print(_lines(releases, done) or "nothing is held there by a pod that is gone")
         return
     units = [
         Freed(
@@ -338,8 +338,9 @@ def _confirmed(releases: Collection[Release]) -> bool:
     counts = Counter[str]()
     for _, holding in _holdings(releases):
         counts[holding.pool] += holding.count
-    _list(releases, "would free")
     units = " and ".join(f"{counted(count, 'unit')} of {pool}" for pool, count in sorted(counts.items()))
+    # Not on standard output: that may be one JSON document, and go into a file.
+    sys.stderr.write(f"{_lines(releases, 'would free')}\n")
     sys.stderr.write(f"berth: nothing may use them any more. Free {units}? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
@@ -357,11 +358,10 @@ def _holdings(releases: Iterable[Release]) -> Iterator[tuple[Release, Holding]]:
                 yield release, holding
 
 
-def _list(releases: Iterable[Release], done: str) -> None:
-    lines = [
+def _lines(releases: Iterable[Release], done: str) -> str:
+    return "\n".join(
         f"{done}: {holding.count} {holding.pool} of {holding.domain}"
         + (f" ({', '.join(holding.units)})" if holding.units else "")
         + f", held by {holder(release.claim)} (UID {release.claim.uid})"
         for release, holding in _holdings(releases)
-    ]
-    print("\n".join(lines) if lines else "nothing is held there by a pod that is gone")
+    )
