@@ -58,12 +58,14 @@ class _Controller(msgspec.Struct, frozen=True):
 
 
 class Manifests(msgspec.Struct):
-    """What was read, in the order of the files; `skipped` counts objects of other kinds by kind."""
+    """What was read, in the order of the files; `skipped` counts objects of other kinds by kind.
+    `seen` are the kinds, namespaces and names of what was read."""
 
     pods: list[PodInFull] = []
     nodes: list[Node] = []
     priority_classes: list[PriorityClass] = []
     skipped: Counter[str] = msgspec.field(default_factory=Counter)
+    seen: set[tuple[str, str, str]] = set()
 
     def add(self, document: Any, source: str, namespace: str = "default") -> None:
         """Read this document too; a pod without a namespace gets this one. Raises BadInputError that names
@@ -75,7 +77,9 @@ class Manifests(msgspec.Struct):
         where = f"{source}: {kind} {name}"
         if kind not in _GROUPS or _group(document) != _GROUPS[kind]:
             self.skipped[kind] += 1
-        elif kind == "Pod":
+            return
+        self._require_new(document, where, namespace)
+        if kind == "Pod":
             self._take(_convert(document, PodInFull, where), name, namespace)
         elif kind == "Node":
             self.nodes.append(_convert(document, Node, where))
@@ -83,6 +87,15 @@ class Manifests(msgspec.Struct):
             self.priority_classes.append(_convert(document, PriorityClass, where))
         else:
             self._make(document, name, where, namespace)
+
+    def _require_new(self, document: Mapping[str, Any], where: str, namespace: str) -> None:
+        """Raise BadInputError for an object that is there twice: a cluster would have it once."""
+        meta = document["metadata"]
+        if meta.get("name"):
+            identity = str(document["kind"]), str(meta.get("namespace") or namespace), str(meta["name"])
+            if identity in self.seen:
+                raise BadInputError(f"{where} is there twice")
+            self.seen.add(identity)
 
     def _make(self, document: Mapping[str, Any], name: str, where: str, namespace: str) -> None:
         """Add the pods that the workload would have."""

@@ -67,6 +67,17 @@ def test_a_namespace_is_filled_in_where_there_is_none() -> None:
     assert [pod.label for pod in pods] == ["n/a", "own/b"]
 
 
+def test_what_is_there_twice_is_refused_but_not_what_only_looks_so() -> None:
+    web = _workload("Deployment", {})
+    generated = {"kind": "Pod", "metadata": {"generateName": "a-"}, "spec": {}}
+    pods = _read(
+        web, _workload("StatefulSet", {}), _workload("Deployment", {}, namespace="b"), generated, generated
+    )
+    assert len(pods.pods) == 5
+    with pytest.raises(BadInputError, match=r"^pods\.yaml: Deployment web is there twice$"):
+        _read(web, _workload("Deployment", {}, namespace="default"))
+
+
 def test_other_kinds_are_counted_and_nodes_and_priority_classes_are_kept() -> None:
     node = {"kind": "Node", "metadata": {"name": "n1"}}
     classes = {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 7, "globalDefault": True}
