@@ -148,6 +148,8 @@ def test_with_what_it_says_would_do_all_fit_and_with_one_less_they_do_not(
         {"pool": "ip", "domain": "n2", "before": 2, "after": 3, "perDomain": False}
     ]
     assert list(_placed(one_more).values()).count("n2") == 3
+    both = _report(capsys, 1, "-f", "pods.yaml", *FILES, "--capacity", "ip=9", "--capacity", "ip/n2=3")
+    assert [(one["before"], one["after"]) for one in both["capacities"]] == [(2, 9), (2, 3)]
 
 
 @pytest.mark.parametrize(

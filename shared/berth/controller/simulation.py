@@ -149,7 +149,8 @@ def with_capacities(
         if domain and (name, domain) not in known:
             places = sorted(place for of, place in known if of == name and not parse_domain(place).is_quota)
             raise BadInputError(f"Pool {name} has no domain {domain}; there are: {few(places, 5) or 'none'}")
-        before = pool.capacity_of(domain) if domain else _capacity(pool)
+        now = pools[name]
+        before = now.capacity_of(domain) if domain else _capacity(now)
         changed[name] = _with_domain(pool, domain, units) if domain else with_capacity(pool, units)
         per_domain = not domain and pool.spec.scope != "Cluster"
         changes.append(Changed(name, domain, before, units, per_domain))
