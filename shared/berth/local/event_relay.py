@@ -160,9 +160,8 @@ class EventRelay:
     def _tick(self) -> None:
         while not self._stop.is_set():
             self._reconcile_now.clear()
-            if (
-                self._outage.lasts
-            ):  # each try would be a line in reconcile's log; a list that succeeds ends it
+            if self._outage.lasts:
+                # Each try would be a line in reconcile's log. A list that succeeds ends the wait.
                 self._reconcile_now.wait(_EVERY_SECONDS)
                 if self._stop.is_set():
                     return
