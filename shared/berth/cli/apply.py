@@ -5,7 +5,7 @@ import argparse
 import difflib
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import yaml
@@ -69,37 +69,36 @@ def _add_source(parser: argparse.ArgumentParser, more: str) -> None:
     parser.add_argument("--pools", metavar="FILE", help=words)
 
 
+class _Wanted(NamedTuple):
+    """The documents; the active source if it is a file, and its documents with these Pools among them."""
+
+    given: Given
+    pools: Path | None
+    merged: list[Any]
+
+
 def run(options: argparse.Namespace) -> int:
     """Add or replace Pools and PoolClaims by name; nothing is written unless all, old and new, are right."""
-    wanted, pools = right(options.files), settings.from_environment().pools
-    if pools is not None and wanted.pools:
-        _merged(pools, wanted.pools)  # raises where the file, or both together, are wrong
+    wanted = _wanted(options)
     if not options.dry_run and options.output == "table":
-        _write(wanted, pools, tell=True)
+        _write(wanted, tell=True)
         return 0
-    plans = _plans(wanted, pools)
+    plans = _plans(wanted)
     if not options.dry_run:
-        _write(wanted, pools, tell=False)
+        _write(wanted, tell=False)
     if options.output == "table":
-        print("\n".join(line for plan in plans for line in _lines(plan)))
+        print("\n".join(line for plan, _ in plans for line in _lines(plan)))
         print("dry run: nothing was written")
     else:
-        reports = [
-            Applied(each.kind, each.name, place, each.action, each.fields)
-            for each, place in _placed(plans, pools)
-        ]
+        reports = [Applied(each.kind, each.name, place, each.action, each.fields) for each, place in plans]
         show({"dryRun": options.dry_run, "documents": reports}, options.output)
     return 0
 
 
 def diff(options: argparse.Namespace) -> int:
     """Print how the active source would change, as a unified diff; 1 if it would."""
-    wanted, pools = right(options.files), settings.from_environment().pools
-    if pools is not None and wanted.pools:
-        _merged(pools, wanted.pools)
-    lines = [
-        line for plan, place in _placed(_plans(wanted, pools), pools) for line in _diff(plan, place, wanted)
-    ]
+    wanted = _wanted(options)
+    lines = [line for plan, place in _plans(wanted) for line in _diff(plan, place, wanted.given)]
     print("\n".join(lines), end="\n" if lines else "")
     return 1 if lines else 0
 
@@ -116,18 +115,23 @@ def validate(options: argparse.Namespace) -> int:
     return 1 if wanted.problems else 0
 
 
+def _wanted(options: argparse.Namespace) -> _Wanted:
+    """Return what is to be applied. Raises BadInputError where that, the file, or both together are wrong."""
+    wanted, pools = right(options.files), settings.from_environment().pools
+    merged = _merged(pools, wanted.pools) if pools is not None and wanted.pools else []
+    return _Wanted(wanted, pools, merged)
+
+
 # What would change
 
 
-def _plans(wanted: Given, pools: Path | None) -> list[Planned]:
-    cluster, claims = cache(connect), [*wanted.claims.values()]
-    if pools is None:
-        return planned.in_cluster(cluster, [*wanted.pools, *claims])
-    return [*planned.in_file(pools, wanted.pools), *planned.in_cluster(cluster, claims)]
-
-
-def _placed(plans: list[Planned], pools: Path | None) -> list[tuple[Planned, str]]:
-    return [(plan, _CLUSTER if plan.kind == "PoolClaim" else str(pools or _CLUSTER)) for plan in plans]
+def _plans(wanted: _Wanted) -> list[tuple[Planned, str]]:
+    """Return what becomes of each document, and where."""
+    cluster, (pools, claims) = cache(connect), (wanted.given.pools, [*wanted.given.claims.values()])
+    if wanted.pools is None:
+        return [(plan, _CLUSTER) for plan in planned.in_cluster(cluster, [*pools, *claims])]
+    in_file = [(plan, str(wanted.pools)) for plan in planned.in_file(wanted.pools, pools)]
+    return [*in_file, *((plan, _CLUSTER) for plan in planned.in_cluster(cluster, claims))]
 
 
 def _lines(plan: Planned) -> list[str]:
@@ -152,27 +156,28 @@ def _yaml(document: dict[str, Any]) -> list[str]:
 # Writing
 
 
-def _write(wanted: Given, pools: Path | None, *, tell: bool) -> None:
-    if wanted.pools:
-        place = _write_pools(wanted.pools, pools)
+def _write(wanted: _Wanted, *, tell: bool) -> None:
+    new, claims = wanted.given.pools, wanted.given.claims
+    if new:
+        place = _write_pools(wanted)
         if tell:
-            print(f"applied to {place}: {', '.join(each['metadata']['name'] for each in wanted.pools)}")
-    if wanted.claims:
+            print(f"applied to {place}: {', '.join(each['metadata']['name'] for each in new)}")
+    if claims:
         cluster = connect()
-        for document in wanted.claims.values():
+        for document in claims.values():
             cluster.apply_pool_claim(document)
         if tell:
-            print(f"applied to the cluster: {', '.join(wanted.claims)}")
+            print(f"applied to the cluster: {', '.join(claims)}")
 
 
-def _write_pools(new: list[dict[str, Any]], path: Path | None) -> str:
-    if path is None:
+def _write_pools(wanted: _Wanted) -> str:
+    if (path := wanted.pools) is None:
         cluster = connect()
-        for document in new:
+        for document in wanted.given.pools:
             cluster.apply_pool(document)
         return _CLUSTER
     place = str(path) if path.exists() else f"{path}, which is new"
-    write(path, _merged(path, new))
+    write(path, wanted.merged)
     return place
 
 
