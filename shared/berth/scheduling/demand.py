@@ -255,7 +255,9 @@ def effective(pod: Pod, count: Callable[[Mapping[str, Quantity]], dict[str, int]
         peak = _larger(peak, _add(own, sidecars))
         if container.restart_policy == "Always":
             running, sidecars = _add(running, own), _add(sidecars, own)
-    total = _add(_larger(running, peak), count(pod.spec.overhead or {}))
+    total = _larger(running, peak)
+    if pod.spec.overhead:
+        total = _add(total, count(pod.spec.overhead))
     return {name: amount for name, amount in total.items() if amount}
 
 

@@ -34,16 +34,25 @@ LOOKED_AT = (
 _PODS = "pods"
 _CORDONED = Taint("node.kubernetes.io/unschedulable", effect="NoSchedule")
 _SHUT_OUT = ("NoSchedule", "NoExecute")
-_LEAST = {"cpu": 100, "memory": 200 * 1024 * 1024}  # that a container without requests counts for in scores
+_UNSAID = {"cpu": 100, "memory": 200 * 1024 * 1024}
+"""What a container counts for in scores that does not say what it needs (source: util/pod_resources.go)."""
 
 Amounts = Mapping[str, int]
 """Amounts by resource; CPU in thousandths."""
 
 
-class _Kind(NamedTuple):
-    """Pods that every node takes alike: their amounts, and what they say of nodes."""
+class _Asked(NamedTuple):
+    """What a pod asks of its node, and what it counts for in scores."""
 
-    amounts: tuple[tuple[str, int], ...]
+    amounts: Amounts
+    load: Amounts
+
+
+class _Kind(NamedTuple):
+    """Pods that every node takes alike: what they ask of it, and what they say of nodes."""
+
+    amounts: frozenset[tuple[str, int]]
+    load: frozenset[tuple[str, int]]
     selection: tuple[str, str, str]
 
 
@@ -51,7 +60,7 @@ class _Room(NamedTuple):
     """The nodes that can take a pod of one kind, with their scores; changed as pods are placed."""
 
     pod: PodInFull
-    amounts: Amounts
+    asked: _Asked
     scores: dict[str, int]
 
 
@@ -65,11 +74,12 @@ class Nodes:
         self._nodes = {node.metadata.name: node for node in nodes}
         self._has = {name: _allocatable(node) for name, node in self._nodes.items()}
         self._used: dict[str, Counter[str]] = {name: Counter() for name in self._nodes}
+        self._load: dict[str, Counter[str]] = {name: Counter() for name in self._nodes}
         self._rooms: dict[_Kind, _Room] = {}
         self._refusals: dict[_Kind, Counter[str]] = {}
         for pod in running:
             if pod.spec.node_name in self._used:
-                self._used[pod.spec.node_name].update(self._asked(pod))
+                self._add(pod, pod.spec.node_name)
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -78,6 +88,7 @@ class Nodes:
         """Return the nodes as they are now, for something else to be tried on."""
         other = copy.copy(self)
         other._used = {name: Counter(used) for name, used in self._used.items()}
+        other._load = {name: Counter(load) for name, load in self._load.items()}
         other._rooms = {kind: room._replace(scores=dict(room.scores)) for kind, room in self._rooms.items()}
         other._refusals = dict(self._refusals)
         return other
@@ -89,15 +100,15 @@ class Nodes:
 
     def place(self, pod: Pod, name: str) -> None:
         """Count what the pod uses of the node."""
-        self._used[name].update(self._asked(pod))
+        self._add(pod, name)
         self._refusals.clear()
         for room in self._rooms.values():
             if name not in room.scores:
                 continue
-            if self._short(name, room.amounts):
+            if self._short(name, room.asked.amounts):
                 del room.scores[name]
             else:
-                room.scores[name] = self._score(name, room.amounts)
+                room.scores[name] = self._score(name, room.asked.load)
 
     def refusals(self, pod: PodInFull) -> Counter[str]:
         """Return why nodes can't take the pod, each reason with the number of nodes that say so."""
@@ -111,20 +122,20 @@ class Nodes:
     def _room(self, pod: PodInFull) -> tuple[_Kind, _Room]:
         asked, spec = self._asked(pod), pod.spec
         says = (repr(spec.node_selector), repr(spec.affinity), repr(spec.tolerations))
-        kind = _Kind(tuple(sorted(asked.items())), says)
+        kind = _Kind(frozenset(asked.amounts.items()), frozenset(asked.load.items()), says)
         if kind not in self._rooms:
             names = [
                 name
                 for name, node in self._nodes.items()
-                if not self._short(name, asked) and why_not(pod, node) is None
+                if not self._short(name, asked.amounts) and why_not(pod, node) is None
             ]
-            scores = {name: self._score(name, asked) for name in names}
+            scores = {name: self._score(name, asked.load) for name in names}
             self._rooms[kind] = _Room(pod, asked, scores)
         return kind, self._rooms[kind]
 
     def _why(self, name: str, room: _Room) -> Sequence[str]:
         why = why_not(room.pod, self._nodes[name])
-        short = self._short(name, room.amounts)
+        short = self._short(name, room.asked.amounts)
         return [why] if why is not None else [_insufficient(resource) for resource in short]
 
     def _short(self, name: str, amounts: Amounts) -> list[str]:
@@ -133,19 +144,24 @@ class Nodes:
             resource for resource, count in amounts.items() if used[resource] + count > has.get(resource, 0)
         ]
 
-    def _score(self, name: str, amounts: Amounts) -> int:
+    def _score(self, name: str, load: Amounts) -> int:
         """Return the score of what would be left, as plugin NodeResourcesFit does by LeastAllocated."""
-        used, has = self._used[name], self._has[name]
+        there, has = self._load[name], self._has[name]
         shares = []
-        for resource, least in _LEAST.items():
+        for resource in _UNSAID:
             if total := has.get(resource, 0):
-                left = total - used[resource] - amounts.get(resource, least)
+                left = total - there[resource] - load.get(resource, 0)
                 shares.append(max(0, left) * 100 // total)
         return sum(shares) // len(shares) if shares else 0
 
-    def _asked(self, pod: Pod) -> dict[str, int]:
+    def _add(self, pod: Pod, name: str) -> None:
+        asked = self._asked(pod)
+        self._used[name].update(asked.amounts)
+        self._load[name].update(asked.load)
+
+    def _asked(self, pod: Pod) -> _Asked:
         try:
-            return {_PODS: 1, **effective(pod, self._count)}
+            return _Asked({_PODS: 1, **effective(pod, self._count)}, effective(pod, _load))
         except ValueError as error:
             raise BadInputError(f"pod {pod.label}: {error}") from error
 
@@ -261,6 +277,13 @@ def _allocatable(node: Node) -> dict[str, int]:
 def _amounts(quantities: Mapping[str, Quantity], ignored: frozenset[str]) -> dict[str, int]:
     theirs = (name for name in quantities if not is_ours(name))
     return {name: _amount(name, quantities[name]) for name in theirs if name not in ignored}
+
+
+def _load(quantities: Mapping[str, Quantity]) -> dict[str, int]:
+    return {
+        name: _amount(name, quantities[name]) if name in quantities else unsaid
+        for name, unsaid in _UNSAID.items()
+    }
 
 
 def _amount(resource: str, quantity: Quantity) -> int:

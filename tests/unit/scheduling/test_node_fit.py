@@ -119,6 +119,17 @@ def test_the_emptier_node_has_the_higher_score() -> None:
     assert nodes.room(_pod())["n2"] < before["n2"]
 
 
+def test_pods_that_ask_for_no_cpu_count_in_scores_by_their_containers() -> None:
+    """As plugin NodeResourcesFit counts them, they do not all go to one node."""
+    resting = msgspec.convert({"metadata": {"name": "a"}, "spec": {"containers": [{}, {}]}}, PodInFull)
+    nodes = Nodes([_node("n1", memory="4Gi"), _node("n2", memory="4Gi")], ())
+    assert dict(nodes.room(resting)) == {"n1": 90, "n2": 90}
+    nodes.place(resting, "n1")
+    assert dict(nodes.room(resting)) == {"n1": 80, "n2": 90}
+    busy = Nodes([_node("n1", memory="4Gi")], (), [_pod("400m", nodeName="n1")])
+    assert dict(busy.room(resting)) == {"n1": (70 + 85) // 2}
+
+
 def test_what_berth_counts_is_left_to_it_and_other_resources_are_not() -> None:
     asking = {"requests": {"berth.dev/ip": "7", "native.berth.dev/k80": "1", "example.com/seat": "1"}}
     pod = msgspec.convert(
