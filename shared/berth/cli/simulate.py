@@ -87,7 +87,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 class _World(NamedTuple):
-    """What the pods meet: a ledger's copy and what that is a copy of, nodes, pods that run there or wait."""
+    """What the pods meet: a ledger's copy and where that is from, nodes, pods that run there or wait."""
 
     store: MemoryStore
     source: str
@@ -137,8 +137,6 @@ def _simulated(options: argparse.Namespace, config: Settings) -> _Report:
     given = _read(options.files, options.namespace or context_namespace())
     pods = _new_pods(given, config)
     world = _world_of_files(options, config) if options.nodes else _world_of_cluster(config)
-    if options.pools and world.source == "":
-        world = world._replace(source=f"an empty ledger made of {options.pools} and {options.nodes}")
     _tell_of_namesakes(pods, world)
     pods = with_priorities(pods, [*given.priority_classes, *world.classes])
     pools, changed = with_capacities(_pools(options, world), world.nodes, dict(options.capacity))
@@ -225,7 +223,8 @@ def _world_of_files(options: argparse.Namespace, config: Settings) -> _World:
         raise BadInputError(f"{options.nodes} holds no Node")
     alone = bool(options.pools) and options.store is None
     store = empty_ledger() if alone else _copied(config)
-    source = "" if alone else redacted(config.store)
+    made = f"an empty ledger made of {options.pools} and {options.nodes}"
+    source = made if alone else redacted(config.store)
     return _World(store, source, there.nodes, running, (), there.priority_classes)
 
 
