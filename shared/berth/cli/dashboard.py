@@ -3,14 +3,13 @@ It only reads; trouble is a line of the table, and it raises nothing."""
 
 import contextlib
 import io
-import os
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
-from typing import NamedTuple, Self, TextIO
+from typing import NamedTuple, Self
 
 import msgspec
 from rich.console import Console, Group
@@ -19,6 +18,7 @@ from rich.text import Text
 
 from berth.api.pool import Pool
 from berth.cli import tables
+from berth.cli.output import can_draw, is_terminal
 from berth.cli.waiters import Waiters
 from berth.controller.waiting import Reason
 from berth.errors import BerthError
@@ -37,7 +37,7 @@ _CLOSED = "the ledger is new or being rebuilt, within a minute (at once: berth r
 
 def possible() -> bool:
     """Whether standard output is a terminal that can move its cursor; else plain lines are better."""
-    return _is_terminal(sys.stdout) and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
+    return can_draw(sys.stdout)
 
 
 def picture(
@@ -184,7 +184,7 @@ class LiveView:
         with contextlib.suppress(OSError):
             self._live.start()
         self._stderr = sys.stderr
-        if _is_terminal(sys.stderr):
+        if is_terminal(sys.stderr):
             sys.stderr = self._above
         self._reader.start()
         self._painter.start()
@@ -301,10 +301,3 @@ def _pause(began: float) -> float:
     Calls and events need it, too, and 5,000 domains take 0.1 s.
     """
     return max(_REFRESH_SECONDS, 9 * (time.thread_time() - began))
-
-
-def _is_terminal(stream: TextIO | None) -> bool:
-    try:
-        return stream is not None and stream.isatty()
-    except ValueError:  # it was closed
-        return False

@@ -4,7 +4,6 @@ The functions and the ledger are real; the rest are stand-ins, or with --real it
 import argparse
 import contextlib
 import io
-import os
 import re
 import signal
 import sys
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from berth.cli.output import note, say
+from berth.cli.output import can_draw, note, say
 from berth.cli.shared_options import LAST_FIRST_PORT, whole_number
 from berth.demo.control_planes import binaries, control_plane
 from berth.demo.stage import Kit, ledger_url, staged, stand_ins
@@ -158,7 +157,7 @@ def _real_kit(options: argparse.Namespace, show: Show) -> Kit:
 @contextmanager
 def _progress() -> Iterator[Show]:
     """Yield what tells who waits, on standard error: lines, and on a terminal how long it has taken, too."""
-    if not sys.stderr.isatty() or os.environ.get("TERM", "") in ("", "dumb", "unknown"):
+    if not can_draw(sys.stderr):
         yield note
         return
     from rich.console import Console

@@ -8,14 +8,13 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache, partial
-from typing import TextIO
 
 import msgspec
 
 from berth import settings
 from berth.api.pool import EVERYWHERE, Pool
 from berth.api.units import MOST
-from berth.cli.output import note, show
+from berth.cli.output import is_terminal, note, show
 from berth.cli.shared_options import add_kubeconfig, add_output, add_store, existing_ledger, whole_number
 from berth.controller import manual_release
 from berth.controller.capacity_sync import supply_of
@@ -278,7 +277,7 @@ def release(options: argparse.Namespace) -> int:
         if options.dry_run:
             _tell(options.output, releases, "would free")
             return 0
-        if releases and not options.yes and _is_terminal(sys.stdin) and not _confirmed(releases):
+        if releases and not options.yes and is_terminal(sys.stdin) and not _confirmed(releases):
             note("nothing was freed")
             return 1
         freed = manual_release.free(ledger, releases)
@@ -344,10 +343,6 @@ def _confirmed(releases: Collection[Release]) -> bool:
     sys.stderr.write(f"berth: nothing may use them any more. Free {units}? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
-def _is_terminal(stream: TextIO | None) -> bool:
-    return stream is not None and not stream.closed and stream.isatty()
 
 
 def _holdings(releases: Iterable[Release]) -> Iterator[tuple[Release, Holding]]:

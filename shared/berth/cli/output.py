@@ -2,7 +2,9 @@
 
 import argparse
 import contextlib
+import os
 import sys
+from typing import TextIO
 
 from berth.errors import BadInputError
 
@@ -54,3 +56,16 @@ def show(report: object, output: str) -> None:
         print(msgspec.json.format(encoded, indent=2).decode())
     else:
         print(yaml.safe_dump(msgspec.to_builtins(report), sort_keys=False), end="")
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a person reads the stream, or types what it gives; it may be closed."""
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:
+        return False
+
+
+def can_draw(stream: TextIO | None) -> bool:
+    """Whether the stream is a terminal that can move its cursor; else plain lines are better."""
+    return is_terminal(stream) and os.environ.get("TERM", "") not in ("", "dumb", "unknown")

@@ -17,7 +17,7 @@ from berth.api.pool import Pool, parse_each
 from berth.api.units import MOST
 from berth.api.workloads import Manifests, with_priorities
 from berth.cli.manifests import add_files, read_all
-from berth.cli.output import note, show
+from berth.cli.output import can_draw, note, show
 from berth.cli.shared_options import add_kubeconfig, add_output, add_store, require_ledger
 from berth.cli.tables import aligned
 from berth.controller.simulation import (
@@ -258,7 +258,7 @@ def _pools(options: argparse.Namespace, world: _World) -> dict[str, Pool]:
 def _progress(what: str, pods: int, steps: int | None = None) -> Iterator[Callable[[], object]]:
     """Yield what is to be called after each step (None: nobody knows how many); a bar shows it, on a
     terminal, where there are many pods."""
-    if pods < _MANY or sys.stderr is None or not sys.stderr.isatty():
+    if pods < _MANY or not can_draw(sys.stderr):
         yield lambda: None
         return
     from rich.console import Console  # it takes 0.1 s to import
