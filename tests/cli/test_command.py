@@ -268,6 +268,15 @@ def test_a_file_of_pools_that_is_not_there_is_named_by_whoever_would_read_it(
     assert said == f"berth: there is no file {tmp_path}/none.yaml (--pools)\n"
 
 
+@pytest.mark.parametrize("option", ["--pools", "--kubeconfig"])
+def test_an_address_in_place_of_a_file_is_named_without_its_password(
+    capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    said = _failed(capsys, "suspend", "ip", option, "https://me:s3cr3t@example.com/a.yaml")
+    shown = "https://me:***@example.com/a.yaml"
+    assert said == f"berth: {shown} is no file ({option}): fetch it, and name the file\n"
+
+
 def test_apply_leaves_a_symbolic_link_to_the_pools_in_its_place(tmp_path: Path) -> None:
     active, link = _pools(tmp_path / "active.yaml", ("a", 1)), tmp_path / "link.yaml"
     link.symlink_to(active)

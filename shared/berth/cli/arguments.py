@@ -17,7 +17,7 @@ from berth.cli.output import as_given, note
 from berth.cli.parser import Parser
 from berth.errors import BerthError, ClusterUnavailableError, SettingsError, UsageError
 from berth.settings import DEFAULT_STORE
-from berth.stores import absolute
+from berth.stores import absolute, redacted
 
 
 class _Command(NamedTuple):
@@ -245,6 +245,8 @@ def _set_environment(options: argparse.Namespace) -> None:
     """Put the options into the variables of docs/reference/settings.md; paths become absolute."""
     for option, variable in (("kubeconfig", "KUBECONFIG"), ("pools", "BERTH_POOLS")):
         if (value := getattr(options, option, None)) is not None:
+            if "://" in value:
+                raise SettingsError(f"{redacted(value)} is no file (--{option}): fetch it, and name the file")
             path = Path(value).absolute()
             may_be_new = option == "pools" and options.command in ("apply", "diff")
             if not path.is_file() and not (may_be_new and not path.exists()):
