@@ -62,6 +62,14 @@ def test_f_takes_files_folders_and_standard_input_together(
     assert names("active.yaml") == ["a", "b", "c", "d", "e"]
 
 
+def test_standard_input_that_is_closed_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(["validate", "-f", "-"]) == 1
+    assert capsys.readouterr().out == "there is no standard input to read: it is closed\n"
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -106,6 +106,8 @@ def _files(name: str) -> list[Path]:
 
 
 def _standard_input() -> str:
+    if sys.stdin is None:
+        raise BadInputError("there is no standard input to read: it is closed")
     try:
         return sys.stdin.read()
     except UnicodeError as error:
