@@ -23,7 +23,7 @@ from berth.controller.manual_release import Release
 from berth.controller.pool_source import amend
 from berth.controller.poolclaims import publish_free
 from berth.controller.requeue import room_in, wake
-from berth.errors import BadInputError, BerthError, RefusedError, UsageError, few
+from berth.errors import BadInputError, BerthError, RefusedError, UsageError, alternatives
 from berth.handlers.wiring import ledger_of
 from berth.kube.cluster import Cluster, connect
 from berth.ledger.holders import holder, wholes
@@ -33,8 +33,6 @@ from berth.ledger.model import Holding
 from berth.ledger.report import counted, natural
 from berth.ledger.view import View
 from berth.settings import Settings
-
-_MOST_NAMES = 20  # domains that an error lists
 
 
 class _Report(msgspec.Struct, frozen=True, rename="camel"):
@@ -186,8 +184,8 @@ def _require_domains(pool: Pool, domains: Iterable[str], cluster: Cluster, view:
     known |= set() if isinstance(pool.spec.suspended, bool) else set(pool.spec.suspended)
     for domain in domains:
         if domain not in known:
-            there = few(sorted(known, key=natural), _MOST_NAMES) or "none"
-            raise BadInputError(f"Pool {pool.name} has no domain {domain}; there are: {there}")
+            there = alternatives(domain, sorted(known, key=natural))
+            raise BadInputError(f"Pool {pool.name} has no domain {domain}; {there}")
 
 
 def _suspended_text(pool: Pool, domains: list[str], view: View | None) -> str:

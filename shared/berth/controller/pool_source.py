@@ -10,7 +10,7 @@ import yaml
 
 from berth.api.pool import Pool, parse
 from berth.controller.manifests import read
-from berth.errors import BadInputError, ClusterRefusedError, SettingsError, first_of
+from berth.errors import BadInputError, ClusterRefusedError, SettingsError, alternatives, first_of
 from berth.kube.cluster import Cluster
 
 Change = Callable[[Pool], Mapping[str, Any]]
@@ -168,7 +168,7 @@ def _without_extras(document: Mapping[str, Any]) -> dict[str, Any]:
 def _document_of(name: str, pools: list[Any], source: str) -> Any:
     by_name = {pool["metadata"]["name"]: pool for pool in pools}
     if name not in by_name:
-        raise BadInputError(f"{source} has no Pool {name}; there are: {', '.join(sorted(by_name)) or 'none'}")
+        raise BadInputError(f"{source} has no Pool {name}; {alternatives(name, sorted(by_name))}")
     return by_name[name]
 
 

@@ -15,7 +15,7 @@ from berth.controller.capacity_sync import supply_of, sync_all, withdraw
 from berth.controller.external_use import take_external
 from berth.controller.line import in_line
 from berth.controller.settle import claim_of
-from berth.errors import BadInputError, RefusedError, few
+from berth.errors import BadInputError, RefusedError, alternatives
 from berth.kube.types import Node, Pod, PodInFull
 from berth.ledger.free import Free
 from berth.ledger.keys import PoolDomain, parse_domain
@@ -143,12 +143,12 @@ def with_capacities(
     for (name, domain), units in wanted.items():
         pool = changed.get(name)
         if pool is None:
-            raise BadInputError(f"there is no pool {name}; there are: {', '.join(sorted(pools)) or 'none'}")
+            raise BadInputError(f"there is no pool {name}; {alternatives(name, sorted(pools))}")
         if pool.named:
             raise BadInputError(f"Pool {name} has units with names: its capacity follows from their lists")
         if domain and (name, domain) not in known:
             places = sorted(place for of, place in known if of == name and not parse_domain(place).is_quota)
-            raise BadInputError(f"Pool {name} has no domain {domain}; there are: {few(places, 5) or 'none'}")
+            raise BadInputError(f"Pool {name} has no domain {domain}; {alternatives(domain, places)}")
         now = pools[name]
         before = now.capacity_of(domain) if domain else _capacity(now)
         changed[name] = _with_domain(pool, domain, units) if domain else with_capacity(pool, units)
