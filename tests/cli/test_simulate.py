@@ -167,6 +167,20 @@ def test_the_least_capacity_is_found_also_where_units_are_left_that_are_too_few(
     assert _report(capsys, 1, *arguments, "--capacity", f"ip={enough - 1}")["short"] != []
 
 
+def test_where_nodes_are_equal_pods_spread_over_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """On large nodes one pod more or less is no difference in a score of 0 to 100."""
+    nodes = [_node(name) for name in ("n1", "n2", "n3")]
+    for node in nodes:
+        node["status"]["allocatable"] |= {"cpu": "128", "memory": "512Gi"}
+    _write("nodes.yaml", *nodes)
+    _write("pods.yaml", _web(3, cpu="1m", seat=1))
+    assert _placed(_report(capsys, 0, "-f", "pods.yaml", *FILES)) == {
+        "web-0": "n1",
+        "web-1": "n2",
+        "web-2": "n3",
+    }
+
+
 def test_yaml_and_json_say_the_same_and_name_units(capsys: pytest.CaptureFixture[str]) -> None:
     device = pool_document("device", units={"n2": ["d0", "d1"]})
     del device["spec"]["capacity"]

@@ -24,14 +24,14 @@ from berth.ledger.model import Claim
 from berth.ledger.view import View
 from berth.scheduling.demand import might_ask, terms_of
 from berth.scheduling.fit import Fit, evaluate
-from berth.scheduling.node_fit import Nodes
+from berth.scheduling.node_fit import STEP, Nodes
 from berth.scheduling.score import scores
 from berth.stores.base import Store
 from berth.stores.memory import MemoryStore
 
 _GATED = "has scheduling gates"
 _MOST_REASONS = 6  # that are told of one pod; the rest are counted
-_BERTH_SCALE = 10  # kube-scheduler's scores are 0 to 100, an extender's 0 to 10
+_BERTH_SCALE = 10 * STEP  # kube-scheduler's scores are 0 to 100, an extender's 0 to 10
 
 
 class _Report(msgspec.Struct, frozen=True, rename="camel"):

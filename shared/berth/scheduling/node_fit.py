@@ -37,6 +37,10 @@ _SHUT_OUT = ("NoSchedule", "NoExecute")
 _UNSAID = {"cpu": 100, "memory": 200 * 1024 * 1024}
 """What a container counts for in scores that does not say what it needs (source: util/pod_resources.go)."""
 
+STEP = 2**20
+"""Of a score. Of nodes with equal scores kube-scheduler takes one at random; with less for each pod it is the
+one with the fewest pods, so they spread as they do there in the mean."""
+
 Amounts = Mapping[str, int]
 """Amounts by resource; CPU in thousandths."""
 
@@ -94,8 +98,8 @@ class Nodes:
         return other
 
     def room(self, pod: PodInFull) -> Mapping[str, int]:
-        """Return the nodes that can take the pod, with the scores from 0 to 100 that they get for what they
-        have left. It changes when a pod is placed."""
+        """Return the nodes that can take the pod, with the scores that they get for what they have left: from
+        0 to 100 times STEP, less one for each pod that is there. It changes when a pod is placed."""
         return self._room(pod)[1].scores
 
     def place(self, pod: Pod, name: str) -> None:
@@ -152,7 +156,8 @@ class Nodes:
             if total := has.get(resource, 0):
                 left = total - there[resource] - load.get(resource, 0)
                 shares.append(max(0, left) * 100 // total)
-        return sum(shares) // len(shares) if shares else 0
+        score = sum(shares) // len(shares) if shares else 0
+        return score * STEP - self._used[name][_PODS]
 
     def _add(self, pod: Pod, name: str) -> None:
         asked = self._asked(pod)

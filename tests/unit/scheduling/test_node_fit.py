@@ -7,7 +7,7 @@ import pytest
 
 from berth.errors import BadInputError
 from berth.kube.types import Node, PodInFull
-from berth.scheduling.node_fit import Nodes, keeps_away, unseen, why_not
+from berth.scheduling.node_fit import STEP, Nodes, keeps_away, unseen, why_not
 
 SELECTOR = "node(s) didn't match Pod's node affinity/selector"
 
@@ -120,14 +120,14 @@ def test_the_emptier_node_has_the_higher_score() -> None:
 
 
 def test_pods_that_ask_for_no_cpu_count_in_scores_by_their_containers() -> None:
-    """As plugin NodeResourcesFit counts them, they do not all go to one node."""
+    """As plugin NodeResourcesFit counts them, they do not all go to one node; nor where scores are equal."""
     resting = msgspec.convert({"metadata": {"name": "a"}, "spec": {"containers": [{}, {}]}}, PodInFull)
     nodes = Nodes([_node("n1", memory="4Gi"), _node("n2", memory="4Gi")], ())
-    assert dict(nodes.room(resting)) == {"n1": 90, "n2": 90}
+    assert dict(nodes.room(resting)) == {"n1": 90 * STEP, "n2": 90 * STEP}
     nodes.place(resting, "n1")
-    assert dict(nodes.room(resting)) == {"n1": 80, "n2": 90}
+    assert dict(nodes.room(resting)) == {"n1": 80 * STEP - 1, "n2": 90 * STEP}
     busy = Nodes([_node("n1", memory="4Gi")], (), [_pod("400m", nodeName="n1")])
-    assert dict(busy.room(resting)) == {"n1": (70 + 85) // 2}
+    assert dict(busy.room(resting)) == {"n1": (70 + 85) // 2 * STEP - 1}
 
 
 def test_what_berth_counts_is_left_to_it_and_other_resources_are_not() -> None:
