@@ -233,6 +233,15 @@ def test_pods_that_run_on_the_nodes_of_a_file_use_cpu_and_units(capsys: pytest.C
     ] * 2
 
 
+def test_pods_that_run_are_told_apart_though_a_file_gives_them_no_uid(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    running = [pod_document(f"old-{number}", {"berth.dev/ip": 1}, node_name="n1") for number in range(2)]
+    _write("nodes.yaml", *map(_node, NODES), *running)
+    _write("pods.yaml", _web(3, cpu="1m", ip=1))
+    assert _placed(_report(capsys, 1, "-f", "pods.yaml", *FILES)) == {"web-0": "n2", "web-1": "n2"}
+
+
 def test_it_is_said_of_which_workloads_pods_run_already(capsys: pytest.CaptureFixture[str]) -> None:
     owner = {"kind": "ReplicaSet", "name": "web-5d4f", "controller": True}
     old = [pod_document(f"web-5d4f-{number}", {}, node_name="n1") for number in range(2)]

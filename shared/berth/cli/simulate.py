@@ -31,6 +31,7 @@ from berth.controller.simulation import (
     copy_of,
     empty_ledger,
     in_queue,
+    known_apart,
     with_capacities,
 )
 from berth.errors import BadInputError, ClusterRefusedError, UsageError
@@ -216,7 +217,7 @@ def _tell_of_namesakes(pods: Iterable[Pod], world: _World) -> None:
 def _world_of_files(options: argparse.Namespace, config: Settings) -> _World:
     """Return the world of --nodes: no cluster is asked, and no store either where there is --pools alone."""
     there = _read([options.nodes])
-    running = [pod for pod in there.pods if pod.spec.node_name and not pod.finished]
+    running = known_apart(pod for pod in there.pods if pod.spec.node_name and not pod.finished)
     if options.with_waiting:
         raise UsageError("--with-waiting asks the cluster who waits, and --nodes asks none: leave one out")
     if not there.nodes:

@@ -124,13 +124,21 @@ def empty_ledger() -> MemoryStore:
 def in_queue(pods: Iterable[PodInFull], waiting: Iterable[PodInFull] = ()) -> list[PodInFull]:
     """Return the pods in the order in which kube-scheduler takes them: by priority; those that wait already
     are older. One that is in both is taken once. New pods get UIDs of their own."""
-    new = [
-        replace(pod, metadata=replace(pod.metadata, uid=f"simulated-{number}"))
-        for number, pod in enumerate(pods)
-    ]
+    new = [_with_uid(pod, f"simulated-{number}") for number, pod in enumerate(pods)]
     names = {pod.label for pod in new}
     old = [pod for pod in in_line(waiting) if pod.label not in names]
     return sorted([*old, *new], key=lambda pod: -(pod.spec.priority or 0))
+
+
+def known_apart(pods: Iterable[PodInFull]) -> list[PodInFull]:
+    """Return the pods with UIDs for those that have none: the ledger knows a pod by its UID alone."""
+    return [
+        pod if pod.metadata.uid else _with_uid(pod, f"running-{number}") for number, pod in enumerate(pods)
+    ]
+
+
+def _with_uid(pod: PodInFull, uid: str) -> PodInFull:
+    return replace(pod, metadata=replace(pod.metadata, uid=uid))
 
 
 def with_capacities(
