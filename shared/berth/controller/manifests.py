@@ -2,6 +2,7 @@
 What they mean berth.api judges. Nothing that a file says is dropped: a field that is there twice is wrong."""
 
 import json
+import re
 from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ from berth.errors import BadInputError
 _ENDINGS = {".yaml", ".yml", ".json"}
 _DEEPEST = 200  # levels of a document
 _MOST = 1_000_000  # values of a document, if that is more than its text has characters
+_HALF = re.compile(r"\\u[dD][89a-fA-F]..")
+"""An escape of a surrogate: two may be a character to JSON, one is none that can be written."""
 
 
 class Manifest(NamedTuple):
@@ -51,11 +54,15 @@ def read(path: Path) -> list[Manifest]:
 
 def decode(text: str, source: str) -> list[Manifest]:
     """Return the documents of a text, without empty ones. Raises BadInputError that names source and line."""
-    manifests = _decoded(text, source)
+    manifests, halves = _decoded(text, source), _HALF.search(text)
     for manifest in manifests:
         if not _is_of_size(manifest.document, max(_MOST, len(text))):
             raise BadInputError(
                 f"{manifest.place}: it is nested too deeply, or its aliases stand for too much"
+            )
+        if halves and not _is_text(manifest.document):
+            raise BadInputError(
+                f"{manifest.place}: an escape in it, such as {halves[0]}, is half a character"
             )
     return manifests
 
@@ -77,6 +84,14 @@ def _decoded(text: str, source: str) -> list[Manifest]:
         raise BadInputError(f"{source} is not YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
         raise BadInputError(f"{source} is not YAML that Berth takes: it is nested too deeply") from error
+
+
+def _is_text(document: Any) -> bool:
+    try:
+        json.dumps(document, ensure_ascii=False, skipkeys=True, default=str).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_of_size(document: Any, most: int) -> bool:

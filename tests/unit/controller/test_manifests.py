@@ -87,6 +87,12 @@ def test_aliases_that_stand_for_too_much_or_for_themselves_are_refused(text: str
     assert refusal(text) == "pools.yaml:4: it is nested too deeply, or its aliases stand for too much"
 
 
+@pytest.mark.parametrize("text", ['{"a": {"b": "\\ud800"}}', 'a: {b: ["\\ud800"]}'])
+def test_half_a_character_is_refused_and_two_halves_are_one(text: str) -> None:
+    assert refusal(text) == "pools.yaml:1: an escape in it, such as \\ud800, is half a character"
+    assert decode(r'{"a": "\ud83d\ude00"}', "pools.yaml")[0].document == {"a": "\U0001f600"}
+
+
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_bytes(b"\xff\xfe")
     with pytest.raises(BadInputError, match=r"a\.yaml is not YAML: it is not UTF-8 text$"):
