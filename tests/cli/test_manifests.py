@@ -62,6 +62,22 @@ def test_f_takes_files_folders_and_standard_input_together(
     assert names("active.yaml") == ["a", "b", "c", "d", "e"]
 
 
+def test_labels_and_annotations_that_are_no_text_are_told_with_all_else(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bad, seat = pool("a", capacity=1), claim("c", pool="a", count=1)
+    bad["metadata"] |= {"labels": {"team": 7}, "annotations": ["x"]}
+    seat["metadata"]["annotations"] = {"on": True}
+    write("bad.yaml", bad, seat)
+    assert main(["validate", "-f", "bad.yaml"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "bad.yaml:1: Pool a: spec.capacity must be an object, not 1",
+        "bad.yaml:1: Pool a: metadata.labels.team must be text, not 7: put it in quotation marks",
+        "bad.yaml:1: Pool a: metadata.annotations must be an object, not a list",
+        "bad.yaml:12: PoolClaim c: metadata.annotations.on must be text, not true: put it in quotation marks",
+    ]
+
+
 def test_standard_input_that_is_closed_is_told(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 from berth.api import pool, poolclaim
 from berth.api.manifest import not_of_kind
+from berth.api.mistakes import mistakes
 from berth.controller.manifests import Manifest, decode, files_in, read
 from berth.errors import BadInputError
 from berth.stores import redacted
 
 _STDIN = "-"
+_NOTES, _Notes = ("labels", "annotations"), dict[str, str] | None
 
 
 class Given(NamedTuple):
@@ -51,6 +53,7 @@ def given(names: Iterable[str]) -> Given:
     problems += [f"{other.place}: {not_of_kind(other.document, 'Pool or PoolClaim')}" for other in others]
     by_name, wrong = _claims(claims)
     problems += [*_wrong_pools(pools), *wrong]
+    problems += [text for manifest in (*pools, *claims) for text in _wrong_notes(manifest)]
     places = {("PoolClaim", name): claim.place for name, claim in by_name.items()}
     if not problems:
         places |= {("Pool", each.document["metadata"]["name"]): each.place for each in pools}
@@ -120,6 +123,14 @@ def _wrong_pools(manifests: Iterable[Manifest]) -> tuple[str, ...]:
     except BadInputError as error:
         return error.problems
     return ()
+
+
+def _wrong_notes(manifest: Manifest) -> list[str]:
+    """Return what the API server would refuse of the labels and annotations, in which Berth reads nothing."""
+    meta = manifest.document.get("metadata")
+    notes = {field: meta.get(field) for field in _NOTES} if isinstance(meta, dict) else {}
+    wrong = [text for field in notes for text in mistakes(notes[field], _Notes, f"metadata.{field}")]
+    return [f"{manifest.place}: {manifest.document['kind']} {meta.get('name')}: {text}" for text in wrong]
 
 
 def _claims(manifests: Iterable[Manifest]) -> tuple[dict[str, Manifest], list[str]]:

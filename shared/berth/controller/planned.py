@@ -72,7 +72,7 @@ def _planned(before: dict[str, Any] | None, after: dict[str, Any]) -> Planned:
 
 def _authored(document: Mapping[str, Any]) -> dict[str, Any]:
     meta = {key: value for key, value in document["metadata"].items() if key in _OWN}
-    if _LAST_APPLIED in (notes := meta.get("annotations") or {}):
+    if isinstance(notes := meta.get("annotations"), dict) and _LAST_APPLIED in notes:
         meta["annotations"] = {key: value for key, value in notes.items() if key != _LAST_APPLIED}
     return {
         "apiVersion": document["apiVersion"],
