@@ -181,6 +181,18 @@ def test_where_nodes_are_equal_pods_spread_over_them(capsys: pytest.CaptureFixtu
     }
 
 
+def test_no_number_would_do_for_a_pool_that_pods_lack_beside_a_named_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    device = pool_document("device", units={"n2": ["d0"]})
+    del device["spec"]["capacity"]
+    _write("pools.yaml", device, SEAT, IP)
+    _write("pods.yaml", _web(1, "a", seat=4), _web(1, "b", seat=4, device=2), _web(1, "c", ip=3))
+    short = _report(capsys, 1, "-f", "pods.yaml", *FILES)["short"]
+    told = {one["pool"]: (one["units"], one["pods"], one["enough"]) for one in short}
+    assert told == {"device": (2, 1, None), "ip": (3, 1, 3), "seat": (8, 2, None)}
+
+
 def test_yaml_and_json_say_the_same_and_name_units(capsys: pytest.CaptureFixture[str]) -> None:
     device = pool_document("device", units={"n2": ["d0", "d1"]})
     del device["spec"]["capacity"]

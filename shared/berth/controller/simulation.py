@@ -316,15 +316,19 @@ class Simulation:
     # What would be enough
 
     def _enough(self, asked: Mapping[str, int]) -> dict[str, int]:
-        """Return the least capacity of each pool with which the pods fit that only lack units of pools whose
-        capacity is a number; each while there is plenty of the others. Those that were placed stay."""
+        """Return the least capacity of each pool with which all pods fit that lack its units; each while
+        there is plenty of the others. Those that were placed stay. None of a pool whose capacity is no
+        number, nor of one that a pod lacks beside such a pool."""
         known = {name: _capacity(self._attempt.pools[name]) for name in asked}
         sizes = {name: capacity for name, capacity in known.items() if capacity is not None}
-        pods = [pod for pod, one in self._unplaced if one.short and one.short.keys() <= sizes.keys()]
+        lacking = [(pod, one.short.keys()) for pod, one in self._unplaced if one.short]
+        pods = [pod for pod, short in lacking if short <= sizes.keys()]
         plenty = {name: min(MOST, size + asked[name]) for name, size in sizes.items()}
         if not pods or not self._suffices(pods, plenty):
             return {}
-        return {name: self._least(pods, plenty, name, sizes[name], asked[name]) for name in sorted(sizes)}
+        beside = {name for _, short in lacking if not short <= sizes.keys() for name in short}
+        names = sorted(sizes.keys() - beside)
+        return {name: self._least(pods, plenty, name, sizes[name], asked[name]) for name in names}
 
     def _least(
         self, pods: Sequence[PodInFull], plenty: Mapping[str, int], name: str, size: int, asked: int
