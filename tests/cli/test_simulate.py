@@ -392,6 +392,16 @@ def test_a_cluster_s_pods_use_its_nodes_and_those_that_wait_may_come_first(
     )
 
 
+def test_a_resource_that_may_be_ignored_with_a_pool_s_group_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _write("pools.yaml", IP, pool_document("seat", scope="Cluster", resource="example.com/seat"))
+    asked = {"example.com/seat": 1, "example.com/board": 1, "other.com/card": 1}
+    _write("pods.yaml", pod_document("a", asked), pod_document("b", {"berth.dev/ip": 1, "other.com/card": 1}))
+    report = _report(capsys, 1, "-f", "pods.yaml", *FILES)
+    assert report["notLookedAt"] == ["preemption", "whether kube-scheduler counts example.com/board (1 pod)"]
+
+
 def test_what_waiting_and_running_pods_have_that_is_not_looked_at_is_said_too(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, api: StandIn
 ) -> None:

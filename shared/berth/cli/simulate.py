@@ -6,13 +6,14 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 import msgspec
 
 from berth import settings
+from berth.api.names import GROUP, NATIVE
 from berth.api.pool import Pool, parse_each
 from berth.api.units import MOST
 from berth.api.workloads import Manifests, with_priorities
@@ -41,7 +42,7 @@ from berth.kube.types import Node, Pod, PodInFull, PriorityClass
 from berth.ledger.keys import PoolDomain
 from berth.ledger.ledger import Ledger
 from berth.ledger.report import counted, natural
-from berth.scheduling.demand import owner_of
+from berth.scheduling.demand import owner_of, resources
 from berth.scheduling.node_fit import LOOKED_AT, keeps_away, unseen
 from berth.settings import Settings
 from berth.stores import open_store, redacted
@@ -161,7 +162,7 @@ def _simulated(options: argparse.Namespace, config: Settings) -> _Report:
         refused=outcome.refused,
         short=short,
         looked_at=LOOKED_AT,
-        not_looked_at=_not_looked_at(queue, world.running, outcome),
+        not_looked_at=_not_looked_at(queue, world.running, pools, outcome),
     )
 
 
@@ -270,13 +271,24 @@ def _progress(what: str, pods: int, steps: int | None = None) -> Iterator[Callab
         yield lambda: progress.advance(task)
 
 
-def _not_looked_at(tried: Sequence[PodInFull], running: Iterable[PodInFull], outcome: Outcome) -> list[str]:
-    counts = Counter(name for pod in tried for name in unseen(pod))
+def _not_looked_at(
+    tried: Sequence[PodInFull], running: Iterable[PodInFull], pools: Mapping[str, Pool], outcome: Outcome
+) -> list[str]:
+    counts = Counter(name for pod in tried for name in (*unseen(pod), *_beside_pools(pod, pools)))
     namespaces = {pod.namespace for pod in tried}
     if apart := sum(keeps_away(pod, namespaces) for pod in running):
         counts[_APART] = apart
     fields = [f"{name} ({counted(count, 'pod')})" for name, count in sorted(counts.items())]
     return [*([_PREEMPTION] if outcome.refused else []), *fields]
+
+
+def _beside_pools(pod: PodInFull, pools: Mapping[str, Pool]) -> list[str]:
+    """Name the resources that kube-scheduler does not count if its configuration ignores a Pool's group, as
+    that of `berth scheduler-config` may."""
+    groups = {pool.resource.partition("/")[0] for pool in pools.values()} - {GROUP, NATIVE}
+    others = resources(pod) - {pool.resource for pool in pools.values()} if groups else frozenset()
+    mine = sorted(name for name in others if name.partition("/")[0] in groups)
+    return [f"whether kube-scheduler counts {name}" for name in mine]
 
 
 # What is shown
