@@ -196,8 +196,8 @@ def test_what_is_freed_is_told_to_a_program_too(
 ) -> None:
     gone = stage.bound_pod("gone", k80=2)
     lose(stage, gone)
-    row = {"pod": "default/gone", "uid": gone.uid, "pool": "k80", "domain": "n1", "count": 2}
-    freed = [{**row, "units": ["k80-0", "k80-1"]}]
+    pod = {"namespace": "default", "pod": "gone", "uid": gone.uid}
+    freed = [{**pod, "pool": "k80", "domain": "n1", "count": 2, "units": ["k80-0", "k80-1"]}]
     out, _ = said(capsys, "--node", "n1", "--dry-run", "-o", "json")
     assert json.loads("\n".join(out)) == {"dryRun": True, "freed": freed}
     assert stage.states() == {"gone": "lost"}

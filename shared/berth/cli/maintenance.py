@@ -62,6 +62,7 @@ class External(_Report, frozen=True):
 class Freed(_Report, frozen=True):
     """What a pod that is gone held in one domain."""
 
+    namespace: str
     pod: str
     uid: str
     pool: str
@@ -295,7 +296,8 @@ def _tell(output: str, releases: Collection[Release], done: str) -> None:
         return
     units = [
         Freed(
-            pod=holder(release.claim),
+            namespace=release.claim.namespace,
+            pod=release.claim.name,
             uid=release.claim.uid,
             pool=holding.pool,
             domain=holding.domain,
