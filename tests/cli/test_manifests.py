@@ -268,3 +268,13 @@ def test_validate_says_how_much_is_right(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == "all right: 1 Pool, 2 PoolClaims\n"
     assert main(["validate", "-f", "new.yaml", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"pools": 1, "poolClaims": 2, "problems": []}
+
+
+def test_a_file_without_any_pool_is_not_all_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A pipeline whose template came out empty would go on."""
+    (empty := tmp_path / "empty.yaml").write_text("---\n# later\n")
+    why = f"{empty} holds no Pool and no PoolClaim"
+    assert main(["validate", "-f", str(empty)]) == 1
+    assert capsys.readouterr().out == f"{why}\n"
+    assert main(["validate", "-f", str(empty), "-o", "json"]) == 1
+    assert json.loads(capsys.readouterr().out)["problems"] == [why]

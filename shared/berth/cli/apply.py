@@ -12,7 +12,7 @@ import yaml
 
 from berth import settings
 from berth.api.pool import parse
-from berth.cli.manifests import Given, add_files, given, right
+from berth.cli.manifests import Given, add_files, given, lacking, right
 from berth.cli.output import show
 from berth.cli.shared_options import add_kubeconfig, add_output
 from berth.controller import planned
@@ -106,13 +106,14 @@ def diff(options: argparse.Namespace) -> int:
 def validate(options: argparse.Namespace) -> int:
     """Print all that is wrong with the manifests, without a cluster; 1 if anything is."""
     wanted = given(options.files)
+    problems = [*wanted.problems, *filter(None, [lacking(wanted, options.files)])]
     if options.output != "table":
-        show(Validated(len(wanted.pools), len(wanted.claims), wanted.problems), options.output)
-    elif wanted.problems:
-        print("\n".join(wanted.problems))
+        show(Validated(len(wanted.pools), len(wanted.claims), problems), options.output)
+    elif problems:
+        print("\n".join(problems))
     else:
         print(f"all right: {counted(len(wanted.pools), 'Pool')}, {counted(len(wanted.claims), 'PoolClaim')}")
-    return 1 if wanted.problems else 0
+    return 1 if problems else 0
 
 
 def _wanted(options: argparse.Namespace) -> _Wanted:

@@ -68,10 +68,17 @@ def right(names: list[str]) -> Given:
     wanted = given(names)
     if wanted.problems:
         raise BadInputError(*wanted.problems)
-    if not wanted.pools and not wanted.claims:
-        listed = ", ".join("standard input" if name == _STDIN else name for name in names)
-        raise BadInputError(f"{listed} holds no Pool and no PoolClaim: nothing was applied")
+    if lack := lacking(wanted, names):
+        raise BadInputError(f"{lack}: nothing was applied")
     return wanted
+
+
+def lacking(wanted: Given, names: list[str]) -> str:
+    """Return that manifests without any mistake hold nothing of ours; empty where they do."""
+    if wanted.pools or wanted.claims or wanted.problems:
+        return ""
+    listed = ", ".join("standard input" if name == _STDIN else name for name in names)
+    return f"{listed} holds no Pool and no PoolClaim"
 
 
 def read_all(names: Iterable[str]) -> list[Manifest]:
