@@ -43,6 +43,30 @@ def test_a_file_that_was_emptied_withdraws_no_pool_and_is_told(stage: Stage) -> 
     assert (report.released, report.capacities, report.pools) == (0, 0, [])
 
 
+def test_what_it_mended_and_left_is_written_down_for_people(stage: Stage) -> None:
+    ledger = ledger_on(stage.store)
+    opened = ledger.last_reconcile()
+    assert opened is not None
+    assert opened.mended["rebuilt"] == 1
+    gone = stage.add_pod()
+    assert stage.bind(gone) == ""
+    stage.delete(gone)
+    file = stage.settings.pools
+    assert file is not None
+    file.write_text("# to be written\n")
+    report = stage.reconcile()
+    last = ledger.last_reconcile()
+    assert last is not None
+    assert (last.mended["released"], last.problems) == (1, tuple(report.problems))
+    first = last.at
+    stage.time.now += 60
+    stage.reconcile()
+    last = ledger.last_reconcile()
+    assert last is not None
+    assert last.mended["released"] == 0
+    assert last.at >= first + 60
+
+
 def test_claims_of_pods_that_went_unseen_are_released(stage: Stage) -> None:
     gone, finished = stage.add_pod(), stage.add_pod()
     assert stage.bind(gone) == stage.bind(finished, "n2") == ""

@@ -36,6 +36,7 @@ from berth.kube.types import Node, Pod
 from berth.kube.writes import PodWrites
 from berth.ledger.capacity import CapacityChange
 from berth.ledger.keys import CLAIMS_LOOK
+from berth.ledger.last_reconcile import LastReconcile
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import NOTHING_HELD_BACK, Claim, HeldBack
 from berth.ledger.transaction import LostAgainError, OutdatedError
@@ -63,6 +64,12 @@ class Report(msgspec.Struct, kw_only=True):
     pools: list[str] = []
     woken: int = 0
     problems: list[str] = []
+
+    def noted(self, at: float, seconds: float) -> LastReconcile:
+        """Return it as the ledger keeps it for people: counts by kind, and what could not be mended."""
+        kinds = ("rebuilt", "released", "settled", "adopted", "capacities", "woken")
+        mended = {kind: int(getattr(self, kind)) for kind in kinds} | {"pools": len(self.pools)}
+        return LastReconcile(at=at, seconds=seconds, mended=mended, problems=tuple(self.problems))
 
 
 class Reconcile:
@@ -95,6 +102,7 @@ class Reconcile:
     def run(self) -> Report:
         """Make the ledger equal to the cluster. Return what was mended. Raises store and cluster
         errors; what was done until then stands."""
+        began = self._monotonic()
         self._ledger.record_cluster()
         self._deadline = Deadline.after(self._rebuild_seconds, self._monotonic)
         report = self._report = Report()
@@ -113,6 +121,7 @@ class Reconcile:
         report.woken = self._wake(nodes)
         report.problems += self._writes.problems
         self._publish(poolclaims=poolclaims)
+        self._ledger.note_reconcile(report.noted(self._clock(), self._monotonic() - began))
         return report
 
     def _look(self) -> tuple[bool, Sequence[Node]]:

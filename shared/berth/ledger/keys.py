@@ -9,6 +9,7 @@ import msgspec
 REBUILD = "rebuild"  # who is rebuilding the ledger; a loss changes its version, which stops a late opening
 UNFENCED = "unfenced"  # pods that may still be bound by a Binding from before the ledger was lost
 CLUSTER = "cluster"  # the identity of the cluster whose pods hold the claims
+RECONCILED = "reconciled"  # what the last reconcile mended and left
 POOL, DOMAIN, NODE, TURN = "pool/", "domain/", "node/", "turn/"  # how keys begin
 LOOK = f"{TURN}*"  # whose look at the Pools counts; no pool is called so
 CLAIMS_LOOK = f"{TURN}!"  # whose look at PoolClaims counts

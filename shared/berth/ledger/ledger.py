@@ -28,6 +28,7 @@ from berth.ledger.keys import (
     LOOK,
     POOL,
     REBUILD,
+    RECONCILED,
     UNFENCED,
     PoolDomain,
     domain_key,
@@ -38,6 +39,7 @@ from berth.ledger.keys import (
     stripe_keys,
     turn_key,
 )
+from berth.ledger.last_reconcile import LastReconcile, body_of, last_reconcile_of
 from berth.ledger.model import (
     HELD_BACK_KEYS,
     NOTHING_HELD_BACK,
@@ -798,6 +800,16 @@ class Ledger:
             return False
         writes = {EPOCH: encode(replace(epoch, held=back.resources)), UNFENCED: back.body}
         return self._store.commit(writes, versions_of(documents, HELD_BACK_KEYS))
+
+    # The last reconcile
+
+    def note_reconcile(self, last: LastReconcile) -> None:
+        """Write down what a reconcile mended and left, in place of what the one before did."""
+        self._commits.write({RECONCILED: body_of(last)})
+
+    def last_reconcile(self) -> LastReconcile | None:
+        """Return what the last reconcile mended and left; None: there was none, or nobody can read it."""
+        return last_reconcile_of(self._store.read([RECONCILED]).get(RECONCILED))
 
     def _read(self, keys: Iterable[str]) -> dict[str, Domain]:
         """Return domains as the store has them now."""
