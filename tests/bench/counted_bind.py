@@ -15,6 +15,7 @@ from berth.handlers.wiring import ledger_of
 from berth.http.endpoint import Endpoint
 from berth.http.function import serve
 from berth.kube.cluster import connect
+from berth.metrics import Metrics
 from berth.settings import Settings
 from berth.stores import open_store
 from berth.stores.base import Changes, Document, Store
@@ -55,10 +56,10 @@ class Counted:
             COUNTS.pack_into(self._file, 0, *self._counts)
 
 
-def endpoint(settings: Settings) -> Endpoint:
+def endpoint(settings: Settings, *, metrics: Metrics) -> Endpoint:
     cluster = connect()
     store = Counted(open_store(settings.store), Path(os.environ["BENCH_COUNTS"]))
-    return on(ledger_of(cluster, settings, store, while_closed=False), cluster, settings)
+    return on(ledger_of(cluster, settings, store, metrics, while_closed=False), cluster, settings)
 
 
 if "BENCH_COUNTS" in os.environ:

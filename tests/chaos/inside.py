@@ -27,6 +27,7 @@ from berth.handlers import inventory
 from berth.http.endpoint import Endpoint, Reply, Router
 from berth.http.function import Response, serve
 from berth.ledger.ledger import Ledger
+from berth.metrics import Metrics
 from berth.settings import Settings
 from berth.stores.base import Changes, Document, Store
 
@@ -47,7 +48,11 @@ def faulty(name: str) -> Callable[..., Response]:
         return serve(_told_inventory)
     wrapped = {"bind": _ordered, "preempt": _mortal, "reconcile": _timeless, "release": _told}[name]
     endpoint = importlib.import_module(f"berth.handlers.{name}").endpoint
-    return serve(lambda settings: wrapped(endpoint(settings)))
+
+    def built(settings: Settings, *, metrics: Metrics) -> Endpoint:
+        return wrapped(endpoint(settings, metrics=metrics))
+
+    return serve(built)
 
 
 # bind: one request at a time follows an order
@@ -288,8 +293,8 @@ def _told(endpoint: Endpoint) -> Endpoint:
     return replace(endpoint, answer=answer)
 
 
-def _told_inventory(settings: Settings) -> Router:
-    router = inventory.router(settings)
+def _told_inventory(settings: Settings, *, metrics: Metrics) -> Router:
+    router = inventory.router(settings, metrics=metrics)
     assert router.default is not None
     return replace(router, default=_told(router.default))
 

@@ -33,6 +33,7 @@ PAGES = {
             "security",
             "access",
             "events",
+            "observability",
             "upgrade",
         ),
     },

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 
 from berth.coalesce import Coalesced
-from berth.controller.fencing import condition
+from berth.controller.fencing import WOKEN, condition
 from berth.controller.line import in_line
 from berth.deadline import NO_DEADLINE, Deadline
 from berth.kube.cluster import Cluster, list_waiting
@@ -96,11 +96,12 @@ def wake(
         if (seconds := deadline.left()) <= 0:
             break
         if not writes.spent():
-            note = condition("Woken", "room was made; the pod is tried again", now)
+            note = condition(WOKEN, "room was made; the pod is tried again", now)
             write = partial(cluster.set_condition, pod, note, min(seconds, _PATCH_SECONDS))
             what = f"pod {pod.label} was not woken"
             written = writes.attempt(pod.namespace, pod.metadata.name, what, write, deadline)
             woken += written is not None
+    ledger.metrics.changed("woken", woken)
     return woken
 
 

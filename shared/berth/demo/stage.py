@@ -103,7 +103,7 @@ def staged(
         ours, theirs = (kit(_made(folder / name), stack) for name in ("berth", "naive"))
         stack.enter_context(environment(_settings(folder, ours, theirs)))
         functions = Functions(functions_folder(), port, _trouble, single=True)
-        counting = _counting(functions.urls.values())
+        counting = _counting(functions.urls.values(), folder)
         for processes in (functions, counting):
             stack.callback(processes.stop)
             processes.start()
@@ -114,13 +114,14 @@ def staged(
         yield _world("naive counter", theirs, _counter(counting), stack, go_on), berth
 
 
-def _counting(others: Collection[str]) -> Supervisor:
+def _counting(others: Collection[str], folder: Path) -> Supervisor:
     """Return the naive counter's one process, supervised like Berth's own."""
     source = Path(naive.__file__).with_name("extender") / "main.py"
     # Not a port that another function has been given and does not listen at yet.
     free = (port for port in free_ports(len(others) + 1) if f"http://127.0.0.1:{port}" not in others)
     forks = ForkServer(IMPORTED)
-    return Supervisor([FunctionProcess("extender", source, next(free), _trouble, forks)], forks)
+    process = FunctionProcess("extender", source, next(free), _trouble, forks, metrics=folder / "metrics")
+    return Supervisor([process], forks)
 
 
 def _late(stack: ExitStack) -> threading.Event:

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from berth.controller.adopt import claim_due, stands
 from berth.controller.capacity_sync import follow_node
+from berth.controller.fencing import woken_at
 from berth.controller.poolclaims import publish_free, publish_held
 from berth.controller.requeue import room_in, wake
 from berth.controller.retention import release_ended, still_held
@@ -30,10 +31,11 @@ from berth.handlers.wiring import ledger_and_cluster
 from berth.http import extender_v1
 from berth.http.endpoint import Content, Endpoint
 from berth.kube.cluster import Cluster
-from berth.kube.types import Node, Pod
+from berth.kube.types import Node, Pod, PodToBind
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding
 from berth.ledger.transitions import ElsewhereError, MissingClaimError, SupersededError
+from berth.metrics import UNCOUNTED, Metrics
 from berth.scheduling.demand import Terms, might_ask, terms_of
 from berth.settings import Settings
 
@@ -80,7 +82,7 @@ class BindAttempt:
                 if self._bound(pod):
                     return
 
-    def _unbound(self) -> Pod | None:
+    def _unbound(self) -> PodToBind | None:
         """Return the pod, to be bound; None if it is on this node already. Raises, and leaves no reservation,
         if it can't be bound to it."""
         call, pod = self._call, self._pod()
@@ -142,7 +144,7 @@ class BindAttempt:
             return None
         return claim_of(pod, self._call.node, terms, demand, self._new_attempt(), self._clock())
 
-    def _bound(self, pod: Pod) -> bool:
+    def _bound(self, pod: PodToBind) -> bool:
         """Make the Binding. Return whether the pod is bound; if not, it has changed and is to be read again.
         Raises where the Binding was refused."""
         annotations = {} if self._claim is None else allocated(self._claim)
@@ -158,8 +160,13 @@ class BindAttempt:
         except ClusterUnavailableError as error:
             return self._settled(error)
         if self._claim is not None:
+            self._count_wake(pod)
             self._confirm(self._claim)
         return True
+
+    def _count_wake(self, pod: PodToBind) -> None:
+        if (since := woken_at(pod)) is not None:
+            self._ledger.metrics.bound_after(max(0.0, self._clock() - since))
 
     def _changed(self, pod: Pod) -> bool:
         """Whether the pod was written since we read it: if not, trying again would meet the same refusal."""
@@ -250,10 +257,10 @@ class BindAttempt:
     def _node(self, name: str) -> Node | None:
         return self._cluster.node(name, self._deadline.timeout())
 
-    def _pod(self) -> Pod | None:
+    def _pod(self) -> PodToBind | None:
         """Return the pod as it is now, None if it is gone. Raises RefusedError once the deadline is over."""
         call = self._call
-        return self._cluster.pod(call.namespace, call.name, self._time_left(), uid=call.uid)
+        return self._cluster.pod_to_bind(call.namespace, call.name, self._time_left(), uid=call.uid)
 
     def _time_left(self) -> float:
         """Return the seconds until the deadline. Raises RefusedError once it is over."""
@@ -264,8 +271,8 @@ class BindAttempt:
         return left
 
 
-def endpoint(settings: Settings) -> Endpoint:
-    return on(*ledger_and_cluster(settings), settings)
+def endpoint(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
+    return on(*ledger_and_cluster(settings, metrics.of("bind")), settings)
 
 
 def on(ledger: Ledger, cluster: Cluster, settings: Settings) -> Endpoint:

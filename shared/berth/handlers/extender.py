@@ -6,18 +6,20 @@ from msgspec.structs import replace
 from berth.handlers import bind, filter, preempt, prioritize  # noqa: A004 - the verb's name
 from berth.handlers.wiring import ledger_and_cluster
 from berth.http.endpoint import Router
+from berth.metrics import UNCOUNTED, Metrics
 from berth.settings import Settings
 
 _ALIASES = {"predicates": "filter", "priorities": "prioritize"}  # as kube-scheduler's own examples call them
 
 
-def router(settings: Settings) -> Router:
+def router(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Router:
     """Return all verbs, by the last part of the path."""
-    ledger, cluster = ledger_and_cluster(settings)
+    metrics = metrics.of("extender")
+    ledger, cluster = ledger_and_cluster(settings, metrics)
     verbs = (
-        filter.endpoint(settings, ledger),
-        prioritize.endpoint(settings, ledger),
-        preempt.endpoint(settings, ledger),
+        filter.endpoint(settings, ledger, metrics=metrics),
+        prioritize.endpoint(settings, ledger, metrics=metrics),
+        preempt.endpoint(settings, ledger, metrics=metrics),
         bind.on(ledger, cluster, settings),
     )
     endpoints = {verb.name: replace(verb, name=f"extender/{verb.name}") for verb in verbs}

@@ -11,6 +11,7 @@ from berth.http.extender_v1 import Refused
 from berth.kube.types import Pod
 from berth.ledger.ledger import Ledger
 from berth.ledger.refusals import KEPT
+from berth.metrics import UNCOUNTED, Metrics
 from berth.scheduling.demand import might_ask
 from berth.scheduling.fit import evaluate
 from berth.settings import Settings
@@ -49,11 +50,14 @@ def run(
     call: extender_v1.Candidates,
     clock: Callable[[], float] = time.time,
     nominations: Nominations | None = None,
+    metrics: Metrics = UNCOUNTED,
 ) -> Refused:
     """Return why offered nodes can't take the pod."""
     if not might_ask(call.pod):
         return Refused()  # pods that ask nothing of us are served even while the ledger is away
     fit, nominations = evaluate(call.pod, call.names, look(), clock()), nominations or Nominations()
+    for pool, rule in dict.fromkeys(fit.rules):
+        metrics.refused(pool, rule)
     if fit.nowhere:
         return Refused(fit.reasons)  # it says nothing of which nodes are to be had
     if call.names != [call.pod.status.nominated_node_name]:
@@ -63,13 +67,13 @@ def run(
     return Refused(fit.reasons, fit.resolvable)
 
 
-def endpoint(settings: Settings, ledger: Ledger | None = None) -> Endpoint:
+def endpoint(settings: Settings, ledger: Ledger | None = None, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
     """Return the function's endpoint; on a ledger of its own if it is given none."""
-    ledger = ledger or wiring.ledger_to_read(settings)
+    ledger = ledger or wiring.ledger_to_read(settings, metrics.of("filter"))
     nominations = Nominations()
 
     def answer(look: wiring.Look, body: Content) -> bytes | LongList:
         call = extender_v1.candidates(body)
-        return extender_v1.filter_answer(call, run(look, call, nominations=nominations))
+        return extender_v1.filter_answer(call, run(look, call, nominations=nominations, metrics=metrics))
 
     return wiring.advice("filter", ledger, settings, answer, extender_v1.filter_error)

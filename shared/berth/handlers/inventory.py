@@ -32,6 +32,7 @@ from berth.ledger.keys import CLAIMS_LOOK
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding
 from berth.ledger.transaction import OutdatedError
+from berth.metrics import UNCOUNTED, Metrics
 from berth.scheduling.demand import Terms, might_ask
 from berth.settings import Settings
 
@@ -233,9 +234,9 @@ def _warn(problems: Iterable[str]) -> None:
         log.warning("%s", problem)
 
 
-def router(settings: Settings) -> Router:
+def router(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Router:
     """Return the path `external`, and events on any other."""
-    ledger, cluster = ledger_and_cluster(settings)
+    ledger, cluster = ledger_and_cluster(settings, metrics.of("inventory"))
     inventory = Inventory(ledger, cluster, settings)
 
     def handle(headers: Mapping[str, str], body: bytes) -> Mapping[str, object]:

@@ -13,6 +13,7 @@ from berth.http import extender_v1
 from berth.http.endpoint import Content, Endpoint
 from berth.kube.types import Pod
 from berth.ledger.ledger import Ledger
+from berth.metrics import UNCOUNTED, Metrics
 from berth.scheduling.demand import might_ask, terms_of
 from berth.scheduling.preemption import Evictions
 from berth.settings import Settings
@@ -101,9 +102,9 @@ class Preempt:
         return self._since.setdefault((uid, node, short), self._clock())
 
 
-def endpoint(settings: Settings, ledger: Ledger | None = None) -> Endpoint:
+def endpoint(settings: Settings, ledger: Ledger | None = None, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
     """Return the function's endpoint; on a ledger of its own if it is given none."""
-    ledger = ledger or wiring.ledger_to_read(settings)
+    ledger = ledger or wiring.ledger_to_read(settings, metrics.of("preempt"))
     preempt = Preempt(ledger)
 
     def answer(body: Content) -> bytes:

@@ -10,6 +10,7 @@ from berth.http import extender_v1
 from berth.http.endpoint import Content, Endpoint
 from berth.ledger.free import Share
 from berth.ledger.ledger import Ledger
+from berth.metrics import UNCOUNTED, Metrics
 from berth.scheduling.demand import might_ask, terms_of
 from berth.scheduling.fit import Fit
 from berth.scheduling.score import ScoredPool, pack, rule, scores, spread
@@ -47,9 +48,9 @@ def _packed(name: str, share: Share) -> bytes:
     return extender_v1.priority(name, pack(name, share))
 
 
-def endpoint(settings: Settings, ledger: Ledger | None = None) -> Endpoint:
+def endpoint(settings: Settings, ledger: Ledger | None = None, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
     """Return the function's endpoint; on a ledger of its own if it is given none."""
-    ledger = ledger or wiring.ledger_to_read(settings)
+    ledger = ledger or wiring.ledger_to_read(settings, metrics.of("prioritize"))
 
     def answer(look: wiring.Look, body: Content) -> bytes:
         return extender_v1.priorities(run(look, extender_v1.candidates(body)))

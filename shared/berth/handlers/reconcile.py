@@ -40,6 +40,7 @@ from berth.ledger.last_reconcile import LastReconcile
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import NOTHING_HELD_BACK, Claim, HeldBack
 from berth.ledger.transaction import LostAgainError, OutdatedError
+from berth.metrics import UNCOUNTED, Metrics
 from berth.scheduling.demand import Terms, might_ask, unnamed
 from berth.settings import Settings
 from berth.stores.base import Version
@@ -286,10 +287,10 @@ class Reconcile:
         return claim.state == "bound" or abs(self._clock() - claim.since) > BIND_SECONDS
 
 
-def endpoint(settings: Settings) -> Endpoint:
+def endpoint(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
     from berth.http import cloudevents  # `berth reconcile` starts without its library
 
-    ledger, cluster = ledger_and_cluster(settings, while_closed=True)
+    ledger, cluster = ledger_and_cluster(settings, metrics.of("reconcile"), while_closed=True)
     # Two at once would do the same work, and anybody may ask for it.
     reconciled = Coalesced(Reconcile(ledger, cluster, settings).run)
 

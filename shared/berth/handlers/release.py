@@ -16,6 +16,7 @@ from berth.http.endpoint import Endpoint
 from berth.kube.cluster import Cluster
 from berth.kube.types import Pod
 from berth.ledger.ledger import Ledger
+from berth.metrics import UNCOUNTED, Metrics
 from berth.scheduling.demand import demand_of, might_ask
 from berth.settings import Settings
 
@@ -82,8 +83,8 @@ class Release:
         return wake(self._ledger, self._cluster, self._schedulers, room, self._clock(), shut=shut)
 
 
-def endpoint(settings: Settings) -> Endpoint:
-    ledger, cluster = ledger_and_cluster(settings)
+def endpoint(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
+    ledger, cluster = ledger_and_cluster(settings, metrics.of("release"))
     release = Release(ledger, cluster, settings.scheduler_names)
 
     def handle(headers: Mapping[str, str], body: bytes) -> Mapping[str, object]:

@@ -11,6 +11,7 @@ from berth.http import authentication
 from berth.http.endpoint import Content, Endpoint, LongList, Reply, error_reply, event_message
 from berth.ledger.ledger import Ledger
 from berth.ledger.view import View
+from berth.metrics import UNCOUNTED, Metrics
 from berth.settings import Settings
 from berth.stores import open_store, redacted
 from berth.stores.base import Store
@@ -67,21 +68,30 @@ def advice(
     return replace(endpoint, at_once=at_once)
 
 
-def ledger_to_read(settings: Settings) -> Ledger:
+def ledger_to_read(settings: Settings, metrics: Metrics = UNCOUNTED) -> Ledger:
     """Return the ledger for what only advises. Raises SettingsError; nothing is opened yet."""
-    return Ledger(open_store(settings.store, reads_only=True))
+    return Ledger(open_store(settings.store, reads_only=True), metrics=metrics)
 
 
-def ledger_and_cluster(settings: Settings, *, while_closed: bool = False) -> "tuple[Ledger, Cluster]":
+def ledger_and_cluster(
+    settings: Settings, metrics: Metrics = UNCOUNTED, *, while_closed: bool = False
+) -> "tuple[Ledger, Cluster]":
     """Return the ledger and the cluster for what acts on them; `while_closed` as in Ledger. Raises
     SettingsError; nothing is opened yet."""
     from berth.kube.cluster import connect  # the verbs that only advise start without its libraries
 
     store, cluster = open_store(settings.store), connect()
-    return ledger_of(cluster, settings, store, while_closed=while_closed), cluster
+    return ledger_of(cluster, settings, store, metrics, while_closed=while_closed), cluster
 
 
-def ledger_of(cluster: "Cluster", settings: Settings, store: Store, *, while_closed: bool) -> Ledger:
+def ledger_of(
+    cluster: "Cluster",
+    settings: Settings,
+    store: Store,
+    metrics: Metrics = UNCOUNTED,
+    *,
+    while_closed: bool,
+) -> Ledger:
     """Return the cluster's ledger in a store that is open already."""
     name = redacted(settings.store)
-    return Ledger(store, while_closed=while_closed, cluster=cluster.identity, name=name)
+    return Ledger(store, while_closed=while_closed, cluster=cluster.identity, name=name, metrics=metrics)

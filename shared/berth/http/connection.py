@@ -70,6 +70,7 @@ class Request:
         self.headers: dict[str, str] = {}
         self.fields = 0
         self.kept = IncomingBody()
+        self.began = 0.0  # when its last byte had come, which was wanted
         self.size = 0  # of the body that has come, kept or not
         self.counted = 0  # of it, among the bytes in hand
         self.has_head = self.is_whole = False
@@ -387,6 +388,7 @@ class Connection(asyncio.BufferedProtocol):
                 request.reply = error_reply(400, "the body is cut off, or comes behind an Upgrade")
             if request.reply is not None or not request.is_whole:
                 return
+        request.began = self._shared.now()
         body = request.kept.whole() if asked.body_limit else b""
         request.kept = IncomingBody()
         if len(body) <= _QUICK:
@@ -416,10 +418,21 @@ class Connection(asyncio.BufferedProtocol):
         self.since = self.answered = self._shared.now()
         stays = request.stays and not self._shared.ends and request.rest <= _SKIPPED
         body = b"" if request.method == "HEAD" else reply.content
+        asked = request.endpoint
+        # To count first takes the import of a library: nobody waits for that. After it, no death loses a call
+        # that was answered.
+        counts_first = asked is not None and asked.metrics.ready
+        if asked is not None and counts_first:
+            self._note(asked, request, reply)
         self._write(self._shared.head(reply, stays), body)
+        if asked is not None and not counts_first:
+            self._note(asked, request, reply)
         request.reply = Reply(reply.status, b"")  # the connection keeps its last request, not 44 MB with it
         if not stays:
             self.end()
+
+    def _note(self, asked: Endpoint, request: Request, reply: Reply) -> None:
+        endpoint.note(asked, reply, self.since - (request.began or self.since))
 
     def _break(self, reply: Reply) -> None:
         """Answer what is no request, after all that came before it, and read no more."""

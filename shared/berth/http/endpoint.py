@@ -3,18 +3,22 @@ It knows no web framework, and does not promise to notice a client that has gone
 
 import io
 import logging
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from berth.errors import BadInputError, BerthError, RefusedError, RetryableError
+from berth.metrics import UNCOUNTED, Metrics
 
 log = logging.getLogger("berth")
 
 _CHUNK = 1024 * 1024
 _TOGETHER = 32  # items of a long list that are joined at a time; a full node has some 10 KB
 _JSON = ("application/json", "application/cloudevents+json")
+_OUTCOMES = {200: "answered", 204: "answered", 401: "unauthorized", 503: "unavailable"}
 _DIGITS = 20  # of a Content-Length that are read: no limit has as many
 
 
@@ -73,20 +77,30 @@ class LongList(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """The answer: a status and a JSON body, and the seconds after which a retry may help."""
+    """The answer: a status and a body of some kind, and the seconds after which a retry may help.
+
+    `outcome` is how it is counted where the status does not say that.
+    """
 
     status: int
     content: bytes | LongList
     retry_after: int | None = None
+    outcome: str = ""
+    kind: str = "application/json"
 
     @property
     def body(self) -> bytes:
         """The whole body."""
         return joined(self.content)
 
+    @property
+    def counted_as(self) -> str:
+        """The word by which metrics tell how it ended."""
+        return self.outcome or _OUTCOMES.get(self.status, "invalid" if self.status < 500 else "failed")
+
     def headers(self) -> dict[str, str]:
         """Return the answer's headers, but for its length and what is the connection's."""
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": self.kind}
         if self.status == 405:
             headers["Allow"] = "POST"
         if self.status == 401:
@@ -102,7 +116,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     `answer` takes the lower-case headers and the whole body; `failed` makes the reply for an error's text
     and whether a retry may help; `health` raises when the store does not answer; without an `authenticator`
     anyone may call. With a `body_limit` of 0 no body is read, and `answer` gets an empty one. `at_once` does
-    what `answer` does where that takes no wait, and returns None where it takes one.
+    what `answer` does where that takes no wait, and returns None where it takes one. `scrape` answers
+    GET /metrics. `metrics` count each reply to a call.
     """
 
     name: str
@@ -113,6 +128,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     limited_by: str = "BERTH_BODY_LIMIT"
     authenticator: Authenticator | None = None
     at_once: Callable[[Mapping[str, str], Content], Reply | None] | None = None
+    scrape: "Endpoint | None" = None
+    metrics: Metrics = UNCOUNTED
 
 
 class Router(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +143,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
     endpoints: Mapping[str, Endpoint]
     health: Callable[[], None]
     default: Endpoint | None = None
+    scrape: Endpoint | None = None
 
     @property
     def body_limit(self) -> int:
@@ -172,7 +190,10 @@ def respond(
         return health(target)
     if isinstance(admitted, Reply):
         return admitted
-    return refusal(admitted, headers) or _take(admitted, headers, body)
+    began = time.monotonic()
+    reply = refusal(admitted, headers) or _take(admitted, headers, body)
+    note(admitted, reply, time.monotonic() - began)
+    return reply
 
 
 def admit(
@@ -191,6 +212,8 @@ def admit(
         return refused
     if path.rstrip("/") == "/healthz" and method in ("GET", "HEAD"):
         return None
+    if method == "GET" and target.scrape is not None and path.rstrip("/") == "/metrics":
+        return target.scrape
     if method != "POST":
         return error_reply(405, f"{target.name} takes POST, and GET /healthz; this was {method} {path}")
     if not isinstance(target, Router):
@@ -198,6 +221,14 @@ def admit(
     return target.at(path) or error_reply(
         404, f"{target.name} has no {path or '/'}: it takes POST {target.paths}, and GET /healthz"
     )
+
+
+def note(endpoint: Endpoint, reply: Reply, seconds: float) -> None:
+    """Count a reply. Raises nothing."""
+    try:
+        endpoint.metrics.called(endpoint.name, reply.counted_as, seconds)
+    except Exception:
+        log.exception("%s could not count a call", endpoint.name)
 
 
 def refusal(endpoint: Endpoint, headers: Mapping[str, str]) -> Reply | None:
@@ -233,9 +264,8 @@ def _reply(endpoint: Endpoint, answer: Callable[[], R]) -> R | Reply:
     except Exception as error:
         log.exception("%s failed", endpoint.name)
         # The type alone: the text of a foreign error may hold a secret or a path.
-        return endpoint.failed(
-            f"internal error ({type(error).__name__}); see the log of {endpoint.name}", False
-        )
+        text = f"internal error ({type(error).__name__}); see the log of {endpoint.name}"
+        return replace(endpoint.failed(text, False), outcome="failed")
 
 
 def _take(endpoint: Endpoint, headers: Mapping[str, str], body: Stream) -> Reply:
@@ -252,7 +282,11 @@ def _failed(endpoint: Endpoint, error: BerthError) -> Reply:
     # A refusal is an ordinary answer, which the pod's event shows; other errors are for an operator.
     level = logging.DEBUG if isinstance(error, RefusedError) else logging.WARNING
     log.log(level, "%s: %s", endpoint.name, error)
-    return endpoint.failed(str(error), isinstance(error, RetryableError))
+    if isinstance(error, RefusedError):
+        outcome = "refused"
+    else:
+        outcome = "unavailable" if isinstance(error, RetryableError) else "failed"
+    return replace(endpoint.failed(str(error), isinstance(error, RetryableError)), outcome=outcome)
 
 
 def _from_a_page(headers: Mapping[str, str], hosts: Collection[str]) -> Reply | None:

@@ -4,7 +4,7 @@ It reads the settings, and knows of the web framework only what a request looks 
 import logging
 import sys
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from flask import current_app, has_app_context
 
@@ -12,6 +12,8 @@ from berth import settings
 from berth.errors import SettingsError
 from berth.http.endpoint import Endpoint, Router, respond
 from berth.http.request_body import request_bodies
+from berth.http.scrape import counted
+from berth.metrics import Metrics, own_folder
 from berth.settings import Settings
 
 if TYPE_CHECKING:
@@ -28,7 +30,14 @@ class Served(NamedTuple):
     hosts: Collection[str] | None
 
 
-def serve(endpoint: Callable[[Settings], Endpoint | Router]) -> Callable[["Request"], Response]:
+class MakesEndpoint(Protocol):
+    """Makes what answers a function's requests, by the settings."""
+
+    def __call__(self, settings: Settings, /, *, metrics: Metrics) -> Endpoint | Router:
+        """Return the endpoint, which counts in these metrics. Raises SettingsError."""
+
+
+def serve(endpoint: MakesEndpoint) -> Callable[["Request"], Response]:
     """Return a callable that answers requests by the endpoint, which is built here by the settings.
 
     Wrong settings end the process with one clear line: a function that starts must be able to work.
@@ -38,7 +47,8 @@ def serve(endpoint: Callable[[Settings], Endpoint | Router]) -> Callable[["Reque
         config = settings.from_environment()
         # Berth's own lines alone: debug lines of libraries may hold secrets.
         logging.getLogger("berth").setLevel(config.log_level)
-        built = endpoint(config)
+        metrics = Metrics(own_folder(), store=config.store.partition("://")[0])
+        built = counted(endpoint(config, metrics=metrics), metrics, config)
     except SettingsError as error:
         sys.exit(f"berth can't start: {error}")
     bodies = request_bodies(built)

@@ -13,7 +13,7 @@ import msgspec
 from berth.deadline import NO_DEADLINE, Deadline
 from berth.errors import BadInputError, ClusterRefusedError, ClusterUnavailableError
 from berth.kube.client import DEFAULT_TIMEOUT, ApiServer, Client, Request, configured
-from berth.kube.types import Node, Pod, PodInFull, PriorityClass
+from berth.kube.types import Node, Pod, PodInFull, PodToBind, PriorityClass
 
 if TYPE_CHECKING:
     from berth.kube.configuration import Right
@@ -134,6 +134,11 @@ class Cluster:
         """Return the pod as it is now (a consistent read), or None; with a `uid` None for any other pod."""
         pod = self._get(Pod, _pod_path(namespace, name), timeout)
         return None if pod is None or (uid and pod.metadata.uid != uid) else pod
+
+    def pod_to_bind(self, namespace: str, name: str, timeout: float, *, uid: str) -> PodToBind | None:
+        """Return the pod with this UID as it is now (a consistent read), with its conditions, or None."""
+        pod = self._get(PodToBind, _pod_path(namespace, name), timeout)
+        return None if pod is None or pod.metadata.uid != uid else pod
 
     def pod_with_conditions(self, namespace: str, name: str) -> PodInFull | None:
         """Return the pod as it is now (a consistent read), with its conditions, or None."""

@@ -239,8 +239,14 @@ class PodCondition(Condition, frozen=True):
     message: str | None = None
 
 
-class StatusInFull(PodStatus, frozen=True):
+class StatusWithConditions(PodStatus, frozen=True):
     conditions: list[PodCondition] | None = None
+
+
+class PodToBind(Pod, frozen=True):
+    """A Pod with its conditions, one of which says when it was woken."""
+
+    status: StatusWithConditions = StatusWithConditions()
 
 
 class PodInFull(Pod, frozen=True):
@@ -248,7 +254,7 @@ class PodInFull(Pod, frozen=True):
     go. The functions need none of that, and would decode it for each pod."""
 
     spec: SpecInFull = SpecInFull()
-    status: StatusInFull = StatusInFull()
+    status: StatusWithConditions = StatusWithConditions()
 
     @property
     def scheduled(self) -> PodCondition | None:

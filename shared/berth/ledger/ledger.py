@@ -80,6 +80,7 @@ from berth.ledger.transitions import (
 from berth.ledger.turns import in_turn
 from berth.ledger.unlisted import Believed, Unit, believed
 from berth.ledger.view import Follower, View
+from berth.metrics import UNCOUNTED, Metrics
 from berth.stores.base import EPOCH, Changes, Cursor, Document, Prompt, Store, Version
 
 
@@ -102,15 +103,19 @@ class Ledger:
         while_closed: bool = False,
         cluster: Callable[[], str] | None = None,
         name: str = "",
+        metrics: Metrics = UNCOUNTED,
     ) -> None:
         """`while_closed` is for reconcile, which must work on a ledger that has no epoch (yet).
 
         `cluster` tells the identity of the cluster that the caller acts for: then whatever decides something
         raises OtherClusterError, and changes nothing, in the ledger of another one. `name` is for its text.
+        `metrics` count commits and what becomes of claims.
         """
+        self.metrics = metrics
         self._store, self._clock = store, clock
         self._follower = Follower(store.changes, clock, _at_once(store))
-        self._commits = Commits(store, monotonic, sleep, while_closed, cluster, name).shared()
+        commits = Commits(store, monotonic, sleep, while_closed, cluster, name, metrics=metrics)
+        self._commits = commits.shared()
         self._turn = ""
 
     # Claims
@@ -139,7 +144,9 @@ class Ledger:
                 if not short and len(keys := allocation.keys(holdings)) <= MOST_KEYS:
                     decide = partial(self._reserved, wanted, holdings, after, view, requester)
                     places = {holding.key for holding in holdings}
-                    return self._commits.run(places, decide, drawn=_drawn(wanted, view), beside=keys)
+                    claim = self._commits.run(places, decide, drawn=_drawn(wanted, view), beside=keys)
+                    self.metrics.changed("reserved")
+                    return claim
                 _require_limits(short, view)
                 if looked:
                     scattered = refusals.scattered(holding.pool for holding in holdings)
@@ -198,6 +205,7 @@ class Ledger:
             return None, transitions.with_claim(replace(claim, state="bound"), domains)
 
         self._commits.run({holding.key for holding in claim.holdings}, decide)
+        self.metrics.changed("confirmed")
 
     def cancel(self, claim: Claim) -> tuple[Holding, ...]:
         """Drop the claim unless it was taken over by a newer attempt, or confirmed, since; what was freed.
@@ -215,7 +223,9 @@ class Ledger:
             freed = tuple(holding for holding in claim.holdings if holding.key in mine)
             return freed, transitions.without(claim.uid, mine)
 
-        return self._free(claim.uid, {holding.key for holding in claim.holdings}, decide)
+        freed = self._free(claim.uid, {holding.key for holding in claim.holdings}, decide)
+        self.metrics.changed("cancelled", bool(freed))
+        return freed
 
     def release(
         self,
@@ -244,7 +254,9 @@ class Ledger:
             how = ReleasePolicy(view.pools, self._clock(), hold, hold_as)
             return transitions.released(uid, domains, how)
 
-        return self._free(uid, {*view.keys_of(uid), *_stripes_too(also, view)}, decide)
+        freed = self._free(uid, {*view.keys_of(uid), *_stripes_too(also, view)}, decide)
+        self.metrics.changed("released", bool(freed))
+        return freed
 
     def _free(
         self, uid: str, keys: Collection[str], decide: Callable[[Domains], tuple[tuple[Holding, ...], Writes]]
@@ -288,6 +300,7 @@ class Ledger:
                 continue
             if freed is None:
                 return None
+            self.metrics.changed("adopted")
             opened = self._reopen_closed([*freed, *bound.holdings])
             return (*freed, *(holding for holding in bound.holdings if holding in opened))
 
@@ -394,7 +407,9 @@ class Ledger:
         keys = {key for claim in group for key in places[claim.uid]}
         try:
             if len(keys) <= self._commits.most_keys:
-                return self._commits.run(keys, partial(transitions.all_adopted, group, unlisted=unlisted))
+                adopted = self._commits.run(keys, partial(transitions.all_adopted, group, unlisted=unlisted))
+                self.metrics.changed("adopted", len(adopted))
+                return adopted
         except (StripeFullError, BusyError):
             pass  # a document of theirs is in stripes now, or in many hands
         freed = {claim.uid: self.adopt(claim, pools=pools, unlisted=unlisted) for claim in group}

@@ -15,6 +15,7 @@ from berth.ledger import refusals
 from berth.ledger.keys import CLUSTER
 from berth.ledger.model import Domain, decode_domain, encode, epoch_of
 from berth.ledger.transitions import Domains, require_cluster
+from berth.metrics import UNCOUNTED, Metrics
 from berth.retry import retry
 from berth.stores.base import EPOCH, LIMIT, Document, Store, Version
 
@@ -151,6 +152,7 @@ class Commits(NamedTuple):
     name: str
     fence: Fence = NOTHING
     together: Grouped[_Decision[Any]] | None = None
+    metrics: Metrics = UNCOUNTED
 
     def shared(self) -> "Commits":
         """Return these commits for threads that may want the same documents: such threads don't meet as
@@ -278,7 +280,18 @@ class Commits(NamedTuple):
         # Every document read is expected as it was, the epoch too: a lost ledger takes no commit.
         expected = {**versions_of(documents, {EPOCH, CLUSTER, *keys}), **self.fence, **fence}
         writes = {key: _body(document) for key, document in state.writes.items()}
-        if writes and not self.store.commit(writes, expected):
+        if writes:
+            self._commit(writes, expected)
+
+    def _commit(self, writes: Bodies, expected: Fence) -> None:
+        """Commit, and count how that went. Raises _ConflictError, and the store's errors."""
+        try:
+            done = self.store.commit(writes, expected)
+        except BerthError:
+            self.metrics.committed("failed")
+            raise
+        self.metrics.committed("committed" if done else "conflict")
+        if not done:
             raise _ConflictError
 
 

@@ -5,12 +5,15 @@ import contextlib
 import http.client
 import itertools
 import os
+import secrets
+import shutil
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from tempfile import gettempdir
 from typing import BinaryIO
 
 import berth
@@ -18,6 +21,7 @@ from berth.errors import SettingsError
 from berth.local.forkserver import Fork, ForkServer
 from berth.local.load_balancer import LoadBalancer, port_taken
 from berth.local.ports import free_ports, is_free
+from berth.metrics import FOLDER
 
 ORDER = ("filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile", "extender", "status")
 """Ports count up in this order; a function that is not built yet leaves a gap."""
@@ -132,9 +136,11 @@ class FunctionProcess:
         url: str = "",
         replica: int | None = None,
         silence: float | None = None,
+        metrics: Path | None = None,
     ) -> None:
         self.name, self.port, self.url = name, port, url or f"http://127.0.0.1:{port}"
         self.replica = replica
+        self._metrics = metrics
         self._source, self._say, self._forks = source, say, forks
         self._silence = SILENCE_SECONDS if silence is None else silence
         self._process: Fork | None = None
@@ -195,7 +201,10 @@ class FunctionProcess:
         # A burst of binds waits for the API server: with the framework's 4 threads a core kube-scheduler
         # gives up most of its calls after 5 s.
         more = {"THREADS": _BINDING_THREADS} if self.name in ("bind", "extender") else {}
-        return {**more, "BERTH_HOSTS": _HOSTS, **os.environ}
+        # A folder for each function, or it would tell what the others count. Its replicas share one: who
+        # scrapes through the load balancer gets any of them.
+        folder = {} if self._metrics is None else {FOLDER: str(self._metrics / self.name)}
+        return {**more, "BERTH_HOSTS": _HOSTS, **os.environ, **folder}
 
     def _died(self, process: Fork) -> None:
         _kill_group(process)  # a worker that hangs would keep the port
@@ -283,15 +292,29 @@ class Functions(Supervisor):
         processes: list[FunctionProcess] = []
         own = _own_ports(public, replicas)
         forks = ForkServer(IMPORTED)
+        # A process that is started again goes on with what the one before had counted.
+        self._metrics = metrics = Path(gettempdir()) / f"berth-metrics-{secrets.token_hex(8)}"
         for name, port in public.items():
             source = folder / name / "main.py"
             if replicas == 1:
-                processes.append(FunctionProcess(name, source, port, say, forks, silence=silence))
+                processes.append(
+                    FunctionProcess(name, source, port, say, forks, silence=silence, metrics=metrics)
+                )
                 continue
             self._balancers.append(LoadBalancer(name, port, own[name]))
             url = f"http://127.0.0.1:{port}"
             processes += [
-                FunctionProcess(name, source, own_port, say, forks, url=url, replica=number, silence=silence)
+                FunctionProcess(
+                    name,
+                    source,
+                    own_port,
+                    say,
+                    forks,
+                    url=url,
+                    replica=number,
+                    silence=silence,
+                    metrics=metrics,
+                )
                 for number, own_port in enumerate(own[name], 1)
             ]
         super().__init__(processes, forks)
@@ -306,6 +329,7 @@ class Functions(Supervisor):
         super().stop()
         for balancer in self._balancers:  # last: what the functions still answer has to get through
             balancer.stop()
+        shutil.rmtree(self._metrics, ignore_errors=True)
 
 
 def _own_ports(public: Mapping[str, int], replicas: int) -> dict[str, list[int]]:

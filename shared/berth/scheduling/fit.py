@@ -1,7 +1,7 @@
 """Which nodes can take a pod, as far as the ledger's View knows, and why the others can't.
 It advises: near the last unit several pods are told yes, and bind's reservation decides."""
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -22,23 +22,30 @@ class Evaluation(NamedTuple):
     """Why nodes can't take a pod (`reasons`, by name), and which of them might if pods there were evicted.
 
     `kept_elsewhere`: all these nodes can take the pod, and units are kept for it on others.
-    `nowhere`: no node can take it, whatever it has.
+    `nowhere`: no node can take it, whatever it has. `rules` are the pools and rules by which all these nodes
+    are refused, for metrics; a pool whose units are too few is `short` on the first one.
     """
 
     reasons: Mapping[str, str]
     resolvable: Collection[str] = ()
     kept_elsewhere: bool = False
     nowhere: bool = False
+    rules: Sequence[tuple[str, str]] = ()
 
 
 def evaluate(pod: Pod, nodes: Collection[str], view: View, now: float) -> Evaluation:
     """Return which of these nodes can take the pod at this time (Unix seconds)."""
     demand = terms_of(view).demand(pod)
     if demand.refusal is not None:
-        return Evaluation(dict.fromkeys(nodes, demand.refusal), nowhere=True)
+        return Evaluation(dict.fromkeys(nodes, demand.refusal), nowhere=True, rules=[("", "demand")])
     fit = Fit(pod, demand, view, now)
-    if nowhere := fit.nowhere():
-        return Evaluation(dict.fromkeys(nodes, "; ".join(nowhere)), nowhere=True)
+    if obstacles := fit.obstacles():
+        text = "; ".join(obstacle.text for obstacle in obstacles)
+        return Evaluation(
+            dict.fromkeys(nodes, text),
+            nowhere=True,
+            rules=[(obstacle.pool, obstacle.rule) for obstacle in obstacles],
+        )
     requirements = fit.requirements()
     reasons = refusals.refusals(nodes, requirements)
     kept = fit.keeps_to(name for name in nodes if name not in reasons)
@@ -50,7 +57,13 @@ def evaluate(pod: Pod, nodes: Collection[str], view: View, now: float) -> Evalua
     nominated = pod.status.nominated_node_name or ""
     short = reasons.get(nominated, KEPT) != KEPT
     mendable = resolvable({nominated}, requirements, view.pools) if short else frozenset[str]()
-    return Evaluation(reasons, mendable, not reasons and fit.kept_elsewhere(nodes))
+    rules = _short(requirements, next(iter(nodes), "")) if len(reasons) == len(nodes) else ()
+    return Evaluation(reasons, mendable, not reasons and fit.kept_elsewhere(nodes), rules=rules)
+
+
+def _short(requirements: Iterable[Requirement], node: str) -> list[tuple[str, str]]:
+    """Return the pools that are short on this node, each with that rule."""
+    return [(one.pool, "short") for one in requirements if any(one.short([node]))]
 
 
 class Obstacle(NamedTuple):

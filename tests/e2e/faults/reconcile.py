@@ -11,13 +11,14 @@ from msgspec.structs import replace
 from berth.handlers import reconcile as verb
 from berth.http.endpoint import Endpoint, Reply
 from berth.http.function import serve
+from berth.metrics import Metrics
 from berth.settings import Settings
 
 NO_TICK = Path(os.environ["FAULTS"]) / "no-tick"
 
 
-def endpoint(settings: Settings) -> Endpoint:
-    real = verb.endpoint(settings)
+def endpoint(settings: Settings, *, metrics: Metrics) -> Endpoint:
+    real = verb.endpoint(settings, metrics=metrics)
 
     def answer(headers: Mapping[str, str], body: bytes) -> Reply:
         if NO_TICK.exists() and headers.get("user-agent") == "berth-up":

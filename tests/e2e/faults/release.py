@@ -20,6 +20,7 @@ from berth.controller.requeue import wake
 from berth.handlers import release as verb
 from berth.http.endpoint import Endpoint, Reply
 from berth.http.function import serve
+from berth.metrics import Metrics
 from berth.settings import Settings
 
 FAULTS = Path(os.environ["FAULTS"])
@@ -38,8 +39,8 @@ def faulty_wake(*arguments: Any, **named: Any) -> int:
 mock.patch.object(verb, "wake", faulty_wake).start()
 
 
-def endpoint(settings: Settings) -> Endpoint:
-    real = verb.endpoint(settings)
+def endpoint(settings: Settings, *, metrics: Metrics) -> Endpoint:
+    real = verb.endpoint(settings, metrics=metrics)
 
     def answer(headers: Mapping[str, str], body: bytes) -> Reply:
         try:

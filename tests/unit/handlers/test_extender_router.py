@@ -183,7 +183,7 @@ def test_its_bind_takes_nothing_from_another_clusters_ledger(
 ) -> None:
     open_ledger(store, {"n1": 10}, cluster="another")
     asking = pod_asking({IP: 1})
-    cluster = mock.Mock(**{"identity.return_value": "this cluster", "pod.return_value": asking})
+    cluster = mock.Mock(**{"identity.return_value": "this cluster", "pod_to_bind.return_value": asking})
     monkeypatch.setattr("berth.kube.cluster.connect", lambda: cluster)
     meta = asking.metadata
     call = {"PodName": meta.name, "PodNamespace": meta.namespace, "PodUID": meta.uid, "Node": "n1"}

@@ -366,7 +366,7 @@ def test_elsewhere_calls_name_any_host_and_any_type() -> None:
 
 
 def served(found: Endpoint, method: str, path: str, body: bytes = b"") -> Response:
-    def built(_: Settings) -> Endpoint:
+    def built(_: Settings, **__: object) -> Endpoint:
         return found
 
     return serve(built)(Request(EnvironBuilder(path=path, method=method, data=body).get_environ()))
@@ -400,6 +400,6 @@ def test_served_to_the_web_no_answer_is_ever_html(caplog: pytest.LogCaptureFixtu
 def test_wrong_settings_end_the_process_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BERTH_BODY_LIMIT", "lots")
     with pytest.raises(SystemExit) as caught:
-        serve(lambda _: endpoint())
+        serve(lambda _, **__: endpoint())
     assert str(caught.value).startswith("berth can't start: BERTH_BODY_LIMIT is 'lots'")
     assert "\n" not in str(caught.value)

@@ -12,10 +12,11 @@ import msgspec
 from berth.demo.naive.counter import Counter
 from berth.http.endpoint import Endpoint, Reply, Router, error_reply
 from berth.http.function import serve
+from berth.metrics import Metrics
 from berth.settings import Settings
 
 
-def router(settings: Settings) -> Router:
+def router(settings: Settings, *, metrics: Metrics) -> Router:  # noqa: ARG001 - it counts otherwise
     counter = Counter(
         Path(os.environ["NAIVE_COUNTS"]), int(os.environ["NAIVE_CAPACITY"]), os.environ["NAIVE_API"]
     )
