@@ -37,8 +37,8 @@ def counted(name, told):
     return replace(told, answer=answer, at_once=None)
 
 
-def counting(settings):
-    made = router(settings)
+def counting(settings, **given):
+    made = router(settings, **given)
     return replace(made, endpoints={name: counted(name, told) for name, told in made.endpoints.items()})
 
 

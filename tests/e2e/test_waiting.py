@@ -27,8 +27,8 @@ from msgspec.structs import replace
 turn = threading.Lock()
 
 
-def one_by_one(settings):
-    real = endpoint(settings)
+def one_by_one(settings, **given):
+    real = endpoint(settings, **given)
 
     def answer(headers, body):
         with turn:
