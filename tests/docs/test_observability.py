@@ -7,6 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.values import close_all_multiprocess_files
 
+from berth.controller.ledger_metrics import GAUGES
 from berth.metrics import FOLDER, METRICS, Metrics
 from tests.support.references import ROOT
 
@@ -21,6 +22,9 @@ def test_each_metric_is_told_with_its_labels_and_its_meaning() -> None:
     for name, metric in METRICS.items():
         labels = ", ".join(f"`{label}`" for label in metric.labels) or "none"
         assert told.pop(f"{name}_total" if metric.kind == "counter" else name) == (labels, metric.help)
+    for name, gauge in GAUGES.items():
+        labels = ", ".join(f"`{label}`" for label in gauge.labels) or "none"
+        assert told.pop(name) == (labels, gauge.help)
     assert told == {}
 
 

@@ -21,7 +21,12 @@ from tests.support.cluster import Object
 from tests.support.schemas import crds_of, schema_of, wrong
 
 GROUPS = ("eventing.knative.dev/v1", "sources.knative.dev/v1", "serving.knative.dev/v1")
-MOST = {"release": "3", "inventory": "2", "reconcile": "1"}  # instances of what anybody may call
+MOST = {
+    "release": "3",
+    "inventory": "2",
+    "reconcile": "1",
+    "status": "2",
+}  # instances of what anybody may call
 VERBS = ("filter", "prioritize", "preempt", "bind")
 EACH = [f"--{name}=http://{name}.berth.svc.cluster.local" for name in VERBS]
 SHIPPED = {
@@ -111,7 +116,7 @@ def test_every_service_runs_a_function_that_is_there_as_its_own_account_without_
 ) -> None:
     accounts = {each["metadata"]["name"] for each in rendered(overlay, "ServiceAccount")}
     verbs = {"extender"} if overlay == "single" else set(VERBS)
-    assert set(services(overlay)) == {*verbs, "release", "inventory", "reconcile"}
+    assert set(services(overlay)) == {*verbs, "release", "inventory", "reconcile", "status"}
     for name, template in services(overlay).items():
         spec, (container,) = template["spec"], template["spec"]["containers"]
         variables = {one["name"]: one.get("value", "") for one in container["env"]}
@@ -123,7 +128,7 @@ def test_every_service_runs_a_function_that_is_there_as_its_own_account_without_
         assert "volumes" not in spec  # nor does any hold a secret
         assert spec["serviceAccountName"] == f"berth-{name}" in accounts
         scale = template["metadata"]["annotations"]
-        assert scale["autoscaling.knative.dev/min-scale"] == str(int(name in {*verbs, "release"}))
+        assert scale["autoscaling.knative.dev/min-scale"] == str(int(name in {*verbs, "release", "status"}))
         assert scale.get("autoscaling.knative.dev/max-scale") == MOST.get(name)
         security = container["securityContext"]
         assert (security["runAsNonRoot"], security["readOnlyRootFilesystem"]) == (True, True)
@@ -284,7 +289,7 @@ def test_readers_may_have_a_url_of_their_own() -> None:
         (container,) = each["spec"]["template"]["spec"]["containers"]
         (store,) = (one for one in container["env"] if one["name"] == "BERTH_STORE")
         found[each["metadata"]["name"]] = store["valueFrom"]["secretKeyRef"]["key"]
-    readers = dict.fromkeys(("filter", "prioritize", "preempt"), "readers-url")
+    readers = dict.fromkeys(("filter", "prioritize", "preempt", "status"), "readers-url")
     assert found == {**dict.fromkeys(("bind", "release", "inventory", "reconcile"), "url"), **readers}
     assert component("store-readers") == []  # it adds nothing that is applied
 
@@ -369,8 +374,12 @@ def test_with_the_shared_token_s_component_each_verb_takes_that_too(tmp_path: Pa
         }
         volumes = [{"name": "token", "secret": {"secretName": "berth-token"}}]
         mounts = [{"name": "token", "mountPath": "/etc/berth", "readOnly": True}]
+        page = {"BERTH_AUTH_TOKEN_FILE": "/etc/berth/token"}
         for name, each in found.items():
-            assert each == ((doors, volumes, mounts) if name in verbs else ({}, None, None)), name
+            takes = page if name == "status" else doors
+            assert each == ((takes, volumes, mounts) if name in {*verbs, "status"} else ({}, None, None)), (
+                name
+            )
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

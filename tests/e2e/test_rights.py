@@ -2,6 +2,7 @@
 ever does, and the API server's audit log tells which rights that took. One more or less fails here."""
 
 import json
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,7 @@ POOLS = "/apis/berth.dev/v1alpha1/pools"
 CLAIMS = "/apis/berth.dev/v1alpha1/namespaces/default/poolclaims"
 FENCES, LISTS = ("patch", "", "pods/status"), ("list", "", "pods")
 UPDATES = ("update", "", "configmaps")
-READERS = ("berth-filter", "berth-prioritize", "berth-preempt")
+READERS = ("berth-filter", "berth-prioritize", "berth-preempt", "berth-status")
 WRITERS = ("berth-bind", "berth-release", "berth-inventory", "berth-reconcile")
 LEDGER = "configmap://berth-ledger/ledger"
 CALLER, POLLER = "berth/berth-scheduler", "berth/berth-events"  # any account may poll
@@ -179,6 +180,7 @@ def test_with_its_own_rights_each_function_does_all_it_ever_does_and_needs_each_
     cluster.patch(f"{POOLS}/underlay-ip", {"spec": {"capacity": {"perDomain": 2}}})
     cluster.wait_bound("next", seconds=30)  # inventory, by the Pool's
     calls_as_the_scheduler_s_account(system)
+    shows_a_page(system)
     uses_outside(system)
     holds_a_claim_on_a_lost_node(system)
     cluster.create_pod("last")
@@ -187,6 +189,7 @@ def test_with_its_own_rights_each_function_does_all_it_ever_does_and_needs_each_
     system.refusal_of("waits")
     lose_the_ledger(system)
     settled(system)
+    shows_a_page(system)
     asks_whom_to_evict(system)
     for name in ("inventory", "reconcile"):
         wait(lambda name=name: writes_status(system, log, name), 60, f"a Pool's status by {name}")  # type: ignore[misc]
@@ -199,6 +202,8 @@ def test_with_its_own_rights_each_function_does_all_it_ever_does_and_needs_each_
         made = {right for right in may[name] if right[2] == "configmaps"}
         assert used[name] & made >= {("get", "", "configmaps"), ("list", "", "configmaps"), UPDATES}
         used[name] |= made
+    # Who looks as seldom as the page here reads all shards, and need not list which of them have changed.
+    used["berth-status"].add(("list", "", "configmaps"))
     assert {name: may[name] for name in (*READERS, *WRITERS)} == {
         name: rights for name, rights in used.items() if name != "berth-scheduler"
     }  # the scheduler has Kubernetes' own role; that it lacks nothing is seen above
@@ -219,6 +224,16 @@ def calls_as_the_scheduler_s_account(system: System) -> None:
     for name in ("filter", "prioritize", "preempt", "bind"):
         assert system.berth.post(name, {}, as_account(system, CALLER)).status == 400
         assert system.berth.post(name, {}, as_account(system, POLLER)).status == 401
+
+
+def shows_a_page(system: System) -> None:
+    """The status page lists waiting pods and nodes, and asks whose the cluster is."""
+    headers = {"Authorization": f"Bearer {system.berth.token}"}
+    asked = urllib.request.Request(f"{system.berth.urls['status']}/", headers=headers)
+    with urllib.request.urlopen(asked, timeout=30) as reply:
+        page = reply.read().decode()
+    assert "who waits is not known" not in page
+    assert "underlay-ip" in page
 
 
 def as_account(system: System, account: str) -> dict[str, str]:

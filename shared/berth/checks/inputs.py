@@ -30,7 +30,10 @@ from berth.kube.types import Node, Pod
 from berth.scheduling.demand import resources
 from berth.settings import from_environment
 
-FUNCTIONS = ("filter", "prioritize", "preempt", "bind", "extender", "release", "inventory", "reconcile")
+FUNCTIONS = (
+    *("filter", "prioritize", "preempt", "bind", "extender"),
+    *("release", "inventory", "reconcile", "status"),
+)
 PART_OF = "app.kubernetes.io/part-of"
 
 _APPS = "/apis/apps/v1"

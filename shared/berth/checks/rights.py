@@ -35,6 +35,7 @@ FUNCTIONS: dict[str, tuple[Right, ...]] = {
         *(Right("patch", GROUP, "pools"), Right("get", GROUP, "poolclaims")),
     ),
     "reconcile": (*_PODS, _IDENTITY, *_NODES, *_POOLS, *_STATUS),
+    "status": (Right("list", "", "pods"), Right("list", "", "nodes"), _IDENTITY),
     "events": tuple(
         Right(verb, group, resource)
         for group, resource in (("", "pods"), ("", "nodes"), (GROUP, "pools"), (GROUP, "poolclaims"))
@@ -48,7 +49,7 @@ NATIVE = {name: (Right("patch", "", "nodes/status"),) for name in ("inventory", 
 
 _READS, _WRITES = ("get", "list"), ("get", "list", "create", "update", "delete")
 LEDGER = {
-    **dict.fromkeys(("filter", "prioritize", "preempt"), _READS),
+    **dict.fromkeys(("filter", "prioritize", "preempt", "status"), _READS),
     **dict.fromkeys(("bind", "extender", "release", "inventory", "reconcile"), _WRITES),
 }
 """The verbs on ConfigMaps of the ledger's namespace (infra/components/configmap)."""

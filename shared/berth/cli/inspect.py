@@ -12,7 +12,7 @@ from berth.cli import tables, watch
 from berth.cli.output import note, show
 from berth.cli.shared_options import add_kubeconfig, add_output, add_store, existing_ledger
 from berth.cli.status import LedgerState, is_moved, ledger_state, opened, require_pool, show_status
-from berth.ledger.holders import unit_rows
+from berth.ledger.holders import claim_rows, unit_rows
 from berth.ledger.ledger import Ledger
 from berth.ledger.view import View
 
@@ -74,7 +74,7 @@ def claims(options: argparse.Namespace) -> int:
             units = [row for row in units if row.holder.startswith(f"{options.namespace}/")]
         lines = tables.unit_lines(units)
         return _show(ledger, "units", units, options.output, lines, f"no units with names{where}")
-    rows = tables.claim_rows(view, options.pool, options.namespace)
+    rows = claim_rows(view, options.pool, options.namespace)
     lines = tables.claim_lines(rows, now)
     return _show(ledger, "claims", rows, options.output, lines, f"no claims{where}")
 

@@ -1,66 +1,18 @@
-"""The rows of `berth claims`, and plain aligned tables for it, `berth status` and the dashboard.
-Pure: it asks no store and no cluster, and is as far behind them as the View that it is given."""
+"""Plain aligned tables for `berth claims`, `berth status` and the dashboard.
+Pure: it asks no store and no cluster."""
 
 import textwrap
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 
-import msgspec
-
-from berth.ledger.holders import UnitRow, wholes
-from berth.ledger.report import DomainRow, LimitRow, PoolRow, natural
-from berth.ledger.view import View
+from berth.ledger.holders import ClaimRow, UnitRow
+from berth.ledger.report import DomainRow, PoolRow, domain_notes, pool_notes
 
 _POOL_COLUMNS = ("POOL", "DOMAIN", "CAPACITY", "USED", "FREE", "BINDING", "WAITING")
 _CLAIM_COLUMNS = ("NAMESPACE", "POD", "NODE", "POOL", "DOMAIN", "COUNT", "STATE", "AGE")
 _UNIT_COLUMNS = ("POOL", "DOMAIN", "UNIT", "STATE", "HOLDER", "CLAIM", "NODE")
 _ALL, _NONE, _UNKNOWN = "<all>", "-", "?"
 _GAP = "   "
-_FEW = 3  # names in a note
 _LEAST_WRAPPED = 24  # columns: narrower, and each word would stand in a line of its own
-
-
-class ClaimRow(msgspec.Struct, frozen=True):
-    """What one pod holds in one domain; a pod that holds units of two pools has two rows.
-
-    `units` are the names that are known, `claim` is the PoolClaim that gave them.
-    """
-
-    namespace: str
-    pod: str
-    uid: str
-    node: str
-    pool: str
-    domain: str
-    count: int
-    units: tuple[str, ...]
-    claim: str
-    state: str
-    since: datetime
-
-
-def claim_rows(view: View, pool: str | None = None, namespace: str | None = None) -> list[ClaimRow]:
-    """Return who holds what, sorted by namespace and pod."""
-    rows = [
-        ClaimRow(
-            namespace=claim.namespace,
-            pod=claim.name,
-            uid=claim.uid,
-            node=claim.node,
-            pool=holding.pool,
-            domain=holding.domain,
-            count=holding.count,
-            units=holding.units,
-            claim=holding.claim,
-            state=claim.state,
-            since=datetime.fromtimestamp(int(claim.since), UTC),
-        )
-        for claim in view.claims()
-        if namespace in (None, claim.namespace)
-        for holding in wholes(claim)
-        if pool in (None, holding.pool)
-    ]
-    return sorted(rows, key=lambda row: (row.namespace, natural(row.pod), row.uid, row.pool, row.domain))
 
 
 def pool_lines(pools: Iterable[PoolRow]) -> list[str]:
@@ -75,57 +27,14 @@ def pool_lines(pools: Iterable[PoolRow]) -> list[str]:
 def total_cells(pool: PoolRow) -> tuple[str, ...]:
     waiting = _UNKNOWN if pool.waiting is None else str(pool.waiting)
     counts = (pool.capacity, pool.used, pool.free, pool.binding)
-    return (pool.name, _ALL, *map(str, counts), waiting, "; ".join(_pool_notes(pool)))
+    return (pool.name, _ALL, *map(str, counts), waiting, "; ".join(pool_notes(pool)))
 
 
 def domain_cells(pool: str, domain: DomainRow) -> tuple[str, ...]:
     capacity = _NONE if domain.capacity is None else str(domain.capacity)
     counts = (domain.used, domain.free, domain.binding)
-    note = "; ".join(_notes(domain, domain.over, None))
+    note = "; ".join(domain_notes(domain))
     return (pool, domain.name, capacity, *map(str, counts), _NONE, note)
-
-
-def _pool_notes(pool: PoolRow) -> list[str]:
-    """Return what a pool's numbers don't say, above all why free units are not given."""
-    held = "held back since the ledger was lost: berth reconcile" if pool.held_back else ""
-    places = "" if pool.suspended else _few(pool.suspended_domains)
-    preempts = pool.preemption == "Native" and pool.free and pool.waiting
-    return [
-        *filter(None, [held, places and f"suspended: {places}"]),
-        *_notes(pool, pool.over_committed, pool.priority_at_least),
-        *([f"{pool.external} used outside the cluster"] if pool.external else []),
-        *(["what is free may be for a pod that preempts"] if preempts else []),
-        *([f"limits: {_limits(pool.limits)}"] if pool.limits else []),
-    ]
-
-
-def _notes(row: PoolRow | DomainRow, over: int, priority: int | None) -> list[str]:
-    """Return what is to be said of a pool as of a domain; only a pool's row knows the priority."""
-    least = "a priority" if priority is None else f"priority >= {priority}"
-    lost = "a lost pod" if row.lost == 1 else "lost pods"
-    notes = {
-        "suspended": row.suspended,
-        f"over-committed by {over}": over,
-        f"{row.lost} held for {lost}: berth release": row.lost,
-        f"{row.priority_only} reserved for {least}": row.priority_only,
-        f"{row.resting} resting": row.resting,
-        f"{row.kept} kept for their last pods": row.kept,
-    }
-    return [text for text, there in notes.items() if there]
-
-
-def _limits(limits: Sequence[LimitRow]) -> str:
-    """Return the limits, those that leave nothing first; the last is that of all other namespaces."""
-    named = sorted(
-        (row for row in limits if row.used is not None), key=lambda row: (row.used or 0) < row.limit
-    )
-    others = [f"* {row.limit}" for row in limits if row.used is None]
-    return _few([f"{row.namespace} {row.used}/{row.limit}" for row in named], others)
-
-
-def _few(texts: Sequence[str], always: Sequence[str] = ()) -> str:
-    more = [f"{len(texts) - _FEW} more"] if len(texts) > _FEW else []
-    return ", ".join([*texts[:_FEW], *more, *always])
 
 
 def aligned_pools(lines: Iterable[tuple[str, ...]]) -> list[str]:

@@ -339,6 +339,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _admit(self, request: Request) -> None:
         shared = self._shared
+        if isinstance(shared.target, Endpoint) and shared.target.reads:
+            request.headers |= {endpoint.PATH: _path(request), endpoint.QUERY: _query(request)}
         admitted = endpoint.admit(
             shared.target, request.method, _path(request), request.headers, shared.hosts
         )
@@ -503,6 +505,13 @@ def _path(request: Request) -> str:
         return (httptools.parse_url(request.url).path or b"").decode("utf-8", "replace")
     except httptools.HttpParserInvalidURLError:
         return request.url.decode("latin-1")
+
+
+def _query(request: Request) -> str:
+    try:
+        return (httptools.parse_url(request.url).query or b"").decode("utf-8", "replace")
+    except httptools.HttpParserInvalidURLError:
+        return ""
 
 
 def _has_body(request: Request) -> bool:

@@ -19,6 +19,10 @@ _CHUNK = 1024 * 1024
 _TOGETHER = 32  # items of a long list that are joined at a time; a full node has some 10 KB
 _JSON = ("application/json", "application/cloudevents+json")
 _OUTCOMES = {200: "answered", 204: "answered", 401: "unauthorized", 503: "unavailable"}
+_ASK_A_PERSON = {"WWW-Authenticate": 'Basic realm="berth", charset="UTF-8"'}  # a browser asks for it then
+PATH, QUERY = ":path", ":query"
+"""Headers that no client can send."""
+
 _DIGITS = 20  # of a Content-Length that are read: no limit has as many
 
 
@@ -79,7 +83,7 @@ class LongList(msgspec.Struct, frozen=True):
 class Reply(msgspec.Struct, frozen=True):
     """The answer: a status and a body of some kind, and the seconds after which a retry may help.
 
-    `outcome` is how it is counted where the status does not say that.
+    `outcome` is how it is counted where the status does not say that; `more` are headers of its own.
     """
 
     status: int
@@ -87,6 +91,7 @@ class Reply(msgspec.Struct, frozen=True):
     retry_after: int | None = None
     outcome: str = ""
     kind: str = "application/json"
+    more: Mapping[str, str] = {}
 
     @property
     def body(self) -> bytes:
@@ -107,7 +112,7 @@ class Reply(msgspec.Struct, frozen=True):
             headers["WWW-Authenticate"] = 'Bearer realm="berth"'
         if self.retry_after is not None:
             headers["Retry-After"] = str(self.retry_after)
-        return headers
+        return {**headers, **self.more}
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +122,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     and whether a retry may help; `health` raises when the store does not answer; without an `authenticator`
     anyone may call. With a `body_limit` of 0 no body is read, and `answer` gets an empty one. `at_once` does
     what `answer` does where that takes no wait, and returns None where it takes one. `scrape` answers
-    GET /metrics. `metrics` count each reply to a call.
+    GET /metrics. `metrics` count each reply to a call. One that only `reads` takes GET in place of POST, with
+    no body, and gets what is asked for as the headers PATH and QUERY.
     """
 
     name: str
@@ -130,6 +136,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     at_once: Callable[[Mapping[str, str], Content], Reply | None] | None = None
     scrape: "Endpoint | None" = None
     metrics: Metrics = UNCOUNTED
+    reads: bool = False
 
 
 class Router(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,10 +188,11 @@ def respond(
     headers: Mapping[str, str],
     body: Stream,
     hosts: Collection[str] | None = None,
+    query: str = "",
 ) -> Reply:
     """Return the reply to one request; an Endpoint answers on any path. Raises nothing: errors are in the
     reply and in the log. `hosts` as for `admit`."""
-    headers = {name.lower(): value for name, value in headers.items()}
+    headers = {**{name.lower(): value for name, value in headers.items()}, PATH: path, QUERY: query}
     admitted = admit(target, method, path, headers, hosts)
     if admitted is None:
         return health(target)
@@ -214,6 +222,8 @@ def admit(
         return None
     if method == "GET" and target.scrape is not None and path.rstrip("/") == "/metrics":
         return target.scrape
+    if isinstance(target, Endpoint) and target.reads:
+        return target if method in ("GET", "HEAD") else _reads_only(target, method)
     if method != "POST":
         return error_reply(405, f"{target.name} takes POST, and GET /healthz; this was {method} {path}")
     if not isinstance(target, Router):
@@ -221,6 +231,11 @@ def admit(
     return target.at(path) or error_reply(
         404, f"{target.name} has no {path or '/'}: it takes POST {target.paths}, and GET /healthz"
     )
+
+
+def _reads_only(target: Endpoint, method: str) -> Reply:
+    reply = error_reply(405, f"{target.name} only reads: it takes GET, and this was {method}")
+    return replace(reply, more={"Allow": "GET, HEAD"})
 
 
 def note(endpoint: Endpoint, reply: Reply, seconds: float) -> None:
@@ -239,7 +254,8 @@ def refusal(endpoint: Endpoint, headers: Mapping[str, str]) -> Reply | None:
         except BerthError as error:
             return _failed(endpoint, error)
         if lacking:
-            return error_reply(401, f"{endpoint.name} {lacking}")
+            reply = error_reply(401, f"{endpoint.name} {lacking}")
+            return replace(reply, more=_ASK_A_PERSON) if endpoint.reads else reply
     return too_large(endpoint) if declared(headers) > endpoint.body_limit > 0 else None
 
 

@@ -60,7 +60,8 @@ def serve(endpoint: MakesEndpoint) -> Callable[["Request"], Response]:
     def answer(request: "Request") -> Response:
         with bodies.body(request.environ) as body:
             sent = dict(request.headers.items())
-            reply = respond(built, request.method, request.path, sent, body, config.hosts)
+            query = request.query_string.decode("utf-8", "replace")
+            reply = respond(built, request.method, request.path, sent, body, config.hosts, query)
         return reply.body, reply.status, reply.headers()
 
     answer.__name__ = built.name  # by which functions-framework knows that it takes plain requests

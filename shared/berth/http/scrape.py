@@ -14,7 +14,9 @@ from berth.settings import Settings
 
 def counted(target: Endpoint | Router, metrics: Metrics, settings: Settings) -> Endpoint | Router:
     """Return the target with its calls counted, and with GET /metrics."""
-    page = scrape(target.name, metrics, settings)
+    # Who only reads has a page of metrics of its own.
+    own = isinstance(target, Endpoint) and target.reads
+    page = None if own else scrape(target.name, metrics, settings)
     if isinstance(target, Endpoint):
         return replace(target, metrics=metrics, scrape=page)
     endpoints = {path: replace(endpoint, metrics=metrics) for path, endpoint in target.endpoints.items()}

@@ -1,7 +1,8 @@
-"""Each unit of a named pool and who holds it, as a View has it: for `berth claims` and a Pool's status.
+"""Who holds what, and each unit of a named pool with its holder, as a View has it.
 Pure: it asks no store and no cluster. Lists are never written out: free addresses are told as ranges."""
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
@@ -44,6 +45,49 @@ class UnitRow(msgspec.Struct, frozen=True):
     uid: str = ""
     claim: str = ""
     node: str = ""
+
+
+class ClaimRow(msgspec.Struct, frozen=True):
+    """What one pod holds in one domain; a pod that holds units of two pools has two rows.
+
+    `units` are the names that are known, `claim` is the PoolClaim that gave them.
+    """
+
+    namespace: str
+    pod: str
+    uid: str
+    node: str
+    pool: str
+    domain: str
+    count: int
+    units: tuple[str, ...]
+    claim: str
+    state: str
+    since: datetime
+
+
+def claim_rows(view: View, pool: str | None = None, namespace: str | None = None) -> list[ClaimRow]:
+    """Return who holds what, sorted by namespace and pod."""
+    rows = [
+        ClaimRow(
+            namespace=claim.namespace,
+            pod=claim.name,
+            uid=claim.uid,
+            node=claim.node,
+            pool=holding.pool,
+            domain=holding.domain,
+            count=holding.count,
+            units=holding.units,
+            claim=holding.claim,
+            state=claim.state,
+            since=datetime.fromtimestamp(int(claim.since), UTC),
+        )
+        for claim in view.claims()
+        if namespace in (None, claim.namespace)
+        for holding in wholes(claim)
+        if pool in (None, holding.pool)
+    ]
+    return sorted(rows, key=lambda row: (row.namespace, natural(row.pod), row.uid, row.pool, row.domain))
 
 
 def unit_rows(view: View, now: float, only: str | None = None) -> list[UnitRow]:

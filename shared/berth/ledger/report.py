@@ -14,6 +14,7 @@ from berth.ledger.model import Domain
 from berth.ledger.view import View
 
 _TROUBLES = 3  # that a headline tells of
+_FEW = 3  # names in a note
 
 _NUMBER = re.compile(r"([0-9]+)")
 
@@ -128,6 +129,54 @@ def headline(rows: Sequence[PoolRow], waiting: int | None) -> str:
     troubles = [f"{row.name} {trouble}" for row in rows for trouble in _troubles(row)]
     more = [f"and {len(troubles) - _TROUBLES} more"] if len(troubles) > _TROUBLES else []
     return "; ".join(filter(None, [calm, ", ".join([*troubles[:_TROUBLES], *more])]))
+
+
+def pool_notes(pool: PoolRow) -> list[str]:
+    """Return what a pool's numbers don't say, above all why free units are not given."""
+    held = "held back since the ledger was lost: berth reconcile" if pool.held_back else ""
+    places = "" if pool.suspended else _few(pool.suspended_domains)
+    preempts = pool.preemption == "Native" and pool.free and pool.waiting
+    return [
+        *filter(None, [held, places and f"suspended: {places}"]),
+        *_notes(pool, pool.over_committed, pool.priority_at_least),
+        *([f"{pool.external} used outside the cluster"] if pool.external else []),
+        *(["what is free may be for a pod that preempts"] if preempts else []),
+        *([f"limits: {_limit_notes(pool.limits)}"] if pool.limits else []),
+    ]
+
+
+def domain_notes(row: DomainRow) -> list[str]:
+    """Return what a domain's numbers don't say."""
+    return _notes(row, row.over, None)
+
+
+def _notes(row: PoolRow | DomainRow, over: int, priority: int | None) -> list[str]:
+    """Return what is to be said of a pool as of a domain; only a pool's row knows the priority."""
+    least = "a priority" if priority is None else f"priority >= {priority}"
+    lost = "a lost pod" if row.lost == 1 else "lost pods"
+    notes = {
+        "suspended": row.suspended,
+        f"over-committed by {over}": over,
+        f"{row.lost} held for {lost}: berth release": row.lost,
+        f"{row.priority_only} reserved for {least}": row.priority_only,
+        f"{row.resting} resting": row.resting,
+        f"{row.kept} kept for their last pods": row.kept,
+    }
+    return [text for text, there in notes.items() if there]
+
+
+def _limit_notes(limits: Sequence[LimitRow]) -> str:
+    """Return the limits, those that leave nothing first; the last is that of all other namespaces."""
+    named = sorted(
+        (row for row in limits if row.used is not None), key=lambda row: (row.used or 0) < row.limit
+    )
+    others = [f"* {row.limit}" for row in limits if row.used is None]
+    return _few([f"{row.namespace} {row.used}/{row.limit}" for row in named], others)
+
+
+def _few(texts: Sequence[str], always: Sequence[str] = ()) -> str:
+    more = [f"{len(texts) - _FEW} more"] if len(texts) > _FEW else []
+    return ", ".join([*texts[:_FEW], *more, *always])
 
 
 def _troubles(row: PoolRow) -> list[str]:

@@ -24,7 +24,7 @@ from berth.local.ports import free_ports, is_free
 from berth.metrics import FOLDER
 
 ORDER = ("filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile", "extender", "status")
-"""Ports count up in this order; a function that is not built yet leaves a gap."""
+"""Ports count up in this order; a function that does not run leaves a gap."""
 
 ANSWER_SECONDS = {"reconcile": 600.0, "release": 60.0, "inventory": 60.0}
 """Seconds that an event may take, as in infra's Services; reconcile rebuilds a large ledger in one call."""
@@ -35,12 +35,12 @@ That path has threads of its own, so a process that is busy is not silent."""
 
 _VERBS = ("filter", "prioritize", "preempt", "bind")
 """What the function extender serves under its one URL."""
-_NOT_BUILT_YET = ("status",)
+_NOT_NEEDED = ("status",)
 
 IMPORTED = (
     "berth.http.server",
     "berth.kube.cluster",
-    *(f"berth.handlers.{name}" for name in ORDER if name not in _NOT_BUILT_YET),
+    *(f"berth.handlers.{name}" for name in ORDER),
 )
 """What the functions import, by name: this package is below theirs."""
 
@@ -67,7 +67,7 @@ def names(folder: Path, single: bool) -> list[str]:
     left_out = _VERBS if single else ("extender",)
     there = [name for name in ORDER if name not in left_out and (folder / name / "main.py").is_file()]
     for name in ORDER:
-        if name not in (*there, *left_out, *_NOT_BUILT_YET):
+        if name not in (*there, *left_out, *_NOT_NEEDED):
             raise SettingsError(f"there is no function {name} in {folder}")
     return there
 

@@ -150,6 +150,16 @@ class Stage:
         ledger = self._ledger(store, while_closed=True)
         return Reconcile(ledger, cluster, self.settings, clock=self.time, monotonic=self.time).run()
 
+    def ledger(self) -> Ledger:
+        """The ledger as who only looks opens it."""
+        return self._ledger(self.store, while_closed=True)
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """The API server answers nothing meanwhile."""
+        with mock.patch.object(self.cluster, "pending_pods", side_effect=DOWN):
+            yield
+
     def lose_ledger(self) -> None:
         self._place.lose()
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from berth.cli import tables
+from berth.ledger.holders import claim_rows
 from berth.ledger.keys import domain_key, pool_key
 from berth.ledger.model import Claim, Domain, Epoch, Holding, encode
 from berth.ledger.report import pool_rows
@@ -138,7 +139,7 @@ def test_claims_are_listed_by_pod_with_a_row_for_each_holding() -> None:
         claim("pod-10", since=100.9, ip=1),
         claim("pod-9", "reserved", since=30.0, ip=2, seat=3),
     )
-    rows = tables.claim_rows(view)
+    rows = claim_rows(view)
     assert [(row.pod, row.pool, row.count, row.state) for row in rows] == [
         ("pod-9", "ip", 2, "reserved"),
         ("pod-9", "seat", 3, "reserved"),
@@ -153,9 +154,9 @@ def test_claims_are_listed_by_pod_with_a_row_for_each_holding() -> None:
 
 def test_claims_can_be_those_of_one_pool_or_of_one_namespace() -> None:
     view = view_of({("ip", "n1"): 9, ("seat", "n1"): 9}, claim("a", ip=2, seat=3), claim("b", ip=1))
-    assert [(row.pod, row.pool) for row in tables.claim_rows(view, pool="seat")] == [("a", "seat")]
-    assert len(tables.claim_rows(view, namespace="d")) == 3
-    assert tables.claim_rows(view, namespace="other") == []
+    assert [(row.pod, row.pool) for row in claim_rows(view, pool="seat")] == [("a", "seat")]
+    assert len(claim_rows(view, namespace="d")) == 3
+    assert claim_rows(view, namespace="other") == []
 
 
 @pytest.mark.parametrize(

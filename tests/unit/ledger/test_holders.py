@@ -11,7 +11,7 @@ import pytest
 from berth.api.units import Units
 from berth.cli import tables
 from berth.controller.pool_status import status_of
-from berth.ledger.holders import unit_rows
+from berth.ledger.holders import claim_rows, unit_rows
 from berth.ledger.keys import domain_key
 from berth.ledger.model import Claim, Domain, Epoch, Holding, RetainedUnits, encode
 from berth.ledger.report import pool_rows
@@ -129,7 +129,7 @@ def test_stripes_are_one_domain_and_a_claim_over_two_of_them_is_told_once() -> N
     stripes = {"*_0": domain("a", claims=(both,)), "*_1": domain("b", "c", claims=(both,))}
     view = view_of(**{"*": head, **stripes})
     assert states(view) == [("a", "bound", "d/both"), ("b", "bound", "d/both"), ("c", "free", "")]
-    (row,) = tables.claim_rows(view)
+    (row,) = claim_rows(view)
     assert (row.domain, row.count, row.units) == ("*", 2, ("a", "b"))
 
 
@@ -141,7 +141,7 @@ def test_claims_are_told_without_what_only_bounds_them_and_with_their_poolclaim(
         Holding("k80", "n1<", 1),
     )
     found = Claim(uid="u", namespace="d", name="a", node="n1", holdings=held, state="bound")
-    (row,) = tables.claim_rows(view_of(n1=domain("k80-0", claims=(found,))))
+    (row,) = claim_rows(view_of(n1=domain("k80-0", claims=(found,))))
     assert (row.domain, row.count, row.units, row.claim) == ("n1", 1, ("k80-0",), "erc")
 
 
@@ -150,7 +150,7 @@ def test_external_use_is_a_holder_without_a_node() -> None:
     use = Claim(uid="external:seat", namespace="", name="external use", node="", holdings=held, state="bound")
     view = View()
     view.update({domain_key("seat", "*"): encode(Domain(10, {use.uid: use}))}, NOW)
-    lines = tables.claim_lines(tables.claim_rows(view), 0.0)
+    lines = tables.claim_lines(claim_rows(view), 0.0)
     assert re.split(" {3,}", lines[1]) == ["-", "external use", "-", "seat", "*", "3", "bound", "0s"]
     assert unit_rows(view, NOW) == []
 

@@ -1,0 +1,115 @@
+"""One look at the ledger and at who waits, shared by all who watch: for functions/status.
+It only reads. What it shows may be FRESH_SECONDS old, and who waits WAITING_SECONDS."""
+
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import NamedTuple
+
+from berth.coalesce import Coalesced
+from berth.controller.conditions import why_closed
+from berth.controller.waiting import Seen, Waiting, waiting
+from berth.errors import BerthError, ClusterRefusedError, PausedError
+from berth.kube.cluster import Cluster
+from berth.ledger.last_reconcile import LastReconcile
+from berth.ledger.ledger import Ledger
+from berth.ledger.report import PoolRow, headline, pool_rows
+from berth.ledger.view import View
+
+FRESH_SECONDS = 1.0
+"""A look is shown for so long to all who ask, so that many of them are no load."""
+
+WAITING_SECONDS = 2.0
+"""How long a list of waiting pods is used: the API server sends thousands of them at once."""
+
+CORDONED_SECONDS = 30.0
+"""How long a list of nodes is used, of which only those count that are cordoned."""
+
+
+class Snapshot(NamedTuple):
+    """What was seen at the time `at` (Unix seconds): the ledger and its pools, and who waits.
+
+    `closed`: why nothing is given out of the ledger; empty: it is open. `waiting` None: nobody could say who
+    waits, and `unknown` says why. `last` None: nobody has reconciled yet.
+    """
+
+    at: float
+    view: View
+    pools: tuple[PoolRow, ...]
+    headline: str
+    closed: str
+    waiting: Waiting | None
+    unknown: str
+    last: LastReconcile | None
+
+
+class Board:
+    """Looks at one ledger (opened `while_closed`) and its cluster, for many callers at once."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        cluster: Cluster,
+        schedulers: Collection[str],
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ledger, self._cluster, self._schedulers = ledger, cluster, schedulers
+        self._clock, self._monotonic = clock, monotonic
+        self._look = Coalesced(self._looked)
+        self._last: Snapshot | None = None
+        self._until = self._waiting_until = self._cordoned_until = float("-inf")
+        self._waiting: tuple[Waiting | None, str] = (None, "")
+        self._cordoned: frozenset[str] = frozenset()
+
+    def look(self) -> Snapshot:
+        """Return how all is, FRESH_SECONDS ago at most. Raises the store's errors, and OtherClusterError."""
+        last = self._last
+        return self._look() if last is None or self._monotonic() >= self._until else last
+
+    def _looked(self) -> Snapshot:
+        if self._last is not None and self._monotonic() < self._until:
+            return self._last  # made while this caller waited for it
+        view, now = self._ledger.view(), self._clock()
+        closed = why_closed(view) or ""
+        waits, unknown = self._who_waits(view, now, closed)
+        by_pool = None if waits is None else _by_pool(waits)
+        rows = tuple(pool_rows(view, by_pool, now=now))
+        in_all = None if waits is None else waits.summary.waiting
+        last = self._ledger.last_reconcile()
+        self._last = Snapshot(now, view, rows, closed or headline(rows, in_all), closed, waits, unknown, last)
+        self._until = self._monotonic() + FRESH_SECONDS
+        return self._last
+
+    def _who_waits(self, view: View, now: float, closed: str) -> tuple[Waiting | None, str]:
+        if self._monotonic() >= self._waiting_until:
+            try:
+                with suppress(PausedError):
+                    self._ledger.require_cluster()
+                pods = self._cluster.pending_pods()
+                seen = Seen(pods, view, now, self._cordoned_nodes(), closed)
+                self._waiting = waiting(seen, self._schedulers), ""
+            except BerthError as error:
+                self._waiting = None, f"who waits is not known: {error}"
+            self._waiting_until = self._monotonic() + WAITING_SECONDS
+        return self._waiting
+
+    def _cordoned_nodes(self) -> frozenset[str]:
+        """Return the nodes that take no pods; none where we may not read nodes."""
+        if self._monotonic() >= self._cordoned_until:
+            try:
+                nodes = self._cluster.nodes()
+                self._cordoned = frozenset(node.metadata.name for node in nodes if node.spec.unschedulable)
+            except ClusterRefusedError:
+                self._cordoned = frozenset()
+            self._cordoned_until = self._monotonic() + CORDONED_SECONDS
+        return self._cordoned
+
+
+def _by_pool(waits: Waiting) -> dict[str, int]:
+    """Return how many pods wait for each pool."""
+    counts: dict[str, int] = {}
+    for row in waits.pods:
+        if row.pool and row.state != "gated":
+            counts[row.pool] = counts.get(row.pool, 0) + 1
+    return counts
