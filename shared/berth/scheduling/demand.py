@@ -233,8 +233,9 @@ def unnamed(claims: Iterable[Claim], pools: Mapping[str, Pool]) -> list[tuple[Cl
             (
                 claim,
                 (
-                    f"holds {holding.count} of {holding.pool} in {holding.whole}, {len(holding.units)} of them "
-                    "by name: what it uses besides is another pod's, or not of the pool"
+                    f"holds {holding.count} of {holding.pool} in {holding.whole}, "
+                    f"{len(holding.units)} of them by name: "
+                    "what it uses besides is another pod's, or not of the pool"
                 ),
             )
             for holding in by_whole(held)

@@ -15,7 +15,7 @@ from berth.api.names import API_VERSION
 from berth.api.poolclaim import CLAIMS
 from berth.errors import ClusterRefusedError
 from berth.handlers import filter as filter_verb
-from berth.handlers import inventory, prioritize, release
+from berth.handlers import prioritize, release
 from berth.handlers.reconcile import Report
 from berth.http import extender_v1
 from berth.kube.cluster import Cluster
@@ -190,7 +190,7 @@ class PoolsStage(Stage):
         return self._inventory("PoolClaim", name)
 
     def _inventory(self, kind: str, name: str) -> dict[str, object]:
-        return inventory.Inventory(self._ledger(self.store), self.cluster, self.settings, self.time).run(
+        return self._inventory_of(self._ledger(self.store)).run(
             event("update", {"kind": kind, "metadata": {"name": name}})
         )
 
@@ -248,7 +248,8 @@ class PoolsStage(Stage):
 
     def event_of(self, pod: Pod, kind: str = "delete") -> dict[str, object]:
         told = event(kind, {"kind": "Pod", **msgspec.to_builtins(pod)})
-        return release.Release(self._ledger(self.store), self.cluster, ("berth",), self.time).run(told)
+        ledger = self._ledger(self.store)
+        return release.Release(ledger, self.cluster, ("berth",), self.time, self.teller).run(told)
 
     def finished(self, call: extender_v1.BindingCall) -> dict[str, object]:
         """The pod succeeds; what release answers to its event."""
