@@ -121,7 +121,7 @@ def word(stage: PoolsStage, call: BindingCall, *others: str) -> None:
 
 
 def _write(stage: PoolsStage, call: BindingCall, body: Mapping[str, Any]) -> None:
-    stage._api.memory.patch(Key("pods", call.namespace, call.name), dict(body), False, "")
+    stage.api.memory.patch(Key("pods", call.namespace, call.name), dict(body), False, "")
 
 
 def _exhausted(stage: PoolsStage) -> str:

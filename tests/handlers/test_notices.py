@@ -6,7 +6,9 @@ tests/e2e/test_pod_events.py.
 
 import io
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,9 +16,10 @@ from unittest import mock
 import pytest
 
 from berth.cli import main, maintenance
+from berth.controller.notices import Teller
 from berth.controller.settle import BIND_SECONDS
-from berth.errors import ClusterUnavailableError
-from berth.kube.event_queue import PodEvent
+from berth.errors import ClusterRefusedError, ClusterUnavailableError
+from berth.kube.event_queue import BURST, RATE, PodEvent
 from berth.kube.event_recorder import EventRecorder
 from berth.ledger.ledger import Ledger
 from berth.ledger.transitions import MissingClaimError
@@ -169,3 +172,45 @@ def test_an_operators_release_is_told_of_though_the_pod_is_gone(
     assert [(event.pod, event.reason, event.note) for event in recorded] == [
         ("pod", "ClaimReleased", "Freed 1 ip (a): by hand (berth release)")
     ]
+
+
+class Sender:
+    """Takes events: never answers until it is told to, or refuses each."""
+
+    def __init__(self, *, refuses: bool) -> None:
+        self.refuses, self.asked, self.answer = refuses, threading.Event(), threading.Event()
+
+    def create_event(self, _: str, __: Mapping[str, Any]) -> None:
+        self.asked.set()
+        if self.refuses:
+            raise ClusterRefusedError("forbidden", 403)
+        assert self.answer.wait(60)
+
+    def repeat_event(self, *_: Any) -> None:
+        raise AssertionError("no event of these came twice")
+
+
+@pytest.mark.parametrize("refuses", [True, False], ids=["refusing", "hanging"])
+def test_no_bind_waits_for_an_event_or_fails_by_it(stage: PoolsStage, refuses: bool) -> None:
+    sender = Sender(refuses=refuses)
+    recorder = EventRecorder(sender, "bind")
+    stage.teller = Teller(recorder.record)
+    for number in range(9):
+        assert stage.bind(stage.pod(f"pod-{number}", seat=1)) == ""
+    assert sender.asked.wait(60)
+    assert not sender.answer.is_set()
+    sender.answer.set()
+    recorder.close()
+
+
+@pytest.mark.long
+def test_a_thousand_binds_send_no_more_events_than_the_stated_rate(stage: PoolsStage) -> None:
+    stage.pools(seat={"scope": "Cluster", "capacity": {"domains": {"*": 1000}}})
+    recorder = EventRecorder(stage.cluster.aside(), "bind")
+    stage.teller = Teller(recorder.record)
+    calls = [stage.pod(f"pod-{number}", seat=1) for number in range(1000)]
+    began = time.monotonic()
+    assert {stage.bind(call) for call in calls} == {""}
+    recorder.close(0)
+    most = BURST + RATE * (time.monotonic() - began) + 1
+    assert BURST <= len(stage.api.memory.events) <= most

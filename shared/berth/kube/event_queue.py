@@ -92,7 +92,12 @@ class EventQueue:
 
     def __len__(self) -> int:
         """Return how many wait."""
-        return len(self._normal) + len(self._warnings) + len(self._repeats)
+        return self.new + len(self._repeats)
+
+    @property
+    def new(self) -> int:
+        """Return how many wait for nothing but the rate."""
+        return len(self._normal) + len(self._warnings)
 
     def add(self, event: PodEvent, now: float, wall: float) -> Outcome:
         """Take an event that has just happened; return what becomes of it."""

@@ -88,12 +88,12 @@ class EventRecorder:
         outcome = self._queue.add(event, self._monotonic(), self._clock())
         if outcome == "dropped":
             self._lost += 1
-        elif outcome == "queued" or len(self._queue) == 1:
-            # One that began before a fork is no thread of this process.
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="pod-events", daemon=True)
-                self._thread.start()
-            self._changed.notify()
+        elif self._queue.new == 1 or len(self._queue) == 1:
+            self._changed.notify()  # where more wait, it is the rate that they wait for
+        # One that began before a fork is no thread of this process.
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, name="pod-events", daemon=True)
+            self._thread.start()
         return outcome
 
     def _run(self) -> None:

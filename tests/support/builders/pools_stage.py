@@ -74,7 +74,7 @@ class PoolsStage(Stage):
         self, api: StandIn, folder: Path, place: Place, pools: Mapping[str, Any], nodes: Mapping[str, Any]
     ) -> None:
         super().__init__(api, folder, place, fresh=False)
-        self._api = api
+        self.api = api
         for name in ("n1", "n2"):
             self.cluster.delete(f"/api/v1/nodes/{name}")
         self.objects = WithPoolClaims(self.cluster)
@@ -150,26 +150,24 @@ class PoolsStage(Stage):
         status = {"conditions": [condition]}
         spec = {"taints": list(taints), "unschedulable": cordoned}
         body = {"metadata": {"labels": labels}, "spec": spec, "status": status}
-        self._api.memory.patch(
-            Key("nodes", "", name), body, False, ""
-        )  # its own calls reach no node's status
+        self.api.memory.patch(Key("nodes", "", name), body, False, "")  # its own calls reach no node's status
 
     def serve_node_status(self) -> None:
         """Take writes of nodes' status, which the stand-in API server does not serve."""
 
         def write(name: str, status: Mapping[str, Any]) -> None:
-            self._api.memory.patch(Key("nodes", "", name), {"status": status}, False, "")
+            self.api.memory.patch(Key("nodes", "", name), {"status": status}, False, "")
 
         self.objects.set_node_status = write  # type: ignore[attr-defined]
         self.reconcile()
 
     def annotate(self, node: str, **annotations: str) -> None:
         body = {"metadata": {"annotations": annotations}}
-        self._api.memory.patch(Key("nodes", "", node), body, False, "")
+        self.api.memory.patch(Key("nodes", "", node), body, False, "")
 
     def note(self, pod: str, annotations: Mapping[str, str]) -> None:
         """Rewrite annotations of a pod, as its owner may."""
-        self._api.memory.patch(
+        self.api.memory.patch(
             Key("pods", "default", pod), {"metadata": {"annotations": dict(annotations)}}, False, ""
         )
 
