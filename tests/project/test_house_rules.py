@@ -33,6 +33,7 @@ PAGES = {
             "security",
             "access",
             "events",
+            "events-on-pods",
             "upgrade",
         ),
     },
