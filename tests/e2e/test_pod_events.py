@@ -34,7 +34,8 @@ def events_of(cluster: Cluster, pod: str) -> dict[str, Object]:
 
 def told(cluster: Cluster, pod: str, reason: str) -> Object:
     """The event of this reason, once it is there."""
-    return wait(lambda: events_of(cluster, pod).get(reason), SECONDS, f"{reason} of {pod}")
+    wait(lambda: reason in events_of(cluster, pod), SECONDS, f"{reason} of {pod}")
+    return events_of(cluster, pod)[reason]
 
 
 def test_kubectl_describe_shows_what_a_pod_was_given_and_gave_back(

@@ -6,7 +6,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-RATE, BURST = 10.0, 50
+RATE, BURST = 10.0, 10
 """Events that a process sends: so many a second, and so many at once after a pause."""
 
 MOST_NORMAL, MOST_WARNINGS = 1024, 256
