@@ -64,6 +64,11 @@ METRICS: Mapping[str, Metric] = {
         ("function", "change"),
         "Changes that were made: claims reserved, confirmed, cancelled, released, adopted; pods woken",
     ),
+    "berth_pod_events": Metric(
+        "counter",
+        ("reason", "outcome"),
+        "Kubernetes Events about pods: sent, aggregated into one of before, dropped by the rate, failed",
+    ),
     "berth_wake_to_binding_seconds": Metric(
         "histogram", (), "Time from a pod's last wake to its Binding", WAKE_SECONDS
     ),
@@ -110,6 +115,10 @@ class Metrics:
         """Count changes that were made."""
         if times:
             self._add("berth_changes", (self._function, change), times)
+
+    def told(self, reason: str, outcome: str) -> None:
+        """Count what became of a Kubernetes Event about a pod."""
+        self._add("berth_pod_events", (reason, outcome))
 
     def bound_after(self, seconds: float) -> None:
         """Count the Binding of a pod that was woken so many seconds before."""

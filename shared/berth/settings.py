@@ -40,7 +40,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     `external` is for inventory's path /external: with neither nobody may call there. `events` is for
     release, inventory and reconcile, and has no token, since Knative sends none. `hosts` None: calls may
     name any. `poolclaims_per_namespace` is the most that a namespace's PoolClaims may weigh together: see
-    api.poolclaim.
+    api.poolclaim. `pod_events`: tell of pods by Kubernetes Events.
     """
 
     store: str = DEFAULT_STORE
@@ -53,6 +53,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     body_limit: int = DEFAULT_BODY_LIMIT
     log_level: str = "INFO"
     poolclaims_per_namespace: int = DEFAULT_POOLCLAIMS
+    pod_events: bool = True
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
@@ -72,6 +73,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         body_limit=_number(environment, "BERTH_BODY_LIMIT", DEFAULT_BODY_LIMIT, "of bytes "),
         log_level=_log_level(environment.get("BERTH_LOG_LEVEL") or "INFO"),
         poolclaims_per_namespace=_number(environment, "BERTH_POOLCLAIMS_PER_NAMESPACE", DEFAULT_POOLCLAIMS),
+        pod_events=_switch(environment, "BERTH_EVENTS"),
     )
 
 
@@ -132,6 +134,13 @@ def _number(environment: Mapping[str, str], name: str, default: int, what: str =
     if not text.isdecimal() or int(text) == 0:
         raise SettingsError(f"{name} is {text!r}: it should be a number {what}above 0, such as {default}")
     return int(text)
+
+
+def _switch(environment: Mapping[str, str], name: str) -> bool:
+    text = environment.get(name) or "on"
+    if text not in ("on", "off"):
+        raise SettingsError(f"{name} is {text!r}: it should be on or off")
+    return text == "on"
 
 
 def _log_level(text: str) -> str:

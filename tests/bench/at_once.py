@@ -40,6 +40,8 @@ class Pods:
             return 200, _IDENTITY
         if path.startswith("/api/v1/pods?"):
             return 200, b'{"items":[]}'
+        if path.startswith("/apis/events.k8s.io/"):
+            return 201, b"{}"
         match = _POD.fullmatch(path)
         if match is None or match["name"] in self._deleted:
             return 404, _GONE

@@ -121,7 +121,7 @@ def word(stage: PoolsStage, call: BindingCall, *others: str) -> None:
 
 
 def _write(stage: PoolsStage, call: BindingCall, body: Mapping[str, Any]) -> None:
-    stage._api.memory.patch(Key("pods", call.namespace, call.name), dict(body), False, "")
+    stage.api.memory.patch(Key("pods", call.namespace, call.name), dict(body), False, "")
 
 
 def _exhausted(stage: PoolsStage) -> str:
@@ -595,7 +595,7 @@ def test_who_may_not_list_nodes_or_pods_is_told_what_the_ledger_knows(stage: Poo
 def test_a_cluster_that_does_not_answer_is_an_error_that_says_so(
     stage: PoolsStage, said: Callable[..., Told]
 ) -> None:
-    stage._api.stop()
+    stage.api.stop()
     told = said("sim")
     assert (told.code, told.out) == (1, "")
     assert told.err.startswith(f"berth: the API server at {stage.cluster.host} did not answer")

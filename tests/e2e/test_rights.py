@@ -2,6 +2,7 @@
 ever does, and the API server's audit log tells which rights that took. One more or less fails here."""
 
 import json
+import queue
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 
 from berth.controller.fencing import condition
 from berth.kube.cluster import connect
+from berth.kube.event_queue import PodEvent
+from berth.kube.event_recorder import EventRecorder
 from berth.kube.types import Meta, Pod
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.harness import Berth, System, pool, settled
@@ -196,6 +199,7 @@ def test_with_its_own_rights_each_function_does_all_it_ever_does_and_needs_each_
         wait(lambda name=name: mends_a_node(system, log, name), 60, f"a node's status by {name}")  # type: ignore[misc]
     for name in ("bind", "release", "inventory", "reconcile"):
         writes_to_a_pod_that_is_gone(tmp_path / f"kubeconfig-of-{name}", monkeypatch)
+        tells_of_a_pod_twice(name)
     assert log.forbidden() == []
     used, may = log.used(), granted()
     for name in WRITERS:  # which of them finds the ledger lost first and makes its ConfigMaps anew is chance
@@ -315,6 +319,18 @@ def writes_to_a_pod_that_is_gone(kubeconfig: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     gone = Pod(Meta(name="gone", namespace="default", uid="u"))
     assert connect().set_condition(gone, condition("Woken", "room was made", 0.0)) is None
+
+
+def tells_of_a_pod_twice(name: str) -> None:
+    """By the account that was taken last. The second time is written into the event of the first."""
+    outcomes = queue.SimpleQueue[str]()
+    recorder = EventRecorder(connect().aside(), name, lambda _, outcome: outcomes.put(outcome))
+    event = PodEvent("default", "last", "u", "Adopted", "Adopting", f"told by {name}")
+    recorder.record(event)
+    assert outcomes.get(timeout=60) == "sent"
+    recorder.record(event)
+    recorder.close(60)
+    assert [outcomes.get(timeout=60) for _ in range(2)] == ["aggregated", "sent"]
 
 
 def mend(system: System) -> Object:

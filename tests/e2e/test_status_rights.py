@@ -239,7 +239,7 @@ def test_others_write_status_as_before(stage: Stage) -> None:
 
 
 @pytest.mark.usefixtures("binaries")
-@pytest.mark.parametrize("resource", ["pods/status", "nodes/status"])
+@pytest.mark.parametrize("resource", ["pods/status", "nodes/status", "events"])
 def test_the_policies_name_each_account_that_has_the_right(resource: str) -> None:
     """One more role with the right, and no word of it in the policy, would be a door."""
     there = [*rendered("per-verb"), *rendered("single"), *component("native")]

@@ -58,7 +58,7 @@ def test_after_a_loss_a_unit_that_two_pods_name_is_the_older_one_s(
     stage: PoolsStage, besides: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Users can write the annotation where no policy keeps them from it, but not when a pod was made."""
-    stage._api.memory._clock = stage.time
+    stage.api.memory._clock = stage.time
     # A ledger adopts in parts what lies in one of them; who holds units in two parts is the last.
     monkeypatch.setattr(type(stage.store), "batches", lambda _, keys: [[key] for key in sorted(keys)])
     victim = stage.bound_pod("z-victim", ip=1, **besides)

@@ -7,6 +7,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -414,3 +416,35 @@ def test_it_opens_no_socket_in_the_users_home(tmp_path: Path) -> None:
     with function("filter", environment, "webserver") as url:
         wait(lambda: health(url) == 200, 30, "it answers")
         assert list(home.rglob("*")) == []
+
+
+def test_a_worker_does_at_its_end_what_was_registered_for_it(tmp_path: Path) -> None:
+    """Such as sending the events that wait (kube/event_recorder)."""
+    source, ended = tmp_path / "main.py", tmp_path / "ended"
+    source.write_text(
+        "import atexit, os, pathlib\n"
+        "from berth.handlers import filter as verb\n"
+        "from berth.http.function import serve\n"
+        "filter = serve(verb.endpoint)\n"
+        f"atexit.register(lambda: pathlib.Path({str(ended)!r}).open('a').write(f'{{os.getpid()}} '))\n"
+    )
+    environment = {**os.environ, "BERTH_STORE": f"sqlite:///{tmp_path}/ledger.db"}
+    command = [sys.executable, "-m", "berth.http.server", "--source", str(source), "--target", "filter"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([*command, "--host", "127.0.0.1", "--port", str(port)], env=environment)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        wait(lambda: healthy(url), 60, "it answers")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    pids = {int(pid) for pid in ended.read_text().split()}
+    assert pids - {process.pid}  # a worker's, besides its parent's
+
+
+def healthy(url: str) -> bool:
+    with contextlib.suppress(OSError):
+        return health(url) in (200, 503)
+    return False

@@ -35,6 +35,7 @@ PAGES = {
             "events",
             "observability",
             "dashboard",
+            "events-on-pods",
             "upgrade",
         ),
     },

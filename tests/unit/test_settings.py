@@ -38,6 +38,7 @@ def test_every_variable_is_read() -> None:
         "BERTH_BODY_LIMIT": "1000",
         "BERTH_LOG_LEVEL": "WARNING",
         "BERTH_POOLCLAIMS_PER_NAMESPACE": "50",
+        "BERTH_EVENTS": "off",
     }
     assert from_environment(environment) == Settings(
         store="sqlite:////data/ledger.db",
@@ -61,11 +62,12 @@ def test_every_variable_is_read() -> None:
         body_limit=1000,
         log_level="WARNING",
         poolclaims_per_namespace=50,
+        pod_events=False,
     )
 
 
 def test_variables_that_are_empty_count_as_not_set() -> None:
-    names = ("BERTH_STORE", "BERTH_POOLS", "BERTH_LOG_LEVEL")
+    names = ("BERTH_STORE", "BERTH_POOLS", "BERTH_LOG_LEVEL", "BERTH_EVENTS")
     assert from_environment(dict.fromkeys(names, "")) == Settings()
 
 
@@ -124,6 +126,11 @@ def test_a_bound_of_poolclaims_that_is_no_number_is_refused(text: str) -> None:
     assert refusal({"BERTH_POOLCLAIMS_PER_NAMESPACE": text}) == (
         f"BERTH_POOLCLAIMS_PER_NAMESPACE is {text!r}: it should be a number above 0, such as 1024"
     )
+
+
+@pytest.mark.parametrize("text", ["ON", "true", "0", "no"])
+def test_a_switch_that_is_neither_on_nor_off_is_refused(text: str) -> None:
+    assert refusal({"BERTH_EVENTS": text}) == f"BERTH_EVENTS is {text!r}: it should be on or off"
 
 
 @pytest.mark.parametrize("text", ["info", "ERROR", "10"])

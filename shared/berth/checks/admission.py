@@ -29,6 +29,7 @@ EXPECTED: Mapping[str, Expected] = {
     "pod-status.berth.dev": Expected(
         4, open="the functions' accounts may change any pod's status and labels"
     ),
+    "pod-events.berth.dev": Expected(3, open="accounts of functions may tell anything of any object"),
     "pool-external.berth.dev": Expected(2, open="inventory's account may give any Pool more units"),
 }
 """What every overlay has, by the policy's name."""

@@ -22,19 +22,21 @@ _NODES = (Right("get", "", "nodes"), Right("list", "", "nodes"))
 _STATUS = (Right("patch", GROUP, "pools/status"), Right("patch", GROUP, "poolclaims/status"))
 _POOLS = (Right("list", GROUP, "pools"), Right("list", GROUP, "poolclaims"))
 
-_BIND = (*_PODS, _IDENTITY, *_CLAIM, Right("create", "", "pods/binding"))
+_EVENTS = (Right("create", "events.k8s.io", "events"), Right("patch", "events.k8s.io", "events"))
+
+_BIND = (*_PODS, _IDENTITY, *_CLAIM, *_EVENTS, Right("create", "", "pods/binding"))
 FUNCTIONS: dict[str, tuple[Right, ...]] = {
     "filter": (_REVIEW,),
     "prioritize": (_REVIEW,),
     "preempt": (_REVIEW,),
     "bind": (*_BIND, _REVIEW),
     "extender": (*_BIND, _REVIEW),
-    "release": (*_PODS, _IDENTITY, *_CLAIM, Right("get", "", "nodes")),
+    "release": (*_PODS, _IDENTITY, *_CLAIM, *_EVENTS, Right("get", "", "nodes")),
     "inventory": (
-        *(*_PODS, _IDENTITY, *_NODES, *_POOLS, *_STATUS, _REVIEW),
+        *(*_PODS, _IDENTITY, *_NODES, *_POOLS, *_STATUS, *_EVENTS, _REVIEW),
         *(Right("patch", GROUP, "pools"), Right("get", GROUP, "poolclaims")),
     ),
-    "reconcile": (*_PODS, _IDENTITY, *_NODES, *_POOLS, *_STATUS),
+    "reconcile": (*_PODS, _IDENTITY, *_NODES, *_POOLS, *_STATUS, *_EVENTS),
     "status": (Right("list", "", "pods"), Right("list", "", "nodes"), _IDENTITY),
     "events": tuple(
         Right(verb, group, resource)
@@ -166,7 +168,7 @@ def _accounts(inputs: Inputs) -> Iterator[Finding]:
     store = inputs.store or ""
     namespace = store.removeprefix("configmap://").partition("/")[0] if store.startswith("configmap:") else ""
     for name in inputs.accounts:
-        rights = [*FUNCTIONS[name], *(NATIVE.get(name, ()) if native else ())]
+        rights = [*_used(inputs, FUNCTIONS[name]), *(NATIVE.get(name, ()) if native else ())]
         if namespace:
             rights += [Right(verb, "", "configmaps", namespace) for verb in LEDGER.get(name, ())]
         account = f"{NAMESPACE}/berth-{name}"
@@ -180,7 +182,7 @@ def _user(inputs: Inputs) -> Iterator[Finding]:
     if not _seen(lambda: inputs.installed):
         rights += [
             *_LOCAL,
-            *(right for name in ("bind", "release", "reconcile") for right in FUNCTIONS[name]),
+            *(right for name in ("bind", "release", "reconcile") for right in _used(inputs, FUNCTIONS[name])),
         ]
     if inputs.options.environment.get("BERTH_POOLS"):
         rights = [right for right in rights if right.resource not in ("pools", "pools/status")]
@@ -189,6 +191,12 @@ def _user(inputs: Inputs) -> Iterator[Finding]:
     if missing := lacking(inputs, (right for right in rights if right != _REVIEW)):
         names = [str(right) for right in missing]
         yield USER.finding(f"this user may not {listed(names)}", *names)
+
+
+def _used(inputs: Inputs, rights: Iterable[Right]) -> list[Right]:
+    """Return the rights without those for events about pods, where these are off."""
+    set_to = inputs.options.environment.get("BERTH_EVENTS") or inputs.settings.get("BERTH_EVENTS")
+    return [right for right in rights if set_to != "off" or right not in _EVENTS]
 
 
 def _seen(look: Callable[[], bool]) -> bool:

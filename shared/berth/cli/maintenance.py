@@ -24,7 +24,7 @@ from berth.controller.pool_source import amend
 from berth.controller.poolclaims import publish_free
 from berth.controller.requeue import room_in, wake
 from berth.errors import BadInputError, BerthError, RefusedError, UsageError, alternatives
-from berth.handlers.wiring import ledger_of
+from berth.handlers.wiring import ledger_of, telling
 from berth.kube.cluster import Cluster, connect
 from berth.ledger.holders import holder, wholes
 from berth.ledger.keys import parse_domain
@@ -279,10 +279,11 @@ def release(options: argparse.Namespace) -> int:
         if releases and not options.yes and is_terminal(sys.stdin) and not _confirmed(releases):
             note("nothing was freed")
             return 1
-        freed = manual_release.free(ledger, releases)
-        publish_free(ledger, cluster, freed)
-        _tell(options.output, releases, "freed")  # first: that stands, whatever becomes of the rest
-        woken = wake(ledger, cluster, config.scheduler_names, room_in(freed), time.time())
+        with telling(cluster, config, "cli") as teller:
+            freed = manual_release.free(ledger, releases, teller)
+            publish_free(ledger, cluster, freed)
+            _tell(options.output, releases, "freed")  # first: that stands, whatever becomes of the rest
+            woken = wake(ledger, cluster, config.scheduler_names, room_in(freed), time.time())
     if options.output == "table":
         print(f"pods woken: {woken}")
     else:

@@ -24,10 +24,10 @@ _FEW = 100  # pods that are asked for one by one: a list of 50,000 pods takes as
 
 
 class Adopted(NamedTuple):
-    """How many pods had a claim that was changed, and how many had none before."""
+    """How many pods had a claim that was changed, and the claims of those that had none before."""
 
     settled: int
-    adopted: int
+    claims: list[Claim]
 
 
 def adopt(
@@ -64,7 +64,8 @@ def adopt(
         _adopt_all(ledger, (_handed_on(claim, terms) for claim in view.lost()), view, terms, go_on)
     if changed:
         _drop_ended(ledger, cluster, [claim for claim in claims if claim.uid in changed], terms, now)
-    return Adopted(len(changed & standing.keys()), len(changed - standing.keys()))
+    new = changed - standing.keys()
+    return Adopted(len(changed & standing.keys()), [claim for claim in claims if claim.uid in new])
 
 
 def _one_holder_a_unit(claims: Iterable[Claim], standing: Mapping[str, Sequence[Claim]]) -> Iterator[Claim]:

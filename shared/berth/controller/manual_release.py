@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from berth.api.units import normal
+from berth.controller.notices import BY_HAND, SILENT, Subject, Teller
 from berth.controller.retention import until_deleted
 from berth.errors import BadInputError, RefusedError
 from berth.kube.cluster import Cluster
@@ -71,10 +72,12 @@ def permitted(release: Release, cluster: Cluster, view: View) -> Release:
     return release
 
 
-def free(ledger: Ledger, releases: Iterable[Release]) -> list[Holding]:
+def free(ledger: Ledger, releases: Iterable[Release], teller: Teller = SILENT) -> list[Holding]:
     """Free these claims, and return what was freed."""
     freed: list[Holding] = []
     for claim, keep in releases:
         as_before: Literal["bound", "lost"] = "lost" if claim.state == "lost" else "bound"
-        freed += ledger.release(claim.uid, claim.label, claim.holdings, keep, as_before)
+        mine = ledger.release(claim.uid, claim.label, claim.holdings, keep, as_before)
+        teller.released(Subject.of_claim(claim), mine, claim.node, BY_HAND)
+        freed += mine
     return freed

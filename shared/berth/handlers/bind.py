@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from berth.controller.adopt import claim_due, stands
 from berth.controller.capacity_sync import follow_node
 from berth.controller.fencing import woken_at
+from berth.controller.notices import SILENT, Subject, Teller
 from berth.controller.poolclaims import publish_free, publish_held
 from berth.controller.requeue import room_in, wake
 from berth.controller.retention import release_ended, still_held
@@ -44,6 +45,7 @@ log = logging.getLogger("berth.bind")
 _WAKE_SECONDS = 0.8  # on top of BIND_SECONDS, and still below what kube-scheduler waits
 _TELL_SECONDS = 0.5  # for PoolClaims' status, which is for people
 _SETTLE_SECONDS = 1.8  # kept back from the Binding's time, so that its outcome can be settled
+_LOST = "is bound, and berth's ledger was lost meanwhile: its units count again after the next reconcile"
 
 
 class Bind(NamedTuple):
@@ -55,11 +57,17 @@ class Bind(NamedTuple):
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     new_attempt: Callable[[], str] = lambda: uuid.uuid4().hex[:12]
+    teller: Teller = SILENT
 
     def run(self, call: extender_v1.BindingCall) -> None:
         """Return when the pod is bound to the node and its claim stands; else raise a BerthError that says
         why it is not. No Error is raised after a Binding succeeded."""
-        BindAttempt(self, call).run()
+        attempt = BindAttempt(self, call)
+        try:
+            attempt.run()
+        except BerthError as error:
+            attempt.tell_if_late(error)
+            raise
 
 
 class BindAttempt:
@@ -67,7 +75,7 @@ class BindAttempt:
 
     def __init__(self, verb: Bind, call: extender_v1.BindingCall) -> None:
         self._ledger, self._cluster, self._schedulers = verb.ledger, verb.cluster, verb.schedulers
-        self._clock, self._new_attempt = verb.clock, verb.new_attempt
+        self._clock, self._new_attempt, self._teller = verb.clock, verb.new_attempt, verb.teller
         self._call, self._deadline = call, Deadline.after(BIND_SECONDS, verb.monotonic)
         self._claim: Claim | None = None
 
@@ -81,6 +89,13 @@ class BindAttempt:
             else:
                 if self._bound(pod):
                     return
+
+    def tell_if_late(self, error: BerthError) -> None:
+        """Tell of a failure that comes so late that kube-scheduler, which would, may wait no longer."""
+        call = self._call
+        if self._deadline.left() <= 0:
+            why = f"was not bound to {call.node} in time: {error}"
+            self._teller.failed(Subject(call.namespace, call.name, call.uid), why)
 
     def _unbound(self) -> PodToBind | None:
         """Return the pod, to be bound; None if it is on this node already. Raises, and leaves no reservation,
@@ -182,6 +197,8 @@ class BindAttempt:
         else:
             pod = self._settle(self._claim)
         if pod is not None and pod.spec.node_name == call.node:
+            if self._claim is not None:
+                self._teller.allocated(self._claim)
             return True
         raise RefusedError(
             f"pod {call.namespace}/{call.name} was not bound to {call.node}: {error}"
@@ -195,11 +212,13 @@ class BindAttempt:
     def _confirm(self, claim: Claim) -> None:
         try:
             self._ledger.confirm(claim)
+            self._teller.allocated(claim)
             tell = self._deadline.within(_TELL_SECONDS)
             publish_held(self._cluster, replace(claim, state="bound"), tell, self._clock)
             self._free(follow_node(self._ledger, claim.uid))
         except MissingClaimError as error:
             log.warning("%s", error)
+            self._teller.failed(Subject.of_claim(claim), _LOST)
         except BerthError as error:
             log.warning("pod %s is bound, and its claim waits for reconcile: %s", claim.label, error)
         except Exception:  # an Error would have the bound pod tried again
@@ -220,6 +239,8 @@ class BindAttempt:
                 return
             freed = ledger.adopt(claim, also=held)
             if freed is not None:
+                if not standing:
+                    self._teller.adopted(claim)
                 self._release_if_gone(pod, claim)
                 self._free(freed)
         except BerthError as error:
@@ -277,7 +298,8 @@ def endpoint(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
 
 def on(ledger: Ledger, cluster: Cluster, settings: Settings) -> Endpoint:
     """Return the endpoint on a ledger and a cluster that others may use too."""
-    bind = Bind(ledger, cluster, settings.scheduler_names)
+    told = wiring.teller(cluster, settings, "bind", ledger.metrics)
+    bind = Bind(ledger, cluster, settings.scheduler_names, teller=told)
 
     def answer(body: Content) -> bytes:
         bind.run(extender_v1.binding(body))

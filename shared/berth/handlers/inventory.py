@@ -15,6 +15,7 @@ from berth.controller.adopt import adopt
 from berth.controller.capacity_sync import prepare_domains, sync_all, sync_node, withdraw
 from berth.controller.external_use import take_external
 from berth.controller.node_status import publish_native
+from berth.controller.notices import SILENT, Teller
 from berth.controller.pool_source import take_pools
 from berth.controller.pool_status import INVALID, publish
 from berth.controller.poolclaims import admit, publish_claims, publish_free, read_claims, take_claims
@@ -22,7 +23,7 @@ from berth.controller.requeue import free_in, room_in, wake
 from berth.controller.retention import may_run, release_ended
 from berth.errors import BadInputError
 from berth.handlers import external
-from berth.handlers.wiring import ledger_and_cluster
+from berth.handlers.wiring import ledger_and_cluster, teller
 from berth.http import cloudevents
 from berth.http.cloudevents import Event
 from berth.http.endpoint import Router
@@ -86,8 +87,14 @@ class Inventory:
     """
 
     def __init__(
-        self, ledger: Ledger, cluster: Cluster, settings: Settings, clock: Callable[[], float] = time.time
+        self,
+        ledger: Ledger,
+        cluster: Cluster,
+        settings: Settings,
+        clock: Callable[[], float] = time.time,
+        teller: Teller = SILENT,
     ) -> None:
+        self._teller = teller
         self._ledger, self._cluster, self._settings, self._clock = ledger, cluster, settings, clock
         self.look_at_pools = Coalesced(self.take_pools)
         self._look_at_claims = Coalesced(lambda: self._after(self._claims(), publishes=False))
@@ -189,7 +196,7 @@ class Inventory:
         pods = cluster.pods(lambda pod: pod.metadata.uid in uids or might_ask(pod))
         if before != pools:
             self._end(ledger, claims, pods, terms, now)
-        adopt(ledger, cluster, pods, terms, now)
+        self._teller.adopted_all(adopt(ledger, cluster, pods, terms, now).claims, pods, terms)
         take_external(ledger, pools, now)
         ledger.apply_pools(pools)
         changes += sync_all(ledger, pools, cluster.nodes)[0]
@@ -237,7 +244,7 @@ def _warn(problems: Iterable[str]) -> None:
 def router(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Router:
     """Return the path `external`, and events on any other."""
     ledger, cluster = ledger_and_cluster(settings, metrics.of("inventory"))
-    inventory = Inventory(ledger, cluster, settings)
+    inventory = Inventory(ledger, cluster, settings, teller=teller(cluster, settings, "inventory", metrics))
 
     def handle(headers: Mapping[str, str], body: bytes) -> Mapping[str, object]:
         return inventory.run(cloudevents.decode(headers, body))

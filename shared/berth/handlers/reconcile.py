@@ -21,6 +21,7 @@ from berth.controller.capacity_sync import prepare_domains, problems, sync_all, 
 from berth.controller.external_use import take_external
 from berth.controller.fencing import FENCE_SECONDS, fence_waiting, pods_to_fence, to_hold
 from berth.controller.node_status import publish_native
+from berth.controller.notices import FINISHED, SILENT, Subject, Teller
 from berth.controller.pool_source import take_pools
 from berth.controller.pool_status import publish
 from berth.controller.poolclaims import admit, publish_claims, read_claims, take_claims
@@ -29,7 +30,7 @@ from berth.controller.retention import release_ended
 from berth.controller.settle import BIND_SECONDS, settle
 from berth.deadline import NO_DEADLINE, Deadline
 from berth.errors import BerthError, RetryableError, StoreFailedError, UnfinishedError, first_of
-from berth.handlers.wiring import ledger_and_cluster
+from berth.handlers.wiring import ledger_and_cluster, teller
 from berth.http.endpoint import Endpoint
 from berth.kube.cluster import Cluster
 from berth.kube.types import Node, Pod
@@ -90,10 +91,11 @@ class Reconcile:
         monotonic: Callable[[], float] = time.monotonic,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
         rebuild_seconds: float = REBUILD_SECONDS,
+        teller: Teller = SILENT,
     ) -> None:
         self._ledger, self._cluster, self._settings = ledger, cluster, settings
         self._clock, self._monotonic, self._new_id = clock, monotonic, new_id
-        self._rebuild_seconds = rebuild_seconds
+        self._rebuild_seconds, self._teller = rebuild_seconds, teller
         self._mark: Version | None = None  # of the rebuild that goes on
         # In that rebuild: no Binding of before the loss can land on these.
         self._fenced: set[str] = set()
@@ -201,7 +203,8 @@ class Reconcile:
         self._mend(claims, pods, terms)
         settled, adopted = adopt(ledger, self._cluster, pods, terms, self._clock(), self._in_time)
         self._report.settled += settled
-        self._report.adopted += adopted
+        self._report.adopted += len(adopted)
+        self._teller.adopted_all(adopted, pods, terms)
         take_external(ledger, terms.pools, self._clock())
         return pods
 
@@ -226,7 +229,10 @@ class Reconcile:
     def _publish(self, *, poolclaims: bool) -> None:
         problems, view = self._report.problems, self._ledger.view()
         pods = [claim for claim in view.claims() if not claim.is_external]
-        problems += unnamed(pods, view.pools)
+        for claim, line in unnamed(pods, view.pools):
+            problems.append(f"pod {claim.label} {line}")
+            if claim.state != "lost":
+                self._teller.failed(Subject.of_claim(claim), line)
         if self._settings.pools is None:
             problems += publish(self._ledger, self._cluster, self._settings.scheduler_names, self._clock)
         if poolclaims:
@@ -273,7 +279,10 @@ class Reconcile:
     ) -> None:
         if pod is None or pod.finished:
             now, pools = self._clock(), terms.judged_by()
-            self._report.released += bool(release_ended(self._ledger, claim, pod, node, now, pools=pools))
+            freed = release_ended(self._ledger, claim, pod, node, now, pools=pools)
+            self._report.released += bool(freed)
+            if pod is not None:
+                self._teller.released(Subject.of_pod(pod), freed, claim.node, FINISHED)
         elif pod.spec.node_name:
             return  # adoption brings its claim to what it is to be
         elif self._in_doubt(claim) and not self._writes.spent():
@@ -291,8 +300,9 @@ def endpoint(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
     from berth.http import cloudevents  # `berth reconcile` starts without its library
 
     ledger, cluster = ledger_and_cluster(settings, metrics.of("reconcile"), while_closed=True)
+    told = teller(cluster, settings, "reconcile", metrics)
     # Two at once would do the same work, and anybody may ask for it.
-    reconciled = Coalesced(Reconcile(ledger, cluster, settings).run)
+    reconciled = Coalesced(Reconcile(ledger, cluster, settings, teller=told).run)
 
     def handle(_: Mapping[str, str], __: bytes) -> Mapping[str, object]:
         """Reconcile, whatever was sent: a clock's tick, a dead letter, a person's call."""

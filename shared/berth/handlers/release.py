@@ -5,11 +5,12 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from berth.api.names import is_name
+from berth.controller.notices import FINISHED, SILENT, Subject, Teller
 from berth.controller.poolclaims import publish_free
 from berth.controller.requeue import SharedWake, room_in, wake
 from berth.controller.retention import still_held
 from berth.errors import BadInputError
-from berth.handlers.wiring import ledger_and_cluster
+from berth.handlers.wiring import ledger_and_cluster, teller
 from berth.http import cloudevents
 from berth.http.cloudevents import Event
 from berth.http.endpoint import Endpoint
@@ -30,7 +31,9 @@ class Release:
         cluster: Cluster,
         schedulers: tuple[str, ...],
         clock: Callable[[], float] = time.time,
+        teller: Teller = SILENT,
     ) -> None:
+        self._teller = teller
         self._ledger, self._cluster, self._schedulers, self._clock = ledger, cluster, schedulers, clock
         self._wake_shared = SharedWake(self._wake)
 
@@ -57,6 +60,8 @@ class Release:
         uid, view = pod.metadata.uid, self._ledger.view()
         held = still_held(view.claims_of(uid), there, view.pools, self._cluster.node, self._clock())
         freed = self._ledger.release(uid, pod.label, hold=held.pools, hold_as=held.state, view=view)
+        if there is not None:
+            self._teller.released(Subject.of_pod(there), freed, there.spec.node_name or "", FINISHED)
         publish_free(self._ledger, self._cluster, freed, clock=self._clock)
         demand = demand_of(pod, view.resources).units
         room = room_in(freed) or {pool: units for pool, units in demand.items() if pool not in held.pools}
@@ -85,7 +90,8 @@ class Release:
 
 def endpoint(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
     ledger, cluster = ledger_and_cluster(settings, metrics.of("release"))
-    release = Release(ledger, cluster, settings.scheduler_names)
+    told = teller(cluster, settings, "release", metrics)
+    release = Release(ledger, cluster, settings.scheduler_names, teller=told)
 
     def handle(headers: Mapping[str, str], body: bytes) -> Mapping[str, object]:
         return release.run(cloudevents.decode(headers, body))

@@ -1,7 +1,8 @@
 """What a function's endpoint is made of: its ledger, its cluster, who may call it, how it answers errors.
 A function that acts on a cluster does nothing in the ledger of another one (docs/decisions/0007)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from berth.stores import open_store, redacted
 from berth.stores.base import Store
 
 if TYPE_CHECKING:
+    from berth.controller.notices import Teller
     from berth.kube.cluster import Cluster
 
 Look = Callable[[], View]
@@ -95,3 +97,31 @@ def ledger_of(
     """Return the cluster's ledger in a store that is open already."""
     name = redacted(settings.store)
     return Ledger(store, while_closed=while_closed, cluster=cluster.identity, name=name, metrics=metrics)
+
+
+def teller(cluster: "Cluster", settings: Settings, function: str, metrics: Metrics = UNCOUNTED) -> "Teller":
+    """Return what tells of pods by Kubernetes Events, as this function, as long as the process lives; no
+    request is sent yet."""
+    from berth.controller.notices import SILENT, Teller
+    from berth.kube.event_recorder import EventRecorder, recorder_until_exit
+
+    if not settings.pod_events:
+        return SILENT
+    recorder = EventRecorder(cluster.aside(), function, told=metrics.told)
+    return Teller(recorder_until_exit(recorder).record)
+
+
+@contextmanager
+def telling(cluster: "Cluster", settings: Settings, function: str) -> "Iterator[Teller]":
+    """Yield what tells of pods until the end of the block, as `teller` does until that of the process."""
+    from berth.controller.notices import SILENT, Teller
+    from berth.kube.event_recorder import EventRecorder
+
+    if not settings.pod_events:
+        yield SILENT
+        return
+    recorder = EventRecorder(cluster.aside(), function)
+    try:
+        yield Teller(recorder.record)
+    finally:
+        recorder.close()

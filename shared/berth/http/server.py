@@ -9,6 +9,7 @@ functions-framework). Why not its own workers, nor functions-framework's: docs/d
 
 import argparse
 import asyncio
+import atexit
 import importlib.util
 import os
 import signal
@@ -41,7 +42,8 @@ class Worker(BaseWorker):  # type: ignore[misc]
     def run(self) -> None:
         with suppress(asyncio.CancelledError):
             asyncio.run(self._serve())
-        # What threads still do for nobody ends with the process.
+        # What was registered for the end; what threads still do for nobody ends with the process.
+        atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)

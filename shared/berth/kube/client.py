@@ -77,8 +77,9 @@ class ApiServer:
     ClusterRefusedError (4xx: it was not done). Safe to use from many threads.
     """
 
-    def __init__(self, api: Client) -> None:
-        self._api = api
+    def __init__(self, api: Client, connections: int = 0) -> None:
+        """`connections`: keep so many that nobody else uses; 0: share the client's. A proxy's are shared."""
+        self._api, self._connections = api, connections
         self.host = api.host
 
     def call(self, request: Request) -> bytes:
@@ -116,7 +117,8 @@ class ApiServer:
 
     @cached_property
     def _way(self) -> _Way:
-        pool, url = lean(self._api.pool.connection_from_url(self.host)), urlsplit(self.host)
+        own = {"maxsize": self._connections} if self._connections else None
+        pool, url = lean(self._api.pool.connection_from_url(self.host, own)), urlsplit(self.host)
         headers = {"Host": url.netloc.rpartition("@")[2], "Accept-Encoding": "identity"}
         if pool.proxy is not None:  # some of which want the whole URL
             return _Way(self._api.pool.urlopen, self.host, headers)

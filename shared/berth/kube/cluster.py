@@ -35,6 +35,8 @@ _IDENTITY_SECONDS = 1.0  # within bind's deadline
 _MERGE = "application/merge-patch+json"
 _STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 _APPLY = "application/apply-patch+yaml"
+_EVENTS = "/apis/events.k8s.io/v1/namespaces"
+_EVENT_SECONDS = 5.0
 
 
 class _ListMeta(msgspec.Struct, frozen=True):
@@ -114,8 +116,12 @@ class Cluster:
     ClusterRefusedError (4xx: it was not done). `timeout` is in seconds. Safe to use from many threads.
     """
 
-    def __init__(self, api: Client, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._server, self._monotonic = ApiServer(api), monotonic
+    def __init__(
+        self, api: Client, monotonic: Callable[[], float] = time.monotonic, *, connections: int = 0
+    ) -> None:
+        """`connections` as in ApiServer."""
+        self._api, self._monotonic = api, monotonic
+        self._server = ApiServer(api, connections)
         self.host = self._server.host
         self._identity = ""
 
@@ -291,6 +297,20 @@ class Cluster:
         removed = dict.fromkeys(document.get("status") or ())
         path = f"{pool_claim_path(meta['namespace'], meta['name'])}/status"
         self._merge(path, {"metadata": _version(document), "status": {**removed, **status}}, timeout)
+
+    def aside(self) -> "Cluster":
+        """Return this cluster by one connection of its own, which takes none from calls in a hurry."""
+        return Cluster(self._api, self._monotonic, connections=1)
+
+    def create_event(self, namespace: str, document: Mapping[str, Any]) -> None:
+        """Create an Event object (events.k8s.io/v1)."""
+        path = f"{_EVENTS}/{_segment(namespace)}/events"
+        self._server.call(Request("POST", path, _EVENT_SECONDS, document))
+
+    def repeat_event(self, namespace: str, name: str, series: Mapping[str, Any]) -> None:
+        """Write into an Event object how often the event came, and last when."""
+        path = f"{_EVENTS}/{_segment(namespace)}/events/{_segment(name)}"
+        self._merge(path, {"series": series}, _EVENT_SECONDS)
 
     def date(self) -> str:
         """Return the time that the API server puts on an answer, as HTTP writes it; empty if it puts none."""

@@ -219,10 +219,10 @@ def owners_of(pod: Pod) -> tuple[str, ...]:
     return tuple(filter(None, (pod.label, owner_of(pod))))
 
 
-def unnamed(claims: Iterable[Claim], pools: Mapping[str, Pool]) -> list[str]:
-    """Return a line for each claim with units of a named pool whose names are not known, by domain: how that
-    is cut into stripes is nothing to a person."""
-    lines = []
+def unnamed(claims: Iterable[Claim], pools: Mapping[str, Pool]) -> list[tuple[Claim, str]]:
+    """Return what to say of each claim with units of a named pool whose names are not known, by domain: how
+    that is cut into stripes is nothing to a person."""
+    lines: list[tuple[Claim, str]] = []
     for claim in claims:
         held = [
             replace(holding, claim="")
@@ -230,8 +230,14 @@ def unnamed(claims: Iterable[Claim], pools: Mapping[str, Pool]) -> list[str]:
             if holding.pool in pools and pools[holding.pool].named and not holding.is_quota
         ]
         lines += [
-            f"pod {claim.label} holds {holding.count} of {holding.pool} in {holding.whole}, "
-            f"{len(holding.units)} of them by name: what it uses besides is another pod's, or not of the pool"
+            (
+                claim,
+                (
+                    f"holds {holding.count} of {holding.pool} in {holding.whole}, "
+                    f"{len(holding.units)} of them by name: "
+                    "what it uses besides is another pod's, or not of the pool"
+                ),
+            )
             for holding in by_whole(held)
             if len(holding.units) < holding.count
         ]

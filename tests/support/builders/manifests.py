@@ -119,9 +119,10 @@ def definition(kind: str) -> Object:
 
 
 def status_policies() -> list[Object]:
-    """The policies on what functions' accounts may write into pods' and nodes' status, and into Pools."""
+    """The policies on what functions' accounts may write into pods' and nodes' status, into Pools, and into
+    Events."""
     found = [*rendered("per-verb", *ADMISSION), *component("native", *ADMISSION)]
-    bounds = ("-status.berth.dev", "-external.berth.dev")
+    bounds = ("-status.berth.dev", "-external.berth.dev", "-events.berth.dev")
     return [each for each in found if each["metadata"]["name"].endswith(bounds)]
 
 

@@ -15,7 +15,7 @@ from berth.api.names import API_VERSION
 from berth.api.poolclaim import CLAIMS
 from berth.errors import ClusterRefusedError
 from berth.handlers import filter as filter_verb
-from berth.handlers import inventory, prioritize, release
+from berth.handlers import prioritize, release
 from berth.handlers.reconcile import Report
 from berth.http import extender_v1
 from berth.kube.cluster import Cluster
@@ -74,7 +74,7 @@ class PoolsStage(Stage):
         self, api: StandIn, folder: Path, place: Place, pools: Mapping[str, Any], nodes: Mapping[str, Any]
     ) -> None:
         super().__init__(api, folder, place, fresh=False)
-        self._api = api
+        self.api = api
         for name in ("n1", "n2"):
             self.cluster.delete(f"/api/v1/nodes/{name}")
         self.objects = WithPoolClaims(self.cluster)
@@ -150,26 +150,24 @@ class PoolsStage(Stage):
         status = {"conditions": [condition]}
         spec = {"taints": list(taints), "unschedulable": cordoned}
         body = {"metadata": {"labels": labels}, "spec": spec, "status": status}
-        self._api.memory.patch(
-            Key("nodes", "", name), body, False, ""
-        )  # its own calls reach no node's status
+        self.api.memory.patch(Key("nodes", "", name), body, False, "")  # its own calls reach no node's status
 
     def serve_node_status(self) -> None:
         """Take writes of nodes' status, which the stand-in API server does not serve."""
 
         def write(name: str, status: Mapping[str, Any]) -> None:
-            self._api.memory.patch(Key("nodes", "", name), {"status": status}, False, "")
+            self.api.memory.patch(Key("nodes", "", name), {"status": status}, False, "")
 
         self.objects.set_node_status = write  # type: ignore[attr-defined]
         self.reconcile()
 
     def annotate(self, node: str, **annotations: str) -> None:
         body = {"metadata": {"annotations": annotations}}
-        self._api.memory.patch(Key("nodes", "", node), body, False, "")
+        self.api.memory.patch(Key("nodes", "", node), body, False, "")
 
     def note(self, pod: str, annotations: Mapping[str, str]) -> None:
         """Rewrite annotations of a pod, as its owner may."""
-        self._api.memory.patch(
+        self.api.memory.patch(
             Key("pods", "default", pod), {"metadata": {"annotations": dict(annotations)}}, False, ""
         )
 
@@ -190,7 +188,7 @@ class PoolsStage(Stage):
         return self._inventory("PoolClaim", name)
 
     def _inventory(self, kind: str, name: str) -> dict[str, object]:
-        return inventory.Inventory(self._ledger(self.store), self.cluster, self.settings, self.time).run(
+        return self._inventory_of(self._ledger(self.store)).run(
             event("update", {"kind": kind, "metadata": {"name": name}})
         )
 
@@ -248,7 +246,8 @@ class PoolsStage(Stage):
 
     def event_of(self, pod: Pod, kind: str = "delete") -> dict[str, object]:
         told = event(kind, {"kind": "Pod", **msgspec.to_builtins(pod)})
-        return release.Release(self._ledger(self.store), self.cluster, ("berth",), self.time).run(told)
+        ledger = self._ledger(self.store)
+        return release.Release(ledger, self.cluster, ("berth",), self.time, self.teller).run(told)
 
     def finished(self, call: extender_v1.BindingCall) -> dict[str, object]:
         """The pod succeeds; what release answers to its event."""

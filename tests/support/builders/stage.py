@@ -11,13 +11,16 @@ from unittest import mock
 
 import msgspec
 
+from berth.controller.notices import Teller
 from berth.controller.settle import claim_of
 from berth.errors import BerthError, ClusterUnavailableError
-from berth.handlers import inventory, release
+from berth.handlers import release
 from berth.handlers.bind import Bind
+from berth.handlers.inventory import Inventory
 from berth.handlers.reconcile import Reconcile, Report
 from berth.http import extender_v1
 from berth.kube.cluster import connect
+from berth.kube.event_queue import PodEvent
 from berth.kube.types import Pod
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim
@@ -84,6 +87,8 @@ class Stage:
         self._numbers = count()
         (folder / "pools.yaml").write_text(_POOL)
         self.settings = Settings(pools=folder / "pools.yaml")
+        self.told: list[PodEvent] = []
+        self.teller = Teller(self.told.append)
         for name in ("n1", "n2"):
             self.cluster.create("/api/v1/nodes", {"metadata": {"name": name}})
         if fresh:
@@ -148,7 +153,15 @@ class Stage:
         store: Any = Tap(self.store, step)
         cluster: Any = Tap(self.cluster, step)
         ledger = self._ledger(store, while_closed=True)
-        return Reconcile(ledger, cluster, self.settings, clock=self.time, monotonic=self.time).run()
+        return Reconcile(
+            ledger, cluster, self.settings, clock=self.time, monotonic=self.time, teller=self.teller
+        ).run()
+
+    def events(self) -> list[tuple[str, str, str]]:
+        """What was told of pods since the last call: pod, reason and words."""
+        told = [(event.pod, event.reason, event.note) for event in self.told]
+        self.told.clear()
+        return told
 
     def ledger(self) -> Ledger:
         """The ledger as who only looks opens it."""
@@ -176,20 +189,19 @@ class Stage:
     def release(self, pod: Pod) -> None:
         """Let release have the pod's delete event."""
         told = event("delete", {"kind": "Pod", **msgspec.to_builtins(pod)})
-        release.Release(self._ledger(self.store), self.cluster, ("berth",), self.time).run(told)
+        ledger = self._ledger(self.store)
+        release.Release(ledger, self.cluster, ("berth",), self.time, self.teller).run(told)
 
     def inventory(self, node: str) -> None:
         """Let inventory have an event of the node."""
         told = event("update", {"kind": "Node", "metadata": {"name": node}})
-        inventory.Inventory(self._ledger(self.store), self.cluster, self.settings, self.time).run(told)
+        self._inventory_of(self._ledger(self.store)).run(told)
 
     def inventory_of_pool(self, *, seen: bool = False) -> dict[str, object]:
         """Let inventory have an event of the Pool, whose status may say that it was seen; what it answers."""
         status = {"observedGeneration": 1} if seen else {}
         about = {"kind": "Pool", "metadata": {"name": "ip", "generation": 1}, "status": status}
-        return inventory.Inventory(self._ledger(self.store), self.cluster, self.settings, self.time).run(
-            event("update", about)
-        )
+        return self._inventory_of(self._ledger(self.store)).run(event("update", about))
 
     def claims(self) -> dict[str, tuple[str, str]]:
         """Node and state by the name of the pod that holds a claim."""
@@ -230,7 +242,11 @@ class Stage:
             clock=self.time,
             monotonic=self.time,
             new_attempt=lambda: next(ids),
+            teller=self.teller,
         )
+
+    def _inventory_of(self, ledger: Ledger) -> Inventory:
+        return Inventory(ledger, self.cluster, self.settings, self.time, self.teller)
 
     def _ledger(self, store: Store, *, while_closed: bool = False) -> Ledger:
         time = self.time

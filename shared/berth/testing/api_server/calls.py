@@ -11,13 +11,23 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from berth.testing.api_server.memory import Memory
-from berth.testing.api_server.rules import KINDS, Json, Key, Match, StatusError, bad_request, selector
+from berth.testing.api_server.rules import (
+    KINDS,
+    Json,
+    Key,
+    Match,
+    StatusError,
+    bad_request,
+    not_found,
+    selector,
+)
 
 LONGEST_WATCH_SECONDS = 1800.0
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 VERSION: Json = {"major": "1", "minor": "36", "gitVersion": "v1.36.3+berth-stand-in"}
 _ALLOWED: Json = {"kind": "SelfSubjectAccessReview", "status": {"allowed": True}}
+_EVENTS = 1000
 SUCCESS: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
@@ -91,6 +101,24 @@ def _bind(memory: Memory, call: Call) -> Answer:
     return 201, {**SUCCESS, "code": 201}
 
 
+def _create_event(memory: Memory, call: Call) -> Answer:
+    key = Key(call.resource, call.namespace, call.document["metadata"]["name"])
+    if key in memory.events:
+        details = {"name": key.name, "kind": key.resource}
+        raise StatusError(409, "AlreadyExists", f'events "{key.name}" already exists', details)
+    if len(memory.events) >= _EVENTS:  # the real one forgets them after an hour
+        memory.events.pop(next(iter(memory.events)), None)
+    memory.events[key] = call.document
+    return 201, call.document
+
+
+def _repeat_event(memory: Memory, call: Call) -> Answer:
+    if call.key not in memory.events:
+        raise not_found(call.resource, call.name)
+    memory.events[call.key] = {**memory.events[call.key], **call.document}
+    return 200, memory.events[call.key]
+
+
 def _delete(memory: Memory, call: Call) -> Answer:
     options = call.document if call.body else {}
     grace = call.number("gracePeriodSeconds", options.get("gracePeriodSeconds"))
@@ -102,6 +130,7 @@ def _delete(memory: Memory, call: Call) -> Answer:
 
 
 _PODS = "/api/v1/namespaces/(?P<namespace>[^/]+)/(?P<resource>pods)"
+_EVENT = "/apis/events.k8s.io/v1/namespaces/(?P<namespace>[^/]+)/(?P<resource>events)"
 ROUTES: list[tuple[str, dict[str, Action]]] = [
     ("/version/?", {"GET": lambda *_: (200, VERSION)}),
     ("/(healthz|livez|readyz)", {"GET": lambda *_: (200, "ok")}),
@@ -117,6 +146,8 @@ ROUTES: list[tuple[str, dict[str, Action]]] = [
     (f"{_PODS}/(?P<name>[^/]+)", {"GET": _get, "DELETE": _delete}),
     (f"{_PODS}/(?P<name>[^/]+)/binding", {"POST": _bind}),
     (f"{_PODS}/(?P<name>[^/]+)/status", {"PATCH": _patch}),
+    (_EVENT, {"POST": _create_event}),
+    (f"{_EVENT}/(?P<name>[^/]+)", {"PATCH": _repeat_event}),
 ]
 
 

@@ -54,6 +54,7 @@ class Memory:
         self._closed = False
         # Its UID is what tells one cluster from another; there is nothing else of a namespace.
         metadata = {"name": "kube-system", "uid": str(uuid.uuid4())}
+        self.events = dict[Key, Json]()  # Event objects, which no list and no watch shows
         self.kube_system: Json = {"kind": "Namespace", "apiVersion": "v1", "metadata": metadata}
 
     @property
