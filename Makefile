@@ -92,12 +92,17 @@ chromium: ## see that there is a Chromium for the tests, by apt-get where that w
 	@tests/support/install-chromium || { [ "$${CI:-}" != true ] || exit 1; \
 	  echo "make: without chromium the tests of the status page in a browser are skipped" >&2; }
 
+.PHONY: prometheus
+prometheus: ## see that there are Prometheus and promtool for the tests, by apt-get where that works
+	@tests/support/install-prometheus || { [ "$${CI:-}" != true ] || exit 1; \
+	  echo "make: without prometheus the tests of alerts and of the board are skipped" >&2; }
+
 .PHONY: test
-test: .venv redis haproxy controlplane ## what a change must pass, on a real kube-scheduler and a real Redis too (WORKERS=0: one by one)
+test: .venv redis haproxy prometheus controlplane ## what a change must pass, on a real kube-scheduler and a real Redis too (WORKERS=0: one by one)
 	$(BIN)/pytest -m 'not long' $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 .PHONY: test-long
-test-long: .venv redis haproxy chromium controlplane ## the rest (tests/LONG.md), more random examples, Knative's programs, DynamoDB Local, fuzzing
+test-long: .venv redis haproxy chromium prometheus controlplane ## the rest (tests/LONG.md), more random examples, Knative's programs, DynamoDB Local, fuzzing
 	@tests/controlplane/build --quiet --knative || { code=$$?; \
 	  if [ $$code -ne 3 ] || [ "$${CI:-}" = true ]; then exit $$code; fi; \
 	  echo "make: without Go the tests on Knative's programs are skipped" >&2; }

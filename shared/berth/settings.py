@@ -38,7 +38,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     `access` is for filter, prioritize, preempt and bind: with neither token nor accounts anyone may call.
     `external` is for inventory's path /external: with neither nobody may call there. `events` is for
-    release, inventory and reconcile, and has no token, since Knative sends none. `hosts` None: calls may
+    release, inventory and reconcile, and has no token, since Knative sends none. `scrapes` has a token alone:
+    who shows it may read metrics, besides those of `access`, and do nothing else. `hosts` None: calls may
     name any. `poolclaims_per_namespace` is the most that a namespace's PoolClaims may weigh together: see
     api.poolclaim. `pod_events`: tell of pods by Kubernetes Events.
     """
@@ -49,6 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     access: Access = Access()
     external: Access = Access(prefix="BERTH_EXTERNAL")
     events: Access = Access(prefix="BERTH_EVENTS")
+    scrapes: Access = Access(prefix="BERTH_METRICS")
     hosts: tuple[str, ...] | None = None
     body_limit: int = DEFAULT_BODY_LIMIT
     log_level: str = "INFO"
@@ -69,6 +71,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         access=_access(environment, "BERTH_AUTH", _token(environment, "BERTH_AUTH_TOKEN")),
         external=_access(environment, "BERTH_EXTERNAL", _token(environment, "BERTH_EXTERNAL_TOKEN")),
         events=_access(environment, "BERTH_EVENTS"),
+        scrapes=Access(prefix="BERTH_METRICS", token=_token(environment, "BERTH_METRICS_TOKEN")),
         hosts=_hosts(environment),
         body_limit=_number(environment, "BERTH_BODY_LIMIT", DEFAULT_BODY_LIMIT, "of bytes "),
         log_level=_log_level(environment.get("BERTH_LOG_LEVEL") or "INFO"),

@@ -1,4 +1,4 @@
-"""The pages and pictures of docs/ that are made of something else in the project, each with what makes it.
+"""The pages, pictures and manifests that are made of something else in the project, each with what makes it.
 tests/project/test_generated_pages.py sees that they are as they would be made now."""
 
 from collections.abc import Callable, Mapping
@@ -11,6 +11,7 @@ from tests.docs import (
     crd_page,
     pictures,
     ratios_picture,
+    rule_object,
     screens_page,
 )
 
@@ -23,4 +24,5 @@ PAGES: Mapping[str, Callable[[], str]] = {
     screens_page.PAGE: screens_page.page,
     benchmarks_page.PAGE: benchmarks_page.page,
     ratios_picture.PICTURE: ratios_picture.picture,
+    rule_object.PAGE: rule_object.page,
 }

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from berth.local.ports import free_port
 from berth.metrics import FOLDER
+from berth.testing import kubeconfig
 from tests.support.floods import workers
 from tests.support.processes import is_running
 from tests.support.servers.framework import function, send
@@ -52,6 +54,31 @@ def test_calls_are_told_by_how_they_ended(url: str) -> None:
         frozenset({"filter", "unauthorized"}): 1,
     }
     assert 0 < told["berth_call_duration_seconds_sum", ANSWERED] < 60
+
+
+@pytest.mark.parametrize(
+    ("verbs", "opened"),
+    [({}, {"scraper"}), (TOKEN, {"scraper", "s3cret"})],
+    ids=["alone", "beside the verbs' token"],
+)
+@pytest.mark.parametrize("name", ["filter", "status"])
+def test_the_token_of_the_metrics_opens_them_and_nothing_else(
+    name: str, verbs: Mapping[str, str], opened: set[str], tmp_path: Path
+) -> None:
+    environment = {
+        **verbs,
+        "BERTH_STORE": f"sqlite:///{tmp_path}/ledger.db",
+        "BERTH_METRICS_TOKEN": "scraper",
+    }
+    nobody = kubeconfig.write(tmp_path / "kubeconfig", f"http://127.0.0.1:{free_port()}", {})
+    with function(name, {**environment, "KUBECONFIG": str(nobody)}) as url:
+        for token in ("", "wrong", "scraper", "s3cret"):
+            headers = {"Authorization": f"Bearer {token}"}
+            status, _, body = send(url, "GET", "/metrics", b"", headers)
+            assert status == (200 if token in opened else 401), (token, body)
+            if name == "filter" and token != "s3cret":
+                called = send(url, "POST", "/filter", CALL, {**JSON, **headers})[0]
+                assert called == (401 if verbs else 200)
 
 
 def test_who_may_not_call_may_not_scrape_and_a_scrape_is_no_call(url: str) -> None:

@@ -33,6 +33,7 @@ PAGES = {
             "security",
             "access",
             "events",
+            "monitoring",
             "observability",
             "dashboard",
             "events-on-pods",

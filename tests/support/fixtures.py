@@ -18,7 +18,7 @@ from tests.support.cluster import Cluster
 from tests.support.kubernetes import ASKED, BINARIES, CONTROLPLANE
 from tests.support.patience import be_patient
 from tests.support.reports import add_logs
-from tests.support.servers import haproxy
+from tests.support.servers import haproxy, prometheus
 from tests.support.servers.configmaps import ConfigMapServer
 from tests.support.servers.motoserver import ENVIRONMENT, PATIENT, MotoServer
 from tests.support.servers.rediscluster import RedisCluster
@@ -128,6 +128,16 @@ def haproxy_program() -> Path:
     if os.environ.get("CI") != "true":
         pytest.skip(haproxy.MISSING)
     pytest.fail(haproxy.MISSING, pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def promtool_installed() -> Path:
+    """The promtool that is installed here, with Prometheus beside it."""
+    if (found := prometheus.prometheus_binaries()) is not None:
+        return found[1]
+    if os.environ.get("CI") != "true":
+        pytest.skip(prometheus.MISSING)
+    pytest.fail(prometheus.MISSING, pytrace=False)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "shared/berth"
 
-_NO_COMMENTS = {".db", ".json", ".lock", ".sum"}
+_NO_COMMENTS = {".png", ".db", ".json", ".lock", ".sum"}
 _COMMENT = {".lua": "--", ".go": "//", ".mod": "//"}  # all others: #
 _FOLDERS = r"docs|tests|infra|shared|functions|\.ci|events/\w+"
 _FILE = re.compile(

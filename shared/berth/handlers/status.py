@@ -13,6 +13,7 @@ from berth.handlers.wiring import ledger_of
 from berth.http import authentication
 from berth.http.cloudevents import failed
 from berth.http.endpoint import PATH, QUERY, Content, Endpoint, Reply, error_reply
+from berth.http.scrape import scrape
 from berth.kube.cluster import connect
 from berth.ledger.holders import claim_rows, unit_rows
 from berth.ledger.report import domain_notes, natural, pool_notes
@@ -51,8 +52,8 @@ class Site:
         if path == "/openapi.json":
             return Reply(200, self._api.document())
         if path == "/metrics":
-            body = ledger_metrics.page(self._board.look()) + self._function_page()
-            return Reply(200, body, kind="text/plain; version=0.0.4; charset=utf-8")
+            kind, body = self.metrics()
+            return Reply(200, body, kind=kind)
         if path.startswith("/api/"):
             return self._api.answer(path, query, self._board.look())
         seen = self._board.look()
@@ -61,6 +62,12 @@ class Site:
         if path.startswith("/pools/"):
             return self._pool(unquote(path.removeprefix("/pools/")), seen, query)
         return _missing(f"There is no page {path}.", seen)
+
+    def metrics(self) -> tuple[str, bytes]:
+        """Return a scrape's content type and body: the ledger, and the function itself. Raises the store's
+        errors."""
+        body = ledger_metrics.page(self._board.look()) + self._function_page()
+        return "text/plain; version=0.0.4; charset=utf-8", body
 
     def _pools(self, seen: Snapshot, query: Query) -> bytes:
         search = query.get("q", "")
@@ -180,5 +187,6 @@ def endpoint(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
         health=ledger.check,
         body_limit=0,
         authenticator=authentication.authenticator(settings.access),
+        scrape=scrape("status", site.metrics, settings),
         reads=True,
     )

@@ -14,7 +14,8 @@ from functools import cache
 import msgspec
 
 from berth.errors import BerthError, RetryableError
-from berth.settings import Access
+from berth.http.endpoint import Authenticator
+from berth.settings import Access, Settings
 
 GOOD_SECONDS, BAD_SECONDS = 60.0, 10.0
 """How long a review's result is used: an account that is deleted meanwhile is refused after that."""
@@ -194,6 +195,32 @@ def authenticator(access: Access) -> TokenAuthenticator | None:
         return cluster.account_of(token, audience, _REVIEW_SECONDS)
 
     return TokenAuthenticator(access, TokenReviews(ask, access.accounts, audience))
+
+
+class EitherAuthenticator:
+    """Lets in whom one of two lets in; it asks the first one first."""
+
+    def __init__(self, first: Authenticator, second: Authenticator) -> None:
+        self._first, self._second = first, second
+
+    def refusal(self, authorization: str) -> str:
+        """Return what a caller with this header lacks for the first; empty: it may call."""
+        lacking = self._first.refusal(authorization)
+        return lacking and self._second.refusal(authorization) and lacking
+
+    def knows(self, authorization: str) -> bool:
+        """Whether `refusal` need not ask the API server."""
+        return not self._first.refusal(authorization) or self._second.knows(authorization)
+
+
+def scrapers(settings: Settings) -> Authenticator | None:
+    """Return the authenticator for GET /metrics: the metrics' own token opens it, and what opens the verbs;
+    None where anyone may read them. Raises SettingsError as `authenticator`."""
+    callers = authenticator(settings.access)
+    if settings.scrapes.token is None:
+        return callers
+    own = TokenAuthenticator(settings.scrapes)
+    return own if callers is None else EitherAuthenticator(own, callers)
 
 
 def _needs(access: Access) -> str:

@@ -1,7 +1,7 @@
 """GET /metrics of a function, and the count of its calls.
-Who may call the function's verbs may scrape it; nobody else may."""
+Who may call the verbs may scrape it, and who has the metrics' own token; nobody else where either is set."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -14,9 +14,7 @@ from berth.settings import Settings
 
 def counted(target: Endpoint | Router, metrics: Metrics, settings: Settings) -> Endpoint | Router:
     """Return the target with its calls counted, and with GET /metrics."""
-    # Who only reads has a page of metrics of its own.
-    own = isinstance(target, Endpoint) and target.reads
-    page = None if own else scrape(target.name, metrics, settings)
+    page = target.scrape or scrape(target.name, metrics.page, settings)
     if isinstance(target, Endpoint):
         return replace(target, metrics=metrics, scrape=page)
     endpoints = {path: replace(endpoint, metrics=metrics) for path, endpoint in target.endpoints.items()}
@@ -24,11 +22,11 @@ def counted(target: Endpoint | Router, metrics: Metrics, settings: Settings) -> 
     return replace(target, endpoints=endpoints, default=default, scrape=page)
 
 
-def scrape(name: str, metrics: Metrics, settings: Settings) -> Endpoint:
-    """Return the endpoint that answers a scrape with what all processes of the function have counted."""
+def scrape(name: str, page: Callable[[], tuple[str, bytes]], settings: Settings) -> Endpoint:
+    """Return the endpoint that answers a scrape with the page: its content type and its body."""
 
     def answer(_: Mapping[str, str], __: Content) -> Reply:
-        kind, body = metrics.page()
+        kind, body = page()
         return Reply(200, body, kind=kind)
 
     return Endpoint(
@@ -37,5 +35,5 @@ def scrape(name: str, metrics: Metrics, settings: Settings) -> Endpoint:
         failed=failed,
         health=lambda: None,
         body_limit=0,
-        authenticator=authentication.authenticator(settings.access),
+        authenticator=authentication.scrapers(settings),
     )
