@@ -54,7 +54,7 @@ class Api:
         api_client.pool = self  # all that it uses of urllib3's is the pool for this server, and its `urlopen`
         return Cluster(api_client)
 
-    def connection_from_url(self, _: str) -> "Api":
+    def connection_from_url(self, _: str, __: object = None) -> "Api":
         return self
 
     def urlopen(self, method: str, url: str, *, headers: Mapping[str, str], body: Any, **_: Any) -> Answer:
