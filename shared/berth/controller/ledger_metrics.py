@@ -1,12 +1,12 @@
 """The ledger as a whole in Prometheus' form, as it is at a scrape: for functions/status.
-Domains are bounded; namespaces, pods and units are no labels."""
+Pools and domains are bounded; namespaces, pods and units are no labels."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from berth.controller.board import Snapshot
-from berth.ledger.report import DomainRow, PoolRow
+from berth.ledger.report import DomainRow, PoolRow, natural
 
 if TYPE_CHECKING:
     from prometheus_client.core import GaugeMetricFamily
@@ -16,6 +16,12 @@ MOST_DOMAINS_OF_A_POOL = 50
 
 MOST_DOMAINS = 1000
 """Domains of all pools that are told apart."""
+
+MOST_POOLS = 200
+"""Pools that are told apart: first those that are over-committed, suspended or waited for."""
+
+OTHER_POOLS = "_other"
+"""The label of all other pools together, which no pool can have as its name."""
 
 
 class Gauge(NamedTuple):
@@ -65,13 +71,16 @@ def _families(seen: Snapshot) -> "Iterator[GaugeMetricFamily]":
     from prometheus_client.core import GaugeMetricFamily
 
     values: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in GAUGES}
+    pools = _pools_told_apart(seen.pools)
     for row in seen.pools:
+        label = _label(row.name, pools)
         for name, value in _OF_A_POOL.items():
-            values[name][row.name,] = value(row)
-    for pool, domain in told_apart(seen.pools):
+            together = max if name == "berth_pool_suspended" else sum
+            values[name][label] = together((values[name].get(label, 0), value(row)))
+    for pool, domain in told_apart(list(pools.values())):
         values["berth_domain_capacity_units"][pool, domain.name] = domain.capacity or 0
         values["berth_domain_used_units"][pool, domain.name] = domain.used
-    for name, more in (*_waiting(seen), *_states(seen), *_reconciled(seen)):
+    for name, more in (*_waiting(seen, pools), *_states(seen), *_reconciled(seen)):
         values[name].update(more)
     for name, gauge in GAUGES.items():
         family = GaugeMetricFamily(name, gauge.help, labels=gauge.labels)
@@ -94,27 +103,43 @@ _OF_A_POOL: Mapping[str, Callable[[PoolRow], float]] = {
 _Values = dict[tuple[str, ...], float]
 
 
+def _pools_told_apart(rows: Sequence[PoolRow]) -> dict[str, PoolRow]:
+    """Return the pools that are told apart by name, so that no alarm misses one that is in trouble."""
+
+    def calm(row: PoolRow) -> bool:
+        return not (row.over_committed or row.suspended or row.held_back or row.waiting)
+
+    ordered = sorted(rows, key=lambda row: (calm(row), natural(row.name)))
+    return {row.name: row for row in ordered[:MOST_POOLS]}
+
+
+def _label(pool: str, told: Mapping[str, PoolRow]) -> tuple[str]:
+    return (pool if pool in told else OTHER_POOLS,)
+
+
 def told_apart(pools: Sequence[PoolRow]) -> list[tuple[str, DomainRow]]:
-    """Return the domains that are told apart, with their pools: those with least free first, of each pool as
-    many as of the others."""
-    by_pool = [
-        [(row.name, one) for one in sorted(row.domains, key=lambda one: (one.free - one.over, one.name))]
-        for row in pools
-    ]
-    each_has = min(MOST_DOMAINS_OF_A_POOL, MOST_DOMAINS // max(1, len(by_pool)))
-    return [one for domains in by_pool for one in domains[:each_has]]
+    """Return the domains that are told apart, with their pools: those with least free first. What a small
+    pool leaves of its part is for the larger ones."""
+    apart: list[tuple[str, DomainRow]] = []
+    for number, row in enumerate(sorted(pools, key=lambda row: len(row.domains))):
+        part = (MOST_DOMAINS - len(apart)) // (len(pools) - number)
+        domains = sorted(row.domains, key=lambda one: (one.free - one.over, natural(one.name)))
+        apart += [(row.name, one) for one in domains[: min(part, MOST_DOMAINS_OF_A_POOL)]]
+    return apart
 
 
-def _waiting(seen: Snapshot) -> list[tuple[str, _Values]]:
+def _waiting(seen: Snapshot, told: Mapping[str, PoolRow]) -> list[tuple[str, _Values]]:
     if seen.waiting is None:
         return []  # no number is better than a wrong one
-    pods: _Values = {(row.name,): 0.0 for row in seen.pools}
+    labels = {row.name: _label(row.name, told) for row in seen.pools}
+    pods: _Values = dict.fromkeys(labels.values(), 0.0)
     oldest = dict(pods)
     for row in seen.waiting.pods:
-        if (row.pool,) in pods and row.state != "gated":
-            pods[row.pool,] += 1
+        if row.pool in labels and row.state != "gated":
+            label = labels[row.pool]
+            pods[label] += 1
             age = 0.0 if row.since is None else seen.at - row.since.timestamp()
-            oldest[row.pool,] = max(oldest[row.pool,], age)
+            oldest[label] = max(oldest[label], age)
     return [
         ("berth_pool_waiting_pods", pods),
         ("berth_pool_oldest_waiting_seconds", oldest),
