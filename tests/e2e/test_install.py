@@ -109,7 +109,7 @@ def test_one_command_installs_all_and_another_removes_all(kubectl: Kubectl, tmp_
     made = list(pods(OVERLAY))
     (tmp_path / "pods.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": made}))
     taken = kubectl("create", "--dry-run=server", "--validate=strict", "-f", tmp_path / "pods.json")
-    assert len(taken.splitlines()) == len(made) == 8
+    assert len(taken.splitlines()) == len(made) == 9
 
     for overlay in OVERLAYS if has("1.36") else [OVERLAY]:
         dry = ("--dry-run=server", "--validate=strict")

@@ -20,7 +20,7 @@ from tests.support.cluster import wait
 from tests.support.processes import is_alive
 
 TOKEN = "a-secret/with~signs+in_it="
-FUNCTIONS = {"filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile"}
+FUNCTIONS = {"filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile", "status"}
 
 
 def test_pods_wait_with_a_word_when_the_scheduler_is_there_before_the_functions(system_of: Systems) -> None:
