@@ -26,7 +26,7 @@ NODES, UNITS = 30, 10
 WAITING = 30  # pods beside those that fit
 KEPT, EACH = 150, 67  # once so many are bound, so many of them are replaced
 PODS = NODES * UNITS + WAITING + EACH * int(os.environ.get("BERTH_TEST_ROUNDS", "3"))
-FUNCTIONS = ("filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile")
+FUNCTIONS = ("filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile", "status")
 REPLICAS = 2
 KILL_SECONDS = 1.0
 
