@@ -156,8 +156,6 @@ def test_alerts_on_calls_and_the_store_fire(
         watched(system_of, tmp_path, FACTOR, [of_cluster("seat", 20)], store=store) as world,
         in_background(lambda: ask(world), 0.2),
     ):
-        own_redis.pause()
-        world.fires("BerthCallsSlow")
         own_redis.stop()
         world.fires("BerthCallsFail")
 
