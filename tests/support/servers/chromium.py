@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, Request, sync_playwright
 
 MISSING = "no chromium here: tests/support/install-chromium installs it"
 _FLAGS = [
@@ -53,7 +53,12 @@ class Window:
         self.wrong: list[str] = []
         self.page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.page.on("requestfailed", lambda request: self.wrong.append(request.url))
+        self.page.on("requestfailed", self._failed)
+
+    def _failed(self, request: Request) -> None:
+        # What is still on its way when one leaves a page, as its icon may be, is aborted by the browser itself.
+        if request.failure != "net::ERR_ABORTED":
+            self.wrong.append(request.url)
 
     def close(self) -> None:
         self._context.close()
