@@ -16,6 +16,7 @@ DEFAULT_BODY_LIMIT = (
     128 * 1024 * 1024
 )  # under functions-framework filter takes twice that; infra gives it 512 MiB
 DEFAULT_POOLCLAIMS = 1024
+DEFAULT_USAGE_MONTHS = 13
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING")
 _ACCOUNT = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
@@ -41,7 +42,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     release, inventory and reconcile, and has no token, since Knative sends none. `scrapes` has a token alone:
     who shows it may read metrics, besides those of `access`, and do nothing else. `hosts` None: calls may
     name any. `poolclaims_per_namespace` is the most that a namespace's PoolClaims may weigh together: see
-    api.poolclaim. `pod_events`: tell of pods by Kubernetes Events.
+    api.poolclaim. `pod_events`: tell of pods by Kubernetes Events. `usage_months` is how many months
+    of the journal of use are kept.
     """
 
     store: str = DEFAULT_STORE
@@ -56,6 +58,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = "INFO"
     poolclaims_per_namespace: int = DEFAULT_POOLCLAIMS
     pod_events: bool = True
+    usage_months: int = DEFAULT_USAGE_MONTHS
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
@@ -77,6 +80,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         log_level=_log_level(environment.get("BERTH_LOG_LEVEL") or "INFO"),
         poolclaims_per_namespace=_number(environment, "BERTH_POOLCLAIMS_PER_NAMESPACE", DEFAULT_POOLCLAIMS),
         pod_events=_switch(environment, "BERTH_EVENTS"),
+        usage_months=_number(environment, "BERTH_USAGE_MONTHS", DEFAULT_USAGE_MONTHS, "of months "),
     )
 
 

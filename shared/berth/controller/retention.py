@@ -79,7 +79,8 @@ def release_ended(
     view = ledger.view()
     rules = view.pools if pools is None else pools
     held = still_held([claim, *view.claims_of(claim.uid)], pod, rules, node, now)
-    return ledger.release(claim.uid, also=also, hold=held.pools, hold_as=held.state)
+    ended, bound = (None, False) if pod is None else (pod.finished_at, bool(pod.spec.node_name))
+    return ledger.release(claim.uid, also=also, hold=held.pools, hold_as=held.state, ended=ended, bound=bound)
 
 
 def _pools(claim: Claim, pools: Mapping[str, Pool]) -> frozenset[str]:

@@ -46,6 +46,8 @@ def claim_of(pod: Pod, node: str, terms: Terms, demand: Demand, attempt: str, si
         since=since,
         owner=owner_of(pod),
         grace=_DEFAULT_GRACE if grace is None else grace,
+        made=pod.made_at or 0.0,
+        began=0.0 if attempt else pod.bound_at or 0.0,
     )
 
 

@@ -28,6 +28,7 @@ from berth.controller.poolclaims import admit, publish_claims, read_claims, take
 from berth.controller.requeue import free_in, wake
 from berth.controller.retention import release_ended
 from berth.controller.settle import BIND_SECONDS, settle
+from berth.controller.usage import keep_journal
 from berth.deadline import NO_DEADLINE, Deadline
 from berth.errors import BerthError, RetryableError, StoreFailedError, UnfinishedError, first_of
 from berth.handlers.wiring import ledger_and_cluster, teller
@@ -101,6 +102,7 @@ class Reconcile:
         self._fenced: set[str] = set()
         self._deadline = NO_DEADLINE
         self._report, self._writes = Report(), PodWrites(cluster, monotonic)  # of this run
+        self._looked, self._pods = 0.0, list[Pod]()  # when its last look began, and the pods that it saw
 
     def run(self) -> Report:
         """Make the ledger equal to the cluster. Return what was mended. Raises store and cluster
@@ -122,6 +124,9 @@ class Reconcile:
                 if not left:
                     report.problems.append(_OVERTAKEN)
         report.woken = self._wake(nodes)
+        schedulers, months = self._settings.scheduler_names, self._settings.usage_months
+        report.problems += keep_journal(self._ledger, self._pods, schedulers, self._looked, months)
+        self._pods = []
         report.problems += self._writes.problems
         self._publish(poolclaims=poolclaims)
         self._ledger.note_reconcile(report.noted(self._clock(), self._monotonic() - began))
@@ -130,6 +135,7 @@ class Reconcile:
     def _look(self) -> tuple[bool, Sequence[Node]]:
         """Take over what there is as it is now. Return whether there are PoolClaims, right or wrong, and the
         nodes. Raises OutdatedError."""
+        self._looked = self._clock()
         looking, claiming = self._ledger.look(), self._ledger.look(CLAIMS_LOOK)
         pools, problems = self._read_pools(), self._report.problems
         wrong: list[str] = []
@@ -143,7 +149,7 @@ class Reconcile:
             before = looking.view().pools
             read_by = Terms(pools, {}, admission.by_name(), before)
             terms = self._terms(looking, read_by, mark is not None)
-            pods = self._count(looking, terms, unfenced)
+            pods = self._pods = self._count(looking, terms, unfenced)
             take_claims(claiming, admission, problems)
             nodes = self._give(looking, pools, pods, withdrawn)
         except OutdatedError:

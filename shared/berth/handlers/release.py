@@ -21,6 +21,9 @@ from berth.metrics import UNCOUNTED, Metrics
 from berth.scheduling.demand import demand_of, might_ask
 from berth.settings import Settings
 
+_LATEST_SECONDS = 600.0
+"""How old an event's time may be that the journal believes: a source that tries again does so for as long."""
+
 
 class Release:
     """The release function on one ledger and cluster; safe for many events at once."""
@@ -53,13 +56,22 @@ class Release:
         there = self._cluster.pod(pod.namespace, pod.metadata.name, uid=pod.metadata.uid)
         if there is not None and not there.finished:
             return {"released": 0, "why": f"the API server says that pod {pod.label} lives"}
-        return self._end(pod, there)
+        return self._end(pod, there, event.time if there is None else there.finished_at)
 
-    def _end(self, pod: Pod, there: Pod | None) -> dict[str, object]:
-        """Free what the pod holds, which is `there` or gone (None), and wake who can use it."""
+    def _end(self, pod: Pod, there: Pod | None, ended: float | None) -> dict[str, object]:
+        """Free what the pod holds, which is `there` or gone (None), and wake who can use it. `ended` is when
+        its use ended, as far as that is known."""
         uid, view = pod.metadata.uid, self._ledger.view()
         held = still_held(view.claims_of(uid), there, view.pools, self._cluster.node, self._clock())
-        freed = self._ledger.release(uid, pod.label, hold=held.pools, hold_as=held.state, view=view)
+        freed = self._ledger.release(
+            uid,
+            pod.label,
+            hold=held.pools,
+            hold_as=held.state,
+            view=view,
+            ended=self._believed(ended),
+            bound=bool(pod.spec.node_name),
+        )
         if there is not None:
             self._teller.released(Subject.of_pod(there), freed, there.spec.node_name or "", FINISHED)
         publish_free(self._ledger, self._cluster, freed, clock=self._clock)
@@ -77,6 +89,10 @@ class Release:
             "woken": woken,
             **({"held": sorted(held.pools)} if held.pools else {}),
         }
+
+    def _believed(self, ended: float | None) -> float | None:
+        """Return the time that an event tells, if it may be so: anybody may send an old one."""
+        return ended if ended is not None and self._clock() - ended <= _LATEST_SECONDS else None
 
     def _wake(self, room: Mapping[str, int], left: Collection[str]) -> int:
         """Return how many were woken for this room; no node that was `left` has any if it takes no pods."""

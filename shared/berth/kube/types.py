@@ -169,9 +169,34 @@ class SpecInFull(PodSpec, kw_only=True, frozen=True):
     runtime_class_name: str | None = None
 
 
-class PodStatus(_Object, frozen=True):
+class Terminated(_Object, frozen=True):
+    finished_at: str | None = None
+
+
+class ContainerState(_Object, frozen=True):
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(_Object, frozen=True):
+    state: ContainerState | None = None
+
+
+class Condition(_Object, frozen=True):
+    type: str = ""
+    status: str = ""
+    last_transition_time: str | None = None
+
+    @property
+    def since(self) -> float | None:
+        """Return when it came to this status (Unix seconds); None where it does not say when."""
+        return unix_seconds(self.last_transition_time)
+
+
+class PodStatus(_Object, kw_only=True, frozen=True):
     phase: str | None = None
     nominated_node_name: str | None = None
+    conditions: Sequence[Condition] | None = None
+    container_statuses: Sequence[ContainerStatus] | None = None
 
 
 class Pod(_Object, frozen=True):
@@ -194,6 +219,29 @@ class Pod(_Object, frozen=True):
     def finished(self) -> bool:
         """Whether no container can run any more (docs/kubernetes.md#a-finished-pod)."""
         return self.status.phase in FINISHED
+
+    @property
+    def made_at(self) -> float | None:
+        """Return when it was created (Unix seconds)."""
+        return unix_seconds(self.metadata.creation_timestamp)
+
+    @property
+    def bound_at(self) -> float | None:
+        """Return when it was bound (Unix seconds); the API server says so in whole seconds."""
+        conditions = self.status.conditions or ()
+        bound = (one for one in conditions if one.type == "PodScheduled" and one.status == "True")
+        return next((one.since for one in bound), None)
+
+    @property
+    def finished_at(self) -> float | None:
+        """Return when its last container ended (Unix seconds); None while one may run, or where nobody says
+        when."""
+        if not self.finished or not self.status.container_statuses:
+            return None
+        states = (one.state for one in self.status.container_statuses)
+        ended = [None if state is None else state.terminated for state in states]
+        times = [unix_seconds(one.finished_at) for one in ended if one is not None]
+        return max((time for time in times if time is not None), default=None)
 
     @property
     def waiting(self) -> bool:
@@ -221,17 +269,6 @@ class Pod(_Object, frozen=True):
         return any(toleration.tolerates(_UNSCHEDULABLE, "NoSchedule") for toleration in tolerations)
 
 
-class Condition(_Object, frozen=True):
-    type: str = ""
-    status: str = ""
-    last_transition_time: str | None = None
-
-    @property
-    def since(self) -> float | None:
-        """Return when it came to this status (Unix seconds); None where it does not say when."""
-        return unix_seconds(self.last_transition_time)
-
-
 class PodCondition(Condition, frozen=True):
     """One of a pod's conditions: kube-scheduler says in PodScheduled why it has placed the pod nowhere."""
 
@@ -240,7 +277,7 @@ class PodCondition(Condition, frozen=True):
 
 
 class StatusWithConditions(PodStatus, frozen=True):
-    conditions: list[PodCondition] | None = None
+    conditions: Sequence[PodCondition] | None = None
 
 
 class PodToBind(Pod, frozen=True):

@@ -11,6 +11,8 @@ UNFENCED = "unfenced"  # pods that may still be bound by a Binding from before t
 CLUSTER = "cluster"  # the identity of the cluster whose pods hold the claims
 RECONCILED = "reconciled"  # what the last reconcile mended and left
 POOL, DOMAIN, NODE, TURN = "pool/", "domain/", "node/", "turn/"  # how keys begin
+USAGE = "usage/"  # how keys of the journal begin
+COUNTED = f"{USAGE}until"  # how far the journal is in all pools
 LOOK = f"{TURN}*"  # whose look at the Pools counts; no pool is called so
 CLAIMS_LOOK = f"{TURN}!"  # whose look at PoolClaims counts
 
@@ -127,3 +129,14 @@ def owner_of_kept(text: str) -> tuple[str, PoolDomain]:
     owner, _, where = text.rpartition("@")
     pool, _, place = where.partition("/")
     return owner, (pool, place)
+
+
+def usage_key(month: str, pool: str) -> str:
+    """Return the key of the journal's page on a pool for a month, such as 2026-11."""
+    return f"{USAGE}{month}/{pool}"
+
+
+def usage_of(key: str) -> tuple[str, str]:
+    """Return the month and the pool of a page's key; no pool for what is no page."""
+    month, _, pool = key.removeprefix(USAGE).partition("/")
+    return month, pool

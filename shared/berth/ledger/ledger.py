@@ -23,6 +23,7 @@ from berth.errors import (
 from berth.ledger import allocation, capacity, refusals, retained, transitions
 from berth.ledger.allocation import STRIPE, At, Requester, Short, StripeFullError
 from berth.ledger.capacity import Capacity, CapacityChange
+from berth.ledger.journal import Journal
 from berth.ledger.keys import (
     CLUSTER,
     LOOK,
@@ -81,6 +82,7 @@ from berth.ledger.turns import in_turn
 from berth.ledger.unlisted import Believed, Unit, believed
 from berth.ledger.view import Follower, View
 from berth.metrics import UNCOUNTED, Metrics
+from berth.settings import DEFAULT_USAGE_MONTHS
 from berth.stores.base import EPOCH, Changes, Cursor, Document, Prompt, Store, Version
 
 
@@ -235,6 +237,8 @@ class Ledger:
         hold: Collection[str] = (),
         hold_as: Literal["bound", "lost"] = "lost",
         view: View | None = None,
+        ended: float | None = None,
+        bound: bool = False,
     ) -> tuple[Holding, ...]:
         """Drop every claim of a pod that the caller knows to be gone or finished; what was freed. Units of
         the pools in `hold` stay held, by a claim in state `hold_as`.
@@ -242,7 +246,9 @@ class Ledger:
         With `label` (namespace/name) only claims that bear it: a forged event may pair a name that is gone
         with the UID of a pod that lives. `also` are holdings that the caller knows of: the view, by which
         claims are found, may lag behind those that were made a moment before. It is the one by which the
-        caller has just judged what to hold; without it, this looks by itself.
+        caller has just judged what to hold; without it, this looks by itself. `ended` is when the pod's use
+        ended (None: now), which is noted for the journal in the same commit; `bound`: the pod was bound, also
+        where its claim says that it is reserved.
         """
 
         view = self.view() if view is None else view
@@ -251,7 +257,9 @@ class Ledger:
             standing = [claim for domain in domains.values() if (claim := domain.claims.get(uid)) is not None]
             if label is not None and any(claim.label != label for claim in standing):
                 return (), {}
-            how = ReleasePolicy(view.pools, self._clock(), hold, hold_as)
+            now = self._clock()
+            over = now if ended is None else min(now, ended)
+            how = ReleasePolicy(view.pools, now, hold, hold_as, over, bound)
             return transitions.released(uid, domains, how)
 
         freed = self._free(uid, {*view.keys_of(uid), *_stripes_too(also, view)}, decide)
@@ -777,6 +785,12 @@ class Ledger:
             return True, {domain_key(change.pool, name): domain for name, domain in changed.items()}
 
         return self._commits.run([key, *keys], decide, fence)
+
+    # The journal
+
+    def journal(self, months: int = DEFAULT_USAGE_MONTHS) -> Journal:
+        """Return the journal of use, as far as it is known by now; so many months of it are kept."""
+        return Journal(self._commits, self._store.batches, self.view().journal, months)
 
     # The epoch
 

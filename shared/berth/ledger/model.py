@@ -58,7 +58,8 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
 
     `attempt` names the bind call that reserved it last, `since` when (Unix seconds). `owner` is who made the
     pod, for pools whose units are kept for its next one. A `lost` claim's pod is gone, but its node may still
-    use the units. `grace` is the time, in seconds, that the pod has to end once it is told to.
+    use the units. `grace` is the time, in seconds, that the pod has to end once it is told to. `made` is when
+    the pod was created, `began` when it was bound, where no bind of ours knows: the journal counts by them.
     """
 
     uid: str
@@ -71,6 +72,8 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
     since: float = 0.0
     owner: str = ""
     grace: int = 30
+    made: float = 0.0
+    began: float = 0.0
 
     @property
     def label(self) -> str:
@@ -138,6 +141,20 @@ class RetainedUnits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return mine and any(where == (holding.pool, holding.whole) for holding in claim.holdings)
 
 
+class EndedUse(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a pod held until it ended, noted for the journal until reconcile has counted it; times in Unix
+    seconds, `made` (when the pod was created) 0 where nobody knows."""
+
+    namespace: str
+    count: int
+    made: float
+    start: float
+    end: float
+
+
+MOST_ENDED = 256
+"""Notes that one document takes until reconcile has counted them; of more the oldest are forgotten."""
+
 Refusal = Literal["", "unlisted", "forbidden"]
 
 
@@ -161,7 +178,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     `units` are the names of its units in a named pool (as `Units.entries` has them), `retained` those that
     rest, or are kept for somebody. With `stripes` the claims stand in so many documents `DOMAIN#0` and on,
     each with a part of the capacity; while it is `closed`, more is used than there is, and nothing new is
-    given. `poolclaim` is there where it is a PoolClaim's document.
+    given. `poolclaim` is there where it is a PoolClaim's document. `ended` is what the journal has to count.
     """
 
     capacity: int | None = None
@@ -171,6 +188,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     stripes: int = 0
     closed: bool = False
     poolclaim: PoolClaimSpec | None = msgspec.field(default=None, name="wants")
+    ended: tuple[EndedUse, ...] = ()
 
     def used(self, pool: str, domain: str) -> int:
         return sum(holding.count for _, holding in self._holdings(pool, domain))
@@ -197,7 +215,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     @property
     def empty(self) -> bool:
         """Whether the document says nothing. Retained units are remembered while their node is away."""
-        return self.capacity is None and not (self.claims or self.stripes or self.retained)
+        return self.capacity is None and not (self.claims or self.stripes or self.retained or self.ended)
 
     @property
     def retained_here(self) -> tuple[RetainedUnits, ...]:

@@ -16,8 +16,10 @@ from berth.ledger import retained
 from berth.ledger.allocation import Short, StripeFullError, require_whole
 from berth.ledger.keys import NODE, PoolDomain, domain_key, domain_of, kept_at, node_key, parse_domain
 from berth.ledger.model import (
+    MOST_ENDED,
     Claim,
     Domain,
+    EndedUse,
     Holding,
     Places,
     PoolClaimSpec,
@@ -134,12 +136,16 @@ def without(uid: str, domains: Domains) -> Domains:
 
 class ReleasePolicy(NamedTuple):
     """How a pod's units are freed at this time: by what these Pools say of a next pod. Units of the pools in
-    `hold` stay held, by a claim in state `hold_as`."""
+    `hold` stay held, by a claim in state `hold_as`. `ended` is when the pod's use ended, for the journal;
+    None: it goes on, or nothing is known of it. `bound`: the pod was bound, also where its claim is reserved
+    still."""
 
     pools: Mapping[str, Pool] = MappingProxyType({})
     now: float = 0.0
     hold: Collection[str] = ()
     hold_as: Literal["bound", "lost"] = "lost"
+    ended: float | None = None
+    bound: bool = False
 
     def held(self, claim: Claim) -> Claim:
         """Return what stays of the claim."""
@@ -186,12 +192,27 @@ def released(
     return tuple(freed), changed
 
 
+def used_from(claim: Claim) -> float:
+    """Return since when the claim's pod uses its units, in Unix seconds."""
+    return min(claim.began, claim.since) if claim.began else claim.since
+
+
+def _noted(claim: Claim, holding: Holding, domain: Domain, how: ReleasePolicy) -> Domain:
+    """Return the domain with a note of what the pod used there. A mere reservation is no use."""
+    if how.ended is None or (claim.state == "reserved" and not how.bound):
+        return domain
+    start = used_from(claim)
+    note = EndedUse(claim.namespace, holding.count, claim.made, start, max(start, how.ended))
+    return replace(domain, ended=(*domain.ended, note)[-MOST_ENDED:])
+
+
 def _after(claim: Claim, holding: Holding, domain: Domain, how: ReleasePolicy) -> Domain:
     standing = tuple(left for left in domain.retained if left.stands(how.now))
     if holding.name.kind == "poolclaim":
         return _remembering(claim, holding, domain)
     if holding.is_quota:
         return replace(domain, retained=(*standing, *_counted(claim, holding, how)))
+    domain = _noted(claim, holding, domain, how)
     left = how.retained(claim, holding)
     if left is not None:
         # What an earlier pod left of the same unit is over: this one had it since.

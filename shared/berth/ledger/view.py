@@ -14,6 +14,7 @@ from berth.ledger.keys import (
     NODE,
     POOL,
     REBUILD,
+    USAGE,
     domain_key,
     domain_of,
     owner_of_kept,
@@ -93,6 +94,7 @@ class View:
         self.quotas: dict[str, Free] = {}
         self.places: dict[str, dict[str, str]] = {}
         self.nodes: dict[str, Places] = {}
+        self.journal = frozenset[str]()  # keys of what the journal has; it is read when it is asked for
         # Where claims stand, by UID, by the pod's name, and lost ones by UID; where units are kept, by owner.
         self._uids, self._labels, self._lost, self._kept = Index(), Index(), Index(), Index()
         self._rooms: dict[tuple[str, str], int] = {}
@@ -124,6 +126,9 @@ class View:
             elif key.startswith(POOL):
                 self._update_pool(key.removeprefix(POOL), body)
         self._update_places({key: body for key, body in documents.items() if key.startswith(NODE)})
+        pages = {key: body is not None for key, body in documents.items() if key.startswith(USAGE)}
+        if pages:
+            self.journal = (self.journal - pages.keys()) | {key for key, there in pages.items() if there}
         old = {pool: {name: self.document(pool, name) for name in names} for pool, names in changed.items()}
         indexes = (self._uids, self._labels, self._lost, self._kept)
         entries = list(zip(indexes, _entries(old, changed), _entries(changed, old), strict=True))
