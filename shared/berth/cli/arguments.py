@@ -95,6 +95,11 @@ COMMANDS = (
         "inspect:add_claims_options",
     ),
     _Command(
+        "usage",
+        "show unit-hours in use and waited for since a date, by pool or by namespace",
+        "It reads the journal that reconcile keeps beside the ledger, and asks no cluster.",
+    ),
+    _Command(
         "explain",
         "say why a pod waits and what would let it in, or where it is and what it holds",
         "It reads the ledger and the cluster, and changes nothing; it ends with 0 when it could explain.",

@@ -192,7 +192,7 @@ class Condition(_Object, frozen=True):
         return unix_seconds(self.last_transition_time)
 
 
-class PodStatus(_Object, kw_only=True, frozen=True):
+class PodStatus(_Object, frozen=True):
     phase: str | None = None
     nominated_node_name: str | None = None
     conditions: Sequence[Condition] | None = None
