@@ -43,6 +43,8 @@ def test_a_dropped_capacity_keeps_its_holders_and_goes_with_the_last(ledger: Led
     with pytest.raises(RefusedError, match=r"^ip: none on this node$"):
         ledger.reserve(claim("b"))
     ledger.release("a")
+    notes = ledger.view().document("ip", "n1").ended  # the journal has still to count them
+    ledger.journal().drop_notes({("ip", "n1"): notes})
     assert set(ledger.view().domains["ip"]) == {"n2"}
 
 

@@ -38,6 +38,7 @@ PAGES = {
             "dashboard",
             "events-on-pods",
             "upgrade",
+            "usage",
         ),
     },
     "docs/stores": {"index", "sqlite", "redis", "configmap", "dynamodb"},

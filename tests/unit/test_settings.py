@@ -39,6 +39,7 @@ def test_every_variable_is_read() -> None:
         "BERTH_LOG_LEVEL": "WARNING",
         "BERTH_POOLCLAIMS_PER_NAMESPACE": "50",
         "BERTH_EVENTS": "off",
+        "BERTH_USAGE_MONTHS": "3",
     }
     assert from_environment(environment) == Settings(
         store="sqlite:////data/ledger.db",
@@ -63,6 +64,7 @@ def test_every_variable_is_read() -> None:
         log_level="WARNING",
         poolclaims_per_namespace=50,
         pod_events=False,
+        usage_months=3,
     )
 
 
