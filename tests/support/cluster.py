@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 import urllib3
 
 from tests.support.podwatch import PodWatch
+from tests.support.usewatch import UseWatch
 
 Object = dict[str, Any]
 T = TypeVar("T")
@@ -259,6 +260,10 @@ class Cluster:
     def watch_pods(self, resource: str = UNDERLAY_IP) -> PodWatch:
         """Use as `with cluster.watch_pods() as seen:`; then `seen.peak[node]`."""
         return PodWatch(self._http, self._url, self._token, resource)
+
+    def watch_use(self, resource: str = UNDERLAY_IP) -> UseWatch:
+        """As `watch_pods`; it also has when each pod was made, bound and gone."""
+        return UseWatch(self._http, self._url, self._token, resource)
 
 
 def pods_path(namespace: str | None) -> str:

@@ -1,0 +1,105 @@
+"""The journal of use against the API server's watch on the real control plane: pods come and go, functions
+are killed, the ledger is lost, and both tell the same unit-seconds for each namespace."""
+
+import random
+import time
+from contextlib import closing
+
+import pytest
+
+from berth.ledger.ledger import Ledger
+from berth.ledger.usage import DayUse, NamespaceUse
+from berth.stores import open_store
+from berth.stores.base import EPOCH
+from tests.e2e.conftest import Systems
+from tests.e2e.harness import System, pool
+from tests.support.builders.damage import write
+from tests.support.cluster import ApiError, wait
+from tests.support.usewatch import UseWatch
+
+EXACT_SECONDS = 1.5
+"""How far the journal may be from the watch for one pod, as docs/usage.md says."""
+
+NODES = dict.fromkeys(("n1", "n2", "n3"), {})
+UNITS = 3
+TENANTS = ("team-a", "team-b", "team-c")
+
+
+@pytest.mark.parametrize(
+    "rounds", [pytest.param(4, id="short"), pytest.param(40, id="long", marks=pytest.mark.long)]
+)
+def test_the_journal_equals_the_watch_after_killed_functions_and_a_lost_ledger(
+    system_of: Systems, rounds: int
+) -> None:
+    system = system_of(NODES, pools=[pool(units=UNITS)])
+    for tenant in TENANTS:
+        system.cluster.create_namespace(tenant)
+    dice = random.Random(7)
+    with system.cluster.watch_use() as seen:
+        for number in range(rounds):
+            come_and_go(system, seen, number, dice)
+            if number % 2:
+                system.berth.kill(dice.choice(("bind", "release", "filter")))
+            if number == rounds // 2:
+                lose_epoch(system)
+            wait(lambda: reconciled(system), 60, "reconcile answers")
+        seen.settle()
+        until = counted(system, time.time())
+    for tenant in TENANTS:
+        use, pods = used(system, tenant), seen.pods(tenant)
+        assert use.used / 1000 == pytest.approx(seen.used(tenant, until), abs=EXACT_SECONDS * pods)
+        assert use.waited / 1000 == pytest.approx(seen.waited(tenant, until), abs=EXACT_SECONDS * pods)
+        assert use.used > 1000 * pods / 4
+        truth = f"{seen.used(tenant, until):.3f} {seen.waited(tenant, until):.3f}"
+        print(f"{tenant}: {pods} pods, {use}, by the watch {truth}")
+
+
+def come_and_go(system: System, seen: UseWatch, number: int, dice: random.Random) -> None:
+    """Six pods more, and some of those that are bound go: by their deletion, or because they finish."""
+    cluster = system.cluster
+    bound = len(seen.bound)
+    for tenant in TENANTS:
+        for pod in range(2):
+            cluster.create_pod(f"pod-{number}-{pod}", namespace=tenant)
+    wait(lambda: len(seen.bound) >= bound + 2, 60, "pods are bound")
+    for tenant in TENANTS:
+        there = sorted(cluster.bound(tenant))
+        for name in dice.sample(there, min(2, len(there))):
+            if dice.random() < 0.5:
+                cluster.finish_pod(name, tenant)
+            else:
+                cluster.delete_pod(name, tenant)
+
+
+def lose_epoch(system: System) -> None:
+    """As a store does that may have come back older than it was."""
+    with closing(open_store(system.berth.store)) as store:
+        write(store, EPOCH, None)
+
+
+def reconciled(system: System) -> bool:
+    try:
+        return system.berth.reconcile()["problems"] == []
+    except (AssertionError, ApiError, OSError):
+        return False  # the function is being replaced
+
+
+def counted(system: System, end: float) -> float:
+    """Let reconcile count until after `end`. Return until when."""
+
+    def until() -> float:
+        reconciled(system)
+        with closing(open_store(system.berth.store, reads_only=True)) as store:
+            pages = Ledger(store).journal().pages().values()
+            return max((page.until for page in pages), default=0) / 1000
+
+    return float(wait(lambda: now if (now := until()) > end else None, 60, "all is counted", every=0.5))
+
+
+def used(system: System, namespace: str) -> NamespaceUse:
+    with closing(open_store(system.berth.store, reads_only=True)) as store:
+        total = DayUse()
+        for page in Ledger(store).journal().pages().values():
+            for day in page.days.values():
+                total = total.plus(day)
+    return total.namespaces[namespace]
