@@ -17,10 +17,12 @@ from tests.support.builders.damage import write
 from tests.support.cluster import ApiError, wait
 from tests.support.usewatch import UseWatch
 
-EXACT_SECONDS = 1.5
-"""How far the journal may be from the watch for one pod, as docs/usage.md says."""
+WAIT_SECONDS = 1.5
+"""How far the journal's waiting may be from the watch for one pod: the API server tells whole seconds."""
+USE_SECONDS = 0.3
+"""How far its use may be: bind reserves before the Binding, and on a busy machine the watch is late."""
 
-NODES = dict.fromkeys(("n1", "n2", "n3"), {})
+NODES = 3
 UNITS = 3
 TENANTS = ("team-a", "team-b", "team-c")
 
@@ -47,11 +49,11 @@ def test_the_journal_equals_the_watch_after_killed_functions_and_a_lost_ledger(
         until = counted(system, time.time())
     for tenant in TENANTS:
         use, pods = used(system, tenant), seen.pods(tenant)
-        assert use.used / 1000 == pytest.approx(seen.used(tenant, until), abs=EXACT_SECONDS * pods)
-        assert use.waited / 1000 == pytest.approx(seen.waited(tenant, until), abs=EXACT_SECONDS * pods)
-        assert use.used > 1000 * pods / 4
-        truth = f"{seen.used(tenant, until):.3f} {seen.waited(tenant, until):.3f}"
-        print(f"{tenant}: {pods} pods, {use}, by the watch {truth}")
+        held, denied = seen.used(tenant, until), seen.waited(tenant, until)
+        print(f"{tenant}: {pods} pods, {use}, by the watch {held:.3f} {denied:.3f}")
+        assert use.used / 1000 == pytest.approx(held, abs=USE_SECONDS * pods)
+        assert use.waited / 1000 == pytest.approx(denied, abs=WAIT_SECONDS * pods)
+        assert held > 2 * USE_SECONDS * pods, "pods live for so short that the comparison says nothing"
 
 
 def come_and_go(system: System, seen: UseWatch, number: int, dice: random.Random) -> None:
@@ -61,10 +63,11 @@ def come_and_go(system: System, seen: UseWatch, number: int, dice: random.Random
     for tenant in TENANTS:
         for pod in range(2):
             cluster.create_pod(f"pod-{number}-{pod}", namespace=tenant)
-    wait(lambda: len(seen.bound) >= bound + 2, 60, "pods are bound")
-    for tenant in TENANTS:
+    free = NODES * UNITS - seen.total
+    wait(lambda: len(seen.bound) >= bound + min(1, free), 60, "pods are bound")
+    for tenant in TENANTS[: 1 + number % 2]:
         there = sorted(cluster.bound(tenant))
-        for name in dice.sample(there, min(2, len(there))):
+        for name in dice.sample(there, min(1, len(there))):
             if dice.random() < 0.5:
                 cluster.finish_pod(name, tenant)
             else:
@@ -79,7 +82,7 @@ def lose_epoch(system: System) -> None:
 
 def reconciled(system: System) -> bool:
     try:
-        return system.berth.reconcile()["problems"] == []
+        return bool(system.berth.reconcile()["problems"] == [])
     except (AssertionError, ApiError, OSError):
         return False  # the function is being replaced
 
@@ -93,7 +96,7 @@ def counted(system: System, end: float) -> float:
             pages = Ledger(store).journal().pages().values()
             return max((page.until for page in pages), default=0) / 1000
 
-    return float(wait(lambda: now if (now := until()) > end else None, 60, "all is counted", every=0.5))
+    return wait(lambda: now if (now := until()) > end else 0.0, 60, "all is counted", every=0.5)
 
 
 def used(system: System, namespace: str) -> NamespaceUse:
