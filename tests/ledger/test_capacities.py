@@ -10,7 +10,16 @@ from berth.api.pool import Capacity, Pool, PoolSpec
 from berth.errors import RefusedError
 from berth.ledger.capacity import CapacityChange
 from berth.ledger.ledger import Ledger
-from tests.support.builders.ledgers import FaultyStore, claim, free, held, ledger_on, resize, two_pools
+from tests.support.builders.ledgers import (
+    FaultyStore,
+    claim,
+    drop_notes,
+    free,
+    held,
+    ledger_on,
+    resize,
+    two_pools,
+)
 from tests.support.builders.places import Place
 
 
@@ -43,8 +52,7 @@ def test_a_dropped_capacity_keeps_its_holders_and_goes_with_the_last(ledger: Led
     with pytest.raises(RefusedError, match=r"^ip: none on this node$"):
         ledger.reserve(claim("b"))
     ledger.release("a")
-    notes = ledger.view().document("ip", "n1").ended  # the journal has still to count them
-    ledger.journal().drop_notes({("ip", "n1"): notes})
+    drop_notes(ledger)
     assert set(ledger.view().domains["ip"]) == {"n2"}
 
 

@@ -11,7 +11,16 @@ from berth.errors import ContentionError, RefusedError, StoreUnavailableError
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding
 from berth.ledger.transitions import ElsewhereError, MissingClaimError, SupersededError
-from tests.support.builders.ledgers import FaultyStore, Time, claim, free, held, ledger_on, two_pools
+from tests.support.builders.ledgers import (
+    FaultyStore,
+    Time,
+    claim,
+    drop_notes,
+    free,
+    held,
+    ledger_on,
+    two_pools,
+)
 from tests.support.builders.places import Place
 
 
@@ -201,6 +210,7 @@ def test_adopting_on_a_node_without_the_pool_is_kept_until_release(ledger: Ledge
     assert ledger.adopt(claim("a", "n9")) is not None
     assert "n9" not in ledger.view().free["ip"]
     assert ledger.release("a") == (Holding("ip", "n9", 1),)
+    drop_notes(ledger)
     assert "n9" not in ledger.view().domains["ip"]
 
 

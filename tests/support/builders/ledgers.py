@@ -120,3 +120,14 @@ def catch_up(reader: Ledger, writer: Ledger) -> None:
 
 def _seen(ledger: Ledger) -> tuple[object, object]:
     return held(ledger), ledger.view().capacities()
+
+
+def drop_notes(ledger: Ledger) -> None:
+    """Remove the notes of what ended, as reconcile does once the journal has counted it."""
+    notes = {
+        (pool, name): domain.ended
+        for pool, domains in ledger.view().domains.items()
+        for name, domain in domains.items()
+        if domain.ended
+    }
+    ledger.journal().drop_notes(notes)
