@@ -23,7 +23,7 @@ from berth.ledger.model import Claim, Domain, decode_domain
 from berth.ledger.transitions import ElsewhereError, MissingClaimError, SupersededError
 from berth.ledger.view import View
 from berth.stores import open_store
-from tests.support.builders.ledgers import FaultyStore, claim, ledger_on, resize
+from tests.support.builders.ledgers import FaultyStore, claim, drop_notes, ledger_on, resize
 from tests.support.builders.places import Place
 from tests.support.selection import examples
 
@@ -79,6 +79,7 @@ class LedgerMachine(RuleBasedStateMachine):
             freed = ledger.cancel(found) if found.state == "reserved" else ledger.release(found.uid)
             assert set(freed) == set(found.holdings)
         resize(ledger, dict.fromkeys(START))
+        drop_notes(ledger)
         assert [key for key in self.bare.changes(None).documents if key.startswith("domain/")] == []
 
     # Rules
