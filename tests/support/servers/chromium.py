@@ -56,7 +56,7 @@ class Window:
         self.page.on("requestfailed", self._failed)
 
     def _failed(self, request: Request) -> None:
-        # What is still on its way when one leaves a page, as its icon may be, is aborted by the browser itself.
+        # What is on its way when one leaves a page, as its icon may be, is aborted by the browser itself.
         if request.failure != "net::ERR_ABORTED":
             self.wrong.append(request.url)
 
