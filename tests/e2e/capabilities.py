@@ -97,4 +97,4 @@ def ready(system: System, node: str, value: str) -> None:
 def held(system: System) -> dict[str, Claim]:
     """Claims by their pods, without what a rebuilt ledger can't know: the attempt, and since when."""
     found = system.berth.ledger().claims()
-    return {each.name: replace(each, attempt="", since=0.0) for each in found}
+    return {each.name: replace(each, attempt="", since=0.0, made=0.0, began=0.0) for each in found}

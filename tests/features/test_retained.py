@@ -133,6 +133,7 @@ def test_what_was_left_under_a_clock_that_was_ahead_waits_no_longer_than_the_poo
 def test_what_is_believed_is_written_only_where_it_differs(stage: PoolsStage, seconds: int) -> None:
     """Nor is a rest taken out of a document, once it is over, before that is written for another reason."""
     freed(stage, ip=3)
+    stage.count_use()
     stage.time.now += seconds
     before = versions(stage)
     stage.reconcile()
@@ -202,6 +203,7 @@ def test_nothing_is_left_of_a_large_domain_when_its_pool_and_its_last_pod_are_go
     stage.pools(seat={**POOLS["seat"], "reuseAfterSeconds": 0})
     stage.pools(seat=None)
     stage.gone(holder)
+    stage.count_use()
     assert documents(stage, "seat") == set()
 
 

@@ -13,6 +13,7 @@ import yaml
 
 from berth.api.names import API_VERSION
 from berth.api.poolclaim import CLAIMS
+from berth.controller.usage import SETTLED_SECONDS
 from berth.errors import ClusterRefusedError
 from berth.handlers import filter as filter_verb
 from berth.handlers import prioritize, release
@@ -243,6 +244,11 @@ class PoolsStage(Stage):
         pod = self.get(call.name, call.namespace)
         self.cluster.delete(f"/api/v1/namespaces/{call.namespace}/pods/{call.name}")
         return self.event_of(pod)
+
+    def count_use(self) -> None:
+        """Have the journal count what ended: until then its notes keep documents of what is gone."""
+        self.time.now += SETTLED_SECONDS
+        self.reconcile()
 
     def event_of(self, pod: Pod, kind: str = "delete") -> dict[str, object]:
         told = event(kind, {"kind": "Pod", **msgspec.to_builtins(pod)})
