@@ -3,7 +3,7 @@ It does not open anything they point to."""
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,6 +18,7 @@ DEFAULT_BODY_LIMIT = (
 DEFAULT_POOLCLAIMS = 1024
 DEFAULT_USAGE_MONTHS = 13
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING")
+_LOG_FORMATS = ("json", "text", "auto")
 _ACCOUNT = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
@@ -56,6 +57,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] | None = None
     body_limit: int = DEFAULT_BODY_LIMIT
     log_level: str = "INFO"
+    log_format: str = "auto"
     poolclaims_per_namespace: int = DEFAULT_POOLCLAIMS
     pod_events: bool = True
     usage_months: int = DEFAULT_USAGE_MONTHS
@@ -77,11 +79,22 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         scrapes=Access(prefix="BERTH_METRICS", token=_token(environment, "BERTH_METRICS_TOKEN")),
         hosts=_hosts(environment),
         body_limit=_number(environment, "BERTH_BODY_LIMIT", DEFAULT_BODY_LIMIT, "of bytes "),
-        log_level=_log_level(environment.get("BERTH_LOG_LEVEL") or "INFO"),
+        log_level=log_level(environment),
+        log_format=log_format(environment),
         poolclaims_per_namespace=_number(environment, "BERTH_POOLCLAIMS_PER_NAMESPACE", DEFAULT_POOLCLAIMS),
         pod_events=_switch(environment, "BERTH_EVENTS"),
         usage_months=_number(environment, "BERTH_USAGE_MONTHS", DEFAULT_USAGE_MONTHS, "of months "),
     )
+
+
+def log_level(environment: Mapping[str, str] = os.environ, default: str = "INFO") -> str:
+    """Return from which level on Berth's own lines are logged. Raises SettingsError."""
+    return _one_of(_LOG_LEVELS, environment, "BERTH_LOG_LEVEL", default)
+
+
+def log_format(environment: Mapping[str, str] = os.environ) -> str:
+    """Return the form of a log's lines. Raises SettingsError."""
+    return _one_of(_LOG_FORMATS, environment, "BERTH_LOG_FORMAT", "auto")
 
 
 def _access(environment: Mapping[str, str], prefix: str, token: str | None = None) -> Access:
@@ -144,15 +157,13 @@ def _number(environment: Mapping[str, str], name: str, default: int, what: str =
 
 
 def _switch(environment: Mapping[str, str], name: str) -> bool:
-    text = environment.get(name) or "on"
-    if text not in ("on", "off"):
-        raise SettingsError(f"{name} is {text!r}: it should be on or off")
-    return text == "on"
+    return _one_of(("on", "off"), environment, name, "on") == "on"
 
 
-def _log_level(text: str) -> str:
-    if text not in _LOG_LEVELS:
-        raise SettingsError(f"BERTH_LOG_LEVEL is {text!r}: it should be one of {', '.join(_LOG_LEVELS)}")
+def _one_of(words: Sequence[str], environment: Mapping[str, str], name: str, default: str) -> str:
+    text = environment.get(name) or default
+    if text not in words:
+        raise SettingsError(f"{name} is {text!r}: it should be one of {', '.join(words)}")
     return text
 
 

@@ -88,6 +88,7 @@ def test_the_page_of_settings_says_the_defaults() -> None:
         "BERTH_POOLCLAIMS_PER_NAMESPACE": str(read.poolclaims_per_namespace),
         "BERTH_USAGE_MONTHS": str(read.usage_months),
         "BERTH_LOG_LEVEL": read.log_level,
+        "BERTH_LOG_FORMAT": read.log_format,
         "BERTH_EVENTS": "on" if read.pod_events else "off",
         **{name: value for name, value in ELSEWHERE.items() if value},
     }

@@ -34,6 +34,7 @@ PAGES = {
             "access",
             "events",
             "monitoring",
+            "logs-and-traces",
             "observability",
             "dashboard",
             "events-on-pods",

@@ -17,7 +17,7 @@ from tests.support.builders.objects import EVENTS
 from tests.support.fakes.podsown import TOKEN, Pod
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = {"kubernetes", "boto3", "botocore", "redis", "rich"}
+HEAVY = {"kubernetes", "boto3", "botocore", "redis", "rich", "opentelemetry"}
 INSTALLED = packages_distributions().keys()
 
 _CALLED = """

@@ -37,6 +37,7 @@ def test_every_variable_is_read() -> None:
         "BERTH_HOSTS": "localhost,[::1]",
         "BERTH_BODY_LIMIT": "1000",
         "BERTH_LOG_LEVEL": "WARNING",
+        "BERTH_LOG_FORMAT": "json",
         "BERTH_POOLCLAIMS_PER_NAMESPACE": "50",
         "BERTH_EVENTS": "off",
         "BERTH_USAGE_MONTHS": "3",
@@ -62,6 +63,7 @@ def test_every_variable_is_read() -> None:
         hosts=("localhost", "[::1]"),
         body_limit=1000,
         log_level="WARNING",
+        log_format="json",
         poolclaims_per_namespace=50,
         pod_events=False,
         usage_months=3,
@@ -132,13 +134,19 @@ def test_a_bound_of_poolclaims_that_is_no_number_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["ON", "true", "0", "no"])
 def test_a_switch_that_is_neither_on_nor_off_is_refused(text: str) -> None:
-    assert refusal({"BERTH_EVENTS": text}) == f"BERTH_EVENTS is {text!r}: it should be on or off"
+    assert refusal({"BERTH_EVENTS": text}) == f"BERTH_EVENTS is {text!r}: it should be one of on, off"
 
 
 @pytest.mark.parametrize("text", ["info", "ERROR", "10"])
 def test_a_log_level_that_there_is_not_is_refused(text: str) -> None:
     said = f"BERTH_LOG_LEVEL is {text!r}: it should be one of DEBUG, INFO, WARNING"
     assert refusal({"BERTH_LOG_LEVEL": text}) == said
+
+
+@pytest.mark.parametrize("text", ["JSON", "logfmt"])
+def test_a_log_format_that_there_is_not_is_refused(text: str) -> None:
+    said = f"BERTH_LOG_FORMAT is {text!r}: it should be one of json, text, auto"
+    assert refusal({"BERTH_LOG_FORMAT": text}) == said
 
 
 def test_a_token_may_come_from_a_file_without_its_last_newline(tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from berth import __version__
+from berth import __version__, settings
 from berth.cli import completion, raise_at_ctrl_c
 from berth.cli.output import as_given, note
 from berth.cli.parser import Parser
 from berth.errors import BerthError, ClusterUnavailableError, SettingsError, UsageError
 from berth.settings import DEFAULT_STORE
 from berth.stores import absolute, redacted
+from berth.telemetry import logs
 
 
 class _Command(NamedTuple):
@@ -176,6 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed: int = options.failed
     try:
         _set_environment(options)
+        _set_up_log()
         raise_at_ctrl_c()
         code: int = options.run(options)
         print(end="", flush=True)
@@ -244,6 +246,11 @@ def _drop_output() -> None:
 def _on_files_alone(options: argparse.Namespace) -> bool:
     """Whether simulate gets its nodes and its Pools from files: then there is nothing to ask a cluster."""
     return bool(getattr(options, "nodes", None)) and options.pools is not None
+
+
+def _set_up_log() -> None:
+    """Have warnings written as text for a person, unless the variables of functions' logs say otherwise."""
+    logs.configure(settings.log_format(), settings.log_level(default="WARNING"), auto="text")
 
 
 def _set_environment(options: argparse.Namespace) -> None:

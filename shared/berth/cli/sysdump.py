@@ -23,12 +23,12 @@ from berth.cli.output import say
 from berth.cli.shared_options import add_kubeconfig, add_pools, add_store, existing_ledger
 from berth.controller.conditions import why_closed
 from berth.controller.pool_source import documents
-from berth.controller.redaction import Redactor, shown
 from berth.controller.sysdump import ClusterDump, Which, view_of
 from berth.errors import BerthError, ClusterRefusedError, SettingsError
 from berth.kube.cluster import connect
 from berth.ledger.ledger import Ledger
 from berth.ledger.view import View
+from berth.redaction import Redactor, shown
 from berth.settings import Settings
 from berth.stores import redacted
 

@@ -35,6 +35,7 @@ from berth.scheduler_config.haproxy import Proxy
 from berth.scheduler_config.kube_scheduler import Calls
 from berth.settings import Settings
 from berth.stores import open_store, redacted
+from berth.telemetry import traces
 
 if TYPE_CHECKING:
     from berth.cli.dashboard import LiveView
@@ -93,6 +94,7 @@ def run(options: argparse.Namespace) -> int:
     _make_token(options)
     config = settings.from_environment()
     _check_access(config, options)
+    traces.configure("berth-up")
     _check_ledger(config)
     cluster = connect()
     _check_cluster(config, cluster)
@@ -193,6 +195,7 @@ def _run_until(
             relay.stop()
         finally:
             functions.stop()
+            traces.flush()
 
 
 def _stop_signal() -> threading.Event:

@@ -2,6 +2,7 @@
 (first install, lost ledger, new Pool, bound by another scheduler).
 It frees no units and refuses none: a pod that runs holds what it requests, whatever the capacity."""
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 
 from berth.api.pool import EVERYWHERE, Pool
 from berth.controller.annotation import listed, merged, parts_of, with_annotated_units, with_own
-from berth.controller.retention import release_ended
+from berth.controller.retention import claim_told, release_ended
 from berth.controller.settle import claim_of, moved
 from berth.kube.cluster import Cluster
 from berth.kube.types import Pod
@@ -19,6 +20,9 @@ from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding, in_order
 from berth.ledger.view import View
 from berth.scheduling.demand import Demand, Terms, might_ask
+from berth.telemetry import calls
+
+log = logging.getLogger("berth.claims")
 
 _FEW = 100  # pods that are asked for one by one: a list of 50,000 pods takes as many requests
 
@@ -200,7 +204,17 @@ def _adopt_all(
     """Adopt the claims that the ledger has not got so. Return the UIDs for which something changed."""
     different = [claim for claim in claims if not stands(claim, view)]
     ledger.prepare(_large_limits(different, terms))
-    return ledger.adopt_all(different, terms.pools, go_on) if different else set()
+    changed = ledger.adopt_all(different, terms.pools, go_on) if different else set()
+    for claim in different if changed and log.isEnabledFor(logging.INFO) else ():
+        if claim.uid in changed:
+            told(claim, "settled" if view.claims_of(claim.uid) else "adopted")
+    return changed
+
+
+def told(claim: Claim, decision: str) -> None:
+    """Tell that a running pod's claim was set to what the pod holds."""
+    facts = {**claim_told(claim), "decision": decision}
+    calls.decided(log, facts, "the claim of pod %s on %s is %s", claim.label, claim.node, decision)
 
 
 def stands(claim: Claim, view: View) -> bool:

@@ -1,6 +1,7 @@
 """What stays held though its pod has ended: by `releaseOn: Deleted`, or because a lost node may still use it.
 That the pod has ended, the caller knows from the API server. `berth release` may override what stays held."""
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Literal, NamedTuple
 
@@ -8,6 +9,10 @@ from berth.api.pool import Pool
 from berth.kube.types import Node, Pod
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding
+from berth.telemetry import calls
+from berth.telemetry.traces import Facts
+
+log = logging.getLogger("berth.claims")
 
 RECONNECT_SECONDS = 60.0
 """How long a kubelet may take to list its pods after its node is ready.
@@ -80,7 +85,27 @@ def release_ended(
     rules = view.pools if pools is None else pools
     held = still_held([claim, *view.claims_of(claim.uid)], pod, rules, node, now)
     ended, bound = (None, False) if pod is None else (pod.finished_at, bool(pod.spec.node_name))
-    return ledger.release(claim.uid, also=also, hold=held.pools, hold_as=held.state, ended=ended, bound=bound)
+    freed = ledger.release(
+        claim.uid, also=also, hold=held.pools, hold_as=held.state, ended=ended, bound=bound
+    )
+    if freed:
+        why = "is gone" if pod is None else "has finished"
+        facts = {**claim_told(claim), **holdings_told(freed), "decision": "released"}
+        calls.decided(log, facts, "pod %s %s, and its units are free", claim.label, why)
+    return freed
+
+
+def claim_told(claim: Claim) -> Facts:
+    """Return what the log tells of a claim."""
+    about: Facts = {"pod": claim.label, "uid": claim.uid, "node": claim.node}
+    return about | holdings_told(claim.holdings)
+
+
+def holdings_told(holdings: Iterable[Holding]) -> Facts:
+    """Return what the log tells of units that were given or freed."""
+    units = [holding for holding in holdings if not holding.is_quota]
+    pools = ",".join(sorted({holding.pool for holding in units}))
+    return {"pool": pools, "units": sum(holding.count for holding in units)} if units else {}
 
 
 def _pools(claim: Claim, pools: Mapping[str, Pool]) -> frozenset[str]:

@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from berth.api.names import GROUP
-from berth.controller.redaction import GONE, Redactor, is_secret, shown
 from berth.errors import BerthError
 from berth.kube.cluster import POOL_CLAIMS, POOLS, Cluster
 from berth.ledger.view import View
+from berth.redaction import GONE, Redactor, is_secret, shown
 
 Json = dict[str, Any]
 

@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from berth.controller.adopt import claim_due, stands
+from berth.controller.adopt import claim_due, stands, told
 from berth.controller.capacity_sync import follow_node
 from berth.controller.fencing import woken_at
 from berth.controller.notices import SILENT, Subject, Teller
 from berth.controller.poolclaims import publish_free, publish_held
 from berth.controller.requeue import room_in, wake
-from berth.controller.retention import release_ended, still_held
+from berth.controller.retention import holdings_told, release_ended, still_held
 from berth.controller.settle import BIND_SECONDS, allocated, claim_of, settle
 from berth.deadline import Deadline
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError, RefusedError
@@ -39,6 +39,8 @@ from berth.ledger.transitions import ElsewhereError, MissingClaimError, Supersed
 from berth.metrics import UNCOUNTED, Metrics
 from berth.scheduling.demand import Terms, might_ask, terms_of
 from berth.settings import Settings
+from berth.telemetry import calls
+from berth.telemetry.traces import Facts
 
 log = logging.getLogger("berth.bind")
 
@@ -62,12 +64,24 @@ class Bind(NamedTuple):
     def run(self, call: extender_v1.BindingCall) -> None:
         """Return when the pod is bound to the node and its claim stands; else raise a BerthError that says
         why it is not. No Error is raised after a Binding succeeded."""
+        label = f"{call.namespace}/{call.name}"
+        calls.about(pod=label, uid=call.uid, node=call.node)
         attempt = BindAttempt(self, call)
         try:
             attempt.run()
         except BerthError as error:
             attempt.tell_if_late(error)
+            if isinstance(error, RefusedError):
+                facts = _told(call, "refused")
+                calls.decided(log, facts, "pod %s is refused on %s: %s", label, call.node, error)
             raise
+        facts = _told(call, "bound") | attempt.told()
+        calls.decided(log, facts, "pod %s is bound to %s", label, call.node)
+
+
+def _told(call: extender_v1.BindingCall, decision: str) -> Facts:
+    who = {"pod": f"{call.namespace}/{call.name}", "uid": call.uid, "node": call.node}
+    return {**who, "decision": decision, "duration": calls.elapsed()}
 
 
 class BindAttempt:
@@ -97,6 +111,10 @@ class BindAttempt:
             why = f"was not bound to {call.node} in time: {error}"
             self._teller.failed(Subject(call.namespace, call.name, call.uid), why)
 
+    def told(self) -> Facts:
+        """Return what the log tells of the claim."""
+        return {} if self._claim is None else holdings_told(self._claim.holdings)
+
     def _unbound(self) -> PodToBind | None:
         """Return the pod, to be bound; None if it is on this node already. Raises, and leaves no reservation,
         if it can't be bound to it."""
@@ -121,7 +139,11 @@ class BindAttempt:
         mine = [] if self._claim is None else [self._claim]
         held = still_held([*mine, *view.claims_of(call.uid)], None, view.pools, self._node, self._clock())
         label = f"{call.namespace}/{call.name}"
-        self._free(self._ledger.release(call.uid, label, self._held(), held.pools, held.state))
+        freed = self._ledger.release(call.uid, label, self._held(), held.pools, held.state)
+        if freed:
+            facts = _told(call, "released") | holdings_told(freed)
+            calls.decided(log, facts, "pod %s is gone, and its units are free", label)
+        self._free(freed)
 
     def _not_ours(self, pod: Pod) -> str | None:
         """Return why this pod may not be bound by us; while it is so, no Binding of it can land either."""
@@ -241,6 +263,7 @@ class BindAttempt:
             if freed is not None:
                 if not standing:
                     self._teller.adopted(claim)
+                told(claim, "settled" if standing else "adopted")
                 self._release_if_gone(pod, claim)
                 self._free(freed)
         except BerthError as error:

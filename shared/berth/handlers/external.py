@@ -1,6 +1,7 @@
 """inventory's path /external: somebody who may says how many units are in use outside the cluster.
 It writes that into the Pool object and takes it over at once. Its callers are its own: they may not bind."""
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated
@@ -18,6 +19,10 @@ from berth.ledger.ledger import Ledger
 from berth.ledger.report import pool_rows
 from berth.ledger.transaction import OutdatedError
 from berth.settings import Settings
+from berth.telemetry import calls
+from berth.telemetry.traces import Facts
+
+log = logging.getLogger("berth.external")
 
 _CLOSED = (
     "nobody may call /external: name the accounts that may in BERTH_EXTERNAL_ACCOUNTS, "
@@ -75,6 +80,10 @@ def run(ledger: Ledger, cluster: Cluster, body: bytes, take: Callable[[], object
         looks -= 1
         take()  # a later look overtook the first, and has not taken the Pool over yet
     (row,) = pool_rows(view, None, pool.name)
+    if before != pool:
+        facts: Facts = {"pool": pool.name, "external": use.external, "decision": "changed"}
+        facts["duration"] = calls.elapsed()
+        calls.decided(log, facts, "pool %s: %d units are in use outside the cluster", pool.name, use.external)
     return {"pool": pool.name, "external": use.external, "overCommitted": row.over_committed}
 
 

@@ -1,6 +1,7 @@
 """filter: which of the offered nodes can take the pod, and why the others can't.
 It advises: near the last unit several pods are told yes, and bind's reservation decides."""
 
+import logging
 import time
 from collections.abc import Callable
 
@@ -15,6 +16,9 @@ from berth.metrics import UNCOUNTED, Metrics
 from berth.scheduling.demand import might_ask
 from berth.scheduling.fit import evaluate
 from berth.settings import Settings
+from berth.telemetry import calls
+
+log = logging.getLogger("berth.filter")
 
 _PODS = 1000  # pods whose nominated node was refused last that are kept in mind
 
@@ -67,6 +71,13 @@ def run(
     return Refused(fit.reasons, fit.resolvable)
 
 
+def _tell(call: extender_v1.Candidates, refused: Refused) -> None:
+    pod, offered, out = call.pod, len(call.names), len(refused.reasons)
+    calls.about(pod=pod.label, uid=pod.metadata.uid, decision="filtered", offered=offered, refused=out)
+    said = "pod %s: %d of %d nodes can take it"
+    log.debug(said, pod.label, offered - out, offered, extra={"facts": {"duration": calls.elapsed()}})
+
+
 def endpoint(settings: Settings, ledger: Ledger | None = None, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
     """Return the function's endpoint; on a ledger of its own if it is given none."""
     ledger = ledger or wiring.ledger_to_read(settings, metrics.of("filter"))
@@ -74,6 +85,9 @@ def endpoint(settings: Settings, ledger: Ledger | None = None, *, metrics: Metri
 
     def answer(look: wiring.Look, body: Content) -> bytes | LongList:
         call = extender_v1.candidates(body)
-        return extender_v1.filter_answer(call, run(look, call, nominations=nominations, metrics=metrics))
+        refused = run(look, call, nominations=nominations, metrics=metrics)
+        if calls.tells(log):
+            _tell(call, refused)
+        return extender_v1.filter_answer(call, refused)
 
     return wiring.advice("filter", ledger, settings, answer, extender_v1.filter_error)

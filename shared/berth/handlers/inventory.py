@@ -20,7 +20,7 @@ from berth.controller.pool_source import take_pools
 from berth.controller.pool_status import INVALID, publish
 from berth.controller.poolclaims import admit, publish_claims, publish_free, read_claims, take_claims
 from berth.controller.requeue import free_in, room_in, wake
-from berth.controller.retention import may_run, release_ended
+from berth.controller.retention import claim_told, holdings_told, may_run, release_ended
 from berth.errors import BadInputError
 from berth.handlers import external
 from berth.handlers.wiring import ledger_and_cluster, teller
@@ -36,6 +36,7 @@ from berth.ledger.transaction import OutdatedError
 from berth.metrics import UNCOUNTED, Metrics
 from berth.scheduling.demand import Terms, might_ask
 from berth.settings import Settings
+from berth.telemetry import calls
 
 log = logging.getLogger("berth.inventory")
 
@@ -138,6 +139,7 @@ class Inventory:
         name: str = event.object_as(Node).metadata.name
         if not name:
             raise BadInputError("the event's Node has no name")
+        calls.about(node=name)
         ledger, cluster, now = self._ledger, self._cluster, self._clock()
         reads: list[Node | None] = []
 
@@ -154,7 +156,10 @@ class Inventory:
         freed: list[Holding] = []
         for claim in ledger.view().lost(name):
             if not may_run(claim, node, now):
-                freed += ledger.release(claim.uid)
+                freed += (mine := ledger.release(claim.uid))
+                if mine:
+                    facts = {**claim_told(claim), **holdings_told(mine), "decision": "released"}
+                    calls.decided(log, facts, "pod %s runs no more on its node", claim.label)
         publish_free(ledger, cluster, freed, clock=self._clock)
         view = ledger.view()
         if len(reads) > 1:  # a look at the Pools began meanwhile; a try before may have given capacity

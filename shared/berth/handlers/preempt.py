@@ -5,6 +5,7 @@ An error is an answer other than 200: then kube-scheduler evicts nobody, unless 
 `ignorable` (source: framework/preemption, callExtenders).
 """
 
+import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 
@@ -17,6 +18,9 @@ from berth.metrics import UNCOUNTED, Metrics
 from berth.scheduling.demand import might_ask, terms_of
 from berth.scheduling.preemption import Evictions
 from berth.settings import Settings
+from berth.telemetry import calls
+
+log = logging.getLogger("berth.preempt")
 
 _SETTLE_SECONDS = 90.0
 """A victim's claim outlasts it no longer: what its lost event left, reconcile mends within a minute."""
@@ -102,12 +106,23 @@ class Preempt:
         return self._since.setdefault((uid, node, short), self._clock())
 
 
+def _tell(call: extender_v1.PreemptionCall, fitting: int) -> None:
+    pod, offered = call.pod, len(call.victims)
+    calls.about(pod=pod.label, uid=pod.metadata.uid, decision="preempted", offered=offered, fitting=fitting)
+    said = "pod %s: evictions on %d of %d nodes would make room for it"
+    log.debug(said, pod.label, fitting, offered, extra={"facts": {"duration": calls.elapsed()}})
+
+
 def endpoint(settings: Settings, ledger: Ledger | None = None, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
     """Return the function's endpoint; on a ledger of its own if it is given none."""
     ledger = ledger or wiring.ledger_to_read(settings, metrics.of("preempt"))
     preempt = Preempt(ledger)
 
     def answer(body: Content) -> bytes:
-        return extender_v1.preemption_answer(preempt.run(extender_v1.preemption(body)))
+        call = extender_v1.preemption(body)
+        fitting = preempt.run(call)
+        if calls.tells(log):
+            _tell(call, len(fitting))
+        return extender_v1.preemption_answer(fitting)
 
     return wiring.verb("preempt", ledger, settings, answer)

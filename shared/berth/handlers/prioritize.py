@@ -1,6 +1,7 @@
 """prioritize: how well each offered node suits the pod, from 0 to 10.
 It refuses nothing; kube-scheduler ignores its failures."""
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -15,6 +16,9 @@ from berth.scheduling.demand import might_ask, terms_of
 from berth.scheduling.fit import Fit
 from berth.scheduling.score import ScoredPool, pack, rule, scores, spread
 from berth.settings import Settings
+from berth.telemetry import calls
+
+log = logging.getLogger("berth.prioritize")
 
 
 def run(
@@ -48,11 +52,22 @@ def _packed(name: str, share: Share) -> bytes:
     return extender_v1.priority(name, pack(name, share))
 
 
+def _tell(call: extender_v1.Candidates) -> None:
+    pod, offered = call.pod, len(call.names)
+    calls.about(pod=pod.label, uid=pod.metadata.uid, decision="prioritized", offered=offered)
+    log.debug(
+        "pod %s: %d nodes are scored", pod.label, offered, extra={"facts": {"duration": calls.elapsed()}}
+    )
+
+
 def endpoint(settings: Settings, ledger: Ledger | None = None, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
     """Return the function's endpoint; on a ledger of its own if it is given none."""
     ledger = ledger or wiring.ledger_to_read(settings, metrics.of("prioritize"))
 
     def answer(look: wiring.Look, body: Content) -> bytes:
-        return extender_v1.priorities(run(look, extender_v1.candidates(body)))
+        call = extender_v1.candidates(body)
+        if calls.tells(log):
+            _tell(call)
+        return extender_v1.priorities(run(look, call))
 
     return wiring.advice("prioritize", ledger, settings, answer)

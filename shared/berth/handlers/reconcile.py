@@ -6,6 +6,7 @@ list is a claim of a pod that is gone. For a lost ledger, all waiting pods are f
 that reserved in the ledger that was lost can't land its Binding after it.
 """
 
+import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -26,7 +27,7 @@ from berth.controller.pool_source import take_pools
 from berth.controller.pool_status import publish
 from berth.controller.poolclaims import admit, publish_claims, read_claims, take_claims
 from berth.controller.requeue import free_in, wake
-from berth.controller.retention import release_ended
+from berth.controller.retention import claim_told, release_ended
 from berth.controller.settle import BIND_SECONDS, settle
 from berth.controller.usage import keep_journal
 from berth.deadline import NO_DEADLINE, Deadline
@@ -46,6 +47,9 @@ from berth.metrics import UNCOUNTED, Metrics
 from berth.scheduling.demand import Terms, might_ask, unnamed
 from berth.settings import Settings
 from berth.stores.base import Version
+from berth.telemetry import calls
+
+log = logging.getLogger("berth.claims")
 
 REBUILD_SECONDS = 540.0
 """A rebuild ends by itself after so long, before its caller gives up, and goes on in the next tick: Knative
@@ -295,6 +299,8 @@ class Reconcile:
             deadline = Deadline.after(FENCE_SECONDS, self._monotonic)
             settle(self._ledger, self._cluster, claim, self._clock(), deadline)
             self._report.settled += 1
+            facts = {**claim_told(claim), "decision": "settled"}
+            calls.decided(log, facts, "the claim of pod %s is settled", claim.label)
 
     def _in_doubt(self, claim: Claim) -> bool:
         """Whether the claim of a pod that is not bound is no bind's that is under way. One that is stamped

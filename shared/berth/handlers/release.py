@@ -8,7 +8,7 @@ from berth.api.names import is_name
 from berth.controller.notices import FINISHED, SILENT, Subject, Teller
 from berth.controller.poolclaims import publish_free
 from berth.controller.requeue import SharedWake, room_in, wake
-from berth.controller.retention import still_held
+from berth.controller.retention import holdings_told, still_held
 from berth.errors import BadInputError
 from berth.handlers.wiring import ledger_and_cluster, teller
 from berth.http import cloudevents
@@ -20,6 +20,7 @@ from berth.ledger.ledger import Ledger
 from berth.metrics import UNCOUNTED, Metrics
 from berth.scheduling.demand import demand_of, might_ask
 from berth.settings import Settings
+from berth.telemetry import calls
 
 _LATEST_SECONDS = 600.0
 """How old an event's time may be that the journal believes: a source that tries again does so for as long."""
@@ -48,6 +49,7 @@ class Release:
         pod: Pod = event.object_as(Pod)
         if not pod.metadata.uid or not pod.metadata.name:
             raise BadInputError("the event's Pod has no UID or no name")
+        calls.about(pod=pod.label, uid=pod.metadata.uid, node=pod.spec.node_name or "")
         if not (event.deletion or pod.finished):
             return {"released": 0, "why": "the pod is neither deleted nor finished"}
         if not might_ask(pod):
@@ -72,6 +74,7 @@ class Release:
             ended=self._believed(ended),
             bound=bool(pod.spec.node_name),
         )
+        calls.about(**holdings_told(freed))
         if there is not None:
             self._teller.released(Subject.of_pod(there), freed, there.spec.node_name or "", FINISHED)
         publish_free(self._ledger, self._cluster, freed, clock=self._clock)

@@ -18,6 +18,8 @@ from berth.errors import BadInputError
 from berth.http import authentication
 from berth.http.endpoint import Authenticator, Content, Endpoint, Reply, error_reply
 from berth.settings import Settings
+from berth.telemetry import calls
+from berth.telemetry.traces import Facts
 
 T = TypeVar("T")
 
@@ -34,6 +36,8 @@ _EVENTS = "application/cloudevents"  # structured mode, and batches
 _NEEDED = ("ce-id", "ce-source", "ce-specversion", "ce-type")
 _READ = (*_NEEDED, "ce-time", "content-type")  # what the SDK looks at: it copies all that it gets four times
 _LONGEST = 300  # characters of a text from outside, in an answer or a line of the log
+PAST = {"release": "released", "inventory": "changed", "reconcile": "reconciled"}
+"""What a function that events call has decided where it changed something."""
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 LARGEST_EVENT = 3 * 1024 * 1024
@@ -161,15 +165,17 @@ def subscriber(
 ) -> Endpoint:
     """Return the endpoint of a function that Knative sends CloudEvents to, and that people may call as well.
 
-    A person's call is answered with what was done, as JSON. A CloudEvent is answered with 204 and no body,
-    and the log says what was done: to Knative's Broker a body that is no CloudEvent is a failure
-    (decision 0022). No body larger than LARGEST_EVENT is read; `reads_body` False: none at all.
+    A person's call is answered with what was done, as JSON. A CloudEvent is answered with 204 and no body: to
+    Knative's Broker a body that is no CloudEvent is a failure (decision 0022). The log says what was done. No
+    body larger than LARGEST_EVENT is read; `reads_body` False: none at all.
     """
 
     def answer(headers: Mapping[str, str], content: Content) -> Reply:
         body = bytes(content)
         if not _is_event(headers):
-            return Reply(200, msgspec.json.encode(handle(headers, body)))
+            done = handle(headers, body)
+            _log(name, None, done)
+            return Reply(200, msgspec.json.encode(done))
         attributes = _attributes(headers, body)
         if attributes.knativeerrordest:
             log.warning("%s: dead letter: %s", name, attributes.refusal)
@@ -192,6 +198,7 @@ def subscriber(
         body_limit=limit if reads_body else 0,
         limited_by="BERTH_BODY_LIMIT" if limit == settings.body_limit else "the largest event that is taken",
         authenticator=None if authenticator is None else LoggingAuthenticator(name, authenticator),
+        traceparent=_traceparent,
     )
 
 
@@ -249,6 +256,20 @@ class _Attributes(msgspec.Struct, frozen=True):
         return _line(f"{self} was not taken by {self.knativeerrordest} ({self.knativeerrorcode}): {why}")
 
 
+class _Traced(msgspec.Struct, frozen=True):
+    traceparent: str = ""
+
+
+def _traceparent(headers: Mapping[str, str], content: Content) -> str:
+    """Return the event's extension traceparent; empty: it has none."""
+    if not _in_body(headers):
+        return headers.get("ce-traceparent", "")
+    try:
+        return msgspec.json.decode(content, type=_Traced).traceparent
+    except _UNDECODABLE:
+        return ""
+
+
 def _is_event(headers: Mapping[str, str]) -> bool:
     """Whether a request is meant as a CloudEvent, in any mode; it need not be a valid one."""
     return _in_body(headers) or any(name.startswith("ce-") for name in headers)
@@ -270,15 +291,22 @@ def _attributes(headers: Mapping[str, str], body: bytes) -> _Attributes:
         return _Attributes()
 
 
-def _log(name: str, attributes: _Attributes, done: Mapping[str, object]) -> None:
-    """Log what was done, at a level by its importance; most events change nothing."""
-    if done.get("problems"):
+def _log(name: str, attributes: _Attributes | None, done: Mapping[str, object]) -> None:
+    """Log what was done for an event, or for a person (None), at a level by its importance. Most events
+    change nothing, and a person gets to know of problems by the answer."""
+    changed = {key: value for key, value in done.items() if value and not isinstance(value, str)}
+    if done.get("problems") and attributes is not None:
         level = logging.WARNING
-    elif any(value for value in done.values() if not isinstance(value, str)):
+    elif changed.keys() - {"problems"}:
         level = logging.INFO
     else:
         level = logging.DEBUG
-    log.log(level, "%s: %s: %s", name, attributes, msgspec.json.encode(done).decode())
+    if calls.tells(log) or log.isEnabledFor(level):
+        what, told = "a call" if attributes is None else attributes, msgspec.json.encode(done).decode()
+        facts: Facts = {key: value for key, value in changed.items() if isinstance(value, bool | int)}
+        facts["decision"] = PAST.get(name, name) if changed else "nothing"
+        facts["duration"] = calls.elapsed()
+        calls.decided(log, facts, "%s: %s: %s", name, what, told, level=level)
 
 
 def _line(text: str) -> str:

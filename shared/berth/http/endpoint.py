@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from berth.errors import BadInputError, BerthError, RefusedError, RetryableError
 from berth.metrics import UNCOUNTED, Metrics
+from berth.telemetry.calls import Call
 
 log = logging.getLogger("berth")
 
@@ -123,7 +124,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     anyone may call. With a `body_limit` of 0 no body is read, and `answer` gets an empty one. `at_once` does
     what `answer` does where that takes no wait, and returns None where it takes one. `scrape` answers
     GET /metrics. `metrics` count each reply to a call. One that only `reads` takes GET in place of POST, with
-    no body, and gets what is asked for as the headers PATH and QUERY.
+    no body, and gets what is asked for as the headers PATH and QUERY. `traceparent` tells which trace a call
+    is a part of, where the header of that name does not.
     """
 
     name: str
@@ -137,6 +139,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     scrape: "Endpoint | None" = None
     metrics: Metrics = UNCOUNTED
     reads: bool = False
+    traceparent: Callable[[Mapping[str, str], Content], str] | None = None
 
 
 class Router(msgspec.Struct, frozen=True, kw_only=True):
@@ -261,13 +264,28 @@ def refusal(endpoint: Endpoint, headers: Mapping[str, str]) -> Reply | None:
 
 def call(endpoint: Endpoint, headers: Mapping[str, str], content: Content) -> Reply:
     """Return the endpoint's reply to a whole body. Raises nothing, as `respond`."""
-    return _reply(endpoint, lambda: endpoint.answer(headers, content))
+    with _begun(endpoint, headers, content) as begun:
+        reply = _reply(endpoint, lambda: endpoint.answer(headers, content))
+        begun.outcome = reply.counted_as
+        return reply
 
 
 def call_at_once(endpoint: Endpoint, headers: Mapping[str, str], content: Content) -> Reply | None:
     """Return what `call` returns, without waiting for anybody; None: it takes a wait."""
     at_once = endpoint.at_once
-    return None if at_once is None else _reply(endpoint, lambda: at_once(headers, content))
+    if at_once is None:
+        return None
+    with _begun(endpoint, headers, content) as begun:
+        reply = _reply(endpoint, lambda: at_once(headers, content))
+        begun.outcome = reply.counted_as if reply is not None else ""  # it will be a call once it is answered
+        return reply
+
+
+def _begun(endpoint: Endpoint, headers: Mapping[str, str], content: Content) -> Call:
+    traceparent = headers.get("traceparent")
+    if traceparent is None and endpoint.traceparent is not None:
+        traceparent = endpoint.traceparent(headers, content)
+    return Call(endpoint.name, traceparent, headers.get("tracestate"))
 
 
 def _reply(endpoint: Endpoint, answer: Callable[[], R]) -> R | Reply:

@@ -1,7 +1,6 @@
 """The callable that functions-framework serves, made of an endpoint or of a router of several.
 It reads the settings, and knows of the web framework only what a request looks like."""
 
-import logging
 import sys
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -15,6 +14,7 @@ from berth.http.request_body import request_bodies
 from berth.http.scrape import counted
 from berth.metrics import Metrics, own_folder
 from berth.settings import Settings
+from berth.telemetry import logs, traces
 
 if TYPE_CHECKING:
     from flask import Request
@@ -42,11 +42,12 @@ def serve(endpoint: MakesEndpoint) -> Callable[["Request"], Response]:
 
     Wrong settings end the process with one clear line: a function that starts must be able to work.
     """
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         config = settings.from_environment()
-        # Berth's own lines alone: debug lines of libraries may hold secrets.
-        logging.getLogger("berth").setLevel(config.log_level)
+        # The framework, where it is what loads us, may have set up a log of its own.
+        secrets = (config.access.token, config.external.token, config.scrapes.token)
+        logs.configure(config.log_format, config.log_level, secrets, alone=has_app_context())
+        traces.configure("berth")
         metrics = Metrics(own_folder(), store=config.store.partition("://")[0])
         built = counted(endpoint(config, metrics=metrics), metrics, config)
     except SettingsError as error:

@@ -21,11 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from gunicorn.app.base import BaseApplication
+from gunicorn.glogging import Logger
 from gunicorn.workers.base import Worker as BaseWorker
 
 from berth.http.connection import Connection
 from berth.http.connections import Connections
 from berth.http.function import Served
+from berth.telemetry import logs
 
 _CHECK_SECONDS = 1.0  # between two looks at whether the process that watches us lives
 _LOOK_SECONDS = 0.02  # between two looks at whether connections are left
@@ -90,6 +92,15 @@ async def end(
         await asyncio.sleep(_LOOK_SECONDS)
 
 
+class ServerLog(Logger):  # type: ignore[misc]
+    """gunicorn's log of what becomes of its processes, in lines as all others are."""
+
+    def setup(self, cfg: Any) -> None:
+        super().setup(cfg)
+        for handler in self.error_log.handlers:
+            handler.setFormatter(logs.formatter())
+
+
 class Server(BaseApplication):  # type: ignore[misc]
     """A function's processes; one that ends is started again."""
 
@@ -104,6 +115,7 @@ class Server(BaseApplication):  # type: ignore[misc]
             "worker_class": Worker,
             "timeout": 0,
             "control_socket_disable": True,  # its socket is one for all servers of a user
+            "logger_class": ServerLog,
             "loglevel": os.environ.get("GUNICORN_LOG_LEVEL", "error"),
         }
         for name, value in settings.items():

@@ -23,6 +23,8 @@ from berth.errors import (
     reason,
 )
 from berth.kube.connection import lean
+from berth.telemetry import calls
+from berth.telemetry.traces import Facts
 
 CONTEXT = "BERTH_CONTEXT"
 """The variable that names a context of the kubeconfig, in place of its current one."""
@@ -125,12 +127,23 @@ class ApiServer:
         return _Way(pool.urlopen, url.path, headers)
 
     def _send(self, request: Request, *, whole: bool) -> Any:
-        """Return the answer, read to its end if it is wanted `whole`."""
+        """Return the answer, read to its end if it is wanted `whole`, to a request in the call's trace."""
+        path = request.path.partition("?")[0][:_LONGEST]
+        facts: Facts = {"http.request.method": request.method, "url.path": path}
+        with calls.part(f"kubernetes {request.method}", facts) as span:
+            traceparent = calls.outgoing(span)
+            response = self._answered(
+                request, {"traceparent": traceparent} if traceparent else {}, whole=whole
+            )
+            span.set({"http.response.status_code": response.status})
+            return response
+
+    def _answered(self, request: Request, more: Mapping[str, str], *, whole: bool) -> Any:
         # Not by the kubernetes client's models: those cost more, and raise after a Binding that succeeded
         # (docs/kubernetes.md#a-binding-by-the-python-client).
         try:
             way = self._way
-            plain = {**way.headers, "Accept": request.accept, "Content-Type": request.content_type}
+            plain = {**way.headers, "Accept": request.accept, "Content-Type": request.content_type, **more}
             send: Callable[[], Any] = partial(
                 way.send,
                 request.method,

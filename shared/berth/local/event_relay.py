@@ -18,6 +18,7 @@ from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableErro
 from berth.kube.cluster import POOL_CLAIMS, POOLS, Cluster
 from berth.kube.types import FINISHED
 from berth.local.processes import ANSWER_SECONDS, Say
+from berth.telemetry import calls
 
 _TYPES = {"ADDED": "add", "MODIFIED": "update", "DELETED": "delete"}
 _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)  # between a delivery's tries: five retries in 3.1 s, as Knative's source
@@ -187,11 +188,19 @@ class EventRelay:
 
     def _send(self, function: str, headers: Mapping[str, str], data: Any) -> str | None:
         """Deliver one event, with the source's retries; return the answer, or None if the event was lost."""
+        with calls.producing(f"send {function}") as span:
+            answer = self._delivered(function, headers, _traced(headers, calls.outgoing(span)), data)
+            span.set({"outcome": "failed" if answer is None else "answered"})
+            return answer
+
+    def _delivered(
+        self, function: str, headers: Mapping[str, str], more: Mapping[str, str], data: Any
+    ) -> str | None:
         body, answer = json.dumps(data, separators=(",", ":")).encode(), ""
         for pause in (*_PAUSES, None):
             began = time.monotonic()
             try:
-                status, answer = self._post(function, headers, body)
+                status, answer = self._post(function, {**headers, **more}, body)
             except TimeoutError:
                 # No retry: it would hold up the events behind this one for as long.
                 answer = f"no answer within {self._seconds[function]:g} s"
@@ -261,6 +270,14 @@ class _Outage:
                 now = self._clock()
                 after = round(now - self._since)
                 self._say({"cluster": self._host, "state": "back", "time": _time(now), "seconds": after})
+
+
+def _traced(headers: Mapping[str, str], traceparent: str) -> dict[str, str]:
+    """Return the headers by which an event, or a tick, is a part of a trace. An event has the extension, too,
+    as Knative's have."""
+    if not traceparent:
+        return {}
+    return {"Traceparent": traceparent} | ({} if headers is _TICK else {"Ce-Traceparent": traceparent})
 
 
 def _time(seconds: float) -> str:

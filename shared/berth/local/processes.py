@@ -4,6 +4,7 @@ Not a production server: Knative does this in a cluster."""
 import contextlib
 import http.client
 import itertools
+import logging
 import os
 import secrets
 import shutil
@@ -22,6 +23,7 @@ from berth.local.forkserver import Fork, ForkServer
 from berth.local.load_balancer import LoadBalancer, port_taken
 from berth.local.ports import free_ports, is_free
 from berth.metrics import FOLDER
+from berth.telemetry import logs
 
 ORDER = ("filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile", "extender", "status")
 """Ports count up in this order; a function that does not run leaves a gap."""
@@ -204,7 +206,7 @@ class FunctionProcess:
         # A folder for each function, or it would tell what the others count. Its replicas share one: who
         # scrapes through the load balancer gets any of them.
         folder = {} if self._metrics is None else {FOLDER: str(self._metrics / self.name)}
-        return {**more, "BERTH_HOSTS": _HOSTS, **os.environ, **folder}
+        return {**more, "BERTH_HOSTS": _HOSTS, **os.environ, "BERTH_LOG_FORMAT": log_format(), **folder}
 
     def _died(self, process: Fork) -> None:
         _kill_group(process)  # a worker that hangs would keep the port
@@ -221,12 +223,13 @@ class FunctionProcess:
         self._say({"function": self.name, "url": self.url, "state": state, **which, **pid, **more})
 
     def _copy_output(self, output: BinaryIO) -> None:
-        name = self.name if self.replica is None else f"{self.name} {self.replica}"
+        as_json = log_format() == "json"
+        told = _JsonLines(self.name, self.replica) if as_json else _TextLines(self.name, self.replica)
         with output as lines:
             for line in lines:
                 # Read on even if nobody listens: a full pipe would stop the function.
                 with contextlib.suppress(OSError, AttributeError):
-                    sys.stderr.write(f"{name} | {line.decode(errors='replace')}")
+                    sys.stderr.write(told.line(line.decode(errors="replace")))
                     sys.stderr.flush()
 
 
@@ -330,6 +333,37 @@ class Functions(Supervisor):
         for balancer in self._balancers:  # last: what the functions still answer has to get through
             balancer.stop()
         shutil.rmtree(self._metrics, ignore_errors=True)
+
+
+def log_format() -> str:
+    """Return the form of the lines that the functions log: text, where BERTH_LOG_FORMAT does not say json.
+    They write to a pipe, and would not know of the terminal at its end."""
+    return "json" if os.environ.get("BERTH_LOG_FORMAT") == "json" else "text"
+
+
+class _TextLines:
+    """A function's lines behind its name."""
+
+    def __init__(self, name: str, replica: int | None) -> None:
+        self._name = name if replica is None else f"{name} {replica}"
+
+    def line(self, line: str) -> str:
+        return f"{self._name} | {line}"
+
+
+class _JsonLines:
+    """A function's lines with its replica. What is no JSON (a crash, what a library prints) becomes JSON."""
+
+    def __init__(self, name: str, replica: int | None) -> None:
+        self._facts = {"function": name} if replica is None else {"function": name, "replica": replica}
+        self._more = "" if replica is None else f'{{"replica":{replica},'
+        self._formatter = logs.formatter("json")
+
+    def line(self, line: str) -> str:
+        if line.startswith('{"time":'):
+            return f"{self._more}{line[1:]}" if self._more else line
+        record = {"name": "berth.up", "levelname": "INFO", "msg": line.rstrip(), "facts": self._facts}
+        return f"{self._formatter.format(logging.makeLogRecord(record))}\n"
 
 
 def _own_ports(public: Mapping[str, int], replicas: int) -> dict[str, list[int]]:

@@ -1,20 +1,15 @@
 """Stores by URL. A store's driver is imported only when its URL asks for it (cold start, optional extras).
 Nothing is opened here: a wrong URL is refused at once, a store that is down is noticed by its first call."""
 
-import re
 from importlib import import_module
 from pathlib import Path
 
 from berth.errors import SettingsError, did_you_mean
+from berth.redaction import redacted as redacted  # who prints a store's URL looks for it here
 from berth.stores.base import Store
+from berth.stores.traced import traced
 
 _FILE = "sqlite:///"
-SECRETIVE = r"token|pass(?!ed)|pwd|secret|credential|private|auth|[\w?&-]key"
-"""A pattern for what is in the names of options and variables whose values are secret, in any case."""
-# No option of ours, but people take such URLs from elsewhere.
-_SECRET = re.compile(rf"((?:{SECRETIVE})[^=&#?/]*=)[^&#]*", re.IGNORECASE)
-_LOGIN = re.compile(r"^([^:/@]*:/+)?([^:@/]*:)?.*@", re.DOTALL)
-
 
 _BACKENDS = {
     "sqlite": "sqlite",
@@ -49,7 +44,7 @@ def open_store(url: str, *, reads_only: bool = False) -> Store:
             f"BERTH_STORE: {redacted(url)} needs the package {driver}: pip install 'berth-scheduler[{name}]'"
         ) from error
     store: Store = backend.open_store(url, reads_only=reads_only)
-    return store
+    return traced(store, name)
 
 
 def _nearest(scheme: str, separator: str) -> str:
@@ -57,13 +52,6 @@ def _nearest(scheme: str, separator: str) -> str:
     if separator:
         return did_you_mean(scheme, _BACKENDS)
     return f": did you mean {_FILE}{scheme}?" if scheme.endswith(".db") else ""
-
-
-def redacted(url: str) -> str:
-    """Return the URL as it may be printed: without its password."""
-    if url.startswith("sqlite:"):
-        return url
-    return _SECRET.sub(r"\1***", _LOGIN.sub(lambda login: f"{login[1] or ''}{login[2] or ''}***@", url))
 
 
 def absolute(url: str) -> str:

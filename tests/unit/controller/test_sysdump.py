@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from berth.controller import sysdump
-from berth.controller.redaction import Redactor
+from berth.redaction import Redactor
 from tests.support.references import ROOT
 
 SECRET = "planted-word"

@@ -286,10 +286,24 @@ def test_the_log_says_what_an_event_did_as_loud_as_it_matters(
     caplog.set_level(logging.DEBUG, "berth")
     asked({**BINARY, "ce-subject": subject}, done=done)
     asked(STRUCTURED, json.dumps({**NEEDED, "subject": subject}).encode(), done)
-    asked({}, done=done)
-    line = f"release: {NEEDED['type']} {subject}: {json.dumps(done, separators=(',', ':'))}"
+    told = json.dumps(done, separators=(",", ":"))
+    line = f"release: {NEEDED['type']} {subject}: {told}"
     assert [(each.levelno, each.getMessage()) for each in caplog.records] == [(level, line)] * 2
     assert {each.name for each in caplog.records} == {"berth.events"}
+
+
+@pytest.mark.parametrize(
+    ("done", "level"),
+    [({"released": 2, "problems": []}, logging.INFO), ({"released": 0, "problems": ["one"]}, logging.DEBUG)],
+    ids=str,
+)
+def test_the_log_says_what_a_person_s_call_changed_and_leaves_problems_to_its_answer(
+    caplog: pytest.LogCaptureFixture, done: dict[str, object], level: int
+) -> None:
+    caplog.set_level(logging.DEBUG, "berth")
+    asked({}, done=done)
+    line = f"release: a call: {json.dumps(done, separators=(',', ':'))}"
+    assert [(each.levelno, each.getMessage()) for each in caplog.records] == [(level, line)]
 
 
 def test_the_log_says_once_a_minute_that_senders_are_refused(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,9 +6,13 @@ import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote, unquote, urlsplit
 
-from berth.stores import SECRETIVE, redacted
-
 GONE = "***"
+
+SECRETIVE = r"token|pass(?!ed)|pwd|secret|credential|private|auth|[\w?&-]key"
+"""A pattern for what is in the names of options and variables whose values are secret, in any case."""
+# No option of ours, but people take such URLs from elsewhere.
+_SECRET = re.compile(rf"((?:{SECRETIVE})[^=&#?/]*=)[^&#]*", re.IGNORECASE)
+_LOGIN = re.compile(r"^([^:/@]*:/+)?([^:@/]*:)?.*@", re.DOTALL)
 
 _SHORTEST = 4  # a known secret of fewer letters would take half the text with it
 _SECRET_NAME = re.compile(SECRETIVE, re.IGNORECASE)
@@ -30,6 +34,7 @@ _PAIR = re.compile(
     rf"(?i)((?:{SECRETIVE})[\w.-]{{0,64}})"
     r"(\\?[\"']?\s{0,8}[:=]\s{0,8}\\?)(\"[^\"\r\n]*\"|'[^'\r\n]*'|[^\s\"',;&}\\]+)"
 )
+_ASSIGNED = re.compile(rf"(?i)((?:{SECRETIVE})[\w.-]{{0,64}}=)[^\s\"'&;,#]+")
 """A name like a secret's, and its value. All runs of this and the patterns above are bounded or begin with a
 word of their own: a log may have a line of megabytes."""
 
@@ -61,6 +66,11 @@ class Redactor:
             text = pattern.sub(instead, text)
         return text
 
+    def line(self, text: str) -> str:
+        """Return a line of Berth's own log, also without values such as `?password=…` has. What is before a
+        colon there may be a pod's name."""
+        return _ASSIGNED.sub(rf"\1{GONE}", self.text(text))
+
     def free_text(self, text: str) -> str:
         """Return text that somebody else wrote, such as a log, also without the values of what is named like
         a secret (`token=…`)."""
@@ -72,6 +82,13 @@ class Redactor:
 def is_secret(name: str) -> bool:
     """Whether a variable of this name has a secret for its value."""
     return bool(_SECRET_NAME.search(name)) and not _POINTER.search(name)
+
+
+def redacted(url: str) -> str:
+    """Return the URL as it may be printed: without its password."""
+    if url.startswith("sqlite:"):
+        return url
+    return _SECRET.sub(r"\1***", _LOGIN.sub(lambda login: f"{login[1] or ''}{login[2] or ''}***@", url))
 
 
 def shown(name: str, value: str) -> str:

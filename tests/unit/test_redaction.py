@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.controller.redaction import Redactor, is_secret, shown
+from berth.redaction import Redactor, is_secret, shown
 
 PLANTED = "hunter2-planted"
 KEY = "RSA PRIVATE KEY"

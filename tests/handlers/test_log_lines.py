@@ -1,0 +1,129 @@
+"""Each function's lines of the log on a stand-in cluster: one for each decision that changes something."""
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.handlers import filter as filter_verb
+from berth.handlers import preempt, prioritize
+from berth.http.endpoint import Endpoint, respond
+from berth.ledger.ledger import Ledger
+from berth.telemetry import logs
+from berth.telemetry.calls import Call
+from tests.support.builders.objects import EVENTS
+from tests.support.builders.places import Place
+from tests.support.builders.pools_stage import PoolsStage, pools_staged
+
+POOLS = {"ip": {"capacity": {"perDomain": 1}}}
+
+
+pytestmark = pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+
+
+@pytest.fixture
+def stage(tmp_path: Path, place: Place) -> Iterator[PoolsStage]:
+    with pools_staged(tmp_path, place, POOLS, {"n1": {}, "n2": {}}) as staged:
+        yield staged
+
+
+class _Lines(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(logs.formatter("json", environment={}))
+        self._all: list[dict[str, Any]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._all.append(json.loads(self.format(record)))
+
+    def decided(self) -> list[dict[str, Any]]:
+        """The lines since the last time with a decision, without what differs from run to run."""
+        lines = [line for line in self._all if "decision" in line]
+        self._all = []
+        return [{k: v for k, v in line.items() if k not in ("time", "duration", "message")} for line in lines]
+
+
+@pytest.fixture
+def lines() -> Iterator[_Lines]:
+    kept, berth = _Lines(), logging.getLogger("berth")
+    before = berth.level
+    berth.addHandler(kept)
+    berth.setLevel(logging.INFO)
+    yield kept
+    berth.removeHandler(kept)
+    berth.setLevel(before)
+
+
+def test_bind_logs_who_was_bound_and_who_was_refused(stage: PoolsStage, lines: _Lines) -> None:
+    first, second = stage.pod(ip=1), stage.pod(ip=1)
+    assert stage.bind(first, "n1") == ""
+    assert stage.bind(second, "n1") != ""
+    bound, refused = lines.decided()
+    who = {"level": "INFO", "logger": "berth.bind", "node": "n1"}
+    assert bound == {
+        **who,
+        "pod": f"default/{first.name}",
+        "uid": first.uid,
+        "pool": "ip",
+        "units": 1,
+        "decision": "bound",
+    }
+    assert refused == {**who, "pod": f"default/{second.name}", "uid": second.uid, "decision": "refused"}
+
+
+def test_reconcile_logs_each_claim_that_it_releases_or_adopts(stage: PoolsStage, lines: _Lines) -> None:
+    held = stage.bound_pod(on="n1", ip=1)
+    stage.delete(held)
+    lines.decided()
+    stage.reconcile()
+    (released,) = lines.decided()
+    assert (released["decision"], released["uid"], released["node"]) == ("released", held.uid, "n1")
+    assert (released["pool"], released["units"], released["logger"]) == ("ip", 1, "berth.claims")
+    again = stage.bound_pod(on="n2", ip=1)
+    lines.decided()
+    stage.lose_ledger()
+    stage.reconcile()
+    (adopted,) = lines.decided()
+    assert (adopted["decision"], adopted["uid"], adopted["pool"]) == ("adopted", again.uid, "ip")
+
+
+@pytest.mark.parametrize(
+    ("verb", "decision", "counts"),
+    [
+        (filter_verb.endpoint, "filtered", {"offered", "refused"}),
+        (prioritize.endpoint, "prioritized", {"offered"}),
+        (preempt.endpoint, "preempted", {"offered", "fitting"}),
+    ],
+)
+def test_a_verb_that_changes_nothing_logs_a_line_at_debug_alone(
+    stage: PoolsStage, lines: _Lines, verb: Callable[..., Endpoint], decision: str, counts: set[str]
+) -> None:
+    endpoint = verb(stage.settings, Ledger(stage.store))
+    body = (EVENTS / "extender" / f"{endpoint.name}-names.json").read_bytes()
+    pod = json.loads(body)["Pod"]["metadata"]
+
+    def ask() -> list[dict[str, Any]]:
+        assert respond(endpoint, "POST", "/", {}, BytesIO(body)).status == 200
+        return lines.decided()
+
+    assert ask() == []
+    logging.getLogger("berth").setLevel(logging.DEBUG)
+    (told,) = ask()
+    assert (told["level"], told["function"], told["decision"]) == ("DEBUG", endpoint.name, decision)
+    assert (told["pod"], told["uid"]) == (f"{pod['namespace']}/{pod['name']}", pod["uid"])
+    assert counts <= told.keys()
+
+
+def test_release_says_in_its_call_s_line_whose_units_it_freed(stage: PoolsStage, lines: _Lines) -> None:
+    held = stage.bound_pod(on="n1", ip=1)
+    pod = stage.get(held.name)
+    stage.delete(held)
+    with Call("release") as call:
+        stage.event_of(pod)
+    about = {"pod": pod.label, "uid": held.uid, "node": "n1", "pool": "ip", "units": 1}
+    assert call.facts == about
+    assert lines.decided()[1:] == []  # the one is bind's
