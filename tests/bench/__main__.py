@@ -24,6 +24,7 @@ from tests.bench import (
     report,
     scheduled,
     seats,
+    signals,
     starts,
 )
 from tests.bench.client import CallError
@@ -117,6 +118,10 @@ def _scheduled(options: argparse.Namespace) -> dict[str, object]:
     return {"rows": rows, "missed": _missed(marks.judged_rates(rows))}
 
 
+def _signals(options: argparse.Namespace) -> dict[str, object]:
+    return {"rows": signals.measure(options.calls)}
+
+
 _MEASURE: Mapping[str, Callable[[argparse.Namespace], dict[str, object]]] = {
     CALLS: _calls,
     "costs": _costs,
@@ -128,6 +133,7 @@ _MEASURE: Mapping[str, Callable[[argparse.Namespace], dict[str, object]]] = {
     "start": _start,
     "proxy": _proxy,
     "scheduled": _scheduled,
+    "signals": _signals,
 }
 
 
@@ -197,6 +203,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_start(others)
     _add_proxy(others)
     _add_scheduled(others)
+    _add_signals(others)
     return parser
 
 
@@ -299,6 +306,13 @@ def _add_scheduled(parsers: "argparse._SubParsersAction[argparse.ArgumentParser]
     parser.add_argument("--nodes", type=_count, default=1000, help="nodes, of 10 units each")
     parser.add_argument("--stores", type=_some(STORES), default=USUAL, help=",".join(STORES), metavar="A,B")
     _add_source(parser)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+
+
+def _add_signals(parsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    what = "what metrics, lines of the log and spans add to a filter call (signals --help)"
+    parser = parsers.add_parser("signals", help=what, description=signals.__doc__)
+    parser.add_argument("--calls", type=_count, default=3000, help="calls of a contender")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
 
 

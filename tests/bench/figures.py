@@ -3,7 +3,19 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.bench import binds, costs, foreign, life, proxied, reconciles, report, scheduled, seats, starts
+from tests.bench import (
+    binds,
+    costs,
+    foreign,
+    life,
+    proxied,
+    reconciles,
+    report,
+    scheduled,
+    seats,
+    signals,
+    starts,
+)
 
 CALLS = "calls"
 """What `make bench` measures when it is told nothing else."""
@@ -19,6 +31,7 @@ _TABLES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "start": lambda figures: starts.table(figures["rows"]),
     "proxy": lambda figures: proxied.table(figures["rows"]),
     "scheduled": lambda figures: scheduled.table(figures["rows"]),
+    "signals": lambda figures: signals.table(figures["rows"]),
 }
 
 

@@ -25,7 +25,7 @@ from berth.stores import open_store
 from berth.stores.base import Store
 from berth.testing.loopback import Loopback, Reply
 from tests.bench import __main__ as bench
-from tests.bench import binds, costs, life, marks, report, scheduled, seats
+from tests.bench import binds, costs, life, marks, report, scheduled, seats, signals
 from tests.bench.answers import Asked, Expected, check, of_the_floor, without_its_claim
 from tests.bench.bodies import CLAIMING, PLAIN, REFUSED, Calls, node
 from tests.bench.callers import Caller, WrongError, claims
@@ -146,6 +146,18 @@ def test_what_a_claim_costs_is_measured_on_every_store_by_one_caller_and_by_many
     assert {row["store"]: row["requests"] > 0 for row in found["sizes"]} == {"sqlite": False, "redis": True}
     lines = [line for line in done.stdout.splitlines() if line.startswith("| ")]
     assert len(lines) == 2 + len(cells) + 2 + 2
+
+
+@pytest.mark.long
+def test_what_signals_add_to_a_call_is_measured_in_one_process(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    done = _finished("signals", "--calls", "3", "--json", str(figures))
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(figures.read_text())["rows"]
+    assert [(row["names"], row["told"]) for row in rows] == [
+        *product(signals.SIZES, signals.CONTENDERS.values())
+    ]
+    assert all(row["p50"] > 0 and row["ratio"] > 0 for row in rows)
 
 
 @pytest.mark.long
