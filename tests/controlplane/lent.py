@@ -187,6 +187,7 @@ class Planes:
         with ExitStack() as stack:
             stack.callback(plane.stop)
             yield plane
+            plane.require_no_flush()
             if plane.empty():
                 stack.pop_all()
                 self._idle.append(plane)

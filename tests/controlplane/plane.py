@@ -1,9 +1,16 @@
 """A real etcd, kube-apiserver and kube-scheduler on loopback ports, each test's own.
 
-The class is that of `berth demo --real`, with what only tests do to a control plane.
+The class is that of `berth demo --real`, with what only tests do to a control plane; and with a look at
+whether kube-scheduler ever placed a pod that nobody had woken.
 """
 
+import re
 import signal
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
 
 from berth.testing import control_plane
 from berth.testing.control_plane import Component, ControlPlaneError
@@ -11,7 +18,32 @@ from berth.testing.control_plane import Component, ControlPlaneError
 __all__ = ["Component", "ControlPlane", "ControlPlaneError"]
 
 
+@dataclass
 class ControlPlane(control_plane.ControlPlane):
+    """`excuse` says why a test may break wakes on purpose; empty: it may not."""
+
+    excuse: str = ""
+    flushed: float = 0.0
+    _FLUSHED: ClassVar = re.compile(r"^scheduler_pod_scheduled_after_flush_total (\S+)$", re.MULTILINE)
+
+    def require_no_flush(self) -> None:
+        """Fail if a kube-scheduler placed a pod that nobody had woken for minutes, and that it then tried all
+        the same: it counts these itself. The count begins anew with this call."""
+        for name in self._schedulers:
+            self._note_flushed(name)
+        flushed, self.flushed, excuse, self.excuse = self.flushed, 0.0, self.excuse, ""
+        assert excuse or not flushed, f"{flushed:g} pods were placed that nobody had woken"
+
+    def _note_flushed(self, name: str) -> None:
+        """Add the count of a scheduler that is about to end. One that stands still or has died tells nothing,
+        nor does one of a Kubernetes that does not count it."""
+        process = self._schedulers[name].process
+        if process is None or process.poll() is not None or _stands_still(process):
+            return
+        with suppress(OSError):
+            match = self._FLUSHED.search(self.scheduler_metrics(name))
+            self.flushed += 0.0 if match is None else float(match[1])
+
     def stop_apiserver(self) -> None:
         self._apiserver.stop()
 
@@ -22,6 +54,7 @@ class ControlPlane(control_plane.ControlPlane):
 
     def stop_scheduler(self, name: str = "berth", how: signal.Signals = signal.SIGTERM) -> None:
         """Stop it: SIGTERM makes it give back its Lease; after SIGKILL the next leader waits for its end."""
+        self._note_flushed(name)
         self._schedulers[name].stop(how)
 
     def scheduler_log(self, name: str = "berth") -> str:
@@ -30,3 +63,10 @@ class ControlPlane(control_plane.ControlPlane):
     def logs(self, lines: int = 30) -> dict[str, str]:
         """Return the last lines of each component's log, for a report."""
         return {part.name: part.tail(lines) for part in self.components if part.log.exists()}
+
+
+def _stands_still(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it was stopped by SIGSTOP, and would not answer."""
+    with suppress(OSError):
+        return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    return False

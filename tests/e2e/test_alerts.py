@@ -3,11 +3,13 @@ while pods come and go without a fault; the board's queries return data. Time ru
 (watched.py)."""
 
 import os
+import re
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from tests.support.servers.redisserver import RedisServer
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("promtool_installed")]
 FACTOR = 30.0
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+")
 QUIET_MINUTES = float(os.environ.get("BERTH_TEST_QUIET_MINUTES", "0"))
 """So long the quiet part takes with nothing scaled; 0: two minutes, which stand for an hour."""
 
@@ -56,7 +59,7 @@ def in_background(step: Callable[[], object], every: float) -> Iterator[None]:
     finally:
         ended.set()
         thread.join(60)
-    assert not errors, errors
+        assert not errors, errors  # also where the block failed, perhaps because of them
 
 
 def churn(world: Watched, name: str) -> Callable[[], None]:
@@ -97,7 +100,8 @@ def test_alerts_on_pools_fire_and_the_board_has_data(system_of: Systems, tmp_pat
 
 
 def wake_while_the_scheduler_stands_still(world: Watched, holders: list[str]) -> None:
-    """Delete the holders: as many waiters are woken, and bound two seconds later."""
+    """Delete the holders: as many waiters are woken, and bound two seconds after their last wake. Reconcile
+    would wake them again meanwhile."""
     cluster = world.system.cluster
     waiters = world.create("late", len(holders), resource("line"))
     for name in waiters:
@@ -105,20 +109,32 @@ def wake_while_the_scheduler_stands_still(world: Watched, holders: list[str]) ->
     scheduler = world.system.plane.components[0].process
     assert scheduler is not None
     scheduler.send_signal(signal.SIGSTOP)
+    world.paused.set()
     try:
         for name in holders:
             cluster.delete_pod(name)
-        wait(lambda: woken(world) >= len(holders), 60, "all waiters are woken")
-        at = time.monotonic()
-        wait(lambda: time.monotonic() - at > 2, 10, "two seconds after the wakes")
+        wait(lambda: held_by(world, holders) == 0, 60, "all holders' units are free")
+        wait(
+            lambda: time.time() - last_wake(world, waiters) > 2,
+            60,
+            "two seconds after the last wake",
+            every=0.2,
+        )
     finally:
         scheduler.send_signal(signal.SIGCONT)
+        world.paused.clear()
     cluster.wait_bound(*waiters)
 
 
-def woken(world: Watched) -> float:
-    told = world.prometheus.query('sum(berth_changes_total{change="woken"})')
-    return sum(number for _, number in told)
+def held_by(world: Watched, names: list[str]) -> int:
+    return sum(name in names for name, _, _ in world.system.berth.claims())
+
+
+def last_wake(world: Watched, names: list[str]) -> float:
+    """When the one of them was woken that was woken last."""
+    conditions = (world.system.cluster.condition(name, "berth.dev/Waiting") for name in names)
+    told = [_TIME.search(condition["message"]) for condition in conditions if condition]
+    return max(datetime.fromisoformat(f"{match[0]}+00:00").timestamp() for match in told if match)
 
 
 def board_without_data(world: Watched) -> list[str]:
@@ -152,12 +168,14 @@ def test_alerts_on_calls_and_the_store_fire(
     system_of: Systems, tmp_path: Path, own_redis: RedisServer
 ) -> None:
     store = f"{own_redis.url}/0"
-    with (
-        watched(system_of, tmp_path, FACTOR, [of_cluster("seat", 20)], store=store) as world,
-        in_background(lambda: ask(world), 0.2),
-    ):
-        own_redis.stop()
-        world.fires("BerthCallsFail")
+    with watched(system_of, tmp_path, FACTOR, [of_cluster("seat", 20)], store=store) as world:
+        crowded = world.fault("crowded")
+        with in_background(churn(world, "seat"), 0.2):
+            world.fires("BerthStoreConflictsHigh")
+        crowded.unlink()
+        with in_background(lambda: ask(world), 0.2):
+            own_redis.stop()
+            world.fires("BerthCallsFail")
 
 
 def ask(world: Watched) -> None:

@@ -49,16 +49,49 @@ def endpoint(settings, *, metrics):
 reconcile = serve(endpoint)
 """
 
+CROWDED_BIND = """
+import os
+from itertools import count
+from pathlib import Path
+
+from berth.handlers import bind as verb
+from berth.handlers import wiring
+from berth.http.function import serve
+
+CROWDED = Path(os.environ["FAULTS"]) / "crowded"
+open_store = wiring.open_store
+
+
+def open_crowded(url, **given):
+    store, turns = open_store(url, **given), count()
+    commit = store.commit
+
+    def crowded(writes, expected):
+        if CROWDED.exists() and next(turns) % 4:
+            for key, document in store.read([key for key in writes if key.startswith("domain/")]).items():
+                commit({key: document.body}, {key: document.version})
+        return commit(writes, expected)
+
+    store.commit = crowded
+    return store
+
+
+wiring.open_store = open_crowded
+bind = serve(verb.endpoint)
+"""
+
 
 @dataclass
 class Watched:
-    """The system and its Prometheus; `faults` holds files for tests/e2e/faults/release.py, and `broken`, with
-    which reconcile fails."""
+    """The system and its Prometheus. `faults` holds files for tests/e2e/faults/release.py, `broken`, with
+    which reconcile fails, and `crowded`: then somebody writes what bind has read before three of four
+    commits. While `paused` is set, reconcile is called no more often than in a cluster."""
 
     system: System
     prometheus: Prometheus
     factor: float
     faults: Path
+    paused: threading.Event = field(default_factory=threading.Event)
     _names: Iterator[int] = field(default_factory=count)
 
     def fault(self, name: str) -> Path:
@@ -102,13 +135,16 @@ def watched(
     """A system of its own with a kube-scheduler, reconciled and scraped as the factor says."""
     faults = folder / "faults"
     faults.mkdir()
-    made = faulty_functions(folder, release=FAULTS / "release.py", reconcile=BROKEN_RECONCILE)
+    made = faulty_functions(
+        folder, release=FAULTS / "release.py", reconcile=BROKEN_RECONCILE, bind=CROWDED_BIND
+    )
     environment = {"FAULTS": str(faults), "BERTH_METRICS_TOKEN": "for-prometheus"}
     system = systems(nodes, pools=pools, functions=made, environment=environment, **berth)
     prometheus = Prometheus(folder / "prometheus", scraping(system.berth.urls, folder, factor))
-    with prometheus, _ticking(system, factor):
+    world = Watched(system, prometheus, factor, faults)
+    with prometheus, _ticking(world):
         wait(lambda: _all_up(prometheus), 60, "all are scraped", every=0.2)
-        yield Watched(system, prometheus, factor, faults)
+        yield world
 
 
 def scraping(urls: Mapping[str, str], folder: Path, factor: float) -> dict[str, Any]:
@@ -131,21 +167,23 @@ def _all_up(prometheus: Prometheus) -> bool:
 
 
 @contextmanager
-def _ticking(system: System, factor: float) -> Iterator[None]:
+def _ticking(world: Watched) -> Iterator[None]:
     """Call reconcile as much more often than the clock's minute as the rules' time is shorter."""
     ended = threading.Event()
 
     def tick() -> None:
-        while not ended.wait(TICK_SECONDS / factor):
+        while not ended.wait(TICK_SECONDS / world.factor):
+            if world.paused.is_set():
+                continue
             with suppress(Exception):  # while it is broken, or starts anew
-                system.berth.post("reconcile", {}, seconds=60)
+                world.system.berth.post("reconcile", {}, seconds=60)
 
     ticks = threading.Thread(target=tick, daemon=True)
-    if factor > 1:
+    if world.factor > 1:
         ticks.start()
     try:
         yield
     finally:
         ended.set()
-        if factor > 1:
+        if world.factor > 1:
             ticks.join(60)

@@ -95,7 +95,7 @@ def test_each_alert_names_only_metrics_and_labels_that_are_there(rule: Rule) -> 
     assert shown <= kept | ({"service", "instance"} if "up{" in rule["expr"] else set())
 
 
-BY_PROMTOOL_ALONE = ("BerthCallsSlow", "BerthStoreConflictsHigh")  # docs/monitoring.md says why
+BY_PROMTOOL_ALONE = ("BerthCallsSlow",)  # docs/monitoring.md says why
 
 
 def test_the_cause_of_each_alert_is_brought_about_on_a_real_prometheus() -> None:

@@ -185,6 +185,7 @@ def plane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ControlPla
         own = ControlPlane(request.getfixturevalue("binaries"), tmp_path / "plane", request.param)
         with own:
             yield own
+            own.require_no_flush()
         return
     planes: Planes = request.getfixturevalue("planes")
     with planes.lent() as lent:
