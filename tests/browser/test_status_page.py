@@ -64,7 +64,7 @@ def window(request: pytest.FixtureRequest, chromium: Browser) -> Iterator[Window
     window.close()
 
 
-PAGES = ("/", "/pools/underlay-ip", "/waiting", "/claims", "/units", "/pools/none")
+PAGES = ("/", "/pools/underlay-ip", "/waiting", "/claims", "/releases", "/units", "/usage", "/pools/none")
 
 
 @pytest.mark.parametrize("path", PAGES)

@@ -4,6 +4,7 @@ It is asked as the server asks it."""
 import io
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from berth.controller.board import FRESH_SECONDS, Board
 from berth.controller.ledger_metrics import GAUGES, MOST_DOMAINS, MOST_DOMAINS_OF_A_POOL, told_apart
+from berth.controller.usage import SETTLED_SECONDS
 from berth.handlers.status import Site
 from berth.http.cloudevents import failed
 from berth.http.endpoint import Authenticator, Endpoint, Reply, respond
@@ -127,7 +129,7 @@ def test_each_link_of_each_page_leads_to_one(desk: Desk) -> None:
         assert reply.status == 200, url
         if reply.kind.startswith("text/html"):
             left += Page(reply.body).links
-    assert {"/", "/waiting", "/claims", "/units", "/pools/ip", "/openapi.json", "/metrics"} <= seen
+    assert {"/", "/waiting", "/claims", "/units", "/usage", "/pools/ip", "/openapi.json", "/metrics"} <= seen
 
 
 @ONLY
@@ -155,6 +157,50 @@ def test_the_api_tells_the_same_in_parts(desk: Desk) -> None:
     assert desk.json("/api/v1")["closed"] == ""
 
 
+def test_what_ended_is_told_at_once_and_after_it_was_counted(desk: Desk) -> None:
+    stage = desk.stage
+    call = stage.add_pod()
+    assert stage.bind(call) == ""
+    assert desk.json("/api/v1/releases")["items"] == []
+    stage.delete_with_event(call)
+    (release,) = desk.json("/api/v1/releases")["items"]
+    assert (release["pod"], release["node"], release["pool"], release["domain"]) == (
+        call.name,
+        "n1",
+        "ip",
+        "n1",
+    )
+    stage.time.now += SETTLED_SECONDS
+    stage.reconcile()
+    stage.reconcile()
+    assert not stage.ledger().view().document("ip", "n1").ended, "it is counted"
+    assert desk.json("/api/v1/releases")["items"] == [release]
+    assert desk.json("/api/v1/releases?pool=other")["items"] == []
+    row = next(row for row in desk.page("/").rows if row[0] == f"default/{call.name}")
+    assert row[1:5] == ["ip", "n1", "n1", "1"]
+    assert f"default/{call.name}" in desk.page("/releases?q=n1").text
+    assert "None is remembered" in desk.page("/releases?q=nobody").text
+
+
+def test_who_used_how_much_is_told_by_pool_and_by_namespace(desk: Desk) -> None:
+    stage = desk.stage
+    stage.reconcile()
+    call = stage.add_pod()
+    assert stage.bind(call) == ""
+    stage.time.now += 3600 - 30  # each question takes 30 s here
+    stage.time.now += SETTLED_SECONDS
+    stage.reconcile()
+    day = f"{datetime.fromtimestamp(stage.time.now, UTC):%Y-%m-%d}"
+    report = desk.json(f"/api/v1/usage?since={day}&by=namespace")
+    (row,) = report["rows"]
+    assert (row["pool"], row["namespace"], row["peak"]) == ("ip", "default", 1)
+    assert row["usedHours"] == pytest.approx(1, abs=0.02)
+    page = desk.page(f"/usage?since={day}")
+    assert [cells[0] for cells in page.rows[1:2]] == ["ip"]
+    assert ["ip", "default"] in [cells[:2] for cells in page.rows]
+    assert "Nothing is counted of these days" in desk.page("/usage?since=2020-01-01&until=2020-01-02").text
+
+
 @ONLY
 def test_each_answer_is_as_the_openapi_document_says(desk: Desk) -> None:
     desk.stage.bind(desk.stage.add_pod())
@@ -174,6 +220,9 @@ def test_each_answer_is_as_the_openapi_document_says(desk: Desk) -> None:
         ("/api/v1/claims?limit=many", 400, "limit is 'many': it should be a number, such as 500"),
         ("/api/v1/claims?continue=-1", 400, "continue is '-1'"),
         ("/claims?page=x", 400, "page is 'x'"),
+        ("/api/v1/usage?since=May", 400, "since is 'May': it should be a date, such as "),
+        ("/api/v1/usage?by=pod", 400, "by is 'pod': it should be one of pool, namespace"),
+        ("/usage?since=2026-05-02&until=2026-05-01", 400, "which is after 2026-05-01, the last day"),
         (f"/?q={'x' * 300}", 400, "longer than 253"),
         (f"/?{'a&' * 20}", 400, "more than 10 fields"),
         ("/api/v1/pods", 404, "GET /openapi.json tells"),

@@ -8,12 +8,15 @@ from typing import NamedTuple
 
 from berth.coalesce import Coalesced
 from berth.controller.conditions import why_closed
+from berth.controller.usage import notes_of
 from berth.controller.waiting import Seen, Waiting, waiting
 from berth.errors import BerthError, ClusterRefusedError, PausedError
 from berth.kube.cluster import Cluster
 from berth.ledger.last_reconcile import LastReconcile
 from berth.ledger.ledger import Ledger
+from berth.ledger.releases import Release
 from berth.ledger.report import PoolRow, headline, pool_rows
+from berth.ledger.showback import Pages
 from berth.ledger.view import View
 
 FRESH_SECONDS = 1.0
@@ -25,12 +28,15 @@ WAITING_SECONDS = 2.0
 CORDONED_SECONDS = 30.0
 """How long a list of nodes is used, of which only those count that are cordoned."""
 
+USAGE_SECONDS = 10.0
+"""How long the journal's pages are used: reconcile counts once a minute."""
+
 
 class Snapshot(NamedTuple):
     """What was seen at the time `at` (Unix seconds): the ledger and its pools, and who waits.
 
     `closed`: why nothing is given out of the ledger; empty: it is open. `waiting` None: nobody could say who
-    waits, and `unknown` says why. `last` None: nobody has reconciled yet.
+    waits, and `unknown` says why. `last` None: nobody has reconciled yet. `releases` are the latest ones.
     """
 
     at: float
@@ -41,6 +47,7 @@ class Snapshot(NamedTuple):
     waiting: Waiting | None
     unknown: str
     last: LastReconcile | None
+    releases: tuple[Release, ...] = ()
 
 
 class Board:
@@ -56,9 +63,10 @@ class Board:
     ) -> None:
         self._ledger, self._cluster, self._schedulers = ledger, cluster, schedulers
         self._clock, self._monotonic = clock, monotonic
-        self._look = Coalesced(self._looked)
+        self._look, self._read_pages = Coalesced(self._looked), Coalesced(self._read)
         self._last: Snapshot | None = None
-        self._until = self._waiting_until = self._cordoned_until = float("-inf")
+        self._pages: Pages | None = None
+        self._pages_until = self._until = self._waiting_until = self._cordoned_until = float("-inf")
         self._waiting: tuple[Waiting | None, str] = (None, "")
         self._cordoned: frozenset[str] = frozenset()
 
@@ -77,9 +85,22 @@ class Board:
         rows = tuple(pool_rows(view, by_pool, now=now))
         in_all = None if waits is None else waits.summary.waiting
         last = self._ledger.last_reconcile()
-        self._last = Snapshot(now, view, rows, closed or headline(rows, in_all), closed, waits, unknown, last)
+        told = closed or headline(rows, in_all)
+        releases = self._ledger.journal().releases(notes_of(view))
+        self._last = Snapshot(now, view, rows, told, closed, waits, unknown, last, releases)
         self._until = self._monotonic() + FRESH_SECONDS
         return self._last
+
+    def usage(self) -> Pages:
+        """Return the journal's pages, USAGE_SECONDS old at most. Raises the store's errors."""
+        pages = self._pages
+        return self._read_pages() if pages is None or self._monotonic() >= self._pages_until else pages
+
+    def _read(self) -> Pages:
+        if self._pages is None or self._monotonic() >= self._pages_until:
+            self._pages = self._ledger.journal().pages()
+            self._pages_until = self._monotonic() + USAGE_SECONDS
+        return self._pages
 
     def _who_waits(self, view: View, now: float, closed: str) -> tuple[Waiting | None, str]:
         if self._monotonic() >= self._waiting_until:

@@ -35,7 +35,9 @@ def keep_journal(
         view = ledger.view()
         journal, until = ledger.journal(months), looked - SETTLED_SECONDS
         problems = journal.record(uses_of(view, pods, schedulers), milliseconds(until))
-        journal.drop_notes(_over(_notes(view), until))
+        over = _over(notes_of(view), until)
+        journal.note_releases(over)
+        journal.drop_notes(over)
     except BerthError as error:
         return [f"the journal of use was not kept, and goes on from there at the next tick: {error}"]
     return problems
@@ -53,7 +55,7 @@ def uses_of(view: View, pods: Collection[Pod], schedulers: Collection[str]) -> d
                 if not holding.is_quota:
                     used[holding.pool].append(Span(claim.namespace, holding.count, start))
                     waited[holding.pool] += _waits(claim.namespace, holding.count, claim.made, start)
-    for (pool, _), ended in _notes(view).items():
+    for (pool, _), ended in notes_of(view).items():
         for note in ended:
             used[pool].append(Span(note.namespace, note.count, note.start, note.end))
             waited[pool] += _waits(note.namespace, note.count, note.made, note.start)
@@ -79,7 +81,7 @@ def _waiting(view: View, pods: Collection[Pod], schedulers: Collection[str]) -> 
                 yield pool, Span(pod.namespace, count, made + _GRAIN_SECONDS)
 
 
-def _notes(view: View) -> dict[PoolDomain, tuple[EndedUse, ...]]:
+def notes_of(view: View) -> dict[PoolDomain, tuple[EndedUse, ...]]:
     """Return what the ledger noted of pods that have ended."""
     return {
         (pool, name): domain.ended

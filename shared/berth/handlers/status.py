@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, quote, unquote
 from berth.controller import ledger_metrics
 from berth.controller.board import Board, Snapshot
 from berth.errors import BadInputError
-from berth.handlers.status_api import Api
+from berth.handlers.status_api import BYS, Api, usage_report
 from berth.handlers.wiring import ledger_of
 from berth.http import authentication
 from berth.http.cloudevents import failed
@@ -36,12 +36,14 @@ class Site:
 
     def __init__(self, board: Board, function_page: Callable[[], bytes] = lambda: b"") -> None:
         """`function_page` returns the metrics of the function itself."""
-        self._board, self._api, self._function_page = board, Api(), function_page
+        self._board, self._api, self._function_page = board, Api(board.usage), function_page
         self._pages: Mapping[str, Callable[[Snapshot, Query], bytes]] = {
             "/": self._pools,
             "/waiting": self._waiting,
             "/claims": self._claims,
+            "/releases": self._releases,
             "/units": self._units,
+            "/usage": self._usage,
         }
 
     def answer(self, headers: Mapping[str, str], _: Content) -> Reply:
@@ -80,6 +82,7 @@ class Site:
             pools=pools,
             waiting=() if seen.waiting is None else seen.waiting.pods[:_FEW],
             claims=claims[:_FEW],
+            releases=seen.releases[:_FEW],
             mended=", ".join(f"{count} {kind}" for kind, count in mended.items() if count),
         )
 
@@ -128,6 +131,32 @@ class Site:
         rows.sort(key=lambda row: row.since, reverse=True)
         frame = _frame(seen, "/claims", search, "/claims")
         return html.render("claims", **frame, page=part(rows, query, "/claims", _ROWS))
+
+    def _releases(self, seen: Snapshot, query: Query) -> bytes:
+        search = query.get("q", "")
+        rows = [
+            row
+            for row in seen.releases
+            if search in f"{row.namespace}/{row.pod}" or search in (row.pool, row.domain, row.node)
+        ]
+        frame = _frame(seen, "/releases", search, "/releases")
+        return html.render("releases", **frame, page=part(rows, query, "/releases", _ROWS))
+
+    def _usage(self, seen: Snapshot, query: Query) -> bytes:
+        search, pages = query.get("q", ""), self._board.usage()
+        pools, namespaces = (usage_report(pages, query, seen.at, by) for by in BYS)
+        return html.render(
+            "usage",
+            **_frame(seen, "/usage", search, "/usage"),
+            report=pools,
+            pools=[row for row in pools.rows if row.counted_hours and search in row.pool],
+            page=part(
+                [row for row in namespaces.rows if search in row.pool or search in (row.namespace or "")],
+                query,
+                "/usage",
+                _ROWS,
+            ),
+        )
 
     def _units(self, seen: Snapshot, query: Query) -> bytes:
         search, pool = query.get("q", ""), query.get("pool", "")

@@ -2,6 +2,7 @@
 It only reads."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,12 +14,16 @@ from berth.errors import BadInputError
 from berth.http.endpoint import Reply, error_reply
 from berth.ledger.holders import ClaimRow, UnitRow, claim_rows, unit_rows
 from berth.ledger.last_reconcile import LastReconcile
+from berth.ledger.releases import Release
 from berth.ledger.report import PoolRow
+from berth.ledger.showback import By, Pages, UsageReport, usage_of
 
 MOST, DEFAULT = 5000, 500
 """Items of a list that one answer has at most, and without a `limit`."""
 
 _BASE = "/api/v1"
+BYS: tuple[By, By] = ("pool", "namespace")
+"""By what use is told."""
 Query = Mapping[str, str]
 
 
@@ -60,16 +65,43 @@ def _units(seen: Snapshot, query: Query) -> Sequence[UnitRow]:
     return unit_rows(seen.view, seen.at, query.get("pool"))
 
 
+def _releases(seen: Snapshot, query: Query) -> Sequence[Release]:
+    pool, namespace = query.get("pool"), query.get("namespace")
+    return [row for row in seen.releases if pool in (None, row.pool) and namespace in (None, row.namespace)]
+
+
 LISTS: Mapping[str, _List] = {
     "pools": _List("All pools, without their domains", PoolRow, _pools),
     "waiting": _List("Who waits, and the place in line", WaitingRow, _waiting, ("pool", "namespace")),
     "claims": _List("Who holds what", ClaimRow, _claims, ("pool", "namespace")),
+    "releases": _List("The latest releases, the last one first", Release, _releases, ("pool", "namespace")),
     "units": _List("Each unit that has a name, and its holder", UnitRow, _units, ("pool",)),
 }
 
 
+def usage_report(pages: Pages, query: Query, at: float, by: By) -> UsageReport:
+    """Return use from the query's `since` to its `until`, of its `pool`; of this month where it says nothing.
+    Raises BadInputError."""
+    today = datetime.fromtimestamp(at, UTC).date()
+    since, last = _date(query, "since", today.replace(day=1)), _date(query, "until", today)
+    if since > last:
+        raise BadInputError(f"since is {since}, which is after {last}, the last day")
+    return usage_of(pages, since, last, by, query.get("pool"))
+
+
+def _date(query: Query, name: str, default: date) -> date:
+    text = query.get(name)
+    try:
+        return default if text is None else date.fromisoformat(text)
+    except ValueError:
+        raise BadInputError(f"{name} is {text!r}: it should be a date, such as {default}") from None
+
+
 class Api:
-    """Answers GETs below /api/v1."""
+    """Answers GETs below /api/v1; `usage` returns the journal's pages."""
+
+    def __init__(self, usage: Callable[[], Pages]) -> None:
+        self._usage = usage
 
     def answer(self, path: str, query: Query, seen: Snapshot) -> Reply:
         """Return the reply. Raises BadInputError for a wrong query."""
@@ -85,6 +117,12 @@ class Api:
             return Reply(200, msgspec.json.encode(ledger))
         if path.startswith(f"{_BASE}/") and name in LISTS:
             return _some(LISTS[name], query, seen)
+        if name == "usage":
+            chosen = query.get("by", "pool")
+            by = next((one for one in BYS if one == chosen), None)
+            if by is None:
+                raise BadInputError(f"by is {chosen[:20]!r}: it should be one of {', '.join(BYS)}")
+            return Reply(200, msgspec.json.encode(usage_report(self._usage(), query, seen.at, by)))
         if name.startswith("pools/"):
             pool = next((row for row in seen.pools if row.name == name.removeprefix("pools/")), None)
             return (
@@ -96,14 +134,25 @@ class Api:
 
     def document(self) -> bytes:
         """Return the OpenAPI document."""
-        shapes = [LedgerAnswer, *(one.shape for one in LISTS.values())]
+        shapes = [LedgerAnswer, UsageReport, *(one.shape for one in LISTS.values())]
         _, components = msgspec.json.schema_components(shapes, ref_template="#/components/schemas/{name}")
         error = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
         ledger = {"get": _operation("How all is", "ledger", [], _reference("LedgerAnswer"))}
         pool = _operation(
             "One pool with its domains", "pool", [_parameter("name", "path")], _reference("PoolRow")
         )
-        paths = {_BASE: ledger, f"{_BASE}/pools/{{name}}": {"get": pool}}
+        chosen = [_parameter(name, "query") for name in ("since", "until", "by", "pool")]
+        usage = _operation(
+            "Unit-hours in use and waited for, by pool or namespace",
+            "usage",
+            chosen,
+            _reference("UsageReport"),
+        )
+        paths = {
+            _BASE: ledger,
+            f"{_BASE}/pools/{{name}}": {"get": pool},
+            f"{_BASE}/usage": {"get": usage},
+        }
         for name, one in LISTS.items():
             parameters = [_parameter(choice, "query") for choice in (*one.choices, "limit", "continue")]
             paths[f"{_BASE}/{name}"] = {"get": _operation(one.summary, name, parameters, _list_of(one.shape))}

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from berth.errors import StoreFailedError
-from berth.ledger.keys import COUNTED, PoolDomain, domain_key, usage_key, usage_of
+from berth.ledger.keys import COUNTED, RELEASES, PoolDomain, domain_key, usage_key, usage_of
 from berth.ledger.model import EndedUse
+from berth.ledger.releases import Release, body_of, latest, releases_of, remembered
 from berth.ledger.transaction import Bodies, Commits, Writes
 from berth.ledger.transitions import Domains
 from berth.ledger.usage import (
@@ -102,6 +103,15 @@ class Journal(NamedTuple):
         notes = {domain_key(*which): ended for which, ended in seen.items()}
         for batch in self.batches(notes):
             self.commits.run(batch, partial(_without_notes, notes))
+
+    def note_releases(self, seen: Ended) -> None:
+        """Write down what ended beside what is written there already; of many the oldest are forgotten."""
+        if seen:
+            self.commits.write({RELEASES: body_of(self.releases(seen))})
+
+    def releases(self, notes: Ended) -> tuple[Release, ...]:
+        """Return the latest releases, the last one first: those that are written down, and these notes."""
+        return latest(releases_of(notes), remembered(self.commits.store.read([RELEASES]).get(RELEASES)))
 
     def pages(self) -> dict[tuple[str, str], UsagePage]:
         """Return all pages by month and pool; those that can't be read are left out."""

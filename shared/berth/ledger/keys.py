@@ -12,6 +12,7 @@ CLUSTER = "cluster"  # the identity of the cluster whose pods hold the claims
 RECONCILED = "reconciled"  # what the last reconcile mended and left
 POOL, DOMAIN, NODE, TURN = "pool/", "domain/", "node/", "turn/"  # how keys begin
 USAGE = "usage/"  # how keys of the journal begin
+RELEASES = f"{USAGE}releases"  # the latest, for people
 COUNTED = f"{USAGE}until"  # how far the journal is in all pools
 LOOK = f"{TURN}*"  # whose look at the Pools counts; no pool is called so
 CLAIMS_LOOK = f"{TURN}!"  # whose look at PoolClaims counts

@@ -150,6 +150,8 @@ class EndedUse(msgspec.Struct, frozen=True, array_like=True, gc=False):
     made: float
     start: float
     end: float
+    pod: str = ""
+    node: str = ""
 
 
 MOST_ENDED = 256

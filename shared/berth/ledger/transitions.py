@@ -202,7 +202,8 @@ def _noted(claim: Claim, holding: Holding, domain: Domain, how: ReleasePolicy) -
     if how.ended is None or (claim.state == "reserved" and not how.bound):
         return domain
     start = used_from(claim)
-    note = EndedUse(claim.namespace, holding.count, claim.made, start, max(start, how.ended))
+    end = max(start, how.ended)
+    note = EndedUse(claim.namespace, holding.count, claim.made, start, end, claim.name, claim.node)
     return replace(domain, ended=(*domain.ended, note)[-MOST_ENDED:])
 
 

@@ -29,7 +29,7 @@ STATIC: Mapping[str, str] = {
 }
 """The files beside the pages, with their types."""
 
-_TEMPLATES = ("pools", "pool", "waiting", "claims", "units", "missing")
+_TEMPLATES = ("pools", "pool", "waiting", "claims", "releases", "units", "usage", "missing")
 
 
 @cache
