@@ -16,7 +16,6 @@ from tests.e2e.watched import FAULTS
 from tests.support.cluster import wait
 
 pytestmark = pytest.mark.long
-_IDLE = 'scheduler_pending_pods{queue="unschedulable"} 2'
 SOON = ["--pod-max-in-unschedulable-pods-duration=1s"]
 _TRIED = re.compile(
     r'^scheduler_queue_incoming_pods_total\{event="UnschedulableTimeout".*\} (\S+)$', re.MULTILINE
@@ -49,12 +48,6 @@ def tried_in_vain(system: System) -> float:
     return sum(map(float, _TRIED.findall(system.plane.scheduler_metrics())))
 
 
-def attempts(system: System) -> float:
-    """How many times kube-scheduler has tried a pod."""
-    text = system.plane.scheduler_metrics()
-    return sum(map(float, re.findall(r"^scheduler_schedule_attempts_total\{.*\} (\S+)$", text, re.MULTILINE)))
-
-
 def flushed(system: System) -> float:
     (count,) = re.findall(
         r"^scheduler_pod_scheduled_after_flush_total (\S+)$", system.plane.scheduler_metrics(), re.MULTILINE
@@ -71,30 +64,3 @@ def test_pods_that_wait_beyond_that_time_are_still_placed_because_they_were_woke
         system.cluster.delete_pod(name)
     system.cluster.wait_bound("waiter-1", "waiter-2", seconds=20)
     assert flushed(system) == 0
-
-
-def test_a_wake_that_is_missed_is_counted(system_of: Systems, tmp_path: Path) -> None:
-    """Otherwise the count would show nothing."""
-    system = flushing_system(system_of, tmp_path)
-    system.plane.excuse = "release wakes nobody here, on purpose"
-    faults = tmp_path / "faults"
-    (faults / "mute").touch()
-    (faults / "go").unlink()
-    before = attempts(system)
-    system.cluster.delete_pod("holder-1")
-    # As with any event kube-scheduler looks by itself: in vain, for the unit is not free yet.
-    wait(lambda: attempts(system) > before and _IDLE in system.plane.scheduler_metrics(), 60, "its own look")
-    (faults / "go").touch()
-    wait(lambda: len(system.cluster.bound()) == 2, 90, "a waiter is placed by chance", every=0.5)
-    wait(lambda: flushed(system) == 1, 10, "it is counted")  # after the Binding
-    with pytest.raises(AssertionError, match="1 pods were placed that nobody had woken"):
-        without_excuse(system)
-
-
-def without_excuse(system: System) -> None:
-    """What the end of the control plane would say."""
-    excuse, system.plane.excuse = system.plane.excuse, ""
-    try:
-        system.plane.require_no_flush()
-    finally:
-        system.plane.excuse = excuse
