@@ -12,7 +12,7 @@ from tests.support.builders.objects import EVENTS
 from tests.support.servers.collector import Collector, collecting
 from tests.support.servers.framework import SERVERS, function, send
 
-TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+TRACE, PARENT = "1a" * 16, "2b" * 8
 CALL = (EVENTS / "extender/filter-names.json").read_bytes()
 JSON = {"Content-Type": "application/json"}
 

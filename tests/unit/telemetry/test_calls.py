@@ -19,7 +19,7 @@ from berth.stores.traced import traced
 from berth.telemetry import calls, logs, traces
 from berth.telemetry.otel import OtelTracer
 
-TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+TRACE, PARENT = "1a" * 16, "2b" * 8
 HEADER = f"00-{TRACE}-{PARENT}-01"
 EVENT = {"specversion": "1.0", "id": "1", "source": "here", "type": "dev.knative.sources.ping"}
 BINARY = {f"ce-{name}": value for name, value in EVENT.items()}

@@ -4,7 +4,7 @@ import pytest
 
 from berth.telemetry.traceparent import TraceParent, parsed
 
-TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+TRACE, SPAN = "1a" * 16, "2b" * 8
 HEADER = f"00-{TRACE}-{SPAN}-01"
 
 
