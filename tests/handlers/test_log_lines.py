@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from berth.controller import adopt
 from berth.handlers import filter as filter_verb
 from berth.handlers import preempt, prioritize
 from berth.http.endpoint import Endpoint, respond
@@ -35,15 +36,15 @@ class _Lines(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.setFormatter(logs.formatter("json", environment={}))
-        self._all: list[dict[str, Any]] = []
+        self.all: list[dict[str, Any]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._all.append(json.loads(self.format(record)))
+        self.all.append(json.loads(self.format(record)))
 
     def decided(self) -> list[dict[str, Any]]:
         """The lines since the last time with a decision, without what differs from run to run."""
-        lines = [line for line in self._all if "decision" in line]
-        self._all = []
+        lines = [line for line in self.all if "decision" in line]
+        self.all = []
         return [{k: v for k, v in line.items() if k not in ("time", "duration", "message")} for line in lines]
 
 
@@ -89,6 +90,20 @@ def test_reconcile_logs_each_claim_that_it_releases_or_adopts(stage: PoolsStage,
     stage.reconcile()
     (adopted,) = lines.decided()
     assert (adopted["decision"], adopted["uid"], adopted["pool"]) == ("adopted", again.uid, "ip")
+
+
+def test_after_a_lost_ledger_not_all_of_a_large_cluster_s_claims_get_a_line(
+    stage: PoolsStage, lines: _Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adopt, "MOST_TOLD", 1)
+    for node in ("n1", "n2"):
+        stage.bound_pod(on=node, ip=1)
+    stage.lose_ledger()
+    lines.decided()
+    stage.reconcile()
+    messages = [line["message"] for line in lines.all if line["logger"] == "berth.claims"]
+    assert messages[1:] == ["1 more claims are set to what their pods hold"]
+    assert [line["decision"] for line in lines.decided()] == ["adopted"]
 
 
 @pytest.mark.parametrize(

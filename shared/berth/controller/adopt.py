@@ -24,6 +24,9 @@ from berth.telemetry import calls
 
 log = logging.getLogger("berth.claims")
 
+MOST_TOLD = 1000
+"""Claims of which one look tells in the log, each in a line of its own."""
+
 _FEW = 100  # pods that are asked for one by one: a list of 50,000 pods takes as many requests
 
 
@@ -205,10 +208,17 @@ def _adopt_all(
     different = [claim for claim in claims if not stands(claim, view)]
     ledger.prepare(_large_limits(different, terms))
     changed = ledger.adopt_all(different, terms.pools, go_on) if different else set()
-    for claim in different if changed and log.isEnabledFor(logging.INFO) else ():
-        if claim.uid in changed:
-            told(claim, "settled" if view.claims_of(claim.uid) else "adopted")
+    if changed and log.isEnabledFor(logging.INFO):
+        _tell([claim for claim in different if claim.uid in changed], view)
     return changed
+
+
+def _tell(claims: Sequence[Claim], view: View) -> None:
+    """Log a line for each claim that was set; after a lost ledger of a large cluster not for all of them."""
+    for claim in claims[:MOST_TOLD]:
+        told(claim, "settled" if view.claims_of(claim.uid) else "adopted")
+    if len(claims) > MOST_TOLD:
+        log.info("%d more claims are set to what their pods hold", len(claims) - MOST_TOLD)
 
 
 def told(claim: Claim, decision: str) -> None:
