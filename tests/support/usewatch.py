@@ -2,6 +2,7 @@
 The journal of use is compared with it: it knows nothing of Berth."""
 
 import time
+from collections.abc import Container
 from typing import Any
 
 from tests.support.podwatch import PodWatch
@@ -33,8 +34,10 @@ class UseWatch(PodWatch):
             if self.namespaces[uid] == namespace
         )
 
-    def pods(self, namespace: str) -> int:
-        return sum(there == namespace for there in self.namespaces.values())
+    def pods(self, namespace: str, among: Container[str] | None = None) -> int:
+        """How many pods the namespace had, in all or of those with these UIDs."""
+        those = self.namespaces if among is None else [uid for uid in self.namespaces if uid in among]
+        return sum(self.namespaces[uid] == namespace for uid in those)
 
     def _take(self, kind: str, pod: dict[str, Any]) -> None:
         super()._take(kind, pod)
