@@ -126,6 +126,8 @@ def test_the_crd_is_replaced_under_load_and_its_removal_frees_nothing(
             cluster.call("PUT", CRD, crd)
         cluster.wait_bound()
     assert max(seen.peak.values()) == 10
+    # For a moment after the last change the API server answers 429 (storage is (re)initializing).
+    wait(lambda: system.berth.post("reconcile", {}).status == 200, 60, "the Pools are served again")
     settled(system)
 
     cluster.call("DELETE", CRD)
