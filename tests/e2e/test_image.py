@@ -96,6 +96,9 @@ def sees_that_commands_work(image: Image) -> None:
     clients = f"for name in {_AWS}: session.create_client(name, region_name='eu-central-1')"
     done = image.run("python", "-c", f"from botocore.session import Session\nsession = Session()\n{clients}")
     assert done.returncode == 0, done.stderr
+    traced = "from berth.telemetry.otel import OtelTracer\nOtelTracer('berth', {}).flush(1)"
+    done = image.run("python", "-c", traced)
+    assert done.returncode == 0, done.stderr
     refused = image.run("berth", "claims", "--store", "redis://127.0.0.1:1").stderr
     assert "unreachable (redis://127.0.0.1:1" in refused
     done = image.run("python", "-c", "import tempfile; print(tempfile.gettempdir())")
