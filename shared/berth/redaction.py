@@ -20,23 +20,31 @@ _SECRET_NAME = re.compile(SECRETIVE, re.IGNORECASE)
 _POINTER = re.compile(r"_(FILE|PATH|NAME|ACCOUNTS|AUDIENCE)$", re.IGNORECASE)
 
 _PATTERNS = (
-    (re.compile(r"(?i)(authorization[\"']?\s*[:=]\s*[\"']?)[^\"'\r\n]+"), rf"\1{GONE}"),
-    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{4,}"), rf"\1 {GONE}"),
-    (re.compile(r"(://)[^\s\"'<>\\]{0,2048}@"), rf"\1{GONE}@"),
-    (re.compile(r"\beyJ[\w-]{4,}\.[\w-]+(\.[\w-]*)?"), GONE),  # a JSON web token
-    (re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{12,}"), GONE),  # an AWS access key's ID
+    ("authorization", re.compile(r"(?i)(authorization[\"']?\s*[:=]\s*[\"']?)[^\"'\r\n]+"), rf"\1{GONE}"),
+    ("bearer", re.compile(r"(?i)\b(bearer)\s+[\w.~+/=-]{4,}"), rf"\1 {GONE}"),
+    ("basic", re.compile(r"(?i)\b(basic)\s+[\w.~+/=-]{4,}"), rf"\1 {GONE}"),
+    ("://", re.compile(r"(://)[^\s\"'<>\\]{0,2048}@"), rf"\1{GONE}@"),
+    ("eyj", re.compile(r"\beyJ[\w-]{4,}\.[\w-]+(\.[\w-]*)?"), GONE),  # a JSON web token
+    ("akia", re.compile(r"\bAKIA[A-Z0-9]{12,}"), GONE),  # an AWS access key's ID
+    ("asia", re.compile(r"\bASIA[A-Z0-9]{12,}"), GONE),  # a temporary one
     (
+        "-----begin",
         re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
         GONE,
     ),
 )
+"""What looks like a secret, what to put in its place, and before both what such a text has in lower case: to
+look for that is quicker by far, and each line of a log is looked through, field by field."""
+
 _PAIR = re.compile(
     rf"(?i)((?:{SECRETIVE})[\w.-]{{0,64}})"
     r"(\\?[\"']?\s{0,8}[:=]\s{0,8}\\?)(\"[^\"\r\n]*\"|'[^'\r\n]*'|[^\s\"',;&}\\]+)"
 )
-_ASSIGNED = re.compile(rf"(?i)((?:{SECRETIVE})[\w.-]{{0,64}}=)[^\s\"'&;,#]+")
 """A name like a secret's, and its value. All runs of this and the patterns above are bounded or begin with a
 word of their own: a log may have a line of megabytes."""
+
+_ASSIGNED = re.compile(rf"(?i)((?:{SECRETIVE})[\w.-]{{0,64}}=)[^\s\"'&;,#]+")
+"""Such a name with `=`, and its value."""
 
 
 class Redactor:
@@ -44,6 +52,7 @@ class Redactor:
 
     def __init__(self) -> None:
         self._known: set[str] = set()
+        self._longest_first: list[str] = []
 
     def learn(self, secrets: Iterable[str | None]) -> None:
         """Remember secrets, in each spelling in which they may stand somewhere."""
@@ -51,6 +60,7 @@ class Redactor:
             for spelling in (secret, unquote(secret), quote(secret, safe="")):
                 if len(spelling.strip()) >= _SHORTEST:
                     self._known |= {spelling.strip(), json.dumps(spelling.strip())[1:-1]}
+        self._longest_first = sorted(self._known, key=len, reverse=True)
 
     def learn_settings(self, environment: Mapping[str, str]) -> None:
         """Remember what is secret in the values of these variables."""
@@ -60,16 +70,19 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Return the text of a file without secrets."""
-        for secret in sorted(self._known, key=len, reverse=True):
+        for secret in self._longest_first:
             text = text.replace(secret, GONE)
-        for pattern, instead in _PATTERNS:
-            text = pattern.sub(instead, text)
+        lowered = text.lower()
+        for hint, pattern, instead in _PATTERNS:
+            if hint in lowered:
+                text = pattern.sub(instead, text)
         return text
 
     def line(self, text: str) -> str:
         """Return a line of Berth's own log, also without values such as `?password=…` has. What is before a
         colon there may be a pod's name."""
-        return _ASSIGNED.sub(rf"\1{GONE}", self.text(text))
+        text = self.text(text)
+        return _ASSIGNED.sub(rf"\1{GONE}", text) if "=" in text else text
 
     def free_text(self, text: str) -> str:
         """Return text that somebody else wrote, such as a log, also without the values of what is named like

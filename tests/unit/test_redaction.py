@@ -1,11 +1,28 @@
 """What is taken out of text before it leaves the house, and what stays readable."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from berth import redaction
 from berth.redaction import Redactor, is_secret, shown
 
 PLANTED = "hunter2-planted"
 KEY = "RSA PRIVATE KEY"
+PIECES = [
+    *("Authorization", "authorization", ": ", "=", "Bearer", "BASIC", " ", "abcd1234", "://", "@", "\n", '"'),
+    *(
+        "eyJhbGci",
+        ".",
+        "AKIA",
+        "ASIA",
+        "ABCDEFGHIJKL0",
+        f"-----BEGIN {KEY}-----",
+        f"-----END {KEY}-----",
+        "a",
+    ),
+]
+"""Of what secrets look like."""
 
 
 @pytest.mark.parametrize(
@@ -52,6 +69,14 @@ def test_a_line_of_a_megabyte_takes_no_time_that_grows_with_its_square() -> None
     """What is quadratic takes hours for these, so no clock is looked at."""
     for text in ("a-" * 500_000, "a" * 1_000_000, "://" * 50_000, "token " * 150_000, "eyJ" * 300_000):
         assert Redactor().free_text(text) == text
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=8).map("".join))
+def test_a_hint_leaves_out_no_pattern_that_matches(text: str) -> None:
+    whole = text
+    for _, pattern, instead in redaction._PATTERNS:
+        whole = pattern.sub(instead, whole)
+    assert Redactor().text(text) == whole
 
 
 def test_what_is_known_is_taken_out_in_each_spelling() -> None:
