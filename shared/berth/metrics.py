@@ -99,11 +99,9 @@ class Metrics:
 
     def called(self, function: str, outcome: str, seconds: float) -> None:
         """Count one answered request; it imports the library if nobody has."""
-        counts = self._counts
-        if counts is not None:
-            if not counts.ready:
-                counts.load()
-            counts.add("berth_call_duration_seconds", (function, outcome), seconds)
+        if self._counts is not None:
+            self._counts.load()
+            self._counts.add("berth_call_duration_seconds", (function, outcome), seconds)
 
     def refused(self, pool: str, rule: str) -> None:
         """Count a pod that was refused on all nodes by a pool's rule."""
@@ -146,9 +144,12 @@ class _Counts:
         self._folder = folder
         self._metrics: dict[str, MetricWrapperBase] = {}
         self._records: dict[tuple[str, tuple[str, ...]], Callable[[float], None]] = {}
-        self.ready = False
         self._pending: list[tuple[str, tuple[str, ...], float]] = []
         self._lock = threading.Lock()
+
+    @property
+    def ready(self) -> bool:
+        return bool(self._metrics)
 
     def load(self) -> None:
         """Import the library if that was not done, and count what waits for it."""
@@ -156,7 +157,6 @@ class _Counts:
             return
         with self._lock:
             self._metrics = self._metrics or dict(_made(self._folder))
-            self.ready = True
             pending, self._pending = self._pending, []
         for name, labels, amount in pending:
             self.add(name, labels, amount)
