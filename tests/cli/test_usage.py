@@ -12,6 +12,7 @@ import yaml
 from berth.api.pool import Pool, PoolSpec
 from berth.cli import main
 from berth.cli.usage import as_csv, usage_lines
+from berth.ledger.keys import usage_key
 from berth.ledger.showback import usage_of
 from berth.ledger.usage import PoolUse, Span, counted_on, encode_page
 from berth.stores import open_store
@@ -43,7 +44,7 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger.apply_pools({"seat": Pool("seat", "example.com/seat", PoolSpec())})
     ledger.open("e", ledger.begin_rebuild("r"))
     for month, page in counted_on({}, _use(), _NOON * 1000, (_NOON + 8 * _HOUR) * 1000).items():
-        write(store, f"usage/{month}/seat", encode_page(page))
+        write(store, usage_key(month, "seat"), encode_page(page))
     store.close()
 
 

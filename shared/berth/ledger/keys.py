@@ -133,11 +133,15 @@ def owner_of_kept(text: str) -> tuple[str, PoolDomain]:
 
 
 def usage_key(month: str, pool: str) -> str:
-    """Return the key of the journal's page on a pool for a month, such as 2026-11."""
-    return f"{USAGE}{month}/{pool}"
+    """Return the key of the journal's page on a pool for a month, such as 2026-11.
+
+    Its last segment has both: a store that places documents by that (stores/configmap) would put all of a
+    pool's months together, beside claims, which then would cost more to write.
+    """
+    return f"{USAGE}{month}.{pool}"
 
 
 def usage_of(key: str) -> tuple[str, str]:
     """Return the month and the pool of a page's key; no pool for what is no page."""
-    month, _, pool = key.removeprefix(USAGE).partition("/")
+    month, _, pool = key.removeprefix(USAGE).partition(".")
     return month, pool
