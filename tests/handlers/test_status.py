@@ -226,6 +226,8 @@ def test_each_answer_is_as_the_openapi_document_says(desk: Desk) -> None:
         (f"/?q={'x' * 300}", 400, "longer than 253"),
         (f"/?{'a&' * 20}", 400, "more than 10 fields"),
         ("/api/v1/pods", 404, "GET /openapi.json tells"),
+        ("/api/v1usage", 404, "there is no /api/v1usage"),
+        ("/api/usage", 404, "there is no /api/usage"),
         ("/api/v1/pools/none", 404, "there is no pools/none"),
         ("/static/../handlers/status.py", 404, "there is no file"),
     ],

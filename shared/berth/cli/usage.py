@@ -17,7 +17,7 @@ from berth.cli.shared_options import add_kubeconfig, add_store, existing_ledger
 from berth.cli.status import LedgerState, is_moved, ledger_state
 from berth.errors import BadInputError, alternatives
 from berth.ledger.ledger import Ledger
-from berth.ledger.showback import UsageReport, UsageRow, usage_of
+from berth.ledger.showback import BYS, UsageReport, UsageRow, usage_of
 
 _POOL_COLUMNS = (
     *("POOL", "CAPACITY-HOURS", "USED-HOURS", "USED", "WAITED-HOURS", "PEAK", "MEAN"),
@@ -42,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     first = "the first day, such as 2026-11-01, in UTC (default: the first of this month)"
     parser.add_argument("--since", metavar="DATE", type=_date, help=first)
     parser.add_argument("--until", metavar="DATE", type=_date, help="the last day (default: today)")
-    parser.add_argument("--by", choices=("pool", "namespace"), default="pool", help="a row for each of these")
+    parser.add_argument("--by", choices=BYS, default="pool", help="a row for each of these")
     parser.add_argument("--pool", metavar="NAME", help="only this one (default: all)")
     parser.add_argument("-o", "--output", choices=(*FORMATS, "csv"), default="table")
     parser.set_defaults(run=run)

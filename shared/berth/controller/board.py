@@ -4,7 +4,7 @@ It only reads. What it shows may be FRESH_SECONDS old, and who waits WAITING_SEC
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from berth.coalesce import Coalesced
 from berth.controller.conditions import why_closed
@@ -18,6 +18,8 @@ from berth.ledger.releases import Release
 from berth.ledger.report import PoolRow, headline, pool_rows
 from berth.ledger.showback import Pages
 from berth.ledger.view import View
+
+T = TypeVar("T")
 
 FRESH_SECONDS = 1.0
 """A look is shown for so long to all who ask, so that many of them are no load."""
@@ -47,7 +49,26 @@ class Snapshot(NamedTuple):
     waiting: Waiting | None
     unknown: str
     last: LastReconcile | None
-    releases: tuple[Release, ...] = ()
+    releases: tuple[Release, ...]
+
+
+class _Kept(Generic[T]):
+    """What was read, for all who ask within so many seconds; they share one read, and its error."""
+
+    def __init__(self, read: Callable[[], T], seconds: float, monotonic: Callable[[], float]) -> None:
+        self._read, self._seconds, self._monotonic = read, seconds, monotonic
+        self._anew = Coalesced(self._read_anew)
+        self._last: tuple[float, T] | None = None
+
+    def __call__(self) -> T:
+        last = self._last
+        return last[1] if last is not None and self._monotonic() < last[0] else self._anew()
+
+    def _read_anew(self) -> T:
+        if self._last is None or self._monotonic() >= self._last[0]:  # else: made while this caller waited
+            result = self._read()
+            self._last = self._monotonic() + self._seconds, result
+        return self._last[1]
 
 
 class Board:
@@ -63,44 +84,37 @@ class Board:
     ) -> None:
         self._ledger, self._cluster, self._schedulers = ledger, cluster, schedulers
         self._clock, self._monotonic = clock, monotonic
-        self._look, self._read_pages = Coalesced(self._looked), Coalesced(self._read)
-        self._last: Snapshot | None = None
-        self._pages: Pages | None = None
-        self._pages_until = self._until = self._waiting_until = self._cordoned_until = float("-inf")
+        self._look = _Kept(self._looked, FRESH_SECONDS, monotonic)
+        self._usage = _Kept(lambda: ledger.journal().pages(), USAGE_SECONDS, monotonic)
+        self._cordoned = _Kept(self._cordoned_nodes, CORDONED_SECONDS, monotonic)
         self._waiting: tuple[Waiting | None, str] = (None, "")
-        self._cordoned: frozenset[str] = frozenset()
+        self._waiting_until = float("-inf")
 
     def look(self) -> Snapshot:
         """Return how all is, FRESH_SECONDS ago at most. Raises the store's errors, and OtherClusterError."""
-        last = self._last
-        return self._look() if last is None or self._monotonic() >= self._until else last
-
-    def _looked(self) -> Snapshot:
-        if self._last is not None and self._monotonic() < self._until:
-            return self._last  # made while this caller waited for it
-        view, now = self._ledger.view(), self._clock()
-        closed = why_closed(view) or ""
-        waits, unknown = self._who_waits(view, now, closed)
-        by_pool = None if waits is None else _by_pool(waits)
-        rows = tuple(pool_rows(view, by_pool, now=now))
-        in_all = None if waits is None else waits.summary.waiting
-        last = self._ledger.last_reconcile()
-        told = closed or headline(rows, in_all)
-        releases = self._ledger.journal().releases(notes_of(view))
-        self._last = Snapshot(now, view, rows, told, closed, waits, unknown, last, releases)
-        self._until = self._monotonic() + FRESH_SECONDS
-        return self._last
+        return self._look()
 
     def usage(self) -> Pages:
         """Return the journal's pages, USAGE_SECONDS old at most. Raises the store's errors."""
-        pages = self._pages
-        return self._read_pages() if pages is None or self._monotonic() >= self._pages_until else pages
+        return self._usage()
 
-    def _read(self) -> Pages:
-        if self._pages is None or self._monotonic() >= self._pages_until:
-            self._pages = self._ledger.journal().pages()
-            self._pages_until = self._monotonic() + USAGE_SECONDS
-        return self._pages
+    def _looked(self) -> Snapshot:
+        view, now = self._ledger.view(), self._clock()
+        closed = why_closed(view) or ""
+        waits, unknown = self._who_waits(view, now, closed)
+        rows = tuple(pool_rows(view, None if waits is None else _by_pool(waits), now=now))
+        in_all = None if waits is None else waits.summary.waiting
+        return Snapshot(
+            at=now,
+            view=view,
+            pools=rows,
+            headline=closed or headline(rows, in_all),
+            closed=closed,
+            waiting=waits,
+            unknown=unknown,
+            last=self._ledger.last_reconcile(),
+            releases=self._ledger.journal().releases(notes_of(view)),
+        )
 
     def _who_waits(self, view: View, now: float, closed: str) -> tuple[Waiting | None, str]:
         if self._monotonic() >= self._waiting_until:
@@ -108,7 +122,7 @@ class Board:
                 with suppress(PausedError):
                     self._ledger.require_cluster()
                 pods = self._cluster.pending_pods()
-                seen = Seen(pods, view, now, self._cordoned_nodes(), closed)
+                seen = Seen(pods, view, now, self._cordoned(), closed)
                 self._waiting = waiting(seen, self._schedulers), ""
             except BerthError as error:
                 self._waiting = None, f"who waits is not known: {error}"
@@ -117,14 +131,11 @@ class Board:
 
     def _cordoned_nodes(self) -> frozenset[str]:
         """Return the nodes that take no pods; none where we may not read nodes."""
-        if self._monotonic() >= self._cordoned_until:
-            try:
-                nodes = self._cluster.nodes()
-                self._cordoned = frozenset(node.metadata.name for node in nodes if node.spec.unschedulable)
-            except ClusterRefusedError:
-                self._cordoned = frozenset()
-            self._cordoned_until = self._monotonic() + CORDONED_SECONDS
-        return self._cordoned
+        try:
+            nodes = self._cluster.nodes()
+        except ClusterRefusedError:
+            return frozenset()
+        return frozenset(node.metadata.name for node in nodes if node.spec.unschedulable)
 
 
 def _by_pool(waits: Waiting) -> dict[str, int]:

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, quote, unquote
 from berth.controller import ledger_metrics
 from berth.controller.board import Board, Snapshot
 from berth.errors import BadInputError
-from berth.handlers.status_api import BYS, Api, usage_report
+from berth.handlers.status_api import Api, usage_report
 from berth.handlers.wiring import ledger_of
 from berth.http import authentication
 from berth.http.cloudevents import failed
@@ -144,7 +144,8 @@ class Site:
 
     def _usage(self, seen: Snapshot, query: Query) -> bytes:
         search, pages = query.get("q", ""), self._board.usage()
-        pools, namespaces = (usage_report(pages, query, seen.at, by) for by in BYS)
+        pools = usage_report(pages, query, seen.at, "pool")
+        namespaces = usage_report(pages, query, seen.at, "namespace")
         return html.render(
             "usage",
             **_frame(seen, "/usage", search, "/usage"),

@@ -16,14 +16,12 @@ from berth.ledger.holders import ClaimRow, UnitRow, claim_rows, unit_rows
 from berth.ledger.last_reconcile import LastReconcile
 from berth.ledger.releases import Release
 from berth.ledger.report import PoolRow
-from berth.ledger.showback import By, Pages, UsageReport, usage_of
+from berth.ledger.showback import BYS, By, Pages, UsageReport, usage_of
 
 MOST, DEFAULT = 5000, 500
 """Items of a list that one answer has at most, and without a `limit`."""
 
 _BASE = "/api/v1"
-BYS: tuple[By, By] = ("pool", "namespace")
-"""By what use is told."""
 Query = Mapping[str, str]
 
 
@@ -89,6 +87,14 @@ def usage_report(pages: Pages, query: Query, at: float, by: By) -> UsageReport:
     return usage_of(pages, since, last, by, query.get("pool"))
 
 
+def _by(query: Query) -> By:
+    text = query.get("by", "pool")
+    for by in BYS:
+        if by == text:
+            return by
+    raise BadInputError(f"by is {text[:20]!r}: it should be one of {', '.join(BYS)}")
+
+
 def _date(query: Query, name: str, default: date) -> date:
     text = query.get(name)
     try:
@@ -105,7 +111,6 @@ class Api:
 
     def answer(self, path: str, query: Query, seen: Snapshot) -> Reply:
         """Return the reply. Raises BadInputError for a wrong query."""
-        name = path.removeprefix(_BASE).lstrip("/")
         if path == _BASE:
             ledger = LedgerAnswer(
                 at=seen.at,
@@ -115,14 +120,11 @@ class Api:
                 last_reconcile=seen.last,
             )
             return Reply(200, msgspec.json.encode(ledger))
-        if path.startswith(f"{_BASE}/") and name in LISTS:
+        name = path.removeprefix(f"{_BASE}/")
+        if name in LISTS:
             return _some(LISTS[name], query, seen)
         if name == "usage":
-            chosen = query.get("by", "pool")
-            by = next((one for one in BYS if one == chosen), None)
-            if by is None:
-                raise BadInputError(f"by is {chosen[:20]!r}: it should be one of {', '.join(BYS)}")
-            return Reply(200, msgspec.json.encode(usage_report(self._usage(), query, seen.at, by)))
+            return Reply(200, msgspec.json.encode(usage_report(self._usage(), query, seen.at, _by(query))))
         if name.startswith("pools/"):
             pool = next((row for row in seen.pools if row.name == name.removeprefix("pools/")), None)
             return (

@@ -3,13 +3,14 @@ Pure; numbers are of whole days in UTC, the last one as far as it is counted."""
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
 from berth.ledger.usage import DayUse, NamespaceUse, UsagePage
 
 By = Literal["pool", "namespace"]
+BYS: tuple[By, ...] = get_args(By)
 Pages = Mapping[tuple[str, str], UsagePage]
 """The journal's pages by month and pool."""
 

@@ -62,7 +62,7 @@ def seen(
     domain_bodies = {domain_key(*where): encode(one) for where, one in domains.items()}
     view.update({EPOCH: encode(Epoch("e", 1.0)), **pool_bodies, **domain_bodies})
     waits = None if pods is None else waiting(Seen(pods, view, NOW), ("berth",))
-    return Snapshot(NOW, view, tuple(pool_rows(view, now=NOW)), "", closed, waits, "", last)
+    return Snapshot(NOW, view, tuple(pool_rows(view, now=NOW)), "", closed, waits, "", last, ())
 
 
 def told(snapshot: Snapshot) -> Values:
