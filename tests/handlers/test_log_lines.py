@@ -14,11 +14,11 @@ from berth.handlers import filter as filter_verb
 from berth.handlers import preempt, prioritize
 from berth.http.endpoint import Endpoint, respond
 from berth.ledger.ledger import Ledger
-from berth.telemetry import logs
 from berth.telemetry.calls import Call
 from tests.support.builders.objects import EVENTS
 from tests.support.builders.places import Place
 from tests.support.builders.pools_stage import PoolsStage, pools_staged
+from tests.support.log_lines import LogLines, log_lines
 
 POOLS = {"ip": {"capacity": {"perDomain": 1}}}
 
@@ -32,39 +32,20 @@ def stage(tmp_path: Path, place: Place) -> Iterator[PoolsStage]:
         yield staged
 
 
-class _Lines(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.setFormatter(logs.formatter("json", environment={}))
-        self.all: list[dict[str, Any]] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.all.append(json.loads(self.format(record)))
-
-    def decided(self) -> list[dict[str, Any]]:
-        """The lines since the last time with a decision, without what differs from run to run."""
-        lines = [line for line in self.all if "decision" in line]
-        self.all = []
-        return [{k: v for k, v in line.items() if k not in ("time", "duration", "message")} for line in lines]
-
-
 @pytest.fixture
-def lines() -> Iterator[_Lines]:
-    kept, berth = _Lines(), logging.getLogger("berth")
-    before = berth.level
-    berth.addHandler(kept)
-    berth.setLevel(logging.INFO)
-    yield kept
-    berth.removeHandler(kept)
-    berth.setLevel(before)
+def lines() -> Iterator[LogLines]:
+    with log_lines(logging.INFO) as kept:
+        yield kept
 
 
-def test_bind_logs_who_was_bound_and_who_was_refused(stage: PoolsStage, lines: _Lines) -> None:
+def test_bind_logs_who_was_bound_and_who_was_refused(stage: PoolsStage, lines: LogLines) -> None:
     first, second = stage.pod(ip=1), stage.pod(ip=1)
-    assert stage.bind(first, "n1") == ""
-    assert stage.bind(second, "n1") != ""
+    with Call("bind"):
+        assert stage.bind(first, "n1") == ""
+    with Call("bind"):
+        assert stage.bind(second, "n1") != ""
     bound, refused = lines.decided()
-    who = {"level": "INFO", "logger": "berth.bind", "node": "n1"}
+    who = {"level": "INFO", "logger": "berth.bind", "function": "bind", "node": "n1"}
     assert bound == {
         **who,
         "pod": f"default/{first.name}",
@@ -76,7 +57,7 @@ def test_bind_logs_who_was_bound_and_who_was_refused(stage: PoolsStage, lines: _
     assert refused == {**who, "pod": f"default/{second.name}", "uid": second.uid, "decision": "refused"}
 
 
-def test_reconcile_logs_each_claim_that_it_releases_or_adopts(stage: PoolsStage, lines: _Lines) -> None:
+def test_reconcile_logs_each_claim_that_it_releases_or_adopts(stage: PoolsStage, lines: LogLines) -> None:
     held = stage.bound_pod(on="n1", ip=1)
     stage.delete(held)
     lines.decided()
@@ -93,7 +74,7 @@ def test_reconcile_logs_each_claim_that_it_releases_or_adopts(stage: PoolsStage,
 
 
 def test_after_a_lost_ledger_not_all_of_a_large_cluster_s_claims_get_a_line(
-    stage: PoolsStage, lines: _Lines, monkeypatch: pytest.MonkeyPatch
+    stage: PoolsStage, lines: LogLines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adopt, "MOST_TOLD", 1)
     for node in ("n1", "n2"):
@@ -115,7 +96,7 @@ def test_after_a_lost_ledger_not_all_of_a_large_cluster_s_claims_get_a_line(
     ],
 )
 def test_a_verb_that_changes_nothing_logs_a_line_at_debug_alone(
-    stage: PoolsStage, lines: _Lines, verb: Callable[..., Endpoint], decision: str, counts: set[str]
+    stage: PoolsStage, lines: LogLines, verb: Callable[..., Endpoint], decision: str, counts: set[str]
 ) -> None:
     endpoint = verb(stage.settings, Ledger(stage.store))
     body = (EVENTS / "extender" / f"{endpoint.name}-names.json").read_bytes()
@@ -133,7 +114,7 @@ def test_a_verb_that_changes_nothing_logs_a_line_at_debug_alone(
     assert counts <= told.keys()
 
 
-def test_release_says_in_its_call_s_line_whose_units_it_freed(stage: PoolsStage, lines: _Lines) -> None:
+def test_release_says_in_its_call_s_line_whose_units_it_freed(stage: PoolsStage, lines: LogLines) -> None:
     held = stage.bound_pod(on="n1", ip=1)
     pod = stage.get(held.name)
     stage.delete(held)

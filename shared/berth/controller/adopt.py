@@ -223,8 +223,8 @@ def _tell(claims: Sequence[Claim], view: View) -> None:
 
 def told(claim: Claim, decision: str) -> None:
     """Tell that a running pod's claim was set to what the pod holds."""
-    facts = {**claim_told(claim), "decision": decision}
-    calls.decided(log, facts, "the claim of pod %s on %s is %s", claim.label, claim.node, decision)
+    said = "the claim of pod %s on %s is %s"
+    calls.decided(log, decision, claim_told(claim), said, claim.label, claim.node, decision)
 
 
 def stands(claim: Claim, view: View) -> bool:

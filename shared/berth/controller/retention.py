@@ -90,8 +90,8 @@ def release_ended(
     )
     if freed:
         why = "is gone" if pod is None else "has finished"
-        facts = {**claim_told(claim), **holdings_told(freed), "decision": "released"}
-        calls.decided(log, facts, "pod %s %s, and its units are free", claim.label, why)
+        facts = claim_told(claim) | holdings_told(freed)
+        calls.decided(log, "released", facts, "pod %s %s, and its units are free", claim.label, why)
     return freed
 
 

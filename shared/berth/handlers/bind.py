@@ -72,16 +72,9 @@ class Bind(NamedTuple):
         except BerthError as error:
             attempt.tell_if_late(error)
             if isinstance(error, RefusedError):
-                facts = _told(call, "refused")
-                calls.decided(log, facts, "pod %s is refused on %s: %s", label, call.node, error)
+                calls.decided(log, "refused", {}, "pod %s is refused on %s: %s", label, call.node, error)
             raise
-        facts = _told(call, "bound") | attempt.told()
-        calls.decided(log, facts, "pod %s is bound to %s", label, call.node)
-
-
-def _told(call: extender_v1.BindingCall, decision: str) -> Facts:
-    who = {"pod": f"{call.namespace}/{call.name}", "uid": call.uid, "node": call.node}
-    return {**who, "decision": decision, "duration": calls.elapsed()}
+        calls.decided(log, "bound", attempt.told(), "pod %s is bound to %s", label, call.node)
 
 
 class BindAttempt:
@@ -141,8 +134,9 @@ class BindAttempt:
         label = f"{call.namespace}/{call.name}"
         freed = self._ledger.release(call.uid, label, self._held(), held.pools, held.state)
         if freed:
-            facts = _told(call, "released") | holdings_told(freed)
-            calls.decided(log, facts, "pod %s is gone, and its units are free", label)
+            calls.decided(
+                log, "released", holdings_told(freed), "pod %s is gone, and its units are free", label
+            )
         self._free(freed)
 
     def _not_ours(self, pod: Pod) -> str | None:

@@ -81,9 +81,9 @@ def run(ledger: Ledger, cluster: Cluster, body: bytes, take: Callable[[], object
         take()  # a later look overtook the first, and has not taken the Pool over yet
     (row,) = pool_rows(view, None, pool.name)
     if before != pool:
-        facts: Facts = {"pool": pool.name, "external": use.external, "decision": "changed"}
-        facts["duration"] = calls.elapsed()
-        calls.decided(log, facts, "pool %s: %d units are in use outside the cluster", pool.name, use.external)
+        facts: Facts = {"pool": pool.name, "external": use.external}
+        said = "pool %s: %d units are in use outside the cluster"
+        calls.decided(log, "changed", facts, said, pool.name, use.external)
     return {"pool": pool.name, "external": use.external, "overCommitted": row.over_committed}
 
 

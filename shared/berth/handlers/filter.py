@@ -17,6 +17,7 @@ from berth.scheduling.demand import might_ask
 from berth.scheduling.fit import evaluate
 from berth.settings import Settings
 from berth.telemetry import calls
+from berth.telemetry.traces import Facts
 
 log = logging.getLogger("berth.filter")
 
@@ -71,11 +72,12 @@ def run(
     return Refused(fit.reasons, fit.resolvable)
 
 
-def _tell(call: extender_v1.Candidates, refused: Refused) -> None:
-    pod, offered, out = call.pod, len(call.names), len(refused.reasons)
-    calls.about(pod=pod.label, uid=pod.metadata.uid, decision="filtered", offered=offered, refused=out)
+def _tell(call: extender_v1.Candidates, refused: int) -> None:
+    pod, offered = call.pod, len(call.names)
+    calls.about(pod=pod.label, uid=pod.metadata.uid)
+    facts: Facts = {"offered": offered, "refused": refused}
     said = "pod %s: %d of %d nodes can take it"
-    log.debug(said, pod.label, offered - out, offered, extra={"facts": {"duration": calls.elapsed()}})
+    calls.decided(log, "filtered", facts, said, pod.label, offered - refused, offered, level=logging.DEBUG)
 
 
 def endpoint(settings: Settings, ledger: Ledger | None = None, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
@@ -87,7 +89,7 @@ def endpoint(settings: Settings, ledger: Ledger | None = None, *, metrics: Metri
         call = extender_v1.candidates(body)
         refused = run(look, call, nominations=nominations, metrics=metrics)
         if calls.tells(log):
-            _tell(call, refused)
+            _tell(call, len(refused.reasons))
         return extender_v1.filter_answer(call, refused)
 
     return wiring.advice("filter", ledger, settings, answer, extender_v1.filter_error)

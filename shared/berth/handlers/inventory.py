@@ -158,8 +158,8 @@ class Inventory:
             if not may_run(claim, node, now):
                 freed += (mine := ledger.release(claim.uid))
                 if mine:
-                    facts = {**claim_told(claim), **holdings_told(mine), "decision": "released"}
-                    calls.decided(log, facts, "pod %s runs no more on its node", claim.label)
+                    facts = claim_told(claim) | holdings_told(mine)
+                    calls.decided(log, "released", facts, "pod %s runs no more on its node", claim.label)
         publish_free(ledger, cluster, freed, clock=self._clock)
         view = ledger.view()
         if len(reads) > 1:  # a look at the Pools began meanwhile; a try before may have given capacity

@@ -19,6 +19,7 @@ from berth.scheduling.demand import might_ask, terms_of
 from berth.scheduling.preemption import Evictions
 from berth.settings import Settings
 from berth.telemetry import calls
+from berth.telemetry.traces import Facts
 
 log = logging.getLogger("berth.preempt")
 
@@ -108,9 +109,10 @@ class Preempt:
 
 def _tell(call: extender_v1.PreemptionCall, fitting: int) -> None:
     pod, offered = call.pod, len(call.victims)
-    calls.about(pod=pod.label, uid=pod.metadata.uid, decision="preempted", offered=offered, fitting=fitting)
+    calls.about(pod=pod.label, uid=pod.metadata.uid)
+    facts: Facts = {"offered": offered, "fitting": fitting}
     said = "pod %s: evictions on %d of %d nodes would make room for it"
-    log.debug(said, pod.label, fitting, offered, extra={"facts": {"duration": calls.elapsed()}})
+    calls.decided(log, "preempted", facts, said, pod.label, fitting, offered, level=logging.DEBUG)
 
 
 def endpoint(settings: Settings, ledger: Ledger | None = None, *, metrics: Metrics = UNCOUNTED) -> Endpoint:

@@ -54,10 +54,9 @@ def _packed(name: str, share: Share) -> bytes:
 
 def _tell(call: extender_v1.Candidates) -> None:
     pod, offered = call.pod, len(call.names)
-    calls.about(pod=pod.label, uid=pod.metadata.uid, decision="prioritized", offered=offered)
-    log.debug(
-        "pod %s: %d nodes are scored", pod.label, offered, extra={"facts": {"duration": calls.elapsed()}}
-    )
+    calls.about(pod=pod.label, uid=pod.metadata.uid)
+    said = "pod %s: %d nodes are scored"
+    calls.decided(log, "prioritized", {"offered": offered}, said, pod.label, offered, level=logging.DEBUG)
 
 
 def endpoint(settings: Settings, ledger: Ledger | None = None, *, metrics: Metrics = UNCOUNTED) -> Endpoint:

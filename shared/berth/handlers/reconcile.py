@@ -299,8 +299,8 @@ class Reconcile:
             deadline = Deadline.after(FENCE_SECONDS, self._monotonic)
             settle(self._ledger, self._cluster, claim, self._clock(), deadline)
             self._report.settled += 1
-            facts = {**claim_told(claim), "decision": "settled"}
-            calls.decided(log, facts, "the claim of pod %s is settled", claim.label)
+            said = "the claim of pod %s is settled"
+            calls.decided(log, "settled", claim_told(claim), said, claim.label)
 
     def _in_doubt(self, claim: Claim) -> bool:
         """Whether the claim of a pod that is not bound is no bind's that is under way. One that is stamped

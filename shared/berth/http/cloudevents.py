@@ -304,9 +304,8 @@ def _log(name: str, attributes: _Attributes | None, done: Mapping[str, object]) 
     if calls.tells(log) or log.isEnabledFor(level):
         what, told = "a call" if attributes is None else attributes, msgspec.json.encode(done).decode()
         facts: Facts = {key: value for key, value in changed.items() if isinstance(value, bool | int)}
-        facts["decision"] = PAST.get(name, name) if changed else "nothing"
-        facts["duration"] = calls.elapsed()
-        calls.decided(log, facts, "%s: %s: %s", name, what, told, level=level)
+        decision = PAST.get(name, name) if changed else "nothing"
+        calls.decided(log, decision, facts, "%s: %s: %s", name, what, told, level=level)
 
 
 def _line(text: str) -> str:

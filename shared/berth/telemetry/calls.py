@@ -82,22 +82,24 @@ def about(**facts: Fact) -> None:
         call.add(facts)
 
 
-def elapsed() -> float:
-    """Return the seconds since the call began; 0 without one."""
-    call = _current.get()
-    return 0.0 if call is None else time.perf_counter() - call.began
-
-
 def decided(
-    log: logging.Logger, facts: Facts, message: str, *arguments: object, level: int = logging.INFO
+    log: logging.Logger,
+    decision: str,
+    facts: Facts,
+    message: str,
+    *arguments: object,
+    level: int = logging.INFO,
 ) -> None:
-    """Log one line about one decision, which is a word among the facts, and note it in the call's span. The
-    message is logging's, with its arguments."""
+    """Log one line about one decision, a word, with how long the call has taken, and note it in the call's
+    span. The message is logging's, with its arguments."""
     call = _current.get()
-    if call is not None and call.span is not None:
-        call.span.note(str(facts.get("decision", "decided")), facts)
+    told: Facts = {**facts, "decision": decision}
+    if call is not None:
+        told["duration"] = time.perf_counter() - call.began
+        if call.span is not None:
+            call.span.note(decision, told)
     if log.isEnabledFor(level):
-        log.log(level, message, *arguments, extra={"facts": facts})
+        log.log(level, message, *arguments, extra={"facts": told})
 
 
 def part(name: str, facts: Facts) -> AbstractContextManager[Span]:

@@ -16,8 +16,9 @@ from berth.http.endpoint import Content, Endpoint, Reply, call_at_once, error_re
 from berth.settings import Settings
 from berth.stores.memory import MemoryStore
 from berth.stores.traced import traced
-from berth.telemetry import calls, logs, traces
+from berth.telemetry import calls, traces
 from berth.telemetry.otel import OtelTracer
+from tests.support.log_lines import LogLines, log_lines
 
 TRACE, PARENT = "1a" * 16, "2b" * 8
 HEADER = f"00-{TRACE}-{PARENT}-01"
@@ -27,27 +28,10 @@ STRUCTURED = {"content-type": "application/cloudevents+json"}
 log = logging.getLogger("berth.test")
 
 
-class Lines(logging.Handler):
-    """Keeps what the log's lines would be in JSON."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.setFormatter(logs.formatter("json", environment={}))
-        self.all: list[dict[str, object]] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.all.append(json.loads(self.format(record)))
-
-
 @pytest.fixture
-def lines() -> Iterator[Lines]:
-    kept, berth = Lines(), logging.getLogger("berth")
-    before = berth.level
-    berth.addHandler(kept)
-    berth.setLevel(logging.DEBUG)
-    yield kept
-    berth.removeHandler(kept)
-    berth.setLevel(before)
+def lines() -> Iterator[LogLines]:
+    with log_lines(logging.DEBUG) as kept:
+        yield kept
 
 
 @pytest.fixture
@@ -80,14 +64,14 @@ def say() -> None:
     log.info("hello")
 
 
-def test_a_line_has_its_caller_s_trace_without_opentelemetry(lines: Lines) -> None:
+def test_a_line_has_its_caller_s_trace_without_opentelemetry(lines: LogLines) -> None:
     asked(endpoint(say), {"Traceparent": HEADER})
     (told,) = lines.all
     assert (told["function"], told["trace_id"], "span_id" in told) == ("filter", TRACE, False)
 
 
 @pytest.mark.parametrize("header", ["", "forged\x1b[1A", "00-1-2-3"])
-def test_a_wrong_header_is_no_trace(lines: Lines, header: str) -> None:
+def test_a_wrong_header_is_no_trace(lines: LogLines, header: str) -> None:
     asked(endpoint(say), {"traceparent": header})
     assert "trace_id" not in lines.all[0]
 
@@ -101,7 +85,7 @@ def test_a_wrong_header_is_no_trace(lines: Lines, header: str) -> None:
     ],
     ids=["extension", "header", "structured"],
 )
-def test_an_event_s_trace_goes_on(lines: Lines, headers: dict[str, str], body: bytes) -> None:
+def test_an_event_s_trace_goes_on(lines: LogLines, headers: dict[str, str], body: bytes) -> None:
     subscriber = cloudevents.subscriber("release", lambda *_: {"released": 1}, lambda: None, Settings())
     assert asked(subscriber, headers, body).status == 204
     (told,) = lines.all
@@ -120,7 +104,7 @@ def test_an_event_that_can_t_be_read_is_in_no_trace(body: bytes) -> None:
     assert subscriber.traceparent(STRUCTURED, body) == ""
 
 
-def test_what_a_call_is_about_is_in_its_lines_alone(lines: Lines) -> None:
+def test_what_a_call_is_about_is_in_its_lines_alone(lines: LogLines) -> None:
     def about() -> None:
         calls.about(pod="default/web", uid="u")
         say()
@@ -148,7 +132,7 @@ def test_a_span_says_how_its_call_ended(
 ) -> None:
     def answer() -> None:
         calls.about(pod="default/web", uid="u-1", node="n1")
-        calls.decided(log, {"decision": "bound", "pool": "ip"}, "bound")
+        calls.decided(log, "bound", {"pool": "ip"}, "bound")
         if error is not None:
             raise error
 
@@ -171,7 +155,7 @@ def test_a_span_says_how_its_call_ended(
 
 
 def test_a_line_names_the_span_that_it_was_written_in(
-    spans: Callable[[], list[ReadableSpan]], lines: Lines
+    spans: Callable[[], list[ReadableSpan]], lines: LogLines
 ) -> None:
     asked(endpoint(say), {"traceparent": HEADER})
     (span,) = spans()
