@@ -1,7 +1,7 @@
 """A real etcd, kube-apiserver and kube-scheduler on loopback ports, each test's own.
 
 The class is that of `berth demo --real`, with what only tests do to a control plane; and with a look at
-whether kube-scheduler ever placed a pod that nobody had woken.
+whether kube-scheduler ever tried pods again by itself (docs/kubernetes.md#flushes).
 """
 
 import re
@@ -20,29 +20,34 @@ __all__ = ["Component", "ControlPlane", "ControlPlaneError"]
 
 @dataclass
 class ControlPlane(control_plane.ControlPlane):
-    """`excuse` says why a test may break wakes on purpose; empty: it may not."""
+    """`excuse` says why a test may let pods wait until they are flushed; empty: it may not."""
 
     excuse: str = ""
-    flushed: float = 0.0
-    _FLUSHED: ClassVar = re.compile(r"^scheduler_pod_scheduled_after_flush_total (\S+)$", re.MULTILINE)
+    _flushed: float = 0.0
+    _FLUSHED: ClassVar = re.compile(
+        r'^scheduler_queue_incoming_pods_total\{event="UnschedulableTimeout".*\} (\S+)$', re.MULTILINE
+    )
+
+    def flushes(self, name: str = "berth") -> float:
+        """How many pods this scheduler has tried again because nobody had woken them for minutes."""
+        return sum(map(float, self._FLUSHED.findall(self.scheduler_metrics(name))))
 
     def require_no_flush(self) -> None:
-        """Fail if a kube-scheduler placed a pod that nobody had woken for minutes, and that it then tried all
-        the same: it counts these itself. The count begins anew with this call."""
+        """Fail if a scheduler tried pods again that nobody had woken: that one was placed then would show no
+        wake. The count begins anew with this call."""
         for name in self._schedulers:
             self._note_flushed(name)
-        flushed, self.flushed, excuse, self.excuse = self.flushed, 0.0, self.excuse, ""
-        assert excuse or not flushed, f"{flushed:g} pods were placed that nobody had woken"
+        flushed, self._flushed, excuse, self.excuse = self._flushed, 0.0, self.excuse, ""
+        assert excuse or not flushed, f"{flushed:g} times a pod was tried again that nobody had woken"
 
     def _note_flushed(self, name: str) -> None:
-        """Add the count of a scheduler that is about to end. One that stands still or has died tells nothing,
-        nor does one of a Kubernetes that does not count it."""
+        """Add the count of a scheduler that is about to end. One that stands still or has died tells
+        nothing."""
         process = self._schedulers[name].process
         if process is None or process.poll() is not None or _stands_still(process):
             return
         with suppress(OSError):
-            match = self._FLUSHED.search(self.scheduler_metrics(name))
-            self.flushed += 0.0 if match is None else float(match[1])
+            self._flushed += self.flushes(name)
 
     def stop_apiserver(self) -> None:
         self._apiserver.stop()
