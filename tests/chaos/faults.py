@@ -16,6 +16,7 @@ from tests.chaos.judge import check_binds, recover
 from tests.chaos.kills import bind_killed, others_killed
 from tests.chaos.world import LATE, World
 from tests.support.cluster import wait
+from tests.support.podwatch import PodWatch
 
 Suffer = Callable[[World, Churn], str]
 """Returns what there is to say of it, empty for nothing."""
@@ -42,9 +43,11 @@ def suffer(world: World, fault: str) -> Outcome:
             world.wait_held(seen, world.form.before, "before the fault")
             before, struck = world.berth.ledger().epoch, time.monotonic()
             note = FAULTS[fault](world, churn)
+            if fault in KILLS:  # a kill is over in a moment; it lasts until a bind has come through
+                wait(lambda: _bound_since(seen, churn, struck), PATIENCE, f"a pod is bound after {fault}")
             ended = time.monotonic()
         recovered = recover(world, seen)
-        meanwhile = sum(struck <= at <= ended for name, at in list(seen.bound_at.items()) if churn.has(name))
+        meanwhile = sum(at <= ended for at in _bound_since(seen, churn, struck))
         check_binds(world, seen, churn)
     assert meanwhile or not binds_during(world, fault), f"no pod was bound during {fault}"
     lost = world.berth.ledger().epoch != before
@@ -60,9 +63,14 @@ def suffer(world: World, fault: str) -> Outcome:
     return Outcome(bound, meanwhile, *recovered, note, time.monotonic() - began)
 
 
+def _bound_since(seen: PodWatch, churn: Churn, then: float) -> list[float]:
+    """When each of these pods was bound, of those that were from then on."""
+    return [at for name, at in list(seen.bound_at.items()) if churn.has(name) and at >= then]
+
+
 def binds_during(world: World, fault: str) -> bool:
     """Whether pods are bound while it lasts: what they need is there then."""
-    return fault in (KILLED, OTHERS_KILLED, *EVENTS) or fault in world.store.unnoticed
+    return fault in (*KILLS, *EVENTS) or fault in world.store.unnoticed
 
 
 def _of_store(name: str) -> Suffer:
@@ -153,6 +161,7 @@ EVENTS: dict[str, Suffer] = {
     "events late and reversed": _events("kept"),
 }
 KILLED, OTHERS_KILLED = "bind killed after each call it makes", "every other function killed at bind's steps"
+KILLS = (KILLED, OTHERS_KILLED)
 FAULTS: dict[str, Suffer] = {
     KILLED: bind_killed,
     OTHERS_KILLED: others_killed,
