@@ -38,6 +38,8 @@ from tests.bench.witness import Witness, states
 from tests.support.cluster import wait
 from tests.support.processes import is_alive
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 _LONG_SECONDS = 120.0
 _TINY = ("--nodes", "20", "--rounds", "2", "--calls", "3", "--no-floor")
@@ -129,7 +131,6 @@ def test_a_function_that_refuses_every_node_is_not_measured_but_ends_the_bench(t
     assert "there is no PoolClaim k80-erc in the pod's namespace" in told
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("redis_installed")
 def test_what_a_claim_costs_is_measured_on_every_store_by_one_caller_and_by_many(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
@@ -148,7 +149,6 @@ def test_what_a_claim_costs_is_measured_on_every_store_by_one_caller_and_by_many
     assert len(lines) == 2 + len(cells) + 2 + 2
 
 
-@pytest.mark.long
 def test_what_signals_add_to_a_call_is_measured_in_one_process(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     done = _finished("signals", "--calls", "3", "--json", str(figures))
@@ -160,7 +160,6 @@ def test_what_signals_add_to_a_call_is_measured_in_one_process(tmp_path: Path) -
     assert all(row["p50"] > 0 and row["ratio"] > 0 for row in rows)
 
 
-@pytest.mark.long
 def test_the_cluster_wide_pool_is_measured_in_stripes_and_in_one_document(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     tiny = ("--rounds", "1", "--seconds", "0.1", "--stores", "sqlite")
@@ -175,7 +174,6 @@ def test_the_cluster_wide_pool_is_measured_in_stripes_and_in_one_document(tmp_pa
     assert all(0 < row["p50"] <= row["p99"] for row in measured)
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("redis_installed")
 def test_binds_are_measured_on_every_store_and_what_they_ask_of_it_is_counted(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"

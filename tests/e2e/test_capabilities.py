@@ -31,6 +31,8 @@ from tests.e2e.harness import System, settled
 from tests.support.builders.manifests import serve_pools
 from tests.support.cluster import Cluster, Object, wait
 
+pytestmark = pytest.mark.long
+
 SOON = 30.0  # on a busy machine; after a minute the next tick would do it, and hide an event that does not
 
 

@@ -30,6 +30,8 @@ from tests.support.kubectl import Kubectl
 from tests.support.kubernetes import OVERLAY, has, version
 from tests.support.servers.redisserver import RedisServer
 
+pytestmark = pytest.mark.long
+
 LEDGER = "configmap://berth-ledger/ledger"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/kube-system/deployments"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"

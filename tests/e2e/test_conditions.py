@@ -22,6 +22,8 @@ from tests.support.builders.objects import pool_document
 from tests.support.cluster import Cluster, Object
 from tests.support.kubectl import Kubectl
 
+pytestmark = pytest.mark.long
+
 POOLS = "/apis/berth.dev/v1alpha1/pools"
 CLAIMS = "/apis/berth.dev/v1alpha1/namespaces/default/poolclaims"
 TWICE = {"units": {"node-1": ["a"], "node-2": ["a"]}}

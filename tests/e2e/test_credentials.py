@@ -21,6 +21,8 @@ from tests.support.builders.certificates import self_signed
 from tests.support.builders.manifests import token_of
 from tests.support.servers.haproxy import HAProxy
 
+pytestmark = pytest.mark.long
+
 RETRIED = "; the pod will be retried"
 _ANSWERS = """
 from berth.http.endpoint import Endpoint, Reply
@@ -54,7 +56,6 @@ def test_a_tenant_does_not_read_the_token_when_a_function_refuses_its_pod(
         assert Readable(system).showing(system.berth.token) == []
 
 
-@pytest.mark.long
 def test_the_token_is_nowhere_while_everything_fails(system_of: Systems, haproxy_program: Path) -> None:
     system = system_of(2, pools=[pool(units=10)], proxy=True, start_scheduler=False)
     berth, cluster = system.berth, system.cluster
@@ -145,7 +146,6 @@ def test_on_a_shared_loopback_the_proxy_takes_kube_scheduler_s_certificate_and_n
         assert answers(url, own, (theirs, their_key))
 
 
-@pytest.mark.long
 def test_an_upgrade_from_a_token_in_the_urls_costs_no_pod_and_ends_with_that_token_worth_nothing(
     system_of: Systems, haproxy_program: Path, tmp_path: Path
 ) -> None:

@@ -5,7 +5,11 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.harness import BERTH
+
+pytestmark = pytest.mark.long
 
 
 def test_on_real_kubernetes_the_naive_counter_fails_and_berth_keeps_its_promises(binaries: Path) -> None:

@@ -12,6 +12,8 @@ from berth.kube.cluster import Cluster, connect
 from tests.support.builders.manifests import serve_pools
 from tests.support.servers.configmaps import ConfigMapServer
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def cluster(configmap_server: ConfigMapServer, monkeypatch: pytest.MonkeyPatch) -> Cluster:

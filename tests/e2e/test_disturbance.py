@@ -14,10 +14,11 @@ from tests.e2e.counting import CountedFilter
 from tests.e2e.harness import System, settled
 from tests.support.cluster import UNDERLAY_IP
 
+pytestmark = pytest.mark.long
+
 IDLE_SECONDS = 30
 
 
-@pytest.mark.long
 def test_a_waiter_costs_at_most_three_filter_calls_in_30_idle_seconds(
     system_of: Systems, tmp_path: Path
 ) -> None:

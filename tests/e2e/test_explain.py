@@ -6,9 +6,13 @@ Its whole text in each situation, without a control plane: tests/cli/test_explai
 
 import json
 
+import pytest
+
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, pool
 from tests.support.cluster import Object, wait
+
+pytestmark = pytest.mark.long
 
 RACK = "example.com/rack"
 POOLS = [

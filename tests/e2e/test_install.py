@@ -13,6 +13,8 @@ from tests.support.cluster import UNDERLAY_IP, Object, pod_document, wait
 from tests.support.kubectl import Kubectl
 from tests.support.kubernetes import OVERLAY, has
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def kubectl(binaries: Path, knative: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
@@ -122,7 +124,6 @@ def test_one_command_installs_all_and_another_removes_all(kubectl: Kubectl, tmp_
     remove(kubectl, tmp_path, OVERLAY)
 
 
-@pytest.mark.long
 def test_what_was_removed_and_applied_again_is_in_force_again(kubectl: Kubectl, tmp_path: Path) -> None:
     """Policies that read a ConfigMap never see it again: docs/kubernetes.md#parameters-of-policies."""
     pods = {

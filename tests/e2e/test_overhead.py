@@ -6,12 +6,16 @@ comes of that, and that the overlay `single` refuses the pod (infra/components/e
 
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, pool, settled
 from tests.e2e.invariant import more_than_there_is
 from tests.e2e.test_single_url import CountedExtender
 from tests.support.builders.manifests import put, rendered
 from tests.support.cluster import UNDERLAY_IP, Cluster, Object, Reply, pod_document, wait
+
+pytestmark = pytest.mark.long
 
 PODS = "/api/v1/namespaces/default/pods"
 ONE = {UNDERLAY_IP: 1}

@@ -19,6 +19,8 @@ from tests.support.builders.accounts import Accounts
 from tests.support.cluster import Cluster, Object, wait
 from tests.support.kubectl import Kubectl
 
+pytestmark = pytest.mark.long
+
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 SECONDS = 60.0
 WRITERS = ("bind", "extender", "release", "inventory", "reconcile")

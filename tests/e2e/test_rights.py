@@ -21,6 +21,8 @@ from tests.support.builders.manifests import RIGHTS, component, put, rendered, s
 from tests.support.builders.objects import EVENTS
 from tests.support.cluster import Cluster, Object, wait
 
+pytestmark = pytest.mark.long
+
 POOLS = "/apis/berth.dev/v1alpha1/pools"
 CLAIMS = "/apis/berth.dev/v1alpha1/namespaces/default/poolclaims"
 FENCES, LISTS = ("patch", "", "pods/status"), ("list", "", "pods")

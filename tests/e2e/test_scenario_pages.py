@@ -23,6 +23,8 @@ from tests.support.builders.manifests import serve_pools
 from tests.support.cluster import Cluster, Object, wait
 from tests.support.kubectl import Kubectl
 
+pytestmark = pytest.mark.long
+
 IP_SCHEDULER, DEMO, CONFIGURATION = "ip-scheduler.md", "demo-extender.md", "extender-configuration.md"
 CLAIMS, NAMES = "claims.md", "node-names.md"
 POOL = "underlay-ip"

@@ -5,12 +5,15 @@ Their errors and forms, without a control plane, are in tests/cli/test_inspect.p
 
 import json
 
+import pytest
 import yaml
 
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, pool, settled
 from tests.support.builders.places import Place
 from tests.support.cluster import Object, wait
+
+pytestmark = pytest.mark.long
 
 
 def test_what_is_held_free_and_waited_for_is_seen_in_every_form(system_of: Systems, place: Place) -> None:

@@ -21,10 +21,12 @@ from tests.support.cluster import Object
 from tests.support.fakes.terminator import Terminator
 from tests.support.servers.haproxy import HAProxy
 
+pytestmark = pytest.mark.long
+
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/berth/leases/berth-scheduler"
 
 
-@pytest.mark.parametrize("overlay", ["per-verb", pytest.param("single", marks=pytest.mark.long)])
+@pytest.mark.parametrize("overlay", ["per-verb", "single"])
 def test_what_is_shipped_places_pods_by_a_reviewed_token_and_the_lease_of_its_account(
     system_of: Systems, haproxy_program: Path, overlay: str
 ) -> None:

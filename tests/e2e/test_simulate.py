@@ -22,6 +22,8 @@ from tests.e2e.harness import System
 from tests.support.builders.generated_clusters import NAMESPACES, PRIORITIES, Generated, alike, pinned
 from tests.support.cluster import Cluster, Object, pods_path, wait
 
+pytestmark = pytest.mark.long
+
 SECONDS = 30.0
 
 Say = Callable[[Sequence[Object], Sequence[str]], Object]
@@ -29,7 +31,7 @@ Say = Callable[[Sequence[Object], Sequence[str]], Object]
 
 @pytest.mark.parametrize(
     "seeds",
-    [pytest.param(range(3), id="3"), pytest.param(range(20), id="20", marks=pytest.mark.long)],
+    [pytest.param(range(3), id="3"), pytest.param(range(20), id="20")],
 )
 def test_as_many_pods_are_placed_as_was_said(
     system_of: Systems,

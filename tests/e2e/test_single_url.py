@@ -7,12 +7,15 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import faulty_functions, pool, settled
 from tests.support.builders.places import Place
 from tests.support.cluster import UNDERLAY_IP, Cluster, wait
+
+pytestmark = pytest.mark.long
 
 SEAT = "example.com/seat"
 SHORT = "underlay-ip: 0 of 5 free, 1 asked"

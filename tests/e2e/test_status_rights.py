@@ -20,6 +20,8 @@ from tests.support.builders.manifests import component, put, rendered, serve_poo
 from tests.support.cluster import PATCH_TYPES, Cluster, Object, pod_document, pod_path, wait
 from tests.support.kubernetes import OVERLAY, has
 
+pytestmark = pytest.mark.long
+
 POOLS = "/apis/berth.dev/v1alpha1/pools"
 WRITERS = ("bind", "extender", "release", "inventory", "reconcile")
 COUNTERS = ("inventory", "reconcile")
@@ -131,7 +133,6 @@ def test_each_function_writes_its_condition_first_and_again_beside_those_of_othe
         assert after["podIP"] == RUNNING["podIP"]
 
 
-@pytest.mark.long
 def test_a_tenant_can_t_make_a_pod_that_no_function_may_write_to(stage: Stage, acting_as: Any) -> None:
     """With tens of thousands of labels the policy looked at each of them, for longer than 10 s.
     After a loss of the ledger what such a pod asks for is held back from all, for it can't be fenced."""

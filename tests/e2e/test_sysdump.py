@@ -27,6 +27,8 @@ from tests.support.builders.objects import pool_document
 from tests.support.cluster import Cluster, Object, pods_path
 from tests.support.servers.redisserver import RedisServer
 
+pytestmark = pytest.mark.long
+
 POOLS = "/apis/berth.dev/v1alpha1/pools"
 WORDS = {
     where: f"planted-{where}-word"

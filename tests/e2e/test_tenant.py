@@ -7,6 +7,8 @@ from tests.controlplane.plane import ControlPlane
 from tests.support.builders.manifests import INFRA, kustomized, serve_pools
 from tests.support.cluster import ONE_IP, Cluster, Object, pod_document, wait
 
+pytestmark = pytest.mark.long
+
 SYSTEM = ("system-cluster-critical", "system-node-critical")
 PODS, QUOTAS = "/api/v1/namespaces/team-a/pods", "/api/v1/namespaces/team-a/resourcequotas"
 CLAIMS = "/apis/berth.dev/v1alpha1/namespaces/team-a/poolclaims"

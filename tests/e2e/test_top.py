@@ -8,11 +8,15 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import BERTH, System, pool
 from tests.support.builders.manifests import put, rendered
 from tests.support.cluster import wait
 from tests.support.fakes.terminal import Terminal
+
+pytestmark = pytest.mark.long
 
 LEDGER = "configmap://berth-ledger/ledger"
 FROM = f"berth: ledger: {LEDGER} (from ConfigMap berth/berth-settings)"

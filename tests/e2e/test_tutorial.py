@@ -10,6 +10,8 @@ from tests.e2e.conftest import Systems
 from tests.e2e.scenarios import Scenario, documents_of, emptied, stop_schedulers
 from tests.support.cluster import Cluster, wait
 
+pytestmark = pytest.mark.long
+
 PAGE = "../tutorial.md"
 THIRD = "matlab-3"
 

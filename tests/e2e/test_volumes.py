@@ -12,6 +12,8 @@ from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, pool, settled
 from tests.support.cluster import Cluster, Object, wait
 
+pytestmark = pytest.mark.long
+
 STORAGE = "/apis/storage.k8s.io/v1/storageclasses"
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"

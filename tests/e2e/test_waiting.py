@@ -8,9 +8,13 @@ import time
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, faulty_functions, pool
 from tests.support.cluster import Object, wait
+
+pytestmark = pytest.mark.long
 
 BACK_OFF = 1.0  # seconds; what the configuration says of the first and of the longest one
 PODS = {"low-1": "", "mid-1": "mid", "low-2": "", "high-1": "high"}  # the oldest first

@@ -22,6 +22,8 @@ from tests.e2e.harness import Berth, pool
 from tests.support.builders.places import Place
 from tests.support.cluster import Cluster, wait
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 180
 
@@ -93,7 +95,6 @@ def test_berth_comes_from_the_wheel(installed: Path, empty: Path) -> None:
     assert "usage: berth" in run(installed / "berth", "--help", folder=empty)
 
 
-@pytest.mark.long
 def test_the_demo_runs_from_the_wheel_in_an_empty_directory(installed: Path, empty: Path) -> None:
     said = run(installed / "berth", "demo", "--json", folder=empty)
     assert json.loads(said.splitlines()[-1])

@@ -23,6 +23,7 @@ IP = "berth.dev/ip"
 TWO: dict[str, Any] = {"resource": IP, "capacity": {"perDomain": 2}}
 NODES = {"n1": {"rack": "r1", "zone": "z"}, "n2": {"rack": "r2", "zone": "z"}, "n3": {"rack": "r3"}}
 NAMES: dict[str, Any] = {"resource": IP, "units": {"n1": ["a", "b", "c"]}}
+LONG = pytest.mark.long
 CHEAP = pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)  # the steps are the verbs' own
 ONE_STORE = pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 
@@ -303,11 +304,10 @@ def test_a_ledger_that_is_lost_when_a_pool_is_renamed_believes_names_that_are_li
 @pytest.mark.parametrize(
     "after",
     [
-        {"old": None, "new": TWO},
-        {"old": {**TWO, "scope": "Topology", "topologyKey": "rack"}},
-        {"old": {**TWO, "resource": "berth.dev/seat"}, "new": TWO},
+        pytest.param({"old": None, "new": TWO}, id="renamed"),
+        pytest.param({"old": {**TWO, "scope": "Topology", "topologyKey": "rack"}}, id="by racks", marks=LONG),
+        pytest.param({"old": {**TWO, "resource": "berth.dev/seat"}, "new": TWO}, id="handed on", marks=LONG),
     ],
-    ids=["renamed", "by racks", "handed on"],
 )
 def test_a_bind_at_any_step_of_a_change_of_pools_gets_no_more_than_there_is(
     stage: PoolsStage, take: Take, after: dict[str, Any]

@@ -17,7 +17,7 @@ from berth.testing.api_server import StandIn
 from tests.support.floods import MIB, Health, answer, health, opened, peak, pour, trickles
 from tests.support.servers.framework import function, send
 
-pytestmark = pytest.mark.group("floods")  # two at a time would measure each other's memory and time
+pytestmark = [pytest.mark.long, pytest.mark.group("floods")]  # two at a time would measure each other
 
 TOKEN = {"BERTH_AUTH_TOKEN": "s3cret"}
 GOOD = {"Authorization": f"Basic {b64encode(b'berth:s3cret').decode()}"}
@@ -36,7 +36,7 @@ Environment = Mapping[str, str]
 Serve = Callable[..., AbstractContextManager[str]]
 
 
-@pytest.fixture(params=[pytest.param("functions-framework", marks=pytest.mark.long), "webserver"])
+@pytest.fixture(params=["functions-framework", "webserver"])
 def serve(request: pytest.FixtureRequest) -> Serve:
     """Starts a function by each of the servers; its URL."""
     return partial(function, server=request.param)
@@ -89,7 +89,6 @@ def test_clients_without_the_token_that_send_slowly_hold_nothing(
     assert (asked.longest < SOON, asked.wrong) == (True, 0)
 
 
-@pytest.mark.long
 def test_a_body_that_comes_too_slowly_is_given_up(serve: Serve, environment: Environment) -> None:
     with serve("filter", {**environment, **TOKEN, "THREADS": "8"}) as url:
         with trickles(url, 1, GOOD) as (client,), Health(url) as asked:
@@ -108,7 +107,6 @@ def test_slow_bodies_hold_nobody_up(serve: Serve, environment: Environment) -> N
         assert {answer(each).status for each in clients} <= {408, 503}
 
 
-@pytest.mark.long
 def test_slow_bodies_make_way_where_they_hold_most_threads(environment: Environment) -> None:
     """Of plain functions-framework; our own server needs no thread to read."""
     with function("release", {**environment, "THREADS": "8"}) as url, trickles(url, 8, EVENT) as clients:

@@ -13,6 +13,8 @@ import pytest
 from tests.support.cluster import wait
 from tests.support.processes import is_running
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 90.0
 _TEST = """

@@ -12,6 +12,8 @@ from tests.e2e.harness import settled
 from tests.support.cluster import wait
 from tests.support.fakes.proxy import ANSWER_LOST, CUT, Fault, answering, answering_after, held, wait_reached
 
+pytestmark = pytest.mark.long
+
 FAULTS = [
     answering(409),
     answering(500),

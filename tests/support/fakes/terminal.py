@@ -102,7 +102,7 @@ class Terminal:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", _TAKE, *command],
                 cwd=folder,
-                env={**environment, "TERM": environment.get("TERM", "xterm")},
+                env={**environment, "TERM": environment.get("TERM", "xterm"), "PYTHONFAULTHANDLER": "1"},
                 stdin=slave,
                 stdout=slave,
                 stderr=slave,
@@ -138,8 +138,15 @@ class Terminal:
         os.write(self._master, keys)
 
     def end(self, seconds: float = 60) -> int:
-        """The exit code; all that was written is on the screen then."""
-        code = self.process.wait(seconds)
+        """The exit code; all that was written is on the screen then. For one that goes on it raises
+        AssertionError, with where each of its threads is."""
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired as error:
+            self.process.send_signal(signal.SIGABRT)  # PYTHONFAULTHANDLER
+            self.process.wait(15)
+            self._reader.join(15)
+            raise AssertionError(f"it did not end within {seconds:g} s: {self.text}") from error
         self._reader.join(seconds)
         return code
 
