@@ -13,6 +13,8 @@ from tests.bench.contender_processes import BenchError
 from tests.bench.keeper import fill, hold
 from tests.bench.witness import held
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.usefixtures("redis_installed")
 def test_events_of_pods_that_hold_nothing_cost_no_call_of_the_store_and_none_of_the_api_server() -> None:

@@ -23,6 +23,8 @@ from tests.bench.keeper import fill
 from tests.bench.listed import Lists
 from tests.bench.reconciles import Size
 
+pytestmark = pytest.mark.long
+
 SECONDS = 120.0
 SIZE = Size(nodes=6, pods=30, ours=12, broken=2)
 NOTHING = {"rebuilt": False, "released": 0, "settled": 0, "adopted": 0, "capacities": 0, "woken": 0}

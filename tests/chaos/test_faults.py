@@ -18,6 +18,8 @@ from tests.chaos.store_faults import STORES
 from tests.chaos.world import PROXIED, SHORT, world_of
 from tests.support.neighbours import MEASURED
 
+pytestmark = pytest.mark.long
+
 
 def the_seed() -> int:
     """One seed for all processes of a run: each store must know which steps are its own."""
@@ -26,9 +28,7 @@ def the_seed() -> int:
     return int(given) if given else random.Random(run).getrandbits(32)
 
 
-@pytest.mark.parametrize(
-    "store", ["sqlite", *(pytest.param(name, marks=pytest.mark.long) for name in STORES if name != "sqlite")]
-)
+@pytest.mark.parametrize("store", STORES)
 @pytest.mark.usefixtures("redis_installed")
 def test_whatever_breaks_one_reconcile_later_the_ledger_equals_the_pods_and_all_that_fits_is_bound(
     store: str, binaries: Path, haproxy_program: Path, tmp_path: Path

@@ -68,12 +68,13 @@ def test_a_claims_units_of_one_pool_are_summed_over_their_domains(asked: int, di
 
 class Evicting:
     """A cluster in which `victims` holders go as soon as an urgent pod comes, and it is bound; its watch has
-    seen `lost` nominations go."""
+    seen `lost` nominations go. `said` is what events say of each urgent pod."""
 
     def __init__(self, victims: int, lost: int = 0) -> None:
         self._victims = victims
         self.pods: list[str] = []
         self.unnominated = Counter({URGENT: lost})
+        self.said = list[str]()
 
     def watch_pods(self) -> Self:
         return self
@@ -97,6 +98,9 @@ class Evicting:
 
     def list_pods(self, _: str) -> list[Any]:
         return [{"metadata": {"name": name}} for name in self.pods[:]]
+
+    def events_of(self, *_: str) -> list[str]:
+        return self.said
 
 
 def test_each_urgent_pod_costs_one_victim() -> None:
@@ -123,6 +127,18 @@ def test_a_nomination_that_was_lost_may_cost_one_more() -> None:
         pass
     evicting.check()
     assert (evicting.victims, evicting.lost) == (2, 1)
+
+
+def test_a_call_that_failed_may_have_lost_a_nomination_that_nobody_saw() -> None:
+    cluster: Any = Evicting(victims=2)
+    cluster.said = [
+        "0/3 nodes are available",
+        "berth's function filter did not answer; the pod will be retried",
+    ]
+    with Evictions(cluster) as evicting:
+        pass
+    evicting.check()
+    assert (evicting.victims, evicting.lost) == (2, 0)
 
 
 class EvictingLate(Evicting):

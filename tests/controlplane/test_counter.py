@@ -16,6 +16,8 @@ from tests.bench.contender_processes import Server, server
 from tests.controlplane.plane import ControlPlane
 from tests.support.cluster import Cluster, wait
 
+pytestmark = pytest.mark.long
+
 UNITS = 2
 
 
@@ -70,7 +72,6 @@ def test_a_bind_that_the_api_server_refuses_gives_its_unit_back(
     assert (_held(up), cluster.bound()) == (0, {})
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("binaries", "redis_installed")
 def test_pods_a_second_are_measured_beside_it_and_without_any_extender(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"

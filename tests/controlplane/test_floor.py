@@ -13,6 +13,8 @@ from tests.bench.client import CallError, Client
 from tests.bench.contender_processes import Server
 from tests.bench.contenders import the_floor
 
+pytestmark = pytest.mark.long
+
 SAMPLES = Path(__file__).parents[2] / "events" / "extender"
 NAMES = {"n0", "n1", "n2"}
 

@@ -10,6 +10,8 @@ from tests.support.builders.manifests import serve_pools
 from tests.support.cluster import Cluster
 from tests.support.kubernetes import ASKED, BINARIES
 
+pytestmark = pytest.mark.long
+
 POOLS = "/apis/berth.dev/v1alpha1/pools"
 POOL = {
     "apiVersion": "berth.dev/v1alpha1",
@@ -32,7 +34,6 @@ def seen_by(plane: LentPlane) -> Cluster:
     return Cluster(plane.url, plane.admin_token, plane.ca_file)
 
 
-@pytest.mark.long
 def test_what_a_test_has_made_is_gone_whoever_would_keep_it(lender: Planes) -> None:
     with lender.lent() as plane:
         cluster = seen_by(plane)
@@ -53,7 +54,6 @@ def test_what_a_test_has_made_is_gone_whoever_would_keep_it(lender: Planes) -> N
     cluster.close()
 
 
-@pytest.mark.long
 def test_a_plane_is_not_lent_again_when_what_it_began_with_is_changed(lender: Planes) -> None:
     with lender.lent() as plane:
         cluster = seen_by(plane)
@@ -63,7 +63,6 @@ def test_a_plane_is_not_lent_again_when_what_it_began_with_is_changed(lender: Pl
         assert another is not plane
 
 
-@pytest.mark.long
 def test_a_plane_is_not_lent_to_two_at_once(lender: Planes) -> None:
     with lender.lent() as one, lender.lent() as other:
         assert one.url != other.url

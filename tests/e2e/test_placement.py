@@ -137,6 +137,7 @@ def _unschedulable(system: System, name: str) -> str:
     return str(condition["message"])
 
 
+@pytest.mark.long
 def test_spread_fills_nodes_evenly_and_pack_one_after_the_other(system_of: Systems) -> None:
     pools = [pool("spread", 4), pool("pack", 4, score="Pack")]
     system = system_of(3, pools=pools)

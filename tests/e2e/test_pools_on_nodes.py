@@ -14,6 +14,8 @@ from tests.support.builders.manifests import serve_pools
 from tests.support.cluster import UNDERLAY_IP, Object, wait
 from tests.support.kubernetes import AT_ONCE
 
+pytestmark = pytest.mark.long
+
 LICENCE = "berth.dev/licence"
 SEATS = "example.com/seats"
 SOON = 30.0  # on a busy machine; after a minute the next tick would do it, and hide an event that does not

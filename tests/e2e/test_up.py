@@ -23,6 +23,7 @@ TOKEN = "a-secret/with~signs+in_it="
 FUNCTIONS = {"filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile", "status"}
 
 
+@pytest.mark.long
 def test_pods_wait_with_a_word_when_the_scheduler_is_there_before_the_functions(system_of: Systems) -> None:
     system = system_of(2, start_berth=False, port=_nine_free_ports())
     cluster, berth = system.cluster, system.berth
@@ -106,7 +107,7 @@ def test_with_two_replicas_a_killed_one_costs_no_pod_and_ctrl_c_ends_all(system_
     assert not [process for process, pid in berth.replica_pids.items() if is_alive(pid)]
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_with_a_proxy_and_a_token_the_scheduler_binds_and_a_call_without_it_gets_401(
     system_of: Systems, haproxy_program: Path, replicas: int
 ) -> None:

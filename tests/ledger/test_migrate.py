@@ -33,6 +33,8 @@ from tests.support.builders.races import SECONDS, in_threads, persistently
 from tests.support.fixtures import PLACES
 from tests.support.servers.redisserver import RedisServer
 
+pytestmark = pytest.mark.long
+
 NAMES = sorted(PLACES)
 RING = list(zip(NAMES, NAMES[1:] + NAMES[:1], strict=True))  # each store is a source once, and a target
 

@@ -28,6 +28,8 @@ from tests.support.builders.copies import (
 from tests.support.builders.ledgers import reopen
 from tests.support.servers.redisserver import RedisServer
 
+pytestmark = pytest.mark.long
+
 BEFORE, PAUSED = ("yes", "RebuildingError"), ("PausedError", "RebuildingError")
 BETWEEN, AFTER = ("MovedError", "RebuildingError"), ("MovedError", "yes")
 

@@ -19,6 +19,8 @@ import pytest
 from berth.local.processes import Functions, Supervisor
 from tests.support.cluster import wait
 
+pytestmark = pytest.mark.long
+
 SECONDS = 90.0
 NAMES = ("filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile", "extender")
 _FAKE = """

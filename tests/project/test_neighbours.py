@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from berth.local.ports import FIRST, LAST
+
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
 _TESTS = """
