@@ -172,7 +172,10 @@ def test_alerts_on_calls_and_the_store_fire(
         crowded = world.fault("crowded")
         with in_background(churn(world, "seat"), 0.2):
             world.fires("BerthStoreConflictsHigh")
-        crowded.unlink()
+            crowded.unlink()
+            slow = world.fault("slow")
+            world.fires("BerthCallsSlow")
+            slow.unlink()
         with in_background(lambda: ask(world), 0.2):
             own_redis.stop()
             world.fires("BerthCallsFail")

@@ -49,8 +49,9 @@ def endpoint(settings, *, metrics):
 reconcile = serve(endpoint)
 """
 
-CROWDED_BIND = """
+FAULTY_BIND = """
 import os
+import time
 from itertools import count
 from pathlib import Path
 
@@ -58,34 +59,39 @@ from berth.handlers import bind as verb
 from berth.handlers import wiring
 from berth.http.function import serve
 
-CROWDED = Path(os.environ["FAULTS"]) / "crowded"
+FAULTS = Path(os.environ["FAULTS"])
 open_store = wiring.open_store
 
 
-def open_crowded(url, **given):
+def open_faulty(url, **given):
     store, turns = open_store(url, **given), count()
     commit = store.commit
 
-    def crowded(writes, expected):
-        if CROWDED.exists() and next(turns) % 4:
+    def faulty(writes, expected):
+        if (FAULTS / "slow").exists():
+            time.sleep(1.5)
+        if (FAULTS / "crowded").exists() and next(turns) % 4:
             for key, document in store.read([key for key in writes if key.startswith("domain/")]).items():
                 commit({key: document.body}, {key: document.version})
         return commit(writes, expected)
 
-    store.commit = crowded
+    store.commit = faulty
     return store
 
 
-wiring.open_store = open_crowded
+wiring.open_store = open_faulty
 bind = serve(verb.endpoint)
 """
 
 
 @dataclass
 class Watched:
-    """The system and its Prometheus. `faults` holds files for tests/e2e/faults/release.py, `broken`, with
-    which reconcile fails, and `crowded`: then somebody writes what bind has read before three of four
-    commits. While `paused` is set, reconcile is called no more often than in a cluster."""
+    """The system and its Prometheus.
+
+    `faults` holds files for tests/e2e/faults/release.py, and `broken`, with which reconcile fails, `crowded`:
+    then somebody writes what bind has read before three of four commits, and `slow`: then each commit of bind
+    takes 1.5 s more. While `paused` is set, reconcile is called no more often than in a cluster.
+    """
 
     system: System
     prometheus: Prometheus
@@ -136,7 +142,7 @@ def watched(
     faults = folder / "faults"
     faults.mkdir()
     made = faulty_functions(
-        folder, release=FAULTS / "release.py", reconcile=BROKEN_RECONCILE, bind=CROWDED_BIND
+        folder, release=FAULTS / "release.py", reconcile=BROKEN_RECONCILE, bind=FAULTY_BIND
     )
     environment = {"FAULTS": str(faults), "BERTH_METRICS_TOKEN": "for-prometheus"}
     system = systems(nodes, pools=pools, functions=made, environment=environment, **berth)
