@@ -95,13 +95,10 @@ def test_each_alert_names_only_metrics_and_labels_that_are_there(rule: Rule) -> 
     assert shown <= kept | ({"service", "instance"} if "up{" in rule["expr"] else set())
 
 
-BY_PROMTOOL_ALONE = ("BerthCallsSlow",)  # docs/monitoring.md says why
-
-
 def test_the_cause_of_each_alert_is_brought_about_on_a_real_prometheus() -> None:
     source = (ROOT / "tests/e2e/test_alerts.py").read_text()
     fired = re.findall(r'"(\w+)"', " ".join(re.findall(r"\.fires\((.*?)\)", source)))
-    assert sorted([*fired, *BY_PROMTOOL_ALONE]) == sorted(rule["alert"] for rule in rules())
+    assert sorted(fired) == sorted(rule["alert"] for rule in rules())
 
 
 def test_prometheus_operator_gets_the_same_rules() -> None:
