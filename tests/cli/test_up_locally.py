@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from berth.cli import main, up
+from berth.cli import main, states
 from berth.local.ports import free_port
 from berth.testing.api_server import StandIn
 from tests.e2e.harness import BERTH, Berth, pool
@@ -224,7 +224,7 @@ class _Pieces(io.StringIO):
         return len(text)
 
 
-@pytest.mark.parametrize("say", [up._say_json, up._say_text])
+@pytest.mark.parametrize("say", [states.say_json, states.say_text])
 def test_a_state_line_is_written_in_one_piece_for_several_threads_say_them(
     monkeypatch: pytest.MonkeyPatch, say: Callable[[dict[str, object]], None]
 ) -> None:

@@ -65,6 +65,12 @@ COMMANDS = (
         "It only reads, and says for each what to do; it ends with 1 if one of them is an error.",
     ),
     _Command(
+        "relay",
+        "send the functions a cluster's events and the clock's ticks, in place of Knative Eventing",
+        "It asks no store. Several may run: by a Lease one of them leads, and another within ten seconds of "
+        "its end.",
+    ),
+    _Command(
         "reconcile",
         "make the ledger equal to the cluster now; print what was repaired",
         "It ends with 1 if it found problems that a person has to solve.",

@@ -3,13 +3,9 @@ It is for a laptop, a test or a first look at a cluster; in production Knative r
 
 import argparse
 import contextlib
-import json
 import os
-import queue
 import re
 import secrets
-import signal
-import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -21,6 +17,8 @@ from berth.api.names import GROUP, NATIVE
 from berth.api.pool import Pool, by_resource
 from berth.cli.scheduler_config import PROXY_TLS, refuse_a_token
 from berth.cli.shared_options import LAST_FIRST_PORT, add_kubeconfig, add_pools, add_store, whole_number
+from berth.cli.states import print_line, say_json, say_text, words
+from berth.cli.stopping import stop_signal
 from berth.controller.pool_source import read_pools
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError, SettingsError
 from berth.handlers.wiring import ledger_of
@@ -106,9 +104,9 @@ def run(options: argparse.Namespace) -> int:
     ledger = Ledger(store, while_closed=True)
     troubles = Troubles()
     table = None if options.json else _live_table(ledger, troubles)
-    say = troubles.noting(table.say) if table else _say_json if options.json else _say_text
+    say = troubles.noting(table.say) if table else say_json if options.json else say_text
     if not options.json:
-        _print(f"berth: ledger {redacted(config.store)}")
+        print_line(f"berth: ledger {redacted(config.store)}")
     folder = Path(options.functions).absolute() if options.functions else functions_folder()
     functions = Functions(folder, options.port, say, single=options.single, replicas=options.replicas)
     managed = sorted(by_resource(pools)) if options.single else None
@@ -127,7 +125,7 @@ def run(options: argparse.Namespace) -> int:
     )
     with closing(store):
         look = _looker(ledger, redacted(config.store), managed if written else None, say)
-        stop = _stop_signal()
+        stop = stop_signal()
         with table or contextlib.nullcontext():
             _run_until(stop, functions, relay, say, look)
     return 0
@@ -159,7 +157,7 @@ class Troubles:
         state, why = what.get("state"), str(what.get("why", ""))
         with self._lock:
             if state in ("away", "back"):
-                self._away = _words(what).removeprefix("berth: ") if state == "away" else ""
+                self._away = words(what).removeprefix("berth: ") if state == "away" else ""
             elif state == "problem":
                 self._problems.append(why)
             elif state == "mended" and why in self._problems:
@@ -175,7 +173,7 @@ def _live_table(ledger: Ledger, troubles: Troubles) -> "LiveView | None":
             seen = super()._look()
             return seen._replace(trouble=seen.trouble or troubles.text())
 
-    return View(ledger.view, _words) if dashboard.possible() else None
+    return View(ledger.view, words) if dashboard.possible() else None
 
 
 def _run_until(
@@ -196,24 +194,6 @@ def _run_until(
         finally:
             functions.stop()
             traces.flush()
-
-
-def _stop_signal() -> threading.Event:
-    """Return an event that Ctrl-C, SIGTERM or a closed terminal sets (not under `nohup` and the like).
-
-    A handler only puts into a queue: it may interrupt the thread that holds the event's lock, and would hang.
-    """
-    stop, signals = threading.Event(), queue.SimpleQueue[int]()
-    ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    for number in (signal.SIGINT, signal.SIGTERM, *(() if ignored else (signal.SIGHUP,))):
-        signal.signal(number, lambda number, _: signals.put(number))
-
-    def pass_on() -> None:
-        signals.get()
-        stop.set()
-
-    threading.Thread(target=pass_on, name="signals", daemon=True).start()
-    return stop
 
 
 def _check_ledger(config: Settings) -> None:
@@ -336,46 +316,3 @@ def _kubeconfig_of_scheduler() -> str:
             f"--context {context} > FILE, and name it by --kubeconfig"
         )
     return str(Path(path).absolute())
-
-
-def _say_json(what: Mapping[str, object]) -> None:
-    _print(json.dumps(what, separators=(",", ":")))
-
-
-def _say_text(what: Mapping[str, object]) -> None:
-    _print(_words(what))
-
-
-def _words(what: Mapping[str, object]) -> str:
-    if "cluster" in what:
-        return _words_of_cluster(what)
-    function = what.get("function")
-    if "replica" in what:
-        function = f"{function} (replica {what['replica']})"
-    subjects = ("event", "watch", "ledger", "schedulerConfig", "proxy")
-    subject = function or next((what[key] for key in subjects if key in what), None)
-    more = " ".join(str(what[key]) for key in ("url", "to", "exit") if key in what)
-    why = f": {what['why']}" if "why" in what else ""
-    words = {
-        "died": "died, starting it again",
-        "hung": "hangs, ending it",
-        "lost": "lost on its way to",
-        "mended": "mended (it was)",
-        "ready": "ready" if subject else "ready: all functions answer, the ledger is reconciled",
-    }
-    state = str(what.get("state"))
-    return " ".join(filter(None, ("berth:", str(subject or ""), words.get(state, state), more))) + why
-
-
-def _words_of_cluster(what: Mapping[str, object]) -> str:
-    if what["state"] == "back":
-        return f"berth: the API server at {what['cluster']} answers again, after {what['seconds']} s"
-    return f"berth: no API server since {what['time']}: {what['why']}"
-
-
-def _print(line: str) -> None:
-    """Print a line, even if nobody reads it: the threads that keep the functions alive must not end."""
-    with contextlib.suppress(OSError, ValueError):
-        # One write: `print` writes the line's end separately, and another thread's line could come between.
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()

@@ -199,6 +199,18 @@ def configured() -> Client:
         raise _without_a_cluster(error, "") from error
 
 
+def library_client() -> Any:
+    """Return the kubernetes client's own ApiClient for the API server of `configured`, and raise as that."""
+    from kubernetes import client, config
+
+    named = configured()
+    if isinstance(named, _Kubeconfig):
+        return named.api
+    settings = client.Configuration()
+    config.load_incluster_config(settings)  # type: ignore[no-untyped-call]
+    return client.ApiClient(settings)
+
+
 def kubeconfigs() -> str:
     """Return the kubeconfig, or several of them joined by os.pathsep, as KUBECONFIG names them."""
     return os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
@@ -291,13 +303,13 @@ class _Kubeconfig:
     """The cluster that a kubeconfig names, by the kubernetes client, which knows all ways to log in."""
 
     def __init__(self, api: Any) -> None:
-        self._api = api
+        self.api = api
         self.host: str = api.configuration.host
         self.pool = api.rest_client.pool_manager
 
     def headers(self, plain: Mapping[str, str]) -> Mapping[str, str]:
-        headers: dict[str, str] = {**plain, **self._api.default_headers}
-        self._api.update_params_for_auth(headers, None, ["BearerToken"], "", "GET", None)
+        headers: dict[str, str] = {**plain, **self.api.default_headers}
+        self.api.update_params_for_auth(headers, None, ["BearerToken"], "", "GET", None)
         return headers
 
 
