@@ -9,6 +9,7 @@ from tests.docs import (
     checks_page,
     cli_page,
     crd_page,
+    deployments,
     pictures,
     ratios_picture,
     rule_object,
@@ -25,4 +26,5 @@ PAGES: Mapping[str, Callable[[], str]] = {
     benchmarks_page.PAGE: benchmarks_page.page,
     ratios_picture.PICTURE: ratios_picture.picture,
     rule_object.PAGE: rule_object.page,
+    **{name: partial(deployments.page, name) for name in deployments.PAGES},
 }

@@ -37,6 +37,8 @@ SHIPPED = {
         "--resource=berth.dev/underlay-ip",
     ],
 }
+WITHOUT = "without-knative"
+KNATIVES = [overlay for overlay in OVERLAYS if overlay != WITHOUT]
 pytestmark = pytest.mark.usefixtures("binaries")
 
 
@@ -51,12 +53,26 @@ def berths(overlay: str) -> list[Object]:
 
 
 def services(overlay: str) -> dict[str, Object]:
-    """The template of each Knative Service."""
-    found = (each for each in berths(overlay) if each["kind"] == "Service")
+    """The template of each function: of its Knative Service, or of its Deployment."""
+    found = [each for each in berths(overlay) if each["kind"] == "Service"]
+    found += [each for each in rendered(overlay, "Deployment") if _is_function(each)]
     return {each["metadata"]["name"]: each["spec"]["template"] for each in found}
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+def _is_function(deployment: Object) -> bool:
+    labels = deployment["metadata"].get("labels", {})
+    return bool(labels.get("app.kubernetes.io/component") == "function")
+
+
+def scheduler_of(overlay: str) -> Object:
+    """The scheduler's pod."""
+    found = rendered(overlay, "Deployment")
+    (deployment,) = (each for each in found if each["metadata"]["name"] == "berth-scheduler")
+    pod: Object = deployment["spec"]["template"]["spec"]
+    return pod
+
+
+@pytest.mark.parametrize("overlay", KNATIVES)
 def test_every_knative_manifest_names_only_fields_that_knative_has(crds: list[Object], overlay: str) -> None:
     said = {}
     for each in berths(overlay):
@@ -110,7 +126,7 @@ def test_a_misspelt_field_fails(
     assert any(each.startswith(why) for each in wrong(schema, document)), wrong(schema, document)
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", KNATIVES)
 def test_every_service_runs_a_function_that_is_there_as_its_own_account_without_any_privilege(
     overlay: str,
 ) -> None:
@@ -168,13 +184,13 @@ def test_the_policies_name_the_schedulers_of_the_settings(overlay: str, tmp_path
         variables = [one for each in objects for one in each.get("spec", {}).get("variables", ())]
         said = [one["expression"] for one in variables if one["name"] == "schedulers"]
         assert said == [f"'{names}'.replace(',', ' ').split(' ').filter(name, name != '')"] * (
-            1 if overlay == "below-1.36" else 2
+            1 if overlay in ("below-1.36", WITHOUT) else 2
         )
         (ours,) = (each for each in objects if each["metadata"]["name"] == "berth-settings")
         assert ours["data"]["BERTH_SCHEDULER_NAMES"] == names
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", KNATIVES)
 def test_every_sink_and_subscriber_is_a_service_or_broker_that_is_there(overlay: str) -> None:
     names = {(each["kind"], each["metadata"]["name"]) for each in berths(overlay)}
 
@@ -214,7 +230,7 @@ def test_the_extender_may_do_what_bind_may_and_nothing_else() -> None:
     assert roles("single", "berth-extender") == roles("per-verb", "berth-bind") != set()
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", KNATIVES)
 def test_a_rebuild_ends_before_knative_and_berth_up_give_up_on_it(overlay: str) -> None:
     """Knative ends a call that has not begun to answer after responseStartTimeoutSeconds, 300 by default,
     whatever timeoutSeconds says."""
@@ -241,8 +257,7 @@ def test_no_role_reads_secrets_sources_write_nothing_and_users_make_no_pools(ove
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_scheduler_s_account_is_held_by_kube_scheduler_alone(overlay: str) -> None:
     """What starts before it, or stands beside it, has no use for the right to bind any pod."""
-    (deployment,) = rendered(overlay, "Deployment")
-    spec = deployment["spec"]["template"]["spec"]
+    spec = scheduler_of(overlay)
     assert spec["automountServiceAccountToken"] is False
     tokens = {
         each["name"]: source["serviceAccountToken"]
@@ -262,9 +277,15 @@ def test_the_scheduler_s_account_is_held_by_kube_scheduler_alone(overlay: str) -
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_functions_reach_names_the_api_server_and_their_store_and_nothing_else(overlay: str) -> None:
     """As the manifests say it: no network plug-in is there to do it."""
-    functions = {"matchExpressions": [{"key": "serving.knative.dev/service", "operator": "Exists"}]}
+    functions = {"matchLabels": {"app.kubernetes.io/component": "function"}}
+    assert all(
+        functions["matchLabels"].items() <= each["metadata"]["labels"].items()
+        for each in services(overlay).values()
+    )
     ports, asked = set[int](), set[int]()
     for policy in rendered(overlay, "NetworkPolicy"):
+        if policy["metadata"]["name"] == "berth-relay":
+            continue
         assert policy["spec"]["podSelector"] == functions
         for rule in policy["spec"].get("egress", ()):
             (ports if "to" not in rule else asked).update(each["port"] for each in rule["ports"])
@@ -295,7 +316,7 @@ def test_readers_may_have_a_url_of_their_own() -> None:
 
 
 def test_the_label_is_selected_by_where_the_api_server_puts_it() -> None:
-    for overlay in OVERLAYS:
+    for overlay in KNATIVES:
         pods = next(each for each in berths(overlay) if each["metadata"]["name"] == "berth-pods")
         selects = "selector" in pods["spec"]["resources"][0]
         assert selects == bool(rendered(overlay, "MutatingAdmissionPolicy")) == (overlay != "below-1.36")
@@ -316,8 +337,7 @@ def test_the_shipped_configurations_are_what_the_command_writes(
 def test_the_scheduler_s_pod_has_a_proxy_with_a_token_of_the_account_that_the_functions_take(
     overlay: str,
 ) -> None:
-    (deployment,) = rendered(overlay, "Deployment")
-    spec = deployment["spec"]["template"]["spec"]
+    spec = scheduler_of(overlay)
     (proxy,), (scheduler,) = spec["initContainers"], spec["containers"]
     assert (proxy["restartPolicy"], proxy["command"][-1]) == ("Always", "/etc/proxy/haproxy.cfg")
     volumes = {each["name"]: each for each in spec["volumes"]}
@@ -382,7 +402,7 @@ def test_with_the_shared_token_s_component_each_verb_takes_that_too(tmp_path: Pa
             )
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", KNATIVES)
 def test_with_the_component_for_it_events_come_with_tokens_of_knative_s_accounts(
     crds: list[Object], overlay: str
 ) -> None:
@@ -454,3 +474,61 @@ def test_a_site_of_its_own_names_its_images_as_the_documentation_says(tmp_path: 
         "docker.io/library/haproxy:2.6",
         "registry.k8s.io/kube-scheduler:v1.36.3",
     }
+
+
+def test_without_knative_each_function_is_what_it_is_on_knative() -> None:
+    """Its pod too ends only after its calls, and by then nobody sends it any."""
+    there = services("per-verb")
+    found = services(WITHOUT)
+    assert found.keys() == there.keys()
+    for name, template in found.items():
+        (ours,), (theirs,) = template["spec"]["containers"], there[name]["spec"]["containers"]
+        differs = {key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key)}
+        assert differs == {"ports", "readinessProbe", "lifecycle"}
+        assert ours["readinessProbe"] == {
+            **theirs["readinessProbe"],
+            "httpGet": {"path": "/healthz", "port": "user-port"},
+        }
+        pause = ours["lifecycle"]["preStop"]["sleep"]["seconds"]
+        seconds = there[name]["spec"]["timeoutSeconds"]
+        assert template["spec"]["terminationGracePeriodSeconds"] == seconds + pause > seconds
+    assert berths(WITHOUT) == []
+
+
+def test_without_knative_as_many_instances_may_be_as_on_it_and_one_is_always_there() -> None:
+    scalers = {
+        each["metadata"]["name"]: each["spec"] for each in rendered(WITHOUT, "HorizontalPodAutoscaler")
+    }
+    for each in rendered(WITHOUT, "Deployment"):
+        if not _is_function(each):
+            continue
+        name, spec = each["metadata"]["name"], each["spec"]
+        assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+        if name not in scalers:
+            assert spec["replicas"] == 1 == int(MOST[name])
+            continue
+        assert "replicas" not in spec
+        assert (scalers[name]["minReplicas"], scalers[name]["maxReplicas"]) == (1, int(MOST.get(name, "4")))
+
+
+def test_without_knative_the_scheduler_and_the_relay_alone_call_a_function() -> None:
+    policies = {each["metadata"]["name"]: each["spec"] for each in rendered(WITHOUT, "NetworkPolicy")}
+    (rule,) = policies["berth-functions"]["ingress"]
+    (peer,) = rule["from"]
+    assert peer == {
+        "podSelector": {
+            "matchExpressions": [
+                {
+                    "key": "app.kubernetes.io/name",
+                    "operator": "In",
+                    "values": ["berth-scheduler", "berth-relay"],
+                }
+            ]
+        }
+    }
+    assert policies["berth-relay"]["ingress"] == []
+    addresses = {each["metadata"]["name"]: each["spec"]["ports"] for each in rendered(WITHOUT, "Service")}
+    assert addresses.keys() == services(WITHOUT).keys()
+    assert all(
+        ports == [{"name": "http", "port": 80, "targetPort": "user-port"}] for ports in addresses.values()
+    )

@@ -2,40 +2,26 @@
 a token that each function knows, and no more of the network is open. No operator runs here."""
 
 import json
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.monitoring.board import board
-from tests.monitoring.rules import FOLDER, rules
+from tests.monitoring.rules import rules
 from tests.support.builders.manifests import OVERLAYS, component
 from tests.support.cluster import Object
 from tests.support.schemas import schema_of, wrong
 
 pytestmark = pytest.mark.usefixtures("binaries")
-OPERATOR = "github.com/prometheus-operator/prometheus-operator"
 SECRET = {"name": "berth-metrics", "key": "token"}
+FUNCTION = {"app.kubernetes.io/component": "function"}
 TOKEN = {"name": "BERTH_METRICS_TOKEN", "valueFrom": {"secretKeyRef": SECRET}}
 
 
 @pytest.fixture(scope="module")
-def kinds() -> list[Object]:
-    """Prometheus Operator's CustomResourceDefinitions, of its own module; without Go the test is skipped."""
-    if shutil.which("go") is None:
-        why = "no go here: Prometheus Operator's kinds are not at hand"
-        pytest.fail(why, pytrace=False) if os.environ.get("CI") == "true" else pytest.skip(why)
-    command = ["go", "mod", "download", "-json", OPERATOR]
-    done = subprocess.run(
-        command, cwd=FOLDER.parents[2] / "tests/monitoring/operator", capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    folder = Path(json.loads(done.stdout)["Dir"]) / "example/prometheus-operator-crd"
-    names = ("podmonitors", "prometheusrules")
-    return [yaml.safe_load((folder / f"monitoring.coreos.com_{name}.yaml").read_text()) for name in names]
+def kinds(monitoring_kinds: list[Path]) -> list[Object]:
+    return [yaml.safe_load(file.read_text()) for file in monitoring_kinds]
 
 
 def one(objects: list[Object], kind: str) -> Object:
@@ -44,11 +30,12 @@ def one(objects: list[Object], kind: str) -> Object:
 
 
 def services(objects: list[Object]) -> dict[str, Object]:
-    """The template of each Knative Service."""
+    """The template of each function: of its Knative Service, or of its Deployment."""
     return {
         document["metadata"]["name"]: document["spec"]["template"]
         for document in objects
-        if document["apiVersion"].startswith("serving.knative.dev/") and document["kind"] == "Service"
+        if FUNCTION.items()
+        <= document.get("spec", {}).get("template", {}).get("metadata", {}).get("labels", {}).items()
     }
 
 
@@ -85,8 +72,10 @@ def test_every_function_is_scraped_at_its_own_port_with_a_token_that_it_knows(ov
         assert selected["matchLabels"].items() <= template["metadata"]["labels"].items()
         (container,) = template["spec"]["containers"]
         assert TOKEN in container["env"]
-        assert container["ports"] == [{"containerPort": 8080}]  # Knative calls it user-port
-    assert selected["matchExpressions"] == [{"key": "serving.knative.dev/service", "operator": "Exists"}]
+        (port,) = container["ports"]
+        assert port["containerPort"] == 8080
+        assert port.get("name", "user-port") == "user-port"  # as Knative calls it
+    assert selected == {"matchLabels": {"app.kubernetes.io/part-of": "berth", **FUNCTION}}
 
 
 def test_the_network_is_opened_to_prometheus_alone_in_a_namespace_that_was_labelled() -> None:

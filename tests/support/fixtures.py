@@ -3,7 +3,9 @@
 They start no scheduler and none of berth's functions.
 """
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -25,6 +27,7 @@ from tests.support.servers.rediscluster import RedisCluster
 from tests.support.servers.redisserver import MISSING, RedisServer, redis_binary
 
 _NO_GO = 3
+_OPERATOR = "github.com/prometheus-operator/prometheus-operator"
 
 
 @pytest.fixture(scope="session")
@@ -32,6 +35,27 @@ def binaries(request: pytest.FixtureRequest) -> Path:
     """The folder of etcd, kube-apiserver, kube-scheduler and kubectl, built first if they are not there."""
     build(request, *(["--oldest"] if ASKED == "oldest" else []))
     return BINARIES[ASKED]
+
+
+@pytest.fixture(scope="session")
+def helm(request: pytest.FixtureRequest) -> Path:
+    """The program, built first if it is not there."""
+    build(request, "--helm")
+    return CONTROLPLANE / ".bin-helm" / "helm"
+
+
+@pytest.fixture(scope="session")
+def monitoring_kinds() -> list[Path]:
+    """Prometheus Operator's CustomResourceDefinitions, of its own module; without Go the test is skipped."""
+    if shutil.which("go") is None:
+        why = "no go here: Prometheus Operator's kinds are not at hand"
+        pytest.fail(why, pytrace=False) if os.environ.get("CI") == "true" else pytest.skip(why)
+    command = ["go", "mod", "download", "-json", _OPERATOR]
+    place = CONTROLPLANE.parent / "monitoring" / "operator"
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = Path(json.loads(done.stdout)["Dir"]) / "example" / "prometheus-operator-crd"
+    return [folder / f"monitoring.coreos.com_{name}.yaml" for name in ("podmonitors", "prometheusrules")]
 
 
 def build(request: pytest.FixtureRequest, *options: str) -> None:
