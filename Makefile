@@ -105,9 +105,9 @@ test: .venv redis haproxy prometheus controlplane ## what a change must pass, on
 
 .PHONY: test-long
 test-long: .venv redis haproxy chromium prometheus controlplane ## the rest (tests/LONG.md), more random examples, Knative's programs, DynamoDB Local, fuzzing
-	@tests/controlplane/build --quiet --knative || { code=$$?; \
+	@tests/controlplane/build --quiet --knative --helm || { code=$$?; \
 	  if [ $$code -ne 3 ] || [ "$${CI:-}" = true ]; then exit $$code; fi; \
-	  echo "make: without Go the tests on Knative's programs are skipped" >&2; }
+	  echo "make: without Go the tests on Knative's programs and on the chart are skipped" >&2; }
 	BERTH_TEST_LONG=1 $(BIN)/pytest -m 'long or drawn' $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 	$(BIN)/pytest tests/knative tests/dynamodb_local tests/fuzz $(PYTEST_ARGS)
 
