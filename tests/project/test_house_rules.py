@@ -40,6 +40,7 @@ PAGES = {
             "events-on-pods",
             "upgrade",
             "usage",
+            "kind",
         ),
     },
     "docs/stores": {"index", "sqlite", "redis", "configmap", "dynamodb"},

@@ -1,6 +1,7 @@
-"""Whether processes that a test started, or that they started, are still there."""
+"""Whether processes that a test started, or that they started, are still there, and what memory they had."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -24,3 +25,16 @@ def is_running(pid: int) -> bool:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def group_peaks(group: int) -> int:
+    """What the processes of this group have had in memory at most, each at its worst, in MiB (Linux)."""
+    return sum(_peak(int(each.name), group) for each in Path("/proc").glob("[0-9]*")) // 1024
+
+
+def _peak(pid: int, group: int) -> int:
+    with suppress(OSError):  # it may end meanwhile
+        if os.getpgid(pid) == group:
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+            return sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    return 0
