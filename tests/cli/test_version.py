@@ -28,6 +28,10 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+SERVICES = "/apis/serving.knative.dev/v1/namespaces/berth/services"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/berth/deployments"
+
+
 class Fake:
     host = "https://a:1"
 
@@ -39,16 +43,18 @@ class Fake:
             raise self._answer
         return "v1.36.3"
 
-    def collection(self, shape: Any, path: str, timeout: float) -> Any:
-        assert (path, timeout < 5) == ("/apis/serving.knative.dev/v1/namespaces/berth/services", True)
+    def collection(self, shape: Any, path: str, wanted: Any = None, timeout: float = 0) -> Any:
+        assert 0 < timeout < 5
         if isinstance(self._answer, Exception):
             raise self._answer
-        return None if self._answer is None else msgspec.convert(self._answer, list[shape])
+        answer = self._answer[path]
+        listed = None if answer is None else msgspec.convert(answer, list[shape])
+        return listed if listed is None or wanted is None else [one for one in listed if wanted(one)]
 
 
-def service(name: str, image: str) -> dict[str, Any]:
+def workload(name: str, image: str, **labels: str) -> dict[str, Any]:
     return {
-        "metadata": {"name": name},
+        "metadata": {"name": name, "labels": {f"app.kubernetes.io/{key}": labels[key] for key in labels}},
         "spec": {"template": {"spec": {"containers": [{"image": image}]}}},
     }
 
@@ -109,11 +115,27 @@ def test_without_anything_to_reach_it_says_so_and_is_done(
     ("answer", "lines"),
     [
         (
-            [service("bind", "r/berth:0.1.0"), service("filter", "r/berth:0.1.0"), service("x", "r/berth:2")],
+            {
+                SERVICES: [
+                    workload("bind", "r/berth:0.1.0"),
+                    workload("filter", "r/berth:0.1.0"),
+                    workload("x", "r/berth:2"),
+                ],
+                DEPLOYMENTS: [workload("berth-scheduler", "r/kube-scheduler:v1.36.3")],
+            },
             ["functions  r/berth:0.1.0 (bind, filter)", "functions  r/berth:2 (x)"],
         ),
-        ([], ["functions  not known: namespace berth has none"]),
-        (None, ["functions  not known: the cluster serves no Knative Services"]),
+        (
+            {
+                SERVICES: None,
+                DEPLOYMENTS: [
+                    workload("bind", "r/berth:0.1.0", component="function"),
+                    workload("berth-relay", "r/berth:2"),
+                ],
+            },
+            ["functions  r/berth:0.1.0 (bind)"],
+        ),
+        ({SERVICES: None, DEPLOYMENTS: []}, ["functions  not known: namespace berth has none"]),
         (ClusterRefusedError("refused (403)", 403), ["functions  not known: refused (403)"]),
     ],
 )
@@ -134,7 +156,8 @@ def test_a_cluster_that_does_not_answer_is_said_once() -> None:
 def test_functions_of_another_version_than_the_command_are_remarked(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tag: str, told: bool
 ) -> None:
-    monkeypatch.setattr("berth.cli.version.connect", lambda: Fake([service("bind", f"r:5000/berth:{tag}")]))
+    there = {SERVICES: [workload("bind", f"r:5000/berth:{tag}")], DEPLOYMENTS: []}
+    monkeypatch.setattr("berth.cli.version.connect", lambda: Fake(there))
     assert main(["version", "--store", "sqlite:///none"]) == 0
     why = f"berth: the functions' tag is 9.9.9, and this command is {__version__}\n"
     assert capsys.readouterr().err == (why if told else "")

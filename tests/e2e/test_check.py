@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from berth.checks import admission, rights, versions
+from berth.checks import admission, inputs, rights
 from berth.cli.arguments import main
 from berth.kube.configuration import Right
 from tests.controlplane.plane import ControlPlane
@@ -32,6 +32,7 @@ from tests.support.servers.redisserver import RedisServer
 
 pytestmark = pytest.mark.long
 
+WITHOUT = "without-knative"
 LEDGER = "configmap://berth-ledger/ledger"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/kube-system/deployments"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
@@ -545,6 +546,12 @@ def test_the_rights_that_are_looked_for_are_those_that_infra_gives() -> None:
     }
 
 
+@pytest.mark.usefixtures("binaries")
+def test_the_rights_of_the_relay_are_those_that_infra_gives_where_there_is_no_knative() -> None:
+    events = _given(rendered(WITHOUT, *RBAC))["berth-events"]
+    assert events == {_right(one) for one in (*rights.FUNCTIONS["events"], *rights.RELAY)}
+
+
 def _right(one: Right) -> tuple[str, str, str, str]:
     return (one.verb, one.group, one.resource, one.name)
 
@@ -575,7 +582,10 @@ def test_the_kinds_that_an_overlay_has_are_those_that_the_rights_to_install_name
         for overlay in OVERLAYS
         for each in rendered(overlay)
     }
-    assert there == set(rights.INSTALLED)
+    knatives = {(group, resource) for resource, _, group in (name.partition(".") for name in inputs.KNATIVE)}
+    assert there == {*rights.INSTALLED, *knatives, *rights.WITHOUT_KNATIVE}
+    without = {(each["apiVersion"].rpartition("/")[0], _plural(each["kind"])) for each in rendered(WITHOUT)}
+    assert {*rights.WITHOUT_KNATIVE} <= without <= {*rights.INSTALLED, *rights.WITHOUT_KNATIVE}
 
 
 def _plural(kind: str) -> str:
@@ -608,4 +618,4 @@ def test_the_kinds_of_knative_that_are_looked_for_are_those_that_infra_uses() ->
         for group, _, api_version in (each["apiVersion"].partition("/"),)
         if group.endswith("knative.dev")
     }
-    assert there == set(versions.KNATIVE.items())
+    assert there == set(inputs.KNATIVE.items())

@@ -34,6 +34,7 @@ from tests.support.servers.haproxy import HAProxy
 pytestmark = pytest.mark.long
 
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
+FUNCTIONS = ("filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile", "status")
 RELAYS = ("one", "other")
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/berth/leases/berth-relay"
 ENGINES = ["kind create", "docker build", "kind load", "kind delete"]
@@ -66,6 +67,14 @@ class Installed:
         )
         assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
         said: str = done.stdout
+        return said
+
+    def berth(self, *words: str) -> Object:
+        """What an operator's command of Berth says as JSON."""
+        environment = {"KUBECONFIG": str(self.plane.kubeconfig(self.folder / "kubeconfig-of-operator"))}
+        command = [str(ROOT / ".venv" / "bin" / "berth"), *words, "-o", "json"]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        said: Object = json.loads(done.stdout)
         return said
 
     def object(self, kind: str, name: str) -> Object:
@@ -165,13 +174,14 @@ def test_by_the_page_all_is_installed_a_pod_waits_for_anothers_unit_and_uninstal
     for name in ("node-1", "node-2"):
         cluster.create_node(name)
     assert "Functions run by Deployments." in steps.run("helm install", "--set crds.keep=false")
-    for name in ("filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile", "status"):
+    for name in FUNCTIONS:
         installed.start_function(name)
     for which in RELAYS:
         installed.start_relay(which)
     with installed.scheduling(haproxy_program):
         assert "Phase:          Succeeded" in played(installed, steps)
         a_pod_waits(installed, steps)
+        nothing_is_found(installed)
         a_relay_dies(installed)
         deleted(installed, steps, "kubectl delete -f infra/kind/pods.yaml", "app-2")
         steps.run("kubectl delete -f infra/kind/pool.yaml")
@@ -270,6 +280,17 @@ def a_pod_waits(installed: Installed, steps: Steps) -> None:
     row = ["underlay-ip", "2", "2", "0"]  # capacity, used, free: as inventory or reconcile saw them last
     wait(lambda: all(word in steps.peek("kubectl get pools") for word in row), _SECONDS, "the Pool's columns")
     steps.run("kubectl get pools")
+
+
+def nothing_is_found(installed: Installed) -> None:
+    """`berth check` has nothing to say of it, and `berth version` names each function's image."""
+    checked = installed.berth("check")
+    assert [each for each in checked["findings"] if each["id"] != "store.slow"] == []
+    assert checked["unchecked"] == []
+    images = installed.berth("version")["functions"]["images"]
+    assert {each["name"] for each in images} == {*FUNCTIONS}
+    (before,) = installed.berth("check", "--pre")["findings"]
+    assert (before["id"], before["severity"]) == ("versions.knative", "warning")
 
 
 def a_relay_dies(installed: Installed) -> None:

@@ -35,6 +35,14 @@ FUNCTIONS = (
     *("release", "inventory", "reconcile", "status"),
 )
 PART_OF = "app.kubernetes.io/part-of"
+KNATIVE = {
+    "services.serving.knative.dev": "v1",
+    "apiserversources.sources.knative.dev": "v1",
+    "pingsources.sources.knative.dev": "v1",
+    "brokers.eventing.knative.dev": "v1",
+    "triggers.eventing.knative.dev": "v1",
+}
+"""The kinds of Knative's that an overlay has, and their versions."""
 
 _APPS = "/apis/apps/v1"
 _SOURCES = f"/apis/sources.knative.dev/v1/namespaces/{NAMESPACE}/apiserversources"
@@ -124,16 +132,26 @@ class Inputs:
     def store(self) -> str | None:
         """The URL of the ledger's store, as the environment says, else infra's settings; None: none does."""
         given = self.options.environment.get("BERTH_STORE") or self.settings.get("BERTH_STORE")
-        if given or not self.services:
+        if given or not self.functions:
             return given or None
         store = infra.store(self.cluster, self.settings)
         return None if store is None else store.url
 
     @cached_property
-    def services(self) -> list[Workload]:
-        """The functions' Knative Services."""
-        listed = infra.functions(self.cluster) or ()
-        return [service for service in listed if service.metadata.name in FUNCTIONS]
+    def functions(self) -> list[Workload]:
+        """What runs the functions: Knative Services or Deployments."""
+        return [one for one in infra.functions(self.cluster) if one.metadata.name in FUNCTIONS]
+
+    @cached_property
+    def without_knative(self) -> bool:
+        """Whether the functions are Deployments."""
+        return bool(infra.without_knative(self.cluster))
+
+    @cached_property
+    def missing_of_knative(self) -> list[str]:
+        """The kinds of Knative's that the cluster does not serve, though an overlay has them."""
+        there = {name: self.definitions.get(name) for name in KNATIVE}
+        return [name for name, one in there.items() if one is None or one.served(KNATIVE[name]) is None]
 
     @cached_property
     def sources(self) -> list[Source]:
@@ -231,8 +249,8 @@ class Inputs:
 
 def is_function(pod: Pod) -> bool:
     labels = pod.metadata.labels or {}
-    knative = "serving.knative.dev/service" in labels
-    return knative and pod.metadata.namespace == NAMESPACE and labels.get(PART_OF) == "berth"
+    ours = (PART_OF, "berth") in labels.items() and infra.FUNCTION in labels.items()
+    return ours and pod.metadata.namespace == NAMESPACE
 
 
 def _read(source: str, text: str, replicas: int | None) -> Scheduler:

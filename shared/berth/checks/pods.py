@@ -97,9 +97,9 @@ def _function(inputs: Inputs) -> Iterator[Finding]:
     schedulers = set(inputs.scheduler_names) - {"default-scheduler"}
     names = {pod.label for pod in inputs.pods if pod.spec.scheduler_name in schedulers and is_function(pod)}
     names |= {
-        service.label
-        for service in inputs.services
-        if service.spec.template.spec.scheduler_name in schedulers
+        function.label
+        for function in inputs.functions
+        if function.spec.template.spec.scheduler_name in schedulers
     }
     if names:
         yield FUNCTION.finding(f"{listed(sorted(names))} names Berth's scheduler", *sorted(names))

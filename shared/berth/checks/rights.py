@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from berth.api.names import GROUP
 from berth.checks.finding import AFTER, BEFORE, Check, Finding, Rule, listed
-from berth.checks.inputs import Inputs
+from berth.checks.inputs import KNATIVE, Inputs
 from berth.controller.infra import NAMESPACE
 from berth.errors import ClusterRefusedError
 from berth.kube.configuration import Right
@@ -49,6 +49,12 @@ FUNCTIONS: dict[str, tuple[Right, ...]] = {
 NATIVE = {name: (Right("patch", "", "nodes/status"),) for name in ("inventory", "reconcile")}
 """What is needed besides for Pools with preemption: Native (infra/components/native)."""
 
+RELAY = (
+    Right("create", "coordination.k8s.io", "leases", NAMESPACE),
+    *(Right(verb, "coordination.k8s.io", "leases", NAMESPACE, "berth-relay") for verb in ("get", "update")),
+)
+"""What the account berth-events needs besides for a relay in place of Knative's sources."""
+
 _READS, _WRITES = ("get", "list"), ("get", "list", "create", "update", "delete")
 LEDGER = {
     **dict.fromkeys(("filter", "prioritize", "preempt", "status"), _READS),
@@ -74,13 +80,10 @@ INSTALLED = (
     (_ADMISSION, "validatingadmissionpolicybindings"),
     (_ADMISSION, "mutatingadmissionpolicies"),
     (_ADMISSION, "mutatingadmissionpolicybindings"),
-    ("serving.knative.dev", "services"),
-    ("sources.knative.dev", "apiserversources"),
-    ("sources.knative.dev", "pingsources"),
-    ("eventing.knative.dev", "brokers"),
-    ("eventing.knative.dev", "triggers"),
 )
-"""The kinds that `kubectl apply -k infra/overlays/…` makes."""
+"""The kinds that each of infra/overlays makes; beside them those of Knative's, or:"""
+
+WITHOUT_KNATIVE = (("", "services"), ("autoscaling", "horizontalpodautoscalers"))
 
 _CLUSTER_WIDE = {
     "namespaces",
@@ -140,9 +143,11 @@ def lacking(inputs: Inputs, rights: Iterable[Right], account: str = "") -> list[
 
 
 def _install(inputs: Inputs) -> Iterator[Finding]:
+    knatives = [(group, resource) for resource, _, group in (name.partition(".") for name in KNATIVE)]
+    more = WITHOUT_KNATIVE if inputs.missing_of_knative else knatives
     rights = [
         Right(verb, group, resource, "" if resource in _CLUSTER_WIDE else NAMESPACE)
-        for group, resource in INSTALLED
+        for group, resource in (*INSTALLED, *more)
         for verb in ("get", "create", "patch")
     ]
     if missing := lacking(inputs, rights):
@@ -155,7 +160,8 @@ def _escalate(inputs: Inputs) -> Iterator[Finding]:
         return
     given = [right for name in FUNCTIONS for right in (*FUNCTIONS[name], *NATIVE.get(name, ()))]
     ledger = [Right(verb, "", "configmaps", "berth-ledger") for verb in _WRITES]
-    if missing := lacking(inputs, [*given, *ledger]):
+    relay = RELAY if inputs.missing_of_knative else ()
+    if missing := lacking(inputs, [*given, *ledger, *relay]):
         names = [str(right) for right in missing]
         yield ESCALATE.finding(f"this user may not {listed(names)}", *names)
 
@@ -169,6 +175,8 @@ def _accounts(inputs: Inputs) -> Iterator[Finding]:
     namespace = store.removeprefix("configmap://").partition("/")[0] if store.startswith("configmap:") else ""
     for name in inputs.accounts:
         rights = [*_used(inputs, FUNCTIONS[name]), *(NATIVE.get(name, ()) if native else ())]
+        if name == "events" and inputs.without_knative:
+            rights += RELAY
         if namespace:
             rights += [Right(verb, "", "configmaps", namespace) for verb in LEDGER.get(name, ())]
         account = f"{NAMESPACE}/berth-{name}"

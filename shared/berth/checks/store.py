@@ -143,8 +143,8 @@ def _place(inputs: Inputs) -> Iterator[Finding]:
 
 
 def _file(inputs: Inputs, url: str) -> Iterator[Finding]:
-    if inputs.services:
-        yield LOCAL.finding(f"the store is {url}, and the functions are Knative Services", url)
+    if inputs.functions:
+        yield LOCAL.finding(f"the store is {url}, and the functions run in the cluster", url)
     folder = Path(url.removeprefix(_SQLITE)).absolute().parent
     nearest = next(parent for parent in (folder, *folder.parents) if os.access(parent, os.F_OK))
     if not os.access(nearest, os.W_OK | os.X_OK) or not nearest.is_dir():
@@ -172,7 +172,7 @@ def file_system(path: Path, mounts: str) -> str:
 
 def _answers(inputs: Inputs) -> Iterator[Finding]:
     url = inputs.store
-    if url is None or (url.startswith(_SQLITE) and inputs.services):
+    if url is None or (url.startswith(_SQLITE) and inputs.functions):
         inputs.leave(*_OF_STORE, *_OF_LEDGER)
         return
     if inputs.options.pre:

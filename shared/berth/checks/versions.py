@@ -17,14 +17,6 @@ _SUPPORTED = "docs/install.md#kubernetes-versions"
 _ADMISSION = "admissionregistration.k8s.io/v1"
 _OURS = ("pools.berth.dev", "poolclaims.berth.dev")
 _VERSION = "v1alpha1"
-KNATIVE = {
-    "services.serving.knative.dev": "v1",
-    "apiserversources.sources.knative.dev": "v1",
-    "pingsources.sources.knative.dev": "v1",
-    "brokers.eventing.knative.dev": "v1",
-    "triggers.eventing.knative.dev": "v1",
-}
-"""The kinds of Knative's that an overlay has, and their versions."""
 
 KUBERNETES = Rule(
     id="versions.kubernetes",
@@ -40,10 +32,10 @@ OVERLAY = Rule(
     id="versions.overlay",
     severity="warning",
     meaning=(
-        "The API server has no MutatingAdmissionPolicy v1 (it is there from 1.36). Only the overlay "
-        "below-1.36 does without."
+        "The API server has no MutatingAdmissionPolicy v1 (it is there from 1.36). Of the overlays for "
+        "Knative only below-1.36 does without."
     ),
-    action="Install infra/overlays/below-1.36, or leave components/label out of yours.",
+    action="Install infra/overlays/below-1.36 or the chart, or leave components/label out of yours.",
     more=_SUPPORTED,
 )
 SCHEDULER = Rule(
@@ -59,9 +51,12 @@ SCHEDULER = Rule(
 KNATIVE_MISSING = Rule(
     id="versions.knative",
     severity="error",
-    meaning="A kind of Knative's is missing. The functions' Services or the events' sources can't be made.",
-    action="Install Knative Serving and Eventing first.",
-    more="docs/install.md#in-a-cluster",
+    meaning=(
+        "A kind of Knative's is missing. The functions' Services or the events' sources can't be made, so "
+        "only what does without Knative can be installed: before that it is a warning."
+    ),
+    action="Install infra/overlays/without-knative or the chart; or Knative Serving and Eventing first.",
+    more="docs/install.md#without-knative",
 )
 KINDS = Rule(
     id="versions.kinds",
@@ -91,7 +86,9 @@ def _kubernetes(inputs: Inputs) -> Iterator[Finding]:
 
 
 def _overlay(inputs: Inputs) -> Iterator[Finding]:
-    if "mutatingadmissionpolicies" not in inputs.cluster.served(_ADMISSION):
+    if inputs.missing_of_knative:
+        inputs.leave(OVERLAY)  # what does without Knative has no label
+    elif "mutatingadmissionpolicies" not in inputs.cluster.served(_ADMISSION):
         yield OVERLAY.finding(f"the API server {inputs.release} serves no MutatingAdmissionPolicy v1")
 
 
@@ -108,16 +105,12 @@ def _scheduler(inputs: Inputs) -> Iterator[Finding]:
 
 
 def _knative(inputs: Inputs) -> Iterator[Finding]:
-    if not (inputs.installed or inputs.options.pre):
+    pre = inputs.options.pre
+    if not pre and (not inputs.installed or inputs.without_knative):
         inputs.leave(KNATIVE_MISSING)
-        return
-    missing = []
-    for name, version in KNATIVE.items():
-        definition = inputs.definitions.get(name)
-        if definition is None or definition.served(version) is None:
-            missing.append(name)
-    if missing:
-        yield KNATIVE_MISSING.finding(f"no {listed(missing)} is served in v1", *missing)
+    elif missing := inputs.missing_of_knative:
+        said = f"no {listed(missing)} is served in v1"
+        yield KNATIVE_MISSING.finding(said, *missing, severity="warning" if pre else None)
 
 
 def _kinds(inputs: Inputs) -> Iterator[Finding]:
@@ -144,14 +137,14 @@ def _unknown_fields(name: str, schema: dict[str, Any] | None) -> list[str]:
 
 
 def _image(inputs: Inputs) -> Iterator[Finding]:
-    if not inputs.services:
+    if not inputs.functions:
         inputs.leave(IMAGE)
-    for service in inputs.services:
-        for image in service.images:
+    for function in inputs.functions:
+        for image in function.images:
             tag = tag_of(image).removeprefix("v")
             if tag and minor_of(tag) != (0, 0) and tag != __version__:
-                said = f"{service.label} runs {image}, and this command is {__version__}"
-                yield IMAGE.finding(said, service.label)
+                said = f"{function.label} runs {image}, and this command is {__version__}"
+                yield IMAGE.finding(said, function.label)
 
 
 CHECKS = (

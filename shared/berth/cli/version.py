@@ -61,7 +61,7 @@ class FunctionVersion(msgspec.Struct, frozen=True):
 
 
 class FunctionVersions(_Part, frozen=True, kw_only=True):
-    """The functions of the namespace `berth`, as Knative has them."""
+    """The functions of the namespace `berth`: Knative Services or Deployments."""
 
     images: Sequence[FunctionVersion] = ()
 
@@ -151,10 +151,8 @@ def in_cluster(connect: Connect) -> tuple[ClusterVersion, FunctionVersions]:
         why = ClusterVersion(server=cluster.host, why=str(error))
         return why, FunctionVersions(why="the cluster does not answer")
     try:
-        services = infra.functions(cluster, _SECONDS)
+        functions = infra.functions(cluster, _SECONDS)
     except BerthError as error:
         return version, FunctionVersions(why=str(error))
-    if services is None:
-        return version, FunctionVersions(why="the cluster serves no Knative Services")
-    images = [FunctionVersion(one.metadata.name, image) for one in services for image in one.images]
+    images = [FunctionVersion(one.metadata.name, image) for one in functions for image in one.images]
     return version, FunctionVersions(images=images, why="" if images else f"namespace {NAMESPACE} has none")

@@ -13,7 +13,11 @@ SETTINGS, STORE_SECRET = "berth-settings", "berth-store"
 """The ConfigMap of infra/base/settings.yaml, and the Secret of infra/components/store-secret."""
 
 CORE = f"/api/v1/namespaces/{NAMESPACE}"
+FUNCTION = ("app.kubernetes.io/component", "function")
+"""The label that a function's pods have, and its Deployment, where there is no Knative."""
+
 _SERVICES = f"/apis/serving.knative.dev/v1/namespaces/{NAMESPACE}/services"
+_DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 
 
 class Store(NamedTuple):
@@ -36,9 +40,19 @@ def store(cluster: Cluster, shared: Mapping[str, str], timeout: float = DEFAULT_
     return Store(url, f"Secret {NAMESPACE}/{STORE_SECRET}") if url else None
 
 
-def functions(cluster: Cluster, timeout: float = DEFAULT_TIMEOUT) -> list[Workload] | None:
-    """Return the namespace's Knative Services; None where the cluster serves no such kind."""
-    return cluster.collection(Workload, _SERVICES, timeout=timeout)
+def functions(cluster: Cluster, timeout: float = DEFAULT_TIMEOUT) -> list[Workload]:
+    """Return what runs the functions: the namespace's Knative Services, and Deployments in place of them."""
+    services = cluster.collection(Workload, _SERVICES, timeout=timeout) or []
+    return [*services, *without_knative(cluster, timeout)]
+
+
+def without_knative(cluster: Cluster, timeout: float = DEFAULT_TIMEOUT) -> list[Workload]:
+    """Return the functions that are Deployments."""
+
+    def is_function(deployment: Workload) -> bool:
+        return FUNCTION in (deployment.metadata.labels or {}).items()
+
+    return cluster.collection(Workload, _DEPLOYMENTS, is_function, timeout) or []
 
 
 def config_map(cluster: Cluster, name: str, timeout: float = DEFAULT_TIMEOUT) -> Mapping[str, str]:

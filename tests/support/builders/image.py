@@ -50,8 +50,9 @@ def copies() -> list[tuple[list[str], str]]:
 
 
 def manifests() -> Iterator[dict[str, Any]]:
-    """All objects of infra/, as they are written."""
-    for path in sorted((ROOT / "infra").rglob("*.yaml")):
+    """All objects of infra/, as they are written; the chart's are these."""
+    chart = ROOT / "infra" / "chart"
+    for path in sorted(each for each in (ROOT / "infra").rglob("*.yaml") if chart not in each.parents):
         yield from (each for each in yaml.safe_load_all(path.read_text()) if isinstance(each, dict))
 
 

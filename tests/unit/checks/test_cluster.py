@@ -87,11 +87,11 @@ def test_a_pod_that_asks_for_none_or_of_another_s_group_is_not_ours() -> None:
 
 
 def test_a_function_s_pod_of_our_own_scheduler_is_found_unless_that_is_the_cluster_s() -> None:
-    labels = {"serving.knative.dev/service": "bind", "app.kubernetes.io/part-of": "berth"}
+    labels = {"app.kubernetes.io/component": "function", "app.kubernetes.io/part-of": "berth"}
     function = pod("cpu", namespace="berth", labels=labels)
-    assert len(list(pods._function(inputs_of(pods=[function], services=[])))) == 1
+    assert len(list(pods._function(inputs_of(pods=[function], functions=[])))) == 1
     of_default = pod("cpu", "default-scheduler", namespace="berth", labels=labels)
-    given = inputs_of(pods=[of_default], services=[], scheduler_names=("default-scheduler",))
+    given = inputs_of(pods=[of_default], functions=[], scheduler_names=("default-scheduler",))
     assert list(pods._function(given)) == []
 
 

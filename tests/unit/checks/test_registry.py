@@ -61,24 +61,24 @@ def test_a_folder_that_can_t_be_looked_at_is_a_finding(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """As for one of another user, for which root may be refused nothing."""
-    report = run(monkeypatch, *store.CHECKS, store=f"sqlite:///{tmp_path}/{'a' * 300}/a.db", services=())
+    report = run(monkeypatch, *store.CHECKS, store=f"sqlite:///{tmp_path}/{'a' * 300}/a.db", functions=())
     (finding,) = report.findings
     assert finding.id == "store.unreachable"
     assert "File name too long); check the path" in finding.message
 
 
-@pytest.mark.parametrize("services", [(), ("a service",)])
+@pytest.mark.parametrize("functions", [(), ("a function",)])
 def test_of_a_file_that_is_not_there_no_server_s_settings_are_called_right(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, services: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, functions: tuple[str, ...]
 ) -> None:
-    report = run(monkeypatch, *store.CHECKS, store=f"sqlite:///{tmp_path}/a.db", services=services)
-    assert [finding.id for finding in report.findings] == ["store.local" if services else "store.absent"]
+    report = run(monkeypatch, *store.CHECKS, store=f"sqlite:///{tmp_path}/a.db", functions=functions)
+    assert [finding.id for finding in report.findings] == ["store.local" if functions else "store.absent"]
     assert not OF_SERVER & {*report.passed}
-    assert ("store.unreachable" in report.passed) == (not services)
+    assert ("store.unreachable" in report.passed) == (not functions)
 
 
 def test_of_a_store_that_does_not_answer_nothing_is_called_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    report = run(monkeypatch, *store.CHECKS, store="what://ever", services=())
+    report = run(monkeypatch, *store.CHECKS, store="what://ever", functions=())
     assert [finding.id for finding in report.findings] == ["store.unreachable"]
     assert {*report.passed} == {"store.local", "store.folder", "store.network", "store.namespace"}
 
@@ -87,7 +87,9 @@ def test_before_the_installation_a_ledger_and_its_namespace_are_not_looked_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     options = Options({}, pre=True)
-    report = run(monkeypatch, *store.CHECKS, store=f"sqlite:///{tmp_path}/a.db", services=(), options=options)
+    report = run(
+        monkeypatch, *store.CHECKS, store=f"sqlite:///{tmp_path}/a.db", functions=(), options=options
+    )
     assert {*report.passed} == {"store.unreachable", "store.local", "store.folder", "store.network"}
 
 
@@ -105,7 +107,7 @@ def test_what_is_not_installed_is_not_called_right(monkeypatch: pytest.MonkeyPat
     nothing: dict[str, Any] = {
         "release": "v1.36.0",
         "definitions": {},
-        "services": [],
+        "functions": [],
         "scheduler_deployment": None,
     }
     assert run(monkeypatch, accounts, *checks, **nothing).passed == ("versions.kubernetes", "versions.kinds")
