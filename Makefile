@@ -13,6 +13,8 @@ WORKERS ?= 4
 # One a core: what computes for minutes meets its time-outs where it has less.
 test-long test-oldest: WORKERS = 2
 SIDE_BY_SIDE = -n $(WORKERS)
+# Also the suites that pyproject.toml leaves out: tests/knative, dynamodb_local and fuzz.
+ALL_FOLDERS = -o norecursedirs='.*'
 # What texts and sources must keep to: `make check` says it.
 CHECKED = tests/project/test_project.py tests/project/test_house_rules.py
 BENCH_ARGS ?=
@@ -108,8 +110,7 @@ test-long: .venv redis haproxy chromium prometheus controlplane ## the rest (tes
 	@tests/controlplane/build --quiet --knative --helm || { code=$$?; \
 	  if [ $$code -ne 3 ] || [ "$${CI:-}" = true ]; then exit $$code; fi; \
 	  echo "make: without Go the tests on Knative's programs and on the chart are skipped" >&2; }
-	BERTH_TEST_LONG=1 $(BIN)/pytest -m 'long or drawn' $(SIDE_BY_SIDE) $(PYTEST_ARGS)
-	$(BIN)/pytest tests/knative tests/dynamodb_local tests/fuzz $(PYTEST_ARGS)
+	BERTH_TEST_LONG=1 $(BIN)/pytest $(ALL_FOLDERS) -m 'long or drawn or suite' $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 .PHONY: test-oldest
 test-oldest: .venv redis haproxy ## the tests on a real kube-scheduler once more, on the oldest Kubernetes Berth is for (nightly)

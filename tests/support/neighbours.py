@@ -19,10 +19,11 @@ MEASURED = "measured: "  # begins a line that a test prints for whoever reads th
 _FOLDER = "berth-neighbours"  # what a process is told: where the locks and the groups are
 # The longest first: with them at the end one process would wait for the other. Other folders are between.
 _FIRST = (
-    *("e2e", "chaos", "controlplane", "testing", "bench", "properties"),
+    *("knative", "dynamodb_local", "e2e", "chaos", "controlplane", "testing", "bench", "properties"),
     *("project", "local", "cli", "http", "stores"),
 )
 _LAST = "unit"
+_ONE_PROCESS = ("knative", "dynamodb_local")  # a session of theirs stands for minutes
 # What takes seconds of a core to start, and some of one to stand there: one is enough for all processes.
 _SERVERS = {"configmap_server": "configmap", "moto_server": "dynamodb", "redis_cluster": "redis-cluster"}
 
@@ -138,6 +139,8 @@ def _group(item: pytest.Item) -> str:
         return "quiet"
     if (named := item.get_closest_marker("group")) is not None:
         return str(named.args[0])
+    if _folder(item) in _ONE_PROCESS:
+        return _folder(item)
     if not isinstance(item, pytest.Function):
         return ""
     scopes = {fixture.scope for named in item._fixtureinfo.name2fixturedefs.values() for fixture in named}

@@ -25,6 +25,8 @@ _FAST_FOLDERS = {"unit", "stores", "ledger", "handlers", "features"}
 _NEVER_FAST = ("long", "slow", "alone")
 _OTHER_STORES = {"configmap", "dynamodb", "redis", "cluster"}
 _SERVERS = {"binaries", "redis_installed", "moto_server", "haproxy_program"}  # fixtures that start or build
+SUITES = ("knative", "dynamodb_local", "fuzz")
+"""Folders that are collected when they are named alone."""
 _HEAD = """# Tests that only `make test-long` runs
 
 Written by `python -m tests.support.selection`; tests/project/test_long.py compares it with the marks.
@@ -44,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "long: runs in `make test-long` alone",
         "drawn: tries more in `make test-long`: examples at random, steps, rounds",
         "every_store: runs on every store in `make test`, too",
+        "suite: of a folder that pytest collects when it is named alone",
         "slow: takes a second of a core or more, or waits for so long: not in `make test-fast`",
         "fast: runs in `make test-fast`; who may, is found out",
     ):
@@ -53,7 +56,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if _is_on_another_store(item) and item.get_closest_marker("every_store") is None:
+        if _folder(item) in SUITES:
+            item.add_marker("suite")
+        elif _is_on_another_store(item) and item.get_closest_marker("every_store") is None:
             item.add_marker("long")
         elif _is_fast(item):
             item.add_marker("fast")
