@@ -33,6 +33,13 @@ Key = tuple[str, str, str]
 """Kind, namespace, name."""
 
 
+def commands() -> list[str]:
+    """Those of the chart's README."""
+    (block,) = re.findall(r"^```sh\n(.*?)^```$", (CHART / "README.md").read_text(), re.M | re.S)
+    found: list[str] = block.splitlines()
+    return found
+
+
 def run(helm: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([helm, *arguments], capture_output=True, text=True, check=False)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.chart.rendering import CHART, CHOICES, KNATIVE, compared, refused, run, templated
+from tests.chart.rendering import CHART, CHOICES, KNATIVE, commands, compared, refused, run, templated
 from tests.support.builders.manifests import OVERLAYS, component, rendered
 from tests.support.cluster import Object
 from tests.support.references import ROOT
@@ -76,8 +76,9 @@ def test_what_a_component_adds_the_chart_adds(helm: Path, value: str, overlay: s
         assert found == kustomizes[key], key
 
 
-def test_helm_finds_nothing_to_say_of_it(helm: Path) -> None:
-    done = run(helm, "lint", "--strict", "--namespace", "berth", CHART)
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_helm_finds_nothing_to_say_of_it(helm: Path, overlay: str) -> None:
+    done = run(helm, "lint", "--strict", "--namespace", "berth", CHART, *CHOICES[overlay])
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 chart(s) failed" in done.stdout
 
@@ -262,6 +263,13 @@ def test_what_can_not_be_is_refused_and_the_refusal_says_why(
     helm: Path, values: tuple[str, ...], why: str
 ) -> None:
     assert why in refused(helm, *(word for value in values for word in ("--set", value)))
+
+
+def test_all_pages_install_by_the_commands_of_the_charts_readme() -> None:
+    """tests/e2e/test_rolling_upgrade.py runs the first of them, test_without_knative.py what helm tests."""
+    install, test, _ = commands()
+    for page in ("README.md", "docs/install.md"):
+        assert f"```\n{install}\n{test}\nkubectl apply -f pools.yaml\n```" in (ROOT / page).read_text(), page
 
 
 def test_another_namespace_is_refused(helm: Path) -> None:

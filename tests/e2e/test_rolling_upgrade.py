@@ -19,6 +19,7 @@ from berth.ledger.ledger import Ledger
 from berth.ledger.view import View
 from berth.stores import open_store
 from tests.chaos.churn import Churn
+from tests.chart.rendering import commands
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.deployments import FUNCTIONS, RELAYS, Installed
 from tests.e2e.invariant import difference, more_than_there_is
@@ -60,9 +61,7 @@ def installed(
     plane: ControlPlane, cluster: Cluster, helm: Path, own_redis: RedisServer, tmp_path: Path
 ) -> Iterator[Installed]:
     made = Installed(plane, cluster, helm, tmp_path)
-    made.command(
-        "helm install berth infra/chart --namespace berth --create-namespace --set store.kind=Secret"
-    )
+    made.command(f"{commands()[0]} --set store.kind=Secret")
     made.command(
         f"kubectl create secret generic {STORE_SECRET} -n berth --from-literal=url={own_redis.url}/0"
     )
