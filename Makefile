@@ -6,7 +6,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.berth-stamp
-SOURCES := $(wildcard shared functions tests)
+SOURCES := $(wildcard shared functions tests infra/release)
 FAST := $(wildcard $(addprefix tests/,unit stores ledger handlers features))
 PYTEST_ARGS ?=
 WORKERS ?= 4
@@ -20,6 +20,7 @@ CHECKED = tests/project/test_project.py tests/project/test_house_rules.py
 BENCH_ARGS ?=
 CHAOS_ARGS ?=
 LOCK_ARGS ?=
+RELEASE_ARGS ?=
 
 .PHONY: help
 help: ## show this list
@@ -144,6 +145,11 @@ bench-e2e: .venv redis controlplane ## pods a second of a real kube-scheduler, b
 .PHONY: build
 build: .venv ## the wheel, in dist/
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+
+.PHONY: release
+release: .venv ## wheel, sdist, chart, checksums, provenance and signatures of this commit, in dist/ (RELEASE_ARGS=--help)
+	@tests/controlplane/build --quiet --helm
+	@$(BIN)/python -m infra.release $(RELEASE_ARGS)
 
 .PHONY: clean
 clean: ## remove .venv and everything made

@@ -41,6 +41,7 @@ PAGES = {
             "upgrade",
             "usage",
             "kind",
+            "release",
         ),
     },
     "docs/stores": {"index", "sqlite", "redis", "configmap", "dynamodb"},

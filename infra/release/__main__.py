@@ -1,0 +1,66 @@
+"""`make release`: wheel, sdist, chart, bill of materials, checksums, provenance and signatures."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from infra.release import provenance
+from infra.release.signing import Key
+from infra.release.source import ReleaseError, Source, read, run
+
+ROOT = Path(__file__).resolve().parents[2]
+HELM = ROOT / "tests" / "controlplane" / ".bin-helm" / "helm"
+PASSWORD = "BERTH_RELEASE_KEY_PASSWORD"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Make the release. Returns 1, with a line to standard error, where it can't be made."""
+    parser = argparse.ArgumentParser(prog="make release RELEASE_ARGS=…", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("dist"), help="an empty folder (default dist)")
+    parser.add_argument(
+        "--key", type=Path, help=f"sign with this private key, ECDSA on P-256 in PEM (password: {PASSWORD})"
+    )
+    parser.add_argument("--source", type=Path, default=ROOT, help=argparse.SUPPRESS)
+    parser.add_argument("--helm", type=Path, default=HELM, help="the program helm")
+    options = parser.parse_args(arguments)
+    try:
+        key = options.key and Key(options.key, os.environ.get(PASSWORD, ""))
+        made = release(read(options.source.resolve()), options.out, options.helm)
+        if key:
+            sign(made, key, options.out)
+    except ReleaseError as error:
+        print(f"release: {error}", file=sys.stderr)
+        return 1
+    print("\n".join(sorted(file.name for file in options.out.iterdir())))
+    return 0
+
+
+def release(source: Source, out: Path, helm: Path) -> list[Path]:
+    """Make all files but the signatures, and return them. Raises ReleaseError where one can't be made."""
+    out.mkdir(parents=True, exist_ok=True)
+    if left := sorted(each.name for each in out.iterdir()):
+        raise ReleaseError(f"{out} is not empty (it has {left[0]}): name another folder by --out")
+    python, folder, environment = sys.executable, source.folder, source.environment
+    run([python, "-m", "hatchling", "build", "--directory", str(out.resolve())], folder, environment)
+    run([str(helm), "package", "infra/chart", "--destination", str(out.resolve())], folder, environment)
+    materials = out / f"berth-{source.version}.cdx.json"
+    bill = [python, "-m", "cyclonedx_py", "requirements", "--output-reproducible", "--output-format", "JSON"]
+    run([*bill, "--output-file", str(materials.resolve()), "requirements-image.lock"], folder, environment)
+    files = sorted(out.iterdir())
+    (out / "provenance.json").write_bytes(provenance.statement(source, files))
+    (out / "SHA256SUMS").write_text(provenance.sums(files))
+    return files
+
+
+def sign(files: Sequence[Path], key: Key, out: Path) -> None:
+    """Write a signature beside each file, the signed provenance, and the public key."""
+    for file in (*files, out / "SHA256SUMS"):
+        Path(f"{file}.sig").write_text(f"{key.signature(file.read_bytes())}\n")
+    (out / "provenance.intoto.jsonl").write_text(key.envelope((out / "provenance.json").read_bytes()))
+    (out / "release.pub").write_bytes(key.public())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,242 @@
+"""`make release` twice, in two folders, of one commit: the same bytes, which programs of others check.
+
+The commit is this checkout's files, committed for the test.
+"""
+
+import base64
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from google.protobuf.json_format import ParseDict
+from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
+from in_toto_attestation.v1.statement import Statement
+from in_toto_attestation.v1.statement_pb2 import Statement as StatementMessage
+from securesystemslib.dsse import Envelope
+from securesystemslib.signer._key import Key
+
+from berth import __version__
+from infra.release.__main__ import PASSWORD, main
+from tests.support.references import ROOT
+
+pytestmark = [pytest.mark.long, pytest.mark.group("release")]
+
+WHEEL = f"berth_scheduler-{__version__}-py3-none-any.whl"
+SDIST = f"berth_scheduler-{__version__}.tar.gz"
+CHART = f"berth-{__version__}.tgz"
+BILL = f"berth-{__version__}.cdx.json"
+MADE = {WHEEL, SDIST, CHART, BILL}
+EXTRAS = {
+    "": "berth.cli",
+    "redis": "berth.stores.redis.connection, redis",
+    "dynamodb": "berth.stores.dynamodb.client, boto3",
+    "otel": "berth.telemetry.traces, opentelemetry.sdk.trace",
+}
+
+
+def git(folder: Path, *words: str) -> str:
+    who = {f"GIT_{role}_{what}": "berth" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    when = {f"GIT_{role}_DATE": "1700000000 +0000" for role in ("AUTHOR", "COMMITTER")}
+    done = subprocess.run(
+        ["git", *words],
+        cwd=folder,
+        env={**os.environ, **who, **when},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def checkout(folder: Path) -> Path:
+    """This checkout's files, committed in a repository of their own."""
+    names = git(ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
+    for name in filter(None, names):
+        if (ROOT / name).exists():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
+    git(folder, "init", "--quiet", "--initial-branch", "main")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "all of it")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("key") / "release.key", ec.generate_private_key(ec.SECP256R1()))
+
+
+def written(path: Path, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey, password: str = "") -> Path:
+    how = BestAvailableEncryption(password.encode()) if password else NoEncryption()
+    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, how))
+    return path
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory: pytest.TempPathFactory, helm: Path, key: Path) -> tuple[Path, Path]:
+    """Two, of two checkouts."""
+    folder = tmp_path_factory.mktemp("release")
+    for name in ("one", "other"):
+        source = checkout(folder / name)
+        words = ["--source", str(source), "--out", str(folder / f"{name}-made"), "--key", str(key)]
+        assert main([*words, "--helm", str(helm)]) == 0
+    return folder / "one-made", folder / "other-made"
+
+
+@pytest.fixture(scope="module")
+def made(releases: tuple[Path, Path]) -> Path:
+    return releases[0]
+
+
+def run(*command: str | Path, folder: Path) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_two_releases_of_a_commit_have_the_same_bytes(releases: tuple[Path, Path]) -> None:
+    one, other = ({each.name: each.read_bytes() for each in folder.iterdir()} for folder in releases)
+    signed = {f"{name}.sig" for name in (*MADE, "SHA256SUMS")}
+    assert set(one) == {
+        *MADE,
+        *signed,
+        "SHA256SUMS",
+        "provenance.json",
+        "provenance.intoto.jsonl",
+        "release.pub",
+    }
+    assert [name for name in one if one[name] != other[name]] == []
+
+
+def test_wheel_and_source_have_good_metadata_and_the_source_makes_the_wheel(
+    made: Path, tmp_path: Path
+) -> None:
+    run(sys.executable, "-m", "twine", "check", "--strict", made / WHEEL, made / SDIST, folder=tmp_path)
+    words = ("--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--disable-pip-version-check")
+    run(sys.executable, "-m", "pip", "wheel", *words, "--wheel-dir", tmp_path, made / SDIST, folder=tmp_path)
+    assert sorted(contents(tmp_path / WHEEL)) == sorted(contents(made / WHEEL))
+    assert (made / SDIST).stat().st_size < 2_000_000
+
+
+def contents(wheel: Path) -> set[tuple[str, str]]:
+    folder = wheel.with_suffix(".unpacked")
+    shutil.unpack_archive(wheel, folder, "zip")
+    return {
+        (str(each.relative_to(folder)), hashlib.sha256(each.read_bytes()).hexdigest())
+        for each in folder.rglob("*")
+        if each.is_file()
+    }
+
+
+def test_sha256sum_checks_all_files(made: Path) -> None:
+    said = run("sha256sum", "--check", "--strict", "SHA256SUMS", folder=made)
+    assert said.splitlines() == [f"{name}: OK" for name in sorted(MADE)]
+
+
+def test_openssl_checks_each_signature_and_refuses_another_file(made: Path, tmp_path: Path) -> None:
+    """What cosign's `verify-blob --key release.pub --signature FILE.sig` checks."""
+    for name in (*MADE, "SHA256SUMS"):
+        raw = tmp_path / "raw"
+        raw.write_bytes(base64.b64decode((made / f"{name}.sig").read_text()))
+        check: list[str | Path] = [
+            "openssl",
+            "dgst",
+            "-sha256",
+            "-verify",
+            made / "release.pub",
+            "-signature",
+            raw,
+        ]
+        assert "Verified OK" in run(*check, made / name, folder=tmp_path)
+    done = subprocess.run([*check, made / WHEEL], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+
+
+def test_in_totos_own_library_checks_the_provenance(made: Path) -> None:
+    envelope = Envelope.from_dict(json.loads((made / "provenance.intoto.jsonl").read_text()))
+    public = (made / "release.pub").read_text()
+    scheme = "ecdsa-sha2-nistp256"
+    envelope.verify(
+        [Key.from_dict("", {"keytype": "ecdsa", "scheme": scheme, "keyval": {"public": public}})], 1
+    )
+    assert envelope.payload == (made / "provenance.json").read_bytes()
+    statement = json.loads(envelope.payload)
+    parsed = Statement.copy_from_pb(ParseDict(statement, StatementMessage()))
+    parsed.validate()
+    ParseDict(statement["predicate"], provenance_pb2.Provenance())  # an unknown field is an error
+    subjects = {each["name"]: each["digest"]["sha256"] for each in statement["subject"]}
+    assert subjects == {name: hashlib.sha256((made / name).read_bytes()).hexdigest() for name in MADE}
+    commit = statement["predicate"]["buildDefinition"]["resolvedDependencies"][0]["digest"]["gitCommit"]
+    assert re.fullmatch(r"[0-9a-f]{40}", commit)
+
+
+def test_cyclonedxs_own_library_checks_the_bill_of_materials(made: Path) -> None:
+    text = (made / BILL).read_text()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    named = {each["name"].lower() for each in json.loads(text)["components"]}
+    locked = re.findall(r"^([A-Za-z0-9._-]+)==", (ROOT / "requirements-image.lock").read_text(), re.M)
+    assert named == {name.lower() for name in locked}
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_each_extra_is_enough_for_what_it_is_for(made: Path, tmp_path: Path, extra: str) -> None:
+    """In a new environment, with the locked versions."""
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    pins = re.findall(r"^[A-Za-z0-9._-]+==\S+", (ROOT / "requirements-image.lock").read_text(), re.M)
+    (tmp_path / "pins").write_text("\n".join(pins))
+    wanted = f"{made / WHEEL}[{extra}]" if extra else str(made / WHEEL)
+    words = (
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-compile",
+        "--constraint",
+        tmp_path / "pins",
+        wanted,
+    )
+    run(sys.executable, "-m", "pip", "--python", python, "install", *words, folder=tmp_path)
+    run(python, "-c", f"import {EXTRAS[extra]}", folder=tmp_path)
+    run(sys.executable, "-m", "pip", "--python", python, "check", folder=tmp_path)
+    assert run(tmp_path / "venv/bin/berth", "version", "--client", folder=tmp_path).startswith("berth ")
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
+    assert main([str(word) for word in words]) == 1
+    return capsys.readouterr().err
+
+
+def test_what_can_not_be_released_is_said_in_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source = checkout(tmp_path / "source")
+    (out := tmp_path / "out").mkdir()
+    usual = ("--source", source, "--out", out)
+    assert "can't be run" in refusal(capsys, *usual, "--helm", tmp_path / "none")
+    assert "is not empty" in refusal(capsys, *usual)
+    (source / "README.md").write_text("another")
+    assert "README.md is not committed" in refusal(capsys, *usual)
+    assert "can't be read" in refusal(capsys, *usual, "--key", tmp_path / "none")
+    (wrong := tmp_path / "wrong").write_text("-----BEGIN nothing-----")
+    assert "is no private key" in refusal(capsys, *usual, "--key", wrong)
+    written(wrong, rsa.generate_private_key(65537, 2048))
+    assert "should be one for ECDSA on P-256" in refusal(capsys, *usual, "--key", wrong)
+    written(wrong, ec.generate_private_key(ec.SECP256R1()), password="open")
+    assert "its password is another" in refusal(capsys, *usual, "--key", wrong)
+    monkeypatch.setenv(PASSWORD, "open")
+    assert "README.md is not committed" in refusal(capsys, *usual, "--key", wrong)
