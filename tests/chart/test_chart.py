@@ -257,6 +257,9 @@ def test_settings_are_the_functions_environment(helm: Path) -> None:
         (("settings.BERTH_STORE=redis://a",), "BERTH_STORE"),
         (("functions.binder.least=2",), "binder"),
         (("functions.bind.least=0",), "least"),
+        (("functions.bind.least=3", "functions.bind.most=2"), "least is 3, and should be 2 (most) or less"),
+        (("functions.reconcile.least=2",), "least"),
+        (("functions.extender.least=2",), "with calls: PerVerb there is no such function"),
     ],
 )
 def test_what_can_not_be_is_refused_and_the_refusal_says_why(

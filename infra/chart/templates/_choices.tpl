@@ -55,6 +55,16 @@
 {{- if and (eq .Values.size "Large") (ne .Values.store.kind "Secret") }}
 {{- fail "size: Large needs store.kind: Secret: ConfigMaps hold no ledger of that size (docs/capacity-planning.md)" }}
 {{- end }}
+{{- $there := list "release" "inventory" "reconcile" "status" }}
+{{- $there = concat $there (ternary (list "extender") (list "filter" "prioritize" "preempt" "bind") (eq .Values.calls "Single")) }}
+{{- range $name, $own := .Values.functions }}
+{{- if not (has $name $there) }}
+{{- fail (printf "functions.%s: with calls: %s there is no such function, but %s" $name $.Values.calls (join ", " $there)) }}
+{{- end }}
+{{- if and $own.least $own.most }}{{ if gt (int $own.least) (int $own.most) }}
+{{- fail (printf "functions.%s: least is %d, and should be %d (most) or less" $name (int $own.least) (int $own.most)) }}
+{{- end }}{{ end }}
+{{- end }}
 {{- if and .Values.store.readers (ne .Values.store.kind "Secret") }}
 {{- fail "store.readers is for store.kind: Secret: set it to false" }}
 {{- end }}
