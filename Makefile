@@ -6,7 +6,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.berth-stamp
-SOURCES := $(wildcard shared functions tests infra/release)
+SOURCES := $(wildcard shared functions tests infra/release infra/image)
 FAST := $(wildcard $(addprefix tests/,unit stores ledger handlers features))
 PYTEST_ARGS ?=
 WORKERS ?= 4
@@ -102,12 +102,17 @@ prometheus: ## see that there are Prometheus and promtool for the tests, by apt-
 	@tests/support/install-prometheus || { [ "$${CI:-}" != true ] || exit 1; \
 	  echo "make: without prometheus the tests of alerts and of the board are skipped" >&2; }
 
+.PHONY: skopeo
+skopeo: ## see that there is a skopeo for the tests, by apt-get where that works
+	@tests/support/install-skopeo || { [ "$${CI:-}" != true ] || exit 1; \
+	  echo "make: without skopeo the test of a release's image is skipped" >&2; }
+
 .PHONY: test
 test: .venv redis haproxy prometheus controlplane ## what a change must pass, on a real kube-scheduler and a real Redis too (WORKERS=0: one by one)
 	$(BIN)/pytest -m 'not long' $(CHECKED:%=--ignore=%) $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 .PHONY: test-long
-test-long: .venv redis haproxy chromium prometheus controlplane ## the rest (tests/LONG.md), more random examples, Knative's programs, DynamoDB Local, fuzzing
+test-long: .venv redis haproxy chromium prometheus skopeo controlplane ## the rest (tests/LONG.md), more random examples, Knative's programs, DynamoDB Local, fuzzing
 	@tests/controlplane/build --quiet --knative --helm || { code=$$?; \
 	  if [ $$code -ne 3 ] || [ "$${CI:-}" = true ]; then exit $$code; fi; \
 	  echo "make: without Go the tests on Knative's programs and on the chart are skipped" >&2; }

@@ -1,12 +1,15 @@
-"""`make release`: wheel, sdist, chart, bill of materials, checksums, provenance and signatures."""
+"""`make release`: wheel, sdist, chart, image, bill of materials, checksums, provenance, signatures."""
 
 import argparse
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from infra.release import provenance
+from infra.release.image import Layout, image
 from infra.release.signing import Key
 from infra.release.source import ReleaseError, Source, read, run
 
@@ -22,14 +25,21 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--key", type=Path, help=f"sign with this private key, ECDSA on P-256 in PEM (password: {PASSWORD})"
     )
+    parser.add_argument(
+        "--base", type=Path, help="the image's base, as an OCI layout; without it no image is made"
+    )
+    parser.add_argument(
+        "--wheels", type=Path, help="a folder for the image's wheels: what it has is not downloaded again"
+    )
     parser.add_argument("--source", type=Path, default=ROOT, help=argparse.SUPPRESS)
     parser.add_argument("--helm", type=Path, default=HELM, help="the program helm")
     options = parser.parse_args(arguments)
     try:
-        key = options.key and Key(options.key, os.environ.get(PASSWORD, ""))
-        made = release(read(options.source.resolve()), options.out, options.helm)
-        if key:
-            sign(made, key, options.out)
+        begin(options.out)
+        with tempfile.TemporaryDirectory(prefix="berth-release-") as made:
+            make(options, Path(made))
+            for file in Path(made).iterdir():
+                shutil.move(file, options.out)
     except ReleaseError as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
@@ -37,11 +47,28 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def release(source: Source, out: Path, helm: Path) -> list[Path]:
-    """Make all files but the signatures, and return them. Raises ReleaseError where one can't be made."""
+def make(options: argparse.Namespace, out: Path) -> None:
+    """Make all of it in a folder. Raises ReleaseError where something can't be made."""
+    key = Key(options.key, os.environ.get(PASSWORD, "")) if options.key else None
+    base = Layout(options.base) if options.base else None
+    source = read(options.source.resolve())
+    if base:
+        image(source, out / f"berth-{source.version}-image.tar", base, options.wheels)
+    made = release(source, out, options.helm, base.digest if base else None)
+    if key:
+        sign(made, key, out)
+
+
+def begin(out: Path) -> None:
+    """Make the folder. Raises ReleaseError where something is in it."""
     out.mkdir(parents=True, exist_ok=True)
     if left := sorted(each.name for each in out.iterdir()):
         raise ReleaseError(f"{out} is not empty (it has {left[0]}): name another folder by --out")
+
+
+def release(source: Source, out: Path, helm: Path, base: str | None) -> list[Path]:
+    """Make all files but image and signatures, and return those that are there. `base` is its digest. Raises
+    ReleaseError where one can't be made."""
     python, folder, environment = sys.executable, source.folder, source.environment
     run([python, "-m", "hatchling", "build", "--directory", str(out.resolve())], folder, environment)
     run([str(helm), "package", "infra/chart", "--destination", str(out.resolve())], folder, environment)
@@ -49,7 +76,7 @@ def release(source: Source, out: Path, helm: Path) -> list[Path]:
     bill = [python, "-m", "cyclonedx_py", "requirements", "--output-reproducible", "--output-format", "JSON"]
     run([*bill, "--output-file", str(materials.resolve()), "requirements-image.lock"], folder, environment)
     files = sorted(out.iterdir())
-    (out / "provenance.json").write_bytes(provenance.statement(source, files))
+    (out / "provenance.json").write_bytes(provenance.statement(source, files, base))
     (out / "SHA256SUMS").write_text(provenance.sums(files))
     return files
 

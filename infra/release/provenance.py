@@ -20,11 +20,13 @@ def sums(files: Iterable[Path]) -> str:
     return "".join(f"{sha256(file)}  {file.name}\n" for file in files)
 
 
-def statement(source: Source, files: Iterable[Path]) -> bytes:
-    """Return the statement about these files, as JSON; the same for the same files and commit."""
+def statement(source: Source, files: Iterable[Path], base: str | None) -> bytes:
+    """Return the statement about these files, as JSON; the same for the same files, commit and base (the
+    SHA-256 of its index.json)."""
     subject = [{"name": file.name, "digest": {"sha256": sha256(file)}} for file in files]
     commit = {"uri": "git+berth", "digest": {"gitCommit": source.commit}}
     locks = [{"uri": f"file:{name}", "digest": {"sha256": sha256(source.folder / name)}} for name in LOCKS]
+    bases = [] if base is None else [{"uri": "oci:base", "digest": {"sha256": base}}]
     document = {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": subject,
@@ -34,7 +36,7 @@ def statement(source: Source, files: Iterable[Path]) -> bytes:
                 "buildType": BUILD_TYPE,
                 "externalParameters": {"version": source.version, "target": "make release"},
                 "internalParameters": {"python": platform.python_version()},
-                "resolvedDependencies": [commit, *locks],
+                "resolvedDependencies": [commit, *locks, *bases],
             },
             "runDetails": {"builder": {"id": f"{BUILD_TYPE}/make"}},
         },

@@ -1,6 +1,7 @@
 """Berth's image, made and run without a container engine (what that can't show: support/builders/image.py).
 
-All in one test, for the tree is made only twice. It needs the package index that pip is configured for.
+All in one test, for the tree is made only once; tests/release makes it twice, and compares.
+It needs the package index that pip is configured for.
 """
 
 import base64
@@ -49,7 +50,7 @@ def stand_in() -> Iterator[StandIn]:
 
 
 @pytest.mark.long
-def test_the_image_is_small_the_same_each_time_and_runs_all_that_infra_runs_without_writing_to_its_root(
+def test_the_image_is_small_and_runs_all_that_infra_runs_without_writing_to_its_root(
     image: Image, stand_in: StandIn, moto_server: MotoServer
 ) -> None:
     made = image.build()
@@ -67,7 +68,6 @@ def test_the_image_is_small_the_same_each_time_and_runs_all_that_infra_runs_with
             each.stop()
         cluster.close()
     assert image.fingerprints() == made, "a process wrote to the tree"
-    assert image.build() == made, "made again it is another"
 
 
 def sees_that_it_is_small(image: Image) -> None:

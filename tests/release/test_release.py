@@ -4,13 +4,16 @@ The commit is this checkout's files, committed for the test.
 """
 
 import base64
+import gzip
 import hashlib
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 from pathlib import Path
 
@@ -33,6 +36,7 @@ from securesystemslib.signer._key import Key
 
 from berth import __version__
 from infra.release.__main__ import PASSWORD, main
+from tests.release import base
 from tests.support.references import ROOT
 
 pytestmark = [pytest.mark.long, pytest.mark.group("release")]
@@ -41,7 +45,8 @@ WHEEL = f"berth_scheduler-{__version__}-py3-none-any.whl"
 SDIST = f"berth_scheduler-{__version__}.tar.gz"
 CHART = f"berth-{__version__}.tgz"
 BILL = f"berth-{__version__}.cdx.json"
-MADE = {WHEEL, SDIST, CHART, BILL}
+IMAGE = f"berth-{__version__}-image.tar"
+MADE = {WHEEL, SDIST, CHART, BILL, IMAGE}
 EXTRAS = {
     "": "berth.cli",
     "redis": "berth.stores.redis.connection, redis",
@@ -92,10 +97,11 @@ def written(path: Path, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey, pas
 def releases(tmp_path_factory: pytest.TempPathFactory, helm: Path, key: Path) -> tuple[Path, Path]:
     """Two, of two checkouts."""
     folder = tmp_path_factory.mktemp("release")
+    image = ["--base", str(base.write(folder / "base")), "--wheels", str(folder / "wheels")]
     for name in ("one", "other"):
         source = checkout(folder / name)
         words = ["--source", str(source), "--out", str(folder / f"{name}-made"), "--key", str(key)]
-        assert main([*words, "--helm", str(helm)]) == 0
+        assert main([*words, *image, "--helm", str(helm)]) == 0
     return folder / "one-made", folder / "other-made"
 
 
@@ -142,6 +148,45 @@ def contents(wheel: Path) -> set[tuple[str, str]]:
         for each in folder.rglob("*")
         if each.is_file()
     }
+
+
+@pytest.mark.parametrize("architecture", base.ARCHITECTURES)
+def test_skopeo_checks_the_image_and_finds_berth_on_the_base(
+    made: Path, tmp_path: Path, skopeo_program: Path, architecture: str
+) -> None:
+    """It compares each blob with its digest when it copies."""
+    words = (skopeo_program, "--insecure-policy", "--override-os", "linux", "--override-arch", architecture)
+    run(
+        *words, "copy", "--quiet", f"oci-archive:{made / IMAGE}:{__version__}", f"dir:{tmp_path}", folder=made
+    )
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    said = json.loads(blob(tmp_path, manifest["config"]))
+    assert said["architecture"] == architecture
+    assert base.ENV[1] in said["config"]["Env"]
+    assert "PATH=/app/venv/bin:/usr/local/bin:/usr/bin:/bin" in said["config"]["Env"]
+    assert said["config"]["User"] == "65532:65532"
+    assert said["config"]["Cmd"] == ["python", "-m", "berth.http.server"]
+    assert "Entrypoint" not in said["config"]
+    of_base, own = (gzip.decompress(blob(tmp_path, layer)) for layer in manifest["layers"])
+    assert [hashlib.sha256(each).hexdigest() for each in (of_base, own)] == [
+        each.removeprefix("sha256:") for each in said["rootfs"]["diff_ids"]
+    ]
+    with tarfile.open(fileobj=io.BytesIO(own)) as layer:
+        entries = {each.name: each for each in layer}
+        script = layer.extractfile("app/venv/bin/berth")
+        assert script is not None
+        assert script.readline() == b"#!/app/venv/bin/python\n"
+    assert {(each.uid, each.gid, each.mtime) for each in entries.values()} == {(0, 0, 1700000000)}
+    assert not [name for name, each in entries.items() if each.mode & 0o022 and not each.issym()]
+    machine = {"amd64": "x86_64", "arm64": "aarch64"}[architecture]
+    native = {name.split(".")[-2] for name in entries if name.endswith(".so") and "cpython" in name}
+    assert {name for name in native if not name.endswith(f"{machine}-linux-gnu")} == set()
+    assert native
+    assert "app/functions/bind/main.py" in entries
+
+
+def blob(folder: Path, descriptor: dict[str, str]) -> bytes:
+    return (folder / descriptor["digest"].removeprefix("sha256:")).read_bytes()
 
 
 def test_sha256sum_checks_all_files(made: Path) -> None:
@@ -228,7 +273,7 @@ def test_what_can_not_be_released_is_said_in_a_line(
     (out := tmp_path / "out").mkdir()
     usual = ("--source", source, "--out", out)
     assert "can't be run" in refusal(capsys, *usual, "--helm", tmp_path / "none")
-    assert "is not empty" in refusal(capsys, *usual)
+    assert "is no OCI layout" in refusal(capsys, *usual, "--base", tmp_path)
     (source / "README.md").write_text("another")
     assert "README.md is not committed" in refusal(capsys, *usual)
     assert "can't be read" in refusal(capsys, *usual, "--key", tmp_path / "none")
@@ -240,3 +285,6 @@ def test_what_can_not_be_released_is_said_in_a_line(
     assert "its password is another" in refusal(capsys, *usual, "--key", wrong)
     monkeypatch.setenv(PASSWORD, "open")
     assert "README.md is not committed" in refusal(capsys, *usual, "--key", wrong)
+    assert list(out.iterdir()) == []
+    (out / "old").touch()
+    assert "is not empty (it has old)" in refusal(capsys, *usual)

@@ -155,6 +155,17 @@ def haproxy_program() -> Path:
 
 
 @pytest.fixture(scope="session")
+def skopeo_program() -> Path:
+    """The skopeo that is installed here."""
+    if (program := shutil.which("skopeo")) is not None:
+        return Path(program)
+    why = "no skopeo here: run `make skopeo`, or install it (apt-get install skopeo)"
+    if os.environ.get("CI") != "true":
+        pytest.skip(why)
+    pytest.fail(why, pytrace=False)
+
+
+@pytest.fixture(scope="session")
 def promtool_installed() -> Path:
     """The promtool that is installed here, with Prometheus beside it."""
     if (found := prometheus.prometheus_binaries()) is not None:

@@ -23,6 +23,7 @@ import yaml
 
 from berth.local.ports import free_port
 from berth.local.prctl import when_parent_dies
+from infra.release import containerfile
 
 ROOT = Path(__file__).resolve().parents[3]
 CONTAINERFILE = ROOT / "infra" / "Containerfile"
@@ -30,17 +31,14 @@ PLACE = "/app"
 _SECONDS = 600.0
 
 
-def instructions(text: str = "") -> list[tuple[str, str]]:
-    """The Containerfile's instructions, in order, each with its arguments on one line."""
-    lines = (text or CONTAINERFILE.read_text()).splitlines()
-    whole = "\n".join(line for line in lines if not line.startswith("#")).replace("\\\n", " ")
-    found = (line.partition(" ") for line in whole.splitlines() if line.strip())
-    return [(name.upper(), " ".join(rest.split())) for name, _, rest in found]
+def instructions() -> list[tuple[str, str]]:
+    """The Containerfile's."""
+    return containerfile.instructions(CONTAINERFILE)
 
 
 def last(name: str) -> str:
     """The arguments of the last such instruction: those of the image itself."""
-    return [rest for each, rest in instructions() if each == name][-1]
+    return containerfile.last(instructions(), name)
 
 
 def copies() -> list[tuple[list[str], str]]:
