@@ -11,7 +11,9 @@ FAST := $(wildcard $(addprefix tests/,unit stores ledger handlers features))
 PYTEST_ARGS ?=
 WORKERS ?= 4
 # One a core: what computes for minutes meets its time-outs where it has less.
-test-long test-oldest: WORKERS = 2
+test-oldest: WORKERS = 2
+# It waits more than it computes.
+test-long: WORKERS = 3
 SIDE_BY_SIDE = -n $(WORKERS)
 # Also the suites that pyproject.toml leaves out: tests/knative, dynamodb_local and fuzz.
 ALL_FOLDERS = -o norecursedirs='.*'

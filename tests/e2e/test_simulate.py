@@ -130,8 +130,8 @@ def _make(system: System, drawn: Generated) -> None:
     for name in drawn.cordoned:
         system.cluster.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}})
     system.berth.write_pools(drawn.pools)
-    report = system.berth.reconcile()
-    assert report["problems"] == []
+    # Events of the new nodes look at the Pools meanwhile, and may be ahead of it.
+    wait(lambda: not system.berth.reconcile()["problems"], 60, "the Pools are taken over")
 
 
 def _create(cluster: Cluster, pods: Iterable[Object]) -> None:
