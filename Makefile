@@ -23,6 +23,8 @@ BENCH_ARGS ?=
 CHAOS_ARGS ?=
 LOCK_ARGS ?=
 RELEASE_ARGS ?=
+PUBLISH_ARGS ?=
+BASE ?=
 
 .PHONY: help
 help: ## show this list
@@ -157,6 +159,14 @@ build: .venv ## the wheel, in dist/
 release: .venv ## wheel, sdist, chart, checksums, provenance and signatures of this commit, in dist/ (RELEASE_ARGS=--help)
 	@tests/controlplane/build --quiet --helm
 	@$(BIN)/python -m infra.release $(RELEASE_ARGS)
+
+.PHONY: release-base
+release-base: skopeo ## fetch the image's base for make release (BASE=docker://…@sha256:…)
+	@mkdir -p build && skopeo --insecure-policy copy --quiet --all '$(BASE)' oci:build/base:base
+
+.PHONY: publish
+publish: .venv ## put what make release made where users take it, signed without a key (PUBLISH_ARGS=--help)
+	@$(BIN)/python -m infra.release.publish $(PUBLISH_ARGS)
 
 .PHONY: clean
 clean: ## remove .venv and everything made

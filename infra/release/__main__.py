@@ -1,4 +1,4 @@
-"""`make release`: wheel, sdist, chart, image, bill of materials, checksums, provenance, signatures."""
+"""`make release`: wheel, sdist, chart, image, kubectl's plugin, what they are made of, signatures."""
 
 import argparse
 import os
@@ -10,8 +10,10 @@ from pathlib import Path
 
 from infra.release import provenance
 from infra.release.image import Layout, image
+from infra.release.plugin import manifest, plugins
 from infra.release.signing import Key
 from infra.release.source import ReleaseError, Source, read, run
+from infra.release.tree import trees
 
 ROOT = Path(__file__).resolve().parents[2]
 HELM = ROOT / "tests" / "controlplane" / ".bin-helm" / "helm"
@@ -29,8 +31,9 @@ def main(arguments: Sequence[str]) -> int:
         "--base", type=Path, help="the image's base, as an OCI layout; without it no image is made"
     )
     parser.add_argument(
-        "--wheels", type=Path, help="a folder for the image's wheels: what it has is not downloaded again"
+        "--wheels", type=Path, help="a folder for wheels of image and plugin: they are downloaded once"
     )
+    parser.add_argument("--url", help="where the files will be, for krew's manifest; without it none is made")
     parser.add_argument("--source", type=Path, default=ROOT, help=argparse.SUPPRESS)
     parser.add_argument("--helm", type=Path, default=HELM, help="the program helm")
     options = parser.parse_args(arguments)
@@ -52,11 +55,17 @@ def make(options: argparse.Namespace, out: Path) -> None:
     key = Key(options.key, os.environ.get(PASSWORD, "")) if options.key else None
     base = Layout(options.base) if options.base else None
     source = read(options.source.resolve())
-    if base:
-        image(source, out / f"berth-{source.version}-image.tar", base, options.wheels)
-    made = release(source, out, options.helm, base.digest if base else None)
+    if shutil.which(options.helm) is None:
+        raise ReleaseError(f"there is no helm at {options.helm}: tests/controlplane/build --helm builds it")
+    with trees(source, options.wheels) as made:
+        archives = plugins(source, out, made)
+        if base:
+            image(source, out / f"berth-{source.version}-image.tar", base, made)
+    if options.url:
+        (out / "berth.krew.yaml").write_text(manifest(source, archives, options.url))
+    files = release(source, out, options.helm, base.digest if base else None)
     if key:
-        sign(made, key, out)
+        sign(files, key, out)
 
 
 def begin(out: Path) -> None:
@@ -67,8 +76,8 @@ def begin(out: Path) -> None:
 
 
 def release(source: Source, out: Path, helm: Path, base: str | None) -> list[Path]:
-    """Make all files but image and signatures, and return those that are there. `base` is its digest. Raises
-    ReleaseError where one can't be made."""
+    """Make the other files, and return all. `base` is its digest. Raises ReleaseError where one can't be
+    made."""
     python, folder, environment = sys.executable, source.folder, source.environment
     run([python, "-m", "hatchling", "build", "--directory", str(out.resolve())], folder, environment)
     run([str(helm), "package", "infra/chart", "--destination", str(out.resolve())], folder, environment)

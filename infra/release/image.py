@@ -5,21 +5,16 @@ import gzip
 import hashlib
 import io
 import json
-import sys
 import tarfile
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from infra.release.containerfile import config, instructions
-from infra.release.source import ReleaseError, Source, run
+from infra.release.source import ReleaseError, Source
+from infra.release.tree import PLACE
 
-MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
-"""What wheels call them, and what images do."""
-
-PLACE = "app"
 _KIND = "application/vnd.oci.image"
 _INDEX, _MANIFEST, _CONFIG = f"{_KIND}.index.v1+json", f"{_KIND}.manifest.v1+json", f"{_KIND}.config.v1+json"
 _LAYER = f"{_KIND}.layer.v1.tar+gzip"
@@ -93,15 +88,14 @@ class _Archive:
                 archive.addfile(entry, io.BytesIO(self._files[name]))
 
 
-def image(source: Source, path: Path, base: Layout, wheels: Path | None) -> None:
-    """Write the archive. `wheels` has a folder for each machine, or gets one; without it they are downloaded
-    for this once."""
+def image(source: Source, path: Path, base: Layout, trees: Mapping[str, Path]) -> None:
+    """Write the archive, of a tree for each architecture."""
     archive = _Archive(source.time)
     said = instructions(source.folder / "infra" / "Containerfile")
     manifests = []
-    for machine, architecture in MACHINES.items():
+    for architecture, tree in trees.items():
         manifest, configuration = base.manifest(architecture)
-        packed, plain = _layer(source, machine, wheels)
+        plain = _layer(tree)
         layers = [archive.add(one["mediaType"], base.blob(one["digest"])) for one in manifest["layers"]]
         created = datetime.fromtimestamp(source.time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         step = {"created": created, "created_by": "make release", "comment": f"berth {source.version}"}
@@ -113,7 +107,7 @@ def image(source: Source, path: Path, base: Layout, wheels: Path | None) -> None
             "schemaVersion": 2,
             "mediaType": _MANIFEST,
             "config": archive.add(_CONFIG, _json(configuration)),
-            "layers": [*layers, archive.add(_LAYER, packed)],
+            "layers": [*layers, archive.add(_LAYER, gzip.compress(plain, 9, mtime=0))],
         }
         platform = {"os": "linux", "architecture": architecture}
         manifests.append({**archive.add(_MANIFEST, _json(made)), "platform": platform})
@@ -123,27 +117,16 @@ def image(source: Source, path: Path, base: Layout, wheels: Path | None) -> None
     archive.write(path, {"schemaVersion": 2, "mediaType": _INDEX, "manifests": [top]})
 
 
-def _layer(source: Source, machine: str, wheels: Path | None) -> tuple[bytes, bytes]:
-    """Return what infra/image/build makes as a layer: as gzip, and plain."""
-    with tempfile.TemporaryDirectory(prefix="berth-release-") as made:
-        folder = Path(made) / PLACE
-        environment = {
-            **source.environment,
-            "MACHINE": machine,
-            "PLACE": f"/{PLACE}",
-            "PYTHON": sys.executable,
-        }
-        if wheels is not None:
-            environment["WHEELS"] = str(wheels.resolve() / machine)
-        run([str(source.folder / "infra" / "image" / "build"), str(folder)], source.folder, environment)
-        plain = io.BytesIO()
-        with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as layer:
-            for path in (folder, *sorted(folder.rglob("*"))):
-                entry = layer.gettarinfo(path, f"{PLACE}/{path.relative_to(folder)}".removesuffix("/."))
-                entry.uid, entry.gid, entry.uname, entry.gname = 0, 0, "", ""
-                with path.open("rb") if entry.isreg() else io.BytesIO() as content:
-                    layer.addfile(entry, content)
-        return gzip.compress(plain.getvalue(), 9, mtime=0), plain.getvalue()
+def _layer(tree: Path) -> bytes:
+    """Return the tree as a layer that is not packed."""
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as layer:
+        for path in (tree, *sorted(tree.rglob("*"))):
+            entry = layer.gettarinfo(path, f"{PLACE}/{path.relative_to(tree)}".removesuffix("/."))
+            entry.uid, entry.gid, entry.uname, entry.gname = 0, 0, "", ""
+            with path.open("rb") if entry.isreg() else io.BytesIO() as content:
+                layer.addfile(entry, content)
+    return plain.getvalue()
 
 
 def _json(document: Json) -> bytes:

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import venv
 from pathlib import Path
 
 import pytest
+import yaml
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -35,18 +37,23 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.signer._key import Key
 
 from berth import __version__
+from infra.release import publish
 from infra.release.__main__ import PASSWORD, main
+from infra.release.image import Layout
 from tests.release import base
 from tests.support.references import ROOT
 
 pytestmark = [pytest.mark.long, pytest.mark.group("release")]
 
+URL = "https://release.example/v1"
 WHEEL = f"berth_scheduler-{__version__}-py3-none-any.whl"
 SDIST = f"berth_scheduler-{__version__}.tar.gz"
 CHART = f"berth-{__version__}.tgz"
 BILL = f"berth-{__version__}.cdx.json"
 IMAGE = f"berth-{__version__}-image.tar"
-MADE = {WHEEL, SDIST, CHART, BILL, IMAGE}
+PLUGINS = {each: f"kubectl-berth-{__version__}-linux-{each}.tar.gz" for each in base.ARCHITECTURES}
+KREW = "berth.krew.yaml"
+MADE = {WHEEL, SDIST, CHART, BILL, IMAGE, KREW, *PLUGINS.values()}
 EXTRAS = {
     "": "berth.cli",
     "redis": "berth.stores.redis.connection, redis",
@@ -97,7 +104,7 @@ def written(path: Path, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey, pas
 def releases(tmp_path_factory: pytest.TempPathFactory, helm: Path, key: Path) -> tuple[Path, Path]:
     """Two, of two checkouts."""
     folder = tmp_path_factory.mktemp("release")
-    image = ["--base", str(base.write(folder / "base")), "--wheels", str(folder / "wheels")]
+    image = ["--base", str(base.write(folder / "base")), "--wheels", str(folder / "wheels"), "--url", URL]
     for name in ("one", "other"):
         source = checkout(folder / name)
         words = ["--source", str(source), "--out", str(folder / f"{name}-made"), "--key", str(key)]
@@ -183,6 +190,80 @@ def test_skopeo_checks_the_image_and_finds_berth_on_the_base(
     assert {name for name in native if not name.endswith(f"{machine}-linux-gnu")} == set()
     assert native
     assert "app/functions/bind/main.py" in entries
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of krew and actionlint; without Go their tests are skipped."""
+    if shutil.which("go") is None:
+        why = "no go here: krew and actionlint can't be built"
+        pytest.fail(why, pytrace=False) if os.environ.get("CI") == "true" else pytest.skip(why)
+    folder = tmp_path_factory.mktemp("tools")
+    names = ("sigs.k8s.io/krew/cmd/krew", "github.com/rhysd/actionlint/cmd/actionlint")
+    run("go", "build", "-o", f"{folder}/", *names, folder=ROOT / "tests" / "release" / "tools")
+    return folder
+
+
+def test_krew_installs_the_plugin_and_it_answers(made: Path, tools: Path, tmp_path: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "KREW_ROOT": str(tmp_path / "krew")}
+    (tmp_path / "berth.yaml").write_bytes((made / KREW).read_bytes())
+    local = [f"--manifest={tmp_path / 'berth.yaml'}", f"--archive={made / PLUGINS['amd64']}"]
+    command: list[str | Path] = [tools / "krew", "install", *local]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    plugin = tmp_path / "krew" / "bin" / "kubectl-berth"
+    for words, said in ((("version", "--client"), f"berth      {__version__}"), (("--help",), "usage: ")):
+        done = subprocess.run(
+            [plugin, *words], env=environment, capture_output=True, text=True, check=False, cwd=tmp_path
+        )
+        assert done.stdout.startswith(said), done.stdout + done.stderr
+
+
+def test_the_workflow_is_right_and_runs_nothing_but_targets_of_make(tools: Path) -> None:
+    workflow = ROOT / ".github" / "workflows" / "release.yaml"
+    run(tools / "actionlint", "-no-color", workflow, folder=ROOT)
+    steps = yaml.safe_load(workflow.read_text())["jobs"]["release"]["steps"]
+    commands = [each["run"] for each in steps if "run" in each]
+    assert [each.split()[:2] for each in commands] == [
+        ["make", "release-base"],
+        ["make", "release"],
+        ["make", "publish"],
+    ]
+
+
+def test_the_base_that_make_fetches_is_one_for_a_release(tmp_path: Path, skopeo_program: Path) -> None:
+    assert skopeo_program.is_file()
+    (copy := tmp_path / "copy").mkdir()
+    shutil.copy(ROOT / "Makefile", copy)
+    (copy / "tests" / "support").mkdir(parents=True)
+    shutil.copy(ROOT / "tests" / "support" / "install-skopeo", copy / "tests" / "support")
+    there = base.write(tmp_path / "there")
+    run("make", "release-base", f"BASE=oci:{there}", folder=copy)
+    for architecture in base.ARCHITECTURES:
+        _, configuration = Layout(copy / "build" / "base").manifest(architecture)
+        assert configuration["config"]["Env"] == base.ENV
+
+
+def test_what_is_published_is_all_of_it_each_file_signed(
+    made: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The commands alone: no registry and no signer can be reached here."""
+    words = ["--dist", str(made), "--image", "registry.example/Berth", "--charts", "registry.example/charts"]
+    assert publish.main([*words, "--helm", "helm", "--dry-run"]) == 0
+    said = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each[:2] for each in said[:3]] == [["skopeo", "copy"], ["cosign", "sign"], ["helm", "push"]]
+    assert said[0][-2:] == [
+        f"oci-archive:{made / IMAGE}:{__version__}",
+        f"docker://registry.example/berth:{__version__}",
+    ]
+    assert re.fullmatch(r"registry.example/berth@sha256:[0-9a-f]{64}", said[1][-1])
+    files = {str(each) for each in made.iterdir()}
+    signed = [each for each in said if each[:2] == ["cosign", "sign-blob"]]
+    assert {each[-1] for each in signed} == files
+    assert said[-1][:4] == ["gh", "release", "create", f"v{__version__}"]
+    assert set(said[-1][7:]) == files | {f"{each}.sigstore.json" for each in files}
+    assert publish.main([*words[:1], str(made / "none"), *words[2:]]) == 1
+    assert "has no release with an image" in capsys.readouterr().err
 
 
 def blob(folder: Path, descriptor: dict[str, str]) -> bytes:
@@ -272,7 +353,7 @@ def test_what_can_not_be_released_is_said_in_a_line(
     source = checkout(tmp_path / "source")
     (out := tmp_path / "out").mkdir()
     usual = ("--source", source, "--out", out)
-    assert "can't be run" in refusal(capsys, *usual, "--helm", tmp_path / "none")
+    assert "there is no helm at" in refusal(capsys, *usual, "--helm", tmp_path / "none")
     assert "is no OCI layout" in refusal(capsys, *usual, "--base", tmp_path)
     (source / "README.md").write_text("another")
     assert "README.md is not committed" in refusal(capsys, *usual)
