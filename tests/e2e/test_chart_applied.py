@@ -103,6 +103,16 @@ def applied(plane: ControlPlane, helm: Path, monitoring_kinds: list[Path], tmp_p
     return found
 
 
+def test_it_is_monitored_where_the_operators_kinds_and_the_token_are_there(applied: Applied) -> None:
+    applied.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
+    monitored = {"PodMonitor/berth", "PrometheusRule/berth", "ConfigMap/berth-board"}
+    assert not monitored & applied.dry()
+    token = ("secret", "generic", "berth-metrics", "--namespace=berth", "--from-literal=token=for-prometheus")
+    applied.kubectl("create", *token)
+    assert monitored <= applied.dry()
+    assert not monitored & applied.dry("--set", "monitoring=false")
+
+
 @pytest.mark.parametrize("served", [False, True])
 def test_an_api_server_takes_what_helm_makes_of_each_two_values(
     applied: Applied, request: pytest.FixtureRequest, served: bool

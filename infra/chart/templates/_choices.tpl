@@ -12,6 +12,14 @@
 {{- end }}
 {{- end }}
 
+{{/* "yes" where Prometheus Operator is to scrape: without the Secret no function would start. */}}
+{{- define "berth.monitoring" -}}
+{{- if eq (toString .Values.monitoring) "true" }}yes
+{{- else if eq (toString .Values.monitoring) "Auto" }}
+{{- if and (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1") (lookup "v1" "Secret" "berth" "berth-metrics") }}yes{{ end }}
+{{- end }}
+{{- end }}
+
 {{- define "berth.image" -}}
 {{- with .Values.image }}{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}{{ end }}
 {{- end }}
@@ -30,7 +38,7 @@
 {{- if .Values.events.oidc }}{{ $names = append $names "events-oidc" }}{{ end }}
 {{- if .Values.sharedToken }}{{ $names = append $names "shared-token" }}{{ end }}
 {{- if .Values.nativePreemption }}{{ $names = append $names "native" }}{{ end }}
-{{- if .Values.monitoring }}{{ $names = append $names "monitoring" }}{{ end }}
+{{- if include "berth.monitoring" . }}{{ $names = append $names "monitoring" }}{{ end }}
 {{- if ne .Values.size "Medium" }}{{ $names = append $names (printf "size-%s" (lower .Values.size)) }}{{ end }}
 {{- toJson $names }}
 {{- end }}
