@@ -20,6 +20,13 @@ pytestmark = [pytest.mark.long, pytest.mark.usefixtures("binaries")]
 
 PAGE = ROOT / "docs" / "capacity-planning.md"
 LIMITED = ("filter", "reconcile")
+FILES = (
+    *("Chart.yaml", "README.md", ".helmignore", "values.yaml", "values.schema.json"),
+    *("templates/_choices.tpl", "templates/_objects.tpl", "templates/_scheduler.tpl", "templates/NOTES.txt"),
+    *("templates/objects.yaml", "templates/generated.yaml", "templates/tests/place-a-pod.yaml"),
+)
+"""The chart's own: objects.yaml makes infra's, generated.yaml what kustomize generates; `helm test` runs
+place-a-pod.yaml (tests/e2e/test_without_knative.py)."""
 
 
 def only(objects: list[Object], kind: str, name: str) -> Object:
@@ -284,7 +291,10 @@ def test_a_package_has_all_that_it_needs_and_none_of_the_links(helm: Path, tmp_p
     assert done.returncode == 0, done.stderr
     (package,) = tmp_path.glob("berth-*.tgz")
     shutil.unpack_archive(package, tmp_path / "unpacked", filter="data")
-    assert not [each for each in (tmp_path / "unpacked").rglob("*") if each.is_symlink()]
+    there = sorted((tmp_path / "unpacked" / "berth").rglob("*"))
+    assert not [each for each in there if each.is_symlink()]
+    own = {str(each.relative_to(tmp_path / "unpacked" / "berth")) for each in there if each.is_file()}
+    assert {each for each in own if not each.startswith(("base/", "components/"))} == set(FILES)
     text = run(helm, "template", "berth", tmp_path / "unpacked" / "berth", "--namespace", "berth")
     assert list(yaml.safe_load_all(text.stdout)) == list(
         yaml.safe_load_all(run(helm, "template", "berth", CHART, "--namespace", "berth").stdout)

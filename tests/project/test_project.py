@@ -9,8 +9,11 @@ import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
+
 import berth
 from tests.support.references import (
+    committed,
     is_there,
     notes_outside,
     numbers,
@@ -56,8 +59,16 @@ def declared() -> set[str]:
     return {normal(each) for each in wanted if isinstance(each, str)}
 
 
-def test_the_lock_names_no_address_and_no_machines_path() -> None:
-    text = (ROOT / "requirements.lock").read_text()
+LOCKS = sorted(name for name in committed() if name.endswith((".lock", "go.sum")))
+
+
+def test_there_are_locks_of_both_kinds() -> None:
+    assert {Path(name).suffix for name in LOCKS} == {".lock", ".sum"}
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_no_lock_names_an_address_or_a_machines_path(lock: str) -> None:
+    text = (ROOT / lock).read_text()
     assert "://" not in text
     assert not re.search(r"(^|[\s=])/\w", text)
     assert "--index-url" not in text
