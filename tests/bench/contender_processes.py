@@ -16,6 +16,7 @@ from pathlib import Path
 
 from berth.local.ports import free_port
 from tests.bench.bodies import ROOT
+from tests.support import processes
 
 _READY_SECONDS = 120.0
 _STOP_SECONDS = 10.0
@@ -71,7 +72,9 @@ class Server:
         """What the largest of its processes has had in memory at most, so far; 0 where the system does not
         tell."""
         return (
-            max(map(_peak_bytes, _session(self.pid)), default=0) if Path("/proc/self/status").is_file() else 0
+            max(map(processes.peak_bytes, _session(self.pid)), default=0)
+            if Path("/proc/self/status").is_file()
+            else 0
         )
 
 
@@ -183,13 +186,6 @@ def _cpu_nanoseconds(pid: int) -> int:
         with suppress(OSError):  # a thread may end meanwhile
             total += int(thread.read_text().split()[0])
     return total
-
-
-def _peak_bytes(pid: int) -> int:
-    with suppress(OSError):  # it may end meanwhile
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
-    return 0
 
 
 def _die_with_parent() -> None:

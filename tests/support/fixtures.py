@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -30,6 +31,13 @@ _NO_GO = 3
 _OPERATOR = "github.com/prometheus-operator/prometheus-operator"
 
 
+def missing(why: str) -> NoReturn:
+    """Skip the test for what is not installed here; in CI it fails."""
+    if os.environ.get("CI") != "true":
+        pytest.skip(why)
+    pytest.fail(why, pytrace=False)
+
+
 @pytest.fixture(scope="session")
 def binaries(request: pytest.FixtureRequest) -> Path:
     """The folder of etcd, kube-apiserver, kube-scheduler and kubectl, built first if they are not there."""
@@ -48,8 +56,7 @@ def helm(request: pytest.FixtureRequest) -> Path:
 def monitoring_kinds() -> list[Path]:
     """Prometheus Operator's CustomResourceDefinitions, of its own module; without Go the test is skipped."""
     if shutil.which("go") is None:
-        why = "no go here: Prometheus Operator's kinds are not at hand"
-        pytest.fail(why, pytrace=False) if os.environ.get("CI") == "true" else pytest.skip(why)
+        missing("no go here: Prometheus Operator's kinds are not at hand")
     command = ["go", "mod", "download", "-json", _OPERATOR]
     place = CONTROLPLANE.parent / "monitoring" / "operator"
     done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
@@ -139,9 +146,7 @@ def redis_installed() -> Path:
     """For tests that start servers of their own; the program."""
     if (found := redis_binary()) is not None:
         return found
-    if os.environ.get("CI") != "true":
-        pytest.skip(MISSING)
-    pytest.fail(MISSING, pytrace=False)
+    missing(MISSING)
 
 
 @pytest.fixture(scope="session")
@@ -149,9 +154,7 @@ def haproxy_program() -> Path:
     """The HAProxy that is installed here."""
     if (found := haproxy.haproxy_binary()) is not None:
         return found
-    if os.environ.get("CI") != "true":
-        pytest.skip(haproxy.MISSING)
-    pytest.fail(haproxy.MISSING, pytrace=False)
+    missing(haproxy.MISSING)
 
 
 @pytest.fixture(scope="session")
@@ -159,10 +162,7 @@ def skopeo_program() -> Path:
     """The skopeo that is installed here."""
     if (program := shutil.which("skopeo")) is not None:
         return Path(program)
-    why = "no skopeo here: run `make skopeo`, or install it (apt-get install skopeo)"
-    if os.environ.get("CI") != "true":
-        pytest.skip(why)
-    pytest.fail(why, pytrace=False)
+    missing("no skopeo here: run `make skopeo`, or install it (apt-get install skopeo)")
 
 
 @pytest.fixture(scope="session")
@@ -170,9 +170,7 @@ def promtool_installed() -> Path:
     """The promtool that is installed here, with Prometheus beside it."""
     if (found := prometheus.prometheus_binaries()) is not None:
         return found[1]
-    if os.environ.get("CI") != "true":
-        pytest.skip(prometheus.MISSING)
-    pytest.fail(prometheus.MISSING, pytrace=False)
+    missing(prometheus.MISSING)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Whether processes that a test started, or that they started, are still there, and what memory they had."""
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,12 +30,19 @@ def is_running(pid: int) -> bool:
 
 def group_peaks(group: int) -> int:
     """What the processes of this group have had in memory at most, each at its worst, in MiB (Linux)."""
-    return sum(_peak(int(each.name), group) for each in Path("/proc").glob("[0-9]*")) // 1024
+    return sum(peak_bytes(pid) for pid in _members(group)) // 1024**2
 
 
-def _peak(pid: int, group: int) -> int:
+def _members(group: int) -> Iterator[int]:
+    for each in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it may end meanwhile
+            if os.getpgid(int(each.name)) == group:
+                yield int(each.name)
+
+
+def peak_bytes(pid: int) -> int:
+    """What the process has had in memory at most; 0 once it is gone (Linux)."""
     with suppress(OSError):  # it may end meanwhile
-        if os.getpgid(pid) == group:
-            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-            return sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
     return 0

@@ -140,12 +140,17 @@ class Inputs:
     @cached_property
     def functions(self) -> list[Workload]:
         """What runs the functions: Knative Services or Deployments."""
-        return [one for one in infra.functions(self.cluster) if one.metadata.name in FUNCTIONS]
+        there = [*infra.services(self.cluster), *self._without_knative]
+        return [one for one in there if one.metadata.name in FUNCTIONS]
+
+    @property
+    def without_knative(self) -> bool:
+        """Whether functions are Deployments."""
+        return bool(self._without_knative)
 
     @cached_property
-    def without_knative(self) -> bool:
-        """Whether the functions are Deployments."""
-        return bool(infra.without_knative(self.cluster))
+    def _without_knative(self) -> list[Workload]:
+        return infra.deployments(self.cluster)
 
     @cached_property
     def missing_of_knative(self) -> list[str]:

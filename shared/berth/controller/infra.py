@@ -42,11 +42,15 @@ def store(cluster: Cluster, shared: Mapping[str, str], timeout: float = DEFAULT_
 
 def functions(cluster: Cluster, timeout: float = DEFAULT_TIMEOUT) -> list[Workload]:
     """Return what runs the functions: the namespace's Knative Services, and Deployments in place of them."""
-    services = cluster.collection(Workload, _SERVICES, timeout=timeout) or []
-    return [*services, *without_knative(cluster, timeout)]
+    return [*services(cluster, timeout), *deployments(cluster, timeout)]
 
 
-def without_knative(cluster: Cluster, timeout: float = DEFAULT_TIMEOUT) -> list[Workload]:
+def services(cluster: Cluster, timeout: float = DEFAULT_TIMEOUT) -> list[Workload]:
+    """Return the functions that are Knative Services."""
+    return cluster.collection(Workload, _SERVICES, timeout=timeout) or []
+
+
+def deployments(cluster: Cluster, timeout: float = DEFAULT_TIMEOUT) -> list[Workload]:
     """Return the functions that are Deployments."""
 
     def is_function(deployment: Workload) -> bool:
