@@ -79,6 +79,8 @@ def test_an_upgrade_and_the_way_back_under_load_lose_nothing_and_tell_no_pod_of_
     for which in RELAYS:
         installed.start_relay(which)
     cluster.call("POST", "/apis/berth.dev/v1alpha1/pools", pool_document(capacity={"perDomain": UNITS}))
+    url = f"{own_redis.url}/0"
+    wait(lambda: view(url).open, _SECONDS, "the ledger is made: until then pods are told that it is not")
     churn = Churn(cluster, "pod", PODS, keep=NODES * UNITS // 2, pace=0.2, dice=random.Random(1))
     with installed.scheduling(haproxy_program), cluster.watch_pods() as seen:
         with churn:
@@ -91,7 +93,7 @@ def test_an_upgrade_and_the_way_back_under_load_lose_nothing_and_tell_no_pod_of_
         seen.settle()
     over = {node: peak for node, peak in seen.peak.items() if peak > UNITS}
     assert not over
-    ledger = view(f"{own_redis.url}/0")
+    ledger = view(url)
     assert difference(ledger, cluster.list_pods(None)) == {}
     assert not more_than_there_is(ledger)
     assert told(cluster) == set()

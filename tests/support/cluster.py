@@ -6,7 +6,7 @@ It knows only what the tests need and retries nothing; an answer that is no succ
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +52,22 @@ def wait(predicate: Callable[[], T], seconds: float, what: str, every: float = 0
             raise AssertionError(f"not within {seconds:g} s: {what} (last seen: {value!r})")
         time.sleep(every)
     return value
+
+
+def wait_empty(
+    read: Callable[[], Collection[object]], seconds: float, what: str, every: float = 0.03
+) -> None:
+    """Wait until it reads nothing any more; after `seconds` an AssertionError tells what it read last."""
+    last: list[object] = []
+
+    def emptied() -> bool:
+        last[:] = read()
+        return not last
+
+    try:
+        wait(emptied, seconds, f"no more of {what}", every)
+    except AssertionError:
+        raise AssertionError(f"after {seconds:g} s there is still {what}: {last}") from None
 
 
 def pod_document(
