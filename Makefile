@@ -117,7 +117,7 @@ test: .venv redis haproxy prometheus controlplane ## what a change must pass, on
 
 .PHONY: test-long
 test-long: .venv redis haproxy chromium prometheus skopeo controlplane ## the rest (tests/LONG.md), more random examples, Knative's programs, DynamoDB Local, fuzzing
-	@tests/controlplane/build --quiet --knative --helm || { code=$$?; \
+	@tests/controlplane/build --quiet --knative --helm --cni || { code=$$?; \
 	  if [ $$code -ne 3 ] || [ "$${CI:-}" = true ]; then exit $$code; fi; \
 	  echo "make: without Go the tests on Knative's programs and on the chart are skipped" >&2; }
 	BERTH_TEST_LONG=1 $(BIN)/pytest $(ALL_FOLDERS) -m 'long or drawn or suite' $(SIDE_BY_SIDE) $(PYTEST_ARGS)

@@ -6,13 +6,16 @@ from typing import Any
 import pytest
 
 from tests.controlplane.lent import Planes
-from tests.support.builders.manifests import ADMISSION, put, rendered, token_of
+from tests.support.builders.manifests import ADMISSION, put, rendered, serve_pools, token_of
+from tests.support.builders.objects import pool_document
 from tests.support.cluster import UNDERLAY_IP, Cluster, Object, pod_document, pod_path, wait
 from tests.support.kubernetes import OVERLAY, has, since
 
 PODS = "/api/v1/namespaces/default/pods"
 ONE = {UNDERLAY_IP: 1}
 ALLOCATED, CLAIMS, LABEL = "berth.dev/allocated", "berth.dev/claims", "berth.dev/scheduled"
+ANNOTATIONS = "annotations.berth.dev"
+POOLS_PATH = "/apis/berth.dev/v1alpha1/pools"
 ADMINS = {
     "kind": "ClusterRoleBinding",
     "metadata": {"name": "admins"},
@@ -186,7 +189,99 @@ def test_pods_of_others_depend_on_nothing_of_berth(guarded: Cluster) -> None:
     bare = guarded.request("POST", f"{PODS}/nobody/binding?dryRun=All", binding_of("nobody"))
     assert bare.status == 404  # taken by the policies
     policies = rendered(OVERLAY, *ADMISSION) + rendered("single", "ValidatingAdmissionPolicy")
-    assert not [each for each in policies if {"paramKind", "paramRef"} & each["spec"].keys()]
+    by_parameters = [each for each in policies if {"paramKind", "paramRef"} & each["spec"].keys()]
+    assert {each["metadata"]["name"] for each in by_parameters} == {ANNOTATIONS}
+    specs = {each["kind"]: each["spec"] for each in by_parameters}
+    assert specs["ValidatingAdmissionPolicy"]["failurePolicy"] == "Ignore"
+    reference = specs["ValidatingAdmissionPolicyBinding"]["paramRef"]
+    assert reference == {"selector": {}, "parameterNotFoundAction": "Allow"}
+
+
+# What a Pool's annotations say
+
+IP_KEY, SEAT_KEY = "cni.example/ip", "cni.example/seat"
+SEAT = {"example.com/seat": 1}
+
+
+def pool_of(name: str, template: str, **spec: Any) -> Object:
+    document = pool_document(name, units={"n1": [f"{name}-1"]}, annotations={template: "{unit}"}, **spec)
+    document["spec"].pop("capacity", None)
+    return document
+
+
+@pytest.fixture(scope="module")
+def told(guarded: Cluster) -> Iterator[Cluster]:
+    """With two Pools that have annotations written, of which one refuses pods that bring theirs."""
+    make_pools(guarded)
+    yield guarded
+    for name in ("underlay-ip", "seat"):
+        guarded.call("DELETE", f"{POOLS_PATH}/{name}")
+
+
+def make_pools(cluster: Cluster) -> None:
+    serve_pools(cluster)
+    cluster.call("POST", POOLS_PATH, pool_of("underlay-ip", IP_KEY))
+    seat = pool_of("seat", SEAT_KEY, resource="example.com/seat", onAnnotated="Refuse")
+    cluster.call("POST", POOLS_PATH, seat)
+    wait(lambda: said(cluster, "POST", PODS, bringing(SEAT, SEAT_KEY)), 60, "the Pools in force", every=0.1)
+
+
+def bringing(resources: Mapping[str, int], key: str) -> Object:
+    return pod_document("p", resources, annotations={key: "10.0.0.9"})
+
+
+def test_a_pod_brings_no_annotation_that_its_pool_refuses(told: Cluster) -> None:
+    assert (
+        "berth's bind alone writes the annotation cni.example/seat into pods that ask for example.com/seat: "
+        "leave it out"
+    ) in said(told, "POST", PODS, bringing(SEAT, SEAT_KEY))
+    assert said(told, "POST", PODS, bringing(SEAT, IP_KEY)) == ""
+    assert said(told, "POST", PODS, bringing(ONE, SEAT_KEY)) == ""
+    assert said(told, "POST", PODS, bringing(ONE, IP_KEY)) == ""  # bind overwrites it
+    init = pod_document("p", {}, annotations={SEAT_KEY: "s9"})
+    (first,) = pod_document("p", SEAT)["spec"]["containers"]
+    init["spec"]["initContainers"] = [{**first, "name": "first"}]
+    assert "leave it out" in said(told, "POST", PODS, init)
+
+
+@pytest.mark.parametrize("what", ["", "/status"])
+@pytest.mark.parametrize("value", ["10.0.0.9", None])
+def test_nobody_changes_what_bind_has_told_a_pod_of_its_units(
+    told: Cluster, what: str, value: str | None
+) -> None:
+    told.call("POST", PODS, pod_document("p", ONE, annotations={IP_KEY: "10.0.0.1", SEAT_KEY: "x"}))
+    path = pod_path("p")
+    change = {"metadata": {"annotations": {IP_KEY: value}}}
+    try:
+        assert (
+            "the annotation cni.example/ip says what berth's bind gave the pod of berth.dev/underlay-ip: "
+            "leave it as it is"
+        ) in said(told, "PATCH", path + what, change)
+        assert said(told, "PATCH", path + what, {"metadata": {"annotations": {SEAT_KEY: value}}}) == ""
+        assert said(told, "PATCH", path + what, {"metadata": {"annotations": {IP_KEY: "10.0.0.1"}}}) == ""
+    finally:
+        told.delete_pod("p")
+
+
+def test_the_policy_on_annotations_comes_back_after_it_was_removed(told: Cluster) -> None:
+    """One with parameters from a ConfigMap would not (docs/decisions/0023)."""
+    policies = [each for each in rendered(OVERLAY, *ADMISSION) if each["metadata"]["name"] == ANNOTATIONS]
+    for kind in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
+        told.call("DELETE", f"/apis/admissionregistration.k8s.io/v1/{kind}/{ANNOTATIONS}")
+    wait(lambda: not said(told, "POST", PODS, bringing(SEAT, SEAT_KEY)), 60, "the policy gone", every=0.1)
+    put(told, policies)
+    wait(lambda: said(told, "POST", PODS, bringing(SEAT, SEAT_KEY)), 60, "the policy back", every=0.1)
+
+
+def test_where_the_kind_pool_is_gone_the_policy_on_annotations_stops_nobody(told: Cluster) -> None:
+    crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/pools.berth.dev"
+    told.call("DELETE", crd)
+    wait(lambda: told.request("GET", crd).status == 404, 60, "the kind gone", every=0.1)
+    try:
+        wait(lambda: not said(told, "POST", PODS, bringing(SEAT, SEAT_KEY)), 60, "the Pools gone", every=0.1)
+        assert said(told, "POST", PODS, pod_document("p", {}, scheduler="default-scheduler")) == ""
+    finally:
+        make_pools(told)
 
 
 OVERHEAD = {UNDERLAY_IP: "1"}

@@ -25,7 +25,7 @@ from tests.support.builders.manifests import (
     put,
     rendered,
 )
-from tests.support.cluster import UNDERLAY_IP, Cluster, Object, pod_path
+from tests.support.cluster import UNDERLAY_IP, Cluster, Object, pod_document, pod_path, pods_path, wait
 from tests.support.kubectl import Kubectl
 from tests.support.kubernetes import OVERLAY, has, version
 from tests.support.servers.redisserver import RedisServer
@@ -366,8 +366,16 @@ def a_policy_of_other_schedulers(stage: Stage) -> Iterator[None]:
     path = f"{POLICIES}/pods.berth.dev"
     right = stage.cluster.get(path)["spec"]["variables"]
     wrong = json.loads(json.dumps(right).replace("'berth'.replace", "'another'.replace"))
+    # The API server takes a policy into force a moment after it took it in; the next test makes pods.
     with patched(stage, path, {"spec": {"variables": wrong}}, {"spec": {"variables": right}}):
+        wait(lambda: not takes_pods_of_ours(stage), 60, "the other schedulers in force")
         yield
+    wait(lambda: takes_pods_of_ours(stage), 60, "our scheduler in force again")
+
+
+def takes_pods_of_ours(stage: Stage) -> bool:
+    path = f"{pods_path('default')}?dryRun=All"
+    return stage.cluster.request("POST", path, pod_document("ours", {UNDERLAY_IP: 1})).status == 201
 
 
 def scheduler_secret(change: Callable[[Any], None]) -> Plant:

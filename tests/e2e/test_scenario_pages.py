@@ -20,13 +20,13 @@ from tests.e2e.conftest import Systems
 from tests.e2e.harness import CONTROL_PLANE, System
 from tests.e2e.scenarios import Scenario, documents_of, emptied, files_of, stop_schedulers
 from tests.support.builders.manifests import serve_pools
-from tests.support.cluster import Cluster, Object, wait
+from tests.support.cluster import Cluster, Object, pod_path, wait
 from tests.support.kubectl import Kubectl
 
 pytestmark = pytest.mark.long
 
 IP_SCHEDULER, DEMO, CONFIGURATION = "ip-scheduler.md", "demo-extender.md", "extender-configuration.md"
-CLAIMS, NAMES = "claims.md", "node-names.md"
+CLAIMS, NAMES, ADDRESSES = "claims.md", "node-names.md", "addresses.md"
 POOL = "underlay-ip"
 TODAY = "no bindings today"
 POOL_CLAIMS = "/apis/berth.dev/v1alpha1/namespaces/default/poolclaims"
@@ -106,6 +106,47 @@ def _phases(system: System, since: str) -> list[str]:
     seen = kubectl("get", "--raw", f"{POOL_CLAIMS}?watch=1&resourceVersion={since}&timeoutSeconds=1")
     found = (json.loads(line)["object"].get("status", {}).get("phase") for line in seen.splitlines())
     return [phase for phase, _ in groupby(filter(None, found))]
+
+
+# addresses.md
+
+
+def test_the_page_on_addresses_does_what_it_says(system_of: Systems) -> None:
+    rack = {"labels": {"rack": "r1"}}
+    system = system_of({"node-1": rack, "node-2": rack}, start_berth=False, pools=None)
+    page, cluster, berth = Scenario(ADDRESSES, system), system.cluster, system.berth
+    serve_pools(cluster)
+    page.run("kubectl apply -f pools.yaml")
+    berth.environment = {"BERTH_STORE": berth.store}
+    berth.start()
+    system.plane.start_scheduler(system.scheduler_config("addresses"), "addresses")
+    page.run("kubectl apply -f deployment.yaml")
+    pods = page.pods_of("web")
+    cluster.wait_bound(*pods)
+    columns = "NAME:.metadata.name,IP:.metadata.annotations.example\\\\.com/office-ip"
+    shown = page.run(f"kubectl get pods -o custom-columns={columns}")
+    assert dict(map(str.split, shown.splitlines()[1:])) == {"web-1": "10.0.3.17", "web-2": "10.0.3.18"}
+    explained = berth.run("explain", "web-1").stdout
+    assert 'annotation   cni.projectcalico.org/ipAddrs: ["10.0.3.17"]' in explained
+    assert "annotation   example.com/office-ip: 10.0.3.17" in explained
+
+    page.run("kubectl apply -f office-1.yaml")
+    page.run("kubectl apply -f fixed.yaml")
+    cluster.wait_bound("fixed")
+    assert _told(cluster, "fixed") == "10.0.3.33"
+    page.run("kubectl apply -f forger.yaml")
+    why = "the pod has the annotation example.com/office-ip, which berth writes: leave it out"
+    page.event("forger", f"office-ip: {why}")
+    assert _told(cluster, "forger") == "10.0.3.17"
+    assert "forger" not in cluster.bound()
+
+    cluster.patch(pod_path("web-1"), {"metadata": {"annotations": {"example.com/office-ip": "10.0.3.18"}}})
+    found = json.loads(berth.run("doctor", "-o", "json").stdout)["findings"]
+    assert [(each["kind"], each["pod"]) for each in found] == [("mistold", "default/web-1")]
+
+
+def _told(cluster: Cluster, pod: str) -> str:
+    return str(cluster.get_pod(pod)["metadata"]["annotations"]["example.com/office-ip"])
 
 
 # node-names.md

@@ -9,8 +9,9 @@ from unittest import mock
 import msgspec
 
 from berth.controller import adopt as adoption
-from berth.controller import capacity_sync, node_status, retention
+from berth.controller import capacity_sync, node_status, retention, settle
 from berth.controller.adopt import Adopted, adopt
+from berth.controller.annotation import pools_annotations
 from berth.controller.settle import Settled
 from berth.errors import BerthError, RefusedError, StoreUnavailableError
 from berth.handlers import reconcile, release
@@ -132,6 +133,16 @@ def pods_that_terminate_are_not_counted_after_a_loss() -> Any:
         return adopt(ledger, cluster, [pod for pod in pods if pod.metadata.deletion_timestamp is None], *rest)
 
     return mock.patch("berth.handlers.reconcile.adopt", some)
+
+
+def an_annotation_of_the_last_holder_is_written() -> Any:
+    """What was told once of a node is told there to the next pod as well."""
+    told: dict[str, dict[str, str]] = {}
+
+    def remembered(claim: Claim, pools: Any) -> dict[str, str]:
+        return told.setdefault(claim.node, pools_annotations(claim, pools))
+
+    return mock.patch.object(settle, "pools_annotations", remembered)
 
 
 def a_store_that_does_not_answer_is_taken_for_a_yes() -> Any:
@@ -333,4 +344,5 @@ BUGS: list[tuple[int, Callable[[], Any], Kind | None]] = [
     (3, a_pod_that_nobody_can_write_to_stops_reconcile, SHARED),
     (3, what_runs_on_a_node_that_is_gone_is_not_the_clusters, SHARED),
     (9, a_store_that_does_not_answer_is_taken_for_a_yes, PLAIN),
+    (10, an_annotation_of_the_last_holder_is_written, Kind(3, {})),
 ]

@@ -86,6 +86,11 @@ _SUSPENDED: list[bool | None] = [False, False, False, False, True, None]
 _FIRST = {"Node": "n1", "Topology": "a", "Cluster": EVERYWHERE}
 
 
+def told_key(resource: str) -> str:
+    """The annotation in which a pod is told of its units."""
+    return f"example.com/told-{resource}"
+
+
 class Kind(NamedTuple):
     """What a Pool is until it is rewritten: the index of its kind, and the fields that stay."""
 
@@ -104,7 +109,8 @@ class Kind(NamedTuple):
         found = {**found, "suspended": domains} if domains else found
         if "nodeAnnotation" in found.get("capacity", {}):
             found = {**found, "capacity": {"nodeAnnotation": f"example.com/{resource}"}}
-        return {**found, "resource": f"{GROUP}/{resource}"}
+        template = "{pool} {units}" if self.named else "{pool}"
+        return {**found, "resource": f"{GROUP}/{resource}", "annotations": {told_key(resource): template}}
 
 
 kinds = st.builds(Kind, st.integers(0, len(KINDS) - 1), st.sampled_from(_FIELDS))

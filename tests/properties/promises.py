@@ -29,12 +29,13 @@ from tests.properties.pools import (
     Domain,
     NodeIs,
     resource_of,
+    told_key,
 )
 from tests.properties.rest import Rest, held_for_the_node, resources_of, summed
 from tests.properties.seen import Seen, kinds
 from tests.support.builders.ledgers import Time
 
-ALL = range(1, 10)
+ALL = range(1, 11)
 REBUILDING = "berth's ledger is being rebuilt"
 _REASON = re.compile(
     r"(ip|seat)(-b|-c)?: (none on this node|the node has no label zone|suspended, no new pods"
@@ -188,6 +189,19 @@ class Promises:
         wanted = self._model.wishes[uid].units
         self.keep(2, found == {(pool, ""): count for pool, count in wanted.items()}, f"{uid} is told {told}")
         self._names(uid, told)
+        for pool in filter(self._tells, {each["pool"] for each in told}):
+            units = [unit for each in told if each["pool"] == pool for unit in each.get("units", ())]
+            text = notes.get(told_key(resource_of(pool)), "")
+            # The Pool's units may have had no names, or may have none any more.
+            self.keep(
+                10, text in (pool, f"{pool} {','.join(units)}"), f"{uid} has {told} and is told {text!r}"
+            )
+
+    def _tells(self, pool: str) -> bool:
+        """Whether the Pools of its resource have annotations; those of some examples have none."""
+        resource = resource_of(pool)
+        specs = [spec for name, spec in self._model.pools.items() if resource_of(name) == resource]
+        return any(told_key(resource) in spec.get("annotations", {}) for spec in specs)
 
     def _fits_in(self, uid: str, node: str) -> None:
         """The pods that berth has bound have room where the pod is now; not in zones, which nodes change. By

@@ -53,6 +53,13 @@ def helm(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="session")
+def cni(request: pytest.FixtureRequest) -> Path:
+    """The folder of Multus' reading of annotations, and of static IPAM, built first if they are not there."""
+    build(request, "--cni")
+    return CONTROLPLANE / ".bin-cni"
+
+
+@pytest.fixture(scope="session")
 def monitoring_kinds() -> list[Path]:
     """Prometheus Operator's CustomResourceDefinitions, of its own module; without Go the test is skipped."""
     if shutil.which("go") is None:

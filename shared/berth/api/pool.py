@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from berth.api import quantity
+from berth.api import annotations, quantity
 from berth.api.manifest import is_kind, not_of_kind, spec_of
 from berth.api.names import (
     GROUP,
@@ -149,8 +149,10 @@ class PoolSpec(_Spec, kw_only=True, frozen=True):
     external: _Count = 0
     adopt_from: str | None = None
     suspended: bool | tuple[str, ...] = False
-    # Left out of the ledger's documents where it is not set: versions before this field read those as well.
+    # Left out of the ledger's documents where not set: versions before these fields read those as well.
     claimable_by: dict[str, tuple[str, ...]] | msgspec.UnsetType = msgspec.UNSET
+    annotations: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    on_annotated: Literal["Overwrite", "Refuse"] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def capacities(self) -> Capacity:
@@ -164,6 +166,7 @@ class PoolSpec(_Spec, kw_only=True, frozen=True):
 
 
 _NO_CAPACITY = Capacity(per_domain=0)
+_NO_TEMPLATES: Mapping[str, str] = {}
 
 
 class Pool(msgspec.Struct, frozen=True):
@@ -188,6 +191,12 @@ class Pool(msgspec.Struct, frozen=True):
     def shape(self) -> tuple[str, str, str | None, bool]:
         """Return `counts`, and whether units have names. Where that changes, what is held is counted anew."""
         return *self.counts, self.named
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Return the templates of what pods with its units are told, by the annotation's key."""
+        templates = self.spec.annotations
+        return _NO_TEMPLATES if isinstance(templates, msgspec.UnsetType) else templates
 
     @property
     def holds_lost(self) -> bool:
@@ -363,6 +372,10 @@ def _contradictions(spec: PoolSpec) -> Iterator[str]:
         yield "spec.claimableBy goes with units only"
     if spec.adopt_from is not None and not _KEY.fullmatch(spec.adopt_from):
         yield "spec.adoptFrom should be an annotation's key, such as example.com/ip"
+    if spec.on_annotated is not msgspec.UNSET and not spec.annotations:
+        yield "spec.onAnnotated goes with annotations only"
+    if not isinstance(spec.annotations, msgspec.UnsetType):
+        yield from annotations.problems(spec.annotations, spec.scope, named=bool(spec.units))
 
 
 def _wrong(spec: PoolSpec) -> Iterator[str]:

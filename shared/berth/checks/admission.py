@@ -26,6 +26,9 @@ class Expected(NamedTuple):
 EXPECTED: Mapping[str, Expected] = {
     "pods.berth.dev": Expected(6, open="mistakes in pods show late"),
     "bindings.berth.dev": Expected(1, open="whoever may bind pods may say what they hold"),
+    "annotations.berth.dev": Expected(
+        2, "Ignore", open="whoever may change a pod may change the address that its CNI plugin reads there"
+    ),
     "pod-status.berth.dev": Expected(
         4, open="the functions' accounts may change any pod's status and labels"
     ),

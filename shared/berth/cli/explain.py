@@ -110,6 +110,7 @@ def _facts(told: Explanation, now: float) -> list[str]:
     rows += [("priority", str(told.priority) if told.waits_since and told.asks else "")]
     rows += [("waiting for", _ago(told.waits_since, now) if told.waits_since else "")]
     rows += [("holds", _held(held, now)) for held in told.holds]
+    rows += [("annotation", f"{key}: {text}") for key, text in told.annotations.items()]
     for line in told.lines:
         before = _some([str(pod) for pod in line.before], line.place - 1)
         after = f"; before it: {before}" if before else ""

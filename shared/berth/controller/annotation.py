@@ -1,5 +1,6 @@
-"""Which units a running pod says that it uses: by Berth's annotation, or by the one that `adoptFrom` names.
-Users can write both, so an annotation counts only where the unit is one of the pool's, and free."""
+"""Which units a running pod says that it uses: by Berth's annotation, or by the one that `adoptFrom` names;
+and what a pod is told of its units by the annotations of its Pools.
+Users can write all of them, so one counts only where the unit is one of the pool's, and free."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -8,11 +9,13 @@ from itertools import islice
 import msgspec
 from msgspec.structs import replace
 
+from berth.api.annotations import text_of
 from berth.api.pool import Pool
 from berth.api.units import Units, normal
+from berth.errors import RefusedError
 from berth.kube.types import Pod
 from berth.ledger.keys import unreserved_quota
-from berth.ledger.model import Claim, Holding, in_order
+from berth.ledger.model import Claim, Holding, by_whole, in_order
 from berth.scheduling.demand import Terms
 
 ALLOCATED = "berth.dev/allocated"
@@ -42,6 +45,26 @@ def with_annotated_units(claim: Claim, pod: Pod, pools: Mapping[str, Pool]) -> C
         return listed(pool, units, holding.domain)
 
     return _with(claim, pools, annotated)
+
+
+def pools_annotations(claim: Claim, pools: Mapping[str, Pool]) -> dict[str, str]:
+    """Return what the Pools' annotations tell the pod of its units, by their keys.
+
+    Raises RefusedError where they tell of units by name and the claim is from before the Pool named them.
+    """
+    told: dict[str, str] = {}
+    for holding in by_whole(holding for holding in claim.holdings if not holding.is_quota):
+        pool = pools.get(holding.pool)
+        if pool is None or not pool.annotations:
+            continue
+        held = by_whole(claim.at_places(pool.name))
+        units = [unit for part in held for unit in part.units]
+        if pool.named and len(units) < sum(part.count for part in held):
+            raise RefusedError(f"{pool.name}: its units have got names meanwhile; the pod will be retried")
+        told |= {
+            key: text_of(text, pool.name, holding.domain, units) for key, text in pool.annotations.items()
+        }
+    return told
 
 
 def with_own(claim: Claim, had: Claim, terms: Terms) -> Claim:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from berth.api.annotations import names_in, tells_units
 from berth.api.pool import Pool
 from berth.controller.annotation import ALLOCATED, with_annotated_units
 from berth.controller.capacity_sync import in_stripes
@@ -33,6 +34,7 @@ class Kind(NamedTuple):
 
 
 _few = partial(few, most=8)
+_MOST_SAID = 200  # characters of an annotation that a finding repeats
 _BY_HAND = "the document was changed by hand, or the store lost it"
 _EVENT = "its event was lost, or is late"
 _STORE = "see Changing the store in docs/stores/index.md"
@@ -90,6 +92,12 @@ KINDS: Mapping[str, Kind] = {
     "misnamed": Kind(
         "a claim of other units, by their names, than its pod's annotation berth.dev/allocated says",
         "the ledger was changed by hand, or somebody wrote the annotation",
+        "can't repair it: look which unit the pod uses. Delete the pod, or correct its annotation",
+        repairs=False,
+    ),
+    "mistold": Kind(
+        "an annotation that a Pool has written, which tells its pod of other units than the pod holds",
+        "somebody changed it after the Binding",
         "can't repair it: look which unit the pod uses. Delete the pod, or correct its annotation",
         repairs=False,
     ),
@@ -472,6 +480,7 @@ def remaining(ledgers: Ledgers, pods: Mapping[str, Pod], problems: Iterable[str]
     for claim in after.claims():
         if claim.uid in pods:
             yield from _misnamed(claim, pods[claim.uid], after.pools)
+            yield from _mistold(claim, pods[claim.uid], after.pools)
     for row in pool_rows(after):
         for domain in row.domains:
             if domain.over and domain.capacity is not None:
@@ -506,6 +515,26 @@ def _misnamed(claim: Claim, pod: Pod, pools: Mapping[str, Pool]) -> Iterator[Fin
                 pool=pool,
                 units=tuple(sorted(mine)),
             )
+
+
+def _mistold(claim: Claim, pod: Pod, pools: Mapping[str, Pool]) -> Iterator[Finding]:
+    """Yield a finding for each annotation of a Pool that does not tell of all units that the pod holds."""
+    there = pod.metadata.annotations or {}
+    for pool in sorted({name for name, _ in claim.units} & pools.keys()):
+        mine = sorted(unit for of, unit in claim.units if of == pool)
+        for key, template in pools[pool].annotations.items():
+            # By the names that stand in it: what stands around them, the Pool may have changed since.
+            if key in there and tells_units(template) and not names_in(there[key]).issuperset(mine):
+                what = f"pod {claim.label} (UID {claim.uid}): the ledger says {_few(mine)} of {pool}"
+                yield finding(
+                    "mistold",
+                    f"{what}; its annotation {key} says {there[key][:_MOST_SAID]}",
+                    pod=claim.label,
+                    uid=claim.uid,
+                    node=claim.node,
+                    pool=pool,
+                    units=tuple(mine),
+                )
 
 
 def _doubled_units(view: View) -> Iterator[Finding]:

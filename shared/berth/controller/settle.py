@@ -2,12 +2,14 @@
 A claim says what the ledger gave. Whether the pod runs there, only the API server knows."""
 
 import logging
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from berth.controller.annotation import ALLOCATED, merged
+from berth.api.pool import Pool
+from berth.controller.annotation import ALLOCATED, merged, pools_annotations
 from berth.controller.capacity_sync import follow_node
 from berth.controller.fencing import fence_claim
 from berth.controller.retention import release_ended
@@ -51,11 +53,12 @@ def claim_of(pod: Pod, node: str, terms: Terms, demand: Demand, attempt: str, si
     )
 
 
-def allocated(claim: Claim) -> dict[str, str]:
-    """Return the annotation by which a pod sees what it got, and a lost ledger is rebuilt (promise 8)."""
+def allocated(claim: Claim, pools: Mapping[str, Pool]) -> dict[str, str]:
+    """Return the annotations by which a pod sees what it got: Berth's own, by which a lost ledger is rebuilt
+    (promise 8), and those that the Pools say."""
     units = (holding for holding in claim.holdings if not holding.is_quota)
     parts = merged(replace(holding, domain=holding.whole) for holding in units)
-    return {ALLOCATED: msgspec.json.encode(parts).decode()}
+    return {**pools_annotations(claim, pools), ALLOCATED: msgspec.json.encode(parts).decode()}
 
 
 def settle(ledger: Ledger, cluster: Cluster, claim: Claim, now: float, deadline: Deadline) -> Settled:

@@ -36,6 +36,7 @@ from berth.kube.types import Node, Pod, PodToBind
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding
 from berth.ledger.transitions import ElsewhereError, MissingClaimError, SupersededError
+from berth.ledger.view import View
 from berth.metrics import UNCOUNTED, Metrics
 from berth.scheduling.demand import Terms, might_ask, terms_of
 from berth.settings import Settings
@@ -85,6 +86,7 @@ class BindAttempt:
         self._clock, self._new_attempt, self._teller = verb.clock, verb.new_attempt, verb.teller
         self._call, self._deadline = call, Deadline.after(BIND_SECONDS, verb.monotonic)
         self._claim: Claim | None = None
+        self._annotations: dict[str, str] = {}  # that the Binding writes
 
     def run(self) -> None:
         while (pod := self._unbound()) is not None:
@@ -149,6 +151,7 @@ class BindAttempt:
 
     def _reserve(self, pod: Pod) -> Claim | None:
         """Return the pod's reservation, None if it asks for nothing. Raises RefusedError, ElsewhereError."""
+        self._annotations = {}
         if not might_ask(pod):
             return None
         view = self._ledger.view()
@@ -162,9 +165,20 @@ class BindAttempt:
             # The Binding of the one before was refused, or we would not try again.
             self._cancel()
             raise
+        self._annotations = self._annotations_of(claim, view)
         tell = self._deadline.later(-_SETTLE_SECONDS).within(_TELL_SECONDS)
         publish_held(self._cluster, claim, tell, self._clock)
         return claim
+
+    def _annotations_of(self, claim: Claim, view: View) -> dict[str, str]:
+        """Return the annotations for the Binding. Raises RefusedError, and leaves no reservation, where the
+        Pools' can't be told of it."""
+        try:
+            return allocated(claim, view.pools)
+        except RefusedError:
+            self._claim = claim
+            self._cancel()
+            raise
 
     def _demanded(self, pod: Pod, terms: Terms) -> Claim | None:
         """Return what the pod is to hold there, None if it asks for nothing. Raises RefusedError."""
@@ -178,11 +192,10 @@ class BindAttempt:
     def _bound(self, pod: PodToBind) -> bool:
         """Make the Binding. Return whether the pod is bound; if not, it has changed and is to be read again.
         Raises where the Binding was refused."""
-        annotations = {} if self._claim is None else allocated(self._claim)
         self._time_left()
         try:
             self._cluster.bind(
-                pod, self._call.node, annotations, self._deadline.later(-_SETTLE_SECONDS).timeout()
+                pod, self._call.node, self._annotations, self._deadline.later(-_SETTLE_SECONDS).timeout()
             )
         except ClusterRefusedError as error:
             if error.status == 409 and self._changed(pod):

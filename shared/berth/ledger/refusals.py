@@ -164,6 +164,21 @@ def leaving(pool: str) -> str:
     return f"{pool}: what the last pod of this name had is not free yet"
 
 
+def brought(pool: str, key: str) -> str:
+    """Return the words for a pod that comes with an annotation which only Berth may write."""
+    return f"{pool}: the pod has the annotation {key}, which berth writes: leave it out"
+
+
+def one_unit(pool: str, key: str, asked: int) -> str:
+    """Return the words for a pod that asks for more units than an annotation can tell it."""
+    return f"{pool}: {asked} asked, and the annotation {key} is for one unit: ask for 1"
+
+
+def both_write(one: str, other: str, key: str) -> str:
+    """Return the words for a pod that asks for two pools which would write the same annotation."""
+    return f"{one}, {other}: both write the annotation {key}: ask for one of them"
+
+
 def suspended(pool: str) -> str:
     return f"{pool}: suspended, no new pods"
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from berth.api.annotations import is_same_for_all, takes_one_unit
 from berth.api.names import is_ours
 from berth.api.pool import Pool, by_resource
 from berth.api.poolclaim import CLAIMS, named
@@ -71,7 +72,24 @@ class Terms(NamedTuple):
                     break  # it gets nothing; one that runs holds those of its PoolClaims that are there
             else:
                 claims.append((name, *claim))
-        return Demand(demand.units, tuple(claims), refusal or _too_few(demand.units, claims))
+        refusal = refusal or _too_few(demand.units, claims) or self._untellable(pod, demand.units)
+        return Demand(demand.units, tuple(claims), refusal)
+
+    def _untellable(self, pod: Pod, demanded: Mapping[str, int]) -> str | None:
+        """Return why the pools' annotations could not tell a waiting pod what it got; None if they can."""
+        writers: dict[str, Pool] = {}
+        for pool, count in () if pod.spec.node_name else demanded.items():
+            writer = self.pools[pool]
+            for key, template in writer.annotations.items():
+                other = writers.setdefault(key, writer)
+                same = other is writer or (template == other.annotations[key] and is_same_for_all(template))
+                if not same:
+                    return refusals.both_write(other.name, pool, key)
+                if count != 1 and takes_one_unit(template):
+                    return refusals.one_unit(pool, key, count)
+                if writer.spec.on_annotated == "Refuse" and key in (pod.metadata.annotations or {}):
+                    return refusals.brought(pool, key)
+        return None
 
     def place(self, pool: str, node: str) -> str:
         """Return the node's domain in the pool; NOWHERE if it has none."""

@@ -187,6 +187,7 @@ class Explanation(PodName, frozen=True, kw_only=True, rename="camel"):
 
     `fitting` are the nodes that Berth would take, `cordoned` those that it would if they took pods;
     `remedies` are changes each of which would let the pod in, `lines` those of the pools that it lacks.
+    `annotations` are those of the pod that its Pools have written.
     """
 
     uid: str
@@ -208,6 +209,7 @@ class Explanation(PodName, frozen=True, kw_only=True, rename="camel"):
     lines: tuple[Line, ...] = ()
     scheduler_says: SchedulerWord | None = None
     notes: tuple[str, ...] = ()
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def without_ledger(pod: Pod, schedulers: Collection[str]) -> Explanation | None:
@@ -306,7 +308,14 @@ def _placed(pod: Pod, view: View, claims: Sequence[Claim]) -> Explanation:
     else:
         about = _about(pod, "bound", f"{_where(pod)} and asks nothing of Berth's pools")
     asks_of = tuple(Asked(pool=pool, units=count) for pool, count in asked.items())
-    return msgspec.structs.replace(about, holds=holds, asks=asks_of)
+    return msgspec.structs.replace(about, holds=holds, asks=asks_of, annotations=_written(pod, view, holds))
+
+
+def _written(pod: Pod, view: View, holds: Iterable[Held]) -> dict[str, str]:
+    """Return the pod's annotations that the Pools of what it holds have written."""
+    pools = (view.pools[held.pool] for held in holds if held.pool in view.pools)
+    there = pod.metadata.annotations or {}
+    return {key: there[key] for pool in pools for key in pool.annotations if key in there}
 
 
 class _Waiting:

@@ -18,6 +18,7 @@ POOLS: dict[str, dict[str, Any]] = {
     "seat": {"scope": "Cluster", "capacity": {"perDomain": 300}, "limits": {"default": 20}, "external": 2},
     "slot": {"scope": "Topology", "topologyKey": "rack", "capacity": {"perDomain": 4}},
     "gpu": {"capacity": {"perDomain": 1}, "preemption": "Native"},
+    "port": {"units": {"n1": ["p-0", "p-1"]}, "annotations": {"example.com/port": "port {unit}"}},
 }
 NODES = {"n1": {"rack": "r1"}, "n2": {"rack": "r2"}}
 GARBAGE = b"\x00\xffno document"
@@ -144,6 +145,11 @@ def _misnamed(stage: PoolsStage) -> None:
         "n1",
         lambda claim: replace(claim, holdings=(Holding("k80", "n1", 1, ("k80-1",)),)),
     )
+
+
+def _mistold(stage: PoolsStage) -> None:
+    stage.bound_pod("a", port=1)
+    stage.note("a", {"example.com/port": "port p-1"})
 
 
 def _over_committed(stage: PoolsStage) -> None:
@@ -281,6 +287,7 @@ DAMAGES = {
     "a claim that is missing in a limit": Damage("torn", _torn_limit),
     "a unit held twice": Damage("doubled-unit", _doubled_unit, ("doubled-unit",)),
     "a unit of another name": Damage("misnamed", _misnamed, ("misnamed",)),
+    "another unit in a Pool's annotation": Damage("mistold", _mistold, ("mistold",)),
     "more used than there is": Damage("over-committed", _over_committed, ("over-committed",)),
     "another capacity": Damage("capacity", _capacity),
     "no document of a domain": Damage("capacity", _no_domain),

@@ -28,6 +28,14 @@ RIGHT_SPECS: list[Spec] = [
     {**CAPACITY, "reserved": {"priorityAtLeast": -5, "units": 2}},
     {**NAMED, "claimableBy": {"team-a": ["k80-0", "10.0.3.0/28", "fd00::1-fd00::9"], "*": []}},
     {**NAMED, "claimableBy": {}},
+    {
+        **NAMED,
+        "annotations": {"cni.example/ip": '["{unit}"]', "plain": "{units} {units:json} {domain} {pool}"},
+    },
+    {**NAMED, "annotations": {"k8s.v1.cni.cncf.io/networks": '[{"name":"macvlan","ips":["{unit}/24"]}]'}},
+    {**NAMED, "annotations": {"ipam.example/ip_address": "{unit}"}, "onAnnotated": "Refuse"},
+    {**CAPACITY, **TOPOLOGY, "annotations": {"example.com/rack": "{domain}"}, "onAnnotated": "Overwrite"},
+    {**CAPACITY, "annotations": {}},
 ]
 
 # What is wrong, what Berth says, and what of that the API server says, or its own words.
@@ -78,8 +86,64 @@ WRONG_SPECS: list[tuple[Spec, str, str]] = [
             {**NAMED, "adoptFrom": "a b"},
             "spec.adoptFrom should be an annotation's key, such as example.com/ip",
         ),
+        ({**NAMED, "onAnnotated": "Refuse"}, "spec.onAnnotated goes with annotations only"),
     ]
 ] + [
+    (
+        {**NAMED, "annotations": {"a b": "{unit}"}},
+        "spec.annotations: 'a b' should be an annotation's key, such as example.com/ip",
+        "spec.annotations: each key should be an annotation's key, such as example.com/ip",
+    ),
+    (
+        {**NAMED, "annotations": {"x.berth.dev/ip": "{unit}"}},
+        "spec.annotations: 'x.berth.dev/ip' is of berth.dev or of Kubernetes, which alone write there",
+        "spec.annotations: a key is of berth.dev or of Kubernetes, which alone write there",
+    ),
+    (
+        {**NAMED, "annotations": {"ovn.kubernetes.io/ip_address": "{unit}"}},
+        "'ovn.kubernetes.io/ip_address' is of berth.dev or of Kubernetes, which alone write there",
+        "spec.annotations: a key is of berth.dev or of Kubernetes, which alone write there",
+    ),
+    (
+        {**NAMED, "annotations": {"kubernetes.io/ip": "{unit}"}},
+        "spec.annotations: 'kubernetes.io/ip' is of berth.dev or of Kubernetes, which alone write there",
+        "spec.annotations: a key is of berth.dev or of Kubernetes, which alone write there",
+    ),
+    (
+        {**NAMED, "annotations": {"example.com/ip": "{ip} {unit}"}},
+        "spec.annotations: 'example.com/ip': {ip} means nothing: write {unit}, {units}",
+        "spec.annotations: what stands in braces means nothing: write {unit}, {units}, {units:json}",
+    ),
+    (
+        {**NAMED, "annotations": {"example.com/ip": "{units:yaml}"}},
+        "spec.annotations: 'example.com/ip': {units:yaml} means nothing: write {unit}",
+        "spec.annotations: what stands in braces means nothing: write {unit}, {units}, {units:json}",
+    ),
+    (
+        {**CAPACITY, "annotations": {"example.com/ip": "{units:json}"}},
+        "spec.annotations: 'example.com/ip': {unit}, {units}, {units:json} go with units only",
+        "spec.annotations: {unit}, {units}, {units:json} go with units only",
+    ),
+    (
+        {**CLUSTER, "capacity": {"perDomain": 1}, "annotations": {"example.com/at": "{domain}"}},
+        "spec.annotations: 'example.com/at': {domain} means nothing in scope Cluster, which has one domain",
+        "spec.annotations: {domain} means nothing in scope Cluster, which has one domain",
+    ),
+    (
+        {**NAMED, "annotations": {"example.com/ip": ""}},
+        "spec.annotations: 'example.com/ip': a text has 1 to 1024 characters",
+        "spec.annotations.example.com/ip",
+    ),
+    (
+        {**NAMED, "annotations": {f"example.com/{number}": "{unit}" for number in range(17)}},
+        "spec.annotations has 17 keys, and 16 is the most",
+        "spec.annotations: Too many: 17: must have at most 16 items",
+    ),
+    (
+        {**NAMED, "annotations": {"example.com/ip": "{unit}"}, "onAnnotated": "Ignore"},
+        "spec.onAnnotated 'Ignore' should be one of Overwrite, Refuse",
+        'supported values: "Overwrite", "Refuse"',
+    ),
     (
         {**CLUSTER, "capacity": {"domains": {"node-1": 3}}},
         "spec.capacity.domains: domain 'node-1' should be *, the one domain of scope Cluster",
