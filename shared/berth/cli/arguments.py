@@ -134,6 +134,11 @@ COMMANDS = (
         "maintenance:add_external_options",
     ),
     _Command(
+        "licences",
+        "show who uses a Pool's licences, by what the licence server's own program prints",
+        "With --write it writes what others use into spec.external. What can't be read is never no use.",
+    ),
+    _Command(
         "release",
         "free units that stay held though their pod is gone (onLostNode: Hold)",
         "Use it when nothing uses them any more. It asks the API server, and refuses a pod that lives.",

@@ -1,0 +1,174 @@
+"""`berth licences`: what a licence server's text says of a Pool's licences, beside the claims of our pods.
+With `--write` what others use becomes the Pool's `external`, as `berth external` would write it."""
+
+import argparse
+import sys
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from berth import settings
+from berth.api.pool import EVERYWHERE, Pool
+from berth.cli.output import note, show
+from berth.cli.shared_options import add_kubeconfig, add_output, add_store, existing_ledger
+from berth.controller.external_use import only_cluster
+from berth.controller.pool_source import amend, read_pools
+from berth.errors import BadInputError, SettingsError, few
+from berth.kube.cluster import connect
+from berth.ledger.ledger import Ledger
+from berth.ledger.view import View
+from berth.licences.checkouts import LARGEST, Feature, Use, use_of
+from berth.licences.formats import FORMATS, read
+
+_MOST_NAMED = 5
+
+
+class Licences(msgspec.Struct, frozen=True, rename="camel"):
+    """A feature's licences: what there is, and who uses how many.
+
+    `pods` is what our pods hold by their claims, `unclaimed` what they have checked out beyond that,
+    `others` what everybody else uses or may alone use, `missing` what the Pool counts and the server does not
+    have. `external`, the sum of the last three, is what no pod may get.
+    """
+
+    pool: str
+    feature: str
+    capacity: int
+    issued: int
+    in_use: int
+    queued: int
+    pods: int
+    unclaimed: int
+    others: int
+    missing: int
+    external: int
+    before: int
+    idle: tuple[str, ...]
+    written_to: str
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pool", metavar="POOL", help="one of scope Cluster")
+    parser.add_argument(
+        "--from",
+        dest="source",
+        metavar="FILE",
+        default="-",
+        help="the server's text (default: -, standard input)",
+    )
+    parser.add_argument(
+        "--format",
+        choices=[*FORMATS],
+        default="lmstat",
+        help="lmstat -a of FlexLM, rlmstat -a of RLM, or JSON (default: lmstat)",
+    )
+    parser.add_argument("--feature", metavar="NAME", help="the feature's name (default: POOL)")
+    parser.add_argument(
+        "--match",
+        choices=["host", "user", "display"],
+        default="host",
+        help="where a checkout has the name of our pod (default: host)",
+    )
+    parser.add_argument("--write", action="store_true", help="write what others use into spec.external")
+    parser.add_argument(
+        "--pools",
+        metavar="FILE",
+        help="the active source of Pools if it is a file (BERTH_POOLS); its comments are lost by --write",
+    )
+    add_kubeconfig(parser)
+    add_store(parser)
+    add_output(parser)
+    parser.set_defaults(run=licences)
+
+
+def licences(options: argparse.Namespace) -> int:
+    """Show who uses how many licences. Raises BadInputError, and writes nothing, where the text has none."""
+    config = settings.from_environment()
+    feature = read(_text(options.source), options.format, options.feature or options.pool)
+    with existing_ledger(config.store, reads_only=True) as store:
+        view = Ledger(store).view()
+    pool = _pool(options.pool, config)
+    told = _licences(pool, feature, use_of(feature, _claimed(view, pool.name), options.match))
+    if options.write:
+        place = str(config.pools or "the cluster")
+        amend(config.pools, connect, pool.name, partial(only_cluster, told.external))
+        told = msgspec.structs.replace(told, written_to=place)
+    if options.output == "table":
+        print("\n".join(_lines(told)))
+    else:
+        show(told, options.output)
+    return 0
+
+
+def _text(source: str) -> bytes:
+    """Return the text, as far as a licence server's can be long. Raises SettingsError."""
+    if source == "-":
+        return sys.stdin.buffer.read(LARGEST + 1)
+    try:
+        with Path(source).open("rb") as file:
+            return file.read(LARGEST + 1)
+    except OSError as error:
+        raise SettingsError(f"can't read {source}: {error.strerror}") from error
+
+
+def _pool(name: str, config: settings.Settings) -> Pool:
+    pools = read_pools(config.pools, connect())
+    if name not in pools:
+        there = few(sorted(pools), 8)
+        raise BadInputError(f"there is no Pool {name}; there are: {there}")
+    only_cluster(0, pools[name])
+    return pools[name]
+
+
+def _claimed(view: View, pool: str) -> dict[str, int]:
+    """Return the units of the pool that pods hold, by the pods' names."""
+    claimed = Counter[str]()
+    for claim in view.claims():
+        units = sum(holding.count for holding in claim.at_places(pool))
+        if units and not claim.is_external:
+            claimed[claim.name] += units
+    return dict(claimed)
+
+
+def _licences(pool: Pool, feature: Feature, use: Use) -> Licences:
+    capacity = pool.capacity_of(EVERYWHERE) or 0
+    missing = max(0, capacity - feature.issued)
+    return Licences(
+        pool=pool.name,
+        feature=feature.name,
+        capacity=capacity,
+        issued=feature.issued,
+        in_use=feature.in_use,
+        queued=feature.queued,
+        pods=use.pods,
+        unclaimed=use.unclaimed,
+        others=use.others,
+        missing=missing,
+        external=use.outside + missing,
+        before=pool.spec.external,
+        idle=use.idle,
+        written_to="",
+    )
+
+
+def _lines(told: Licences) -> list[str]:
+    rows = [
+        ("issued", told.issued, f"the Pool has {told.capacity}"),
+        ("in use", told.in_use, f"{told.queued} queued" if told.queued else ""),
+        ("by pods", told.pods, "by their claims"),
+        ("unclaimed", told.unclaimed, "checked out by pods beyond their claims"),
+        ("by others", told.others, "with what is reserved for somebody"),
+        ("missing", told.missing, "the Pool has more than the server"),
+        ("external", told.external, f"what no pod may get; the Pool says {told.before}"),
+    ]
+    lines = [f"Pool {told.pool}, feature {told.feature}:"]
+    lines += [f"  {name:10} {count:>6}  {words}".rstrip() for name, count, words in rows]
+    if told.idle:
+        lines.append(f"without a checkout: {few(told.idle, _MOST_NAMED)}")
+    if told.written_to:
+        lines.append(f"written to {told.written_to}")
+    elif told.external != told.before:
+        note("nothing was written: say --write")
+    return lines

@@ -1,0 +1,139 @@
+"""The texts that licence servers' own programs print, read into features: FlexLM's `lmstat -a`, RLM's
+`rlmstat -a`, and JSON for everything else. What can't be read is an error, never no use."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Annotated
+
+import msgspec
+
+from berth.api.units import MOST
+from berth.errors import BadInputError, few
+from berth.licences.checkouts import LARGEST, Checkout, Feature
+
+_MOST_SHOWN = 8
+
+# FlexNet Publisher, License Administration Guide: lmstat.
+_USERS_OF = re.compile(r"^Users of (.+?):\s+\((.*)\)\s*$")
+_TOTALS = re.compile(r"Total of (\d+) licenses? issued;\s+Total of (\d+) licenses? in use")
+_LINE = re.compile(r"^\s+(?P<who>\S.*?) \(v[^()]*\) \((?P<server>[^()]*)\)(?P<rest>.*)$")
+_RESERVED = re.compile(r"^\s+(\d+) RESERVATIONs? for ")
+_COUNT = re.compile(r", (\d+) licenses?\b")
+_QUEUED = re.compile(r"queued for (\d+) licenses?")
+
+# RLM License Administration: rlmstat.
+_PRODUCT = re.compile(r"^\s+(\S+) v\S+\s*$")
+_POOL = re.compile(r"^\s+count: (\d+), # reservations: (\d+), inuse: (\d+)")
+_HELD = re.compile(r"^\s+(\S+) v\S+: (?P<user>.+?)@(?P<host>\S+) (?P<count>\d+)/\d+ at ")
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+
+
+class _CheckoutRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    host: str
+    user: str = ""
+    display: str = ""
+    count: _Count = 1
+
+
+class _FeatureRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    issued: _Count
+    checkouts: tuple[_CheckoutRow, ...] = ()
+    reserved: _Count = 0
+
+
+class _Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    features: tuple[_FeatureRow, ...]
+
+
+def lmstat(text: str) -> Iterator[Feature]:
+    """Yield the totals of each feature that a FlexLM server's text counts, and then each line of it."""
+    name = ""
+    for line in text.splitlines():
+        header = _USERS_OF.match(line)
+        if header is not None:
+            totals = _TOTALS.match(header[2])
+            # Others are uncounted, or not served: what is asked for must not pass for unused.
+            name = header[1] if totals is not None else ""
+            if totals is not None:
+                yield Feature(name, int(totals[1]), int(totals[2]))
+        elif name and (said := _line_of(name, line)) is not None:
+            yield said
+
+
+def _line_of(name: str, line: str) -> Feature | None:
+    """Return what a line below a feature's totals says of it; None: nothing."""
+    reserved = _RESERVED.match(line)
+    if reserved is not None:
+        return Feature(name, reserved=int(reserved[1]))
+    held = _LINE.match(line)
+    if held is None:
+        return None
+    queued, count = _QUEUED.search(held["rest"]), _COUNT.search(held["rest"])
+    if queued is not None:
+        return Feature(name, queued=int(queued[1]))
+    # A user's name may have spaces; the display may be missing.
+    words = held["who"].split()
+    user, host, display = (" ".join(words[:-2]), *words[-2:]) if len(words) > 2 else (*words, "", "")[:3]
+    return Feature(name, checkouts=(Checkout(user, host, display, int(count[1]) if count else 1),))
+
+
+def rlmstat(text: str) -> Iterator[Feature]:
+    """Yield a feature for each pool of licences, and one for each checkout, of an RLM server's text."""
+    product = ""
+    for line in text.splitlines():
+        named, pool, held = _PRODUCT.match(line), _POOL.match(line), _HELD.match(line)
+        if named is not None:
+            product = named[1]
+        elif pool is not None and product:
+            yield Feature(product, int(pool[1]), int(pool[3]), int(pool[2]))
+            product = ""
+        elif held is not None:
+            yield Feature(held[1], checkouts=(Checkout(held["user"], held["host"], "", int(held["count"])),))
+
+
+def as_json(text: str) -> Iterator[Feature]:
+    """Yield the features of `{"features": [{"name": …, "issued": 10, "checkouts": [{"host": …}]}]}`."""
+    try:
+        rows = msgspec.json.decode(text, type=_Features).features
+    except msgspec.DecodeError as error:
+        raise BadInputError(f"not licences as JSON: {' '.join(str(error).split())}") from error
+    for row in rows:
+        checkouts = tuple(Checkout(each.user, each.host, each.display, each.count) for each in row.checkouts)
+        used = sum(checkout.licences for checkout in checkouts) + row.reserved
+        yield Feature(row.name, row.issued, used, row.reserved, checkouts=checkouts)
+
+
+FORMATS: Mapping[str, Callable[[str], Iterator[Feature]]] = {
+    "lmstat": lmstat,
+    "rlmstat": rlmstat,
+    "json": as_json,
+}
+
+
+def read(body: bytes, form: str, name: str) -> Feature:
+    """Return the feature of this name by a server's text in this form. Raises BadInputError where the text
+    is too large, or has no such feature that is counted: whatever else it says, nobody knows its use then."""
+    if len(body) > LARGEST:
+        raise BadInputError(f"the text has over {LARGEST // 1024 // 1024} MiB, which no licence server says")
+    features = _summed(FORMATS[form](body.decode(errors="replace")))
+    if name not in features or not features[name].issued:
+        there = few(sorted(known for known in features if features[known].issued), _MOST_SHOWN) or "none"
+        raise BadInputError(
+            f"the text counts no licences of the feature {name}; it counts: {there}"
+            " (is the server, or the vendor's daemon, down?)"
+        )
+    return features[name]
+
+
+def _summed(features: Iterable[Feature]) -> dict[str, Feature]:
+    checkouts: dict[str, list[Checkout]] = {}
+    sums: dict[str, Feature] = {}
+    for feature in features:
+        # Joined at the end: a tuple that grows by one is copied for each of thousands.
+        checkouts.setdefault(feature.name, []).extend(feature.checkouts)
+        sums[feature.name] = sums.get(feature.name, Feature(feature.name)).joined(
+            feature._replace(checkouts=())
+        )
+    return {name: feature._replace(checkouts=tuple(checkouts[name])) for name, feature in sums.items()}

@@ -1,0 +1,154 @@
+"""Licence servers' texts, in our own writing by the vendors' documented forms, and what is read in them."""
+
+import pytest
+
+from berth.errors import BadInputError
+from berth.licences.checkouts import LARGEST, Checkout, Feature
+from berth.licences.formats import read
+
+LMSTAT = """lmstat - Copyright (c) 1989-2024 Flexera. All Rights Reserved.
+Flexible License Manager status on Wed 11/25/2026 14:40
+
+License server status: 27000@licserver
+    License file(s) on licserver: /opt/flexlm/licenses/site.lic:
+
+ licserver: license server UP (MASTER) v11.19.5
+
+Vendor daemon status (on licserver):
+
+       MLM: UP v11.19.5
+
+Feature usage info:
+
+Users of MATLAB:  (Total of 10 licenses issued;  Total of 6 licenses in use)
+
+  "MATLAB" v50, vendor: MLM, expiry: 01-jan-2027
+  vendor_string: vi=30:at=187
+  floating license
+
+    alice desk-1 desk-1:0.0 (v47) (licserver/27000 201), start Wed 11/25 9:30
+    bob berth-pod-1 /dev/pts/0 (v47) (licserver/27000 301), start Wed 11/25 9:31, 2 licenses
+    Carol de Vries WIN-7 WIN-7 (v47) (licserver/27000 401), start Wed 11/25 9:32
+    dave desk-2.example.com (v47) (licserver/27000 501), start Wed 11/25 9:33 (linger: 120 / 3600)
+      1 RESERVATION for GROUP night (licserver/27000)
+    erin desk-3 :0 (v47) (licserver/27000 601) queued for 1 license
+    frank desk-4 :0 (v47) (licserver/27000 701) queued for 2 licenses
+
+Users of Simulink:  (Total of 1 license issued;  Total of 0 licenses in use)
+
+Users of Node_Locked:  (Uncounted, node-locked)
+
+Users of Broken:  (Error: 10 licenses, unsupported by licensed server)
+
+    ghost nowhere :0 (v47) (licserver/27000 801), start Wed 11/25 9:34
+"""
+RLMSTAT = """rlmstat v15.2
+Copyright (C) 2006-2026, Reprise Software, Inc. All rights reserved.
+
+rlm status on licserver (port 5053), up 4d 05:12:00
+
+        foundry ISV server status on licserver (port 62503), up 4d 05:12:00
+
+        foundry license pool status on licserver (port 62503)
+
+        nuke_i v2026.0101
+                count: 8, # reservations: 1, inuse: 4, exp: 31-dec-2026
+                obsolete: 0, min_remove: 120, total checkouts: 27
+        nuke_i v2027.0101
+                count: 2, # reservations: 0, inuse: 0, exp: permanent
+                obsolete: 0, min_remove: 120, total checkouts: 0
+        hiero_i v2026.0101
+                count: 1, # reservations: 0, inuse: 0, exp: permanent
+                obsolete: 0, min_remove: 120, total checkouts: 0
+
+        foundry license usage status on licserver (port 62503)
+
+        nuke_i v15.0: fred@desk-1 1/0 at 11/25 10:10  (handle: 81)
+        nuke_i v15.0: render@berth-pod-2 2/0 at 11/25 10:11  (handle: c1)
+"""
+JSON = """{"features": [
+  {"name": "seat", "issued": 5, "reserved": 1,
+   "checkouts": [{"host": "desk-1"}, {"host": "pod-1", "count": 2}]},
+  {"name": "seat", "issued": 1}
+]}"""
+
+
+def test_lmstat_has_checkouts_reservations_and_those_that_queue() -> None:
+    assert read(LMSTAT.encode(), "lmstat", "MATLAB") == Feature(
+        "MATLAB",
+        issued=10,
+        in_use=6,
+        reserved=1,
+        queued=3,
+        checkouts=(
+            Checkout("alice", "desk-1", "desk-1:0.0", 1),
+            Checkout("bob", "berth-pod-1", "/dev/pts/0", 2),
+            Checkout("Carol de Vries", "WIN-7", "WIN-7", 1),
+            Checkout("dave", "desk-2.example.com", "", 1),
+        ),
+    )
+    assert read(LMSTAT.encode(), "lmstat", "Simulink") == Feature("Simulink", issued=1)
+
+
+def test_a_feature_of_several_servers_is_summed() -> None:
+    found = read((LMSTAT + LMSTAT).encode(), "lmstat", "MATLAB")
+    assert (found.issued, found.in_use, found.reserved, found.queued) == (20, 12, 2, 6)
+    assert len(found.checkouts) == 8
+
+
+def test_rlmstat_has_pools_of_one_product_and_its_checkouts() -> None:
+    assert read(RLMSTAT.encode(), "rlmstat", "nuke_i") == Feature(
+        "nuke_i",
+        issued=10,
+        in_use=4,
+        reserved=1,
+        checkouts=(Checkout("fred", "desk-1", "", 1), Checkout("render", "berth-pod-2", "", 2)),
+    )
+
+
+def test_json_is_for_everything_else() -> None:
+    assert read(JSON.encode(), "json", "seat") == Feature(
+        "seat",
+        issued=6,
+        in_use=4,
+        reserved=1,
+        checkouts=(Checkout("", "desk-1", "", 1), Checkout("", "pod-1", "", 2)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "form", "feature", "words"),
+    [
+        (LMSTAT.encode(), "lmstat", "MATLAP", "of the feature MATLAP; it counts: MATLAB, Simulink"),
+        (LMSTAT.encode(), "lmstat", "Node_Locked", "counts no licences of the feature Node_Locked"),
+        (LMSTAT.encode(), "lmstat", "Broken", "counts no licences of the feature Broken"),
+        (
+            RLMSTAT.encode(),
+            "lmstat",
+            "nuke_i",
+            "it counts: none (is the server, or",
+        ),
+        (LMSTAT.encode(), "rlmstat", "MATLAB", "it counts: none"),
+        (b"", "lmstat", "MATLAB", "it counts: none"),
+        (b"Error getting status: Cannot connect (-15,570)", "lmstat", "MATLAB", "it counts: none"),
+        (b"\x00\xff" * 1000, "lmstat", "MATLAB", "it counts: none"),
+        (b"\x00\xff" * 1000, "rlmstat", "MATLAB", "it counts: none"),
+        (b"{", "json", "seat", "not licences as JSON: Input data was truncated"),
+        (b'{"features": [{"name": "seat", "issued": -1}]}', "json", "seat", "not licences as JSON: Expected"),
+        (
+            b'{"features": [], "more": 1}',
+            "json",
+            "seat",
+            "not licences as JSON: Object contains",
+        ),
+        (b"x" * (LARGEST + 1), "lmstat", "MATLAB", "the text has over 64 MiB"),
+    ],
+    ids=range(13),
+)
+def test_what_can_not_be_read_is_an_error_and_never_no_use(
+    body: bytes, form: str, feature: str, words: str
+) -> None:
+    with pytest.raises(BadInputError) as caught:
+        read(body, form, feature)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
