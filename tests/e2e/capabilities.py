@@ -15,6 +15,7 @@ NODES = {"a-1": "zone-a", "a-2": "zone-a", "b-1": "zone-b", "bare": ""}
 POOL_PATH = "/apis/berth.dev/v1alpha1/pools"
 CLAIM_PATH = "/apis/berth.dev/v1alpha1/namespaces/default/poolclaims"
 USED_IP = "example.com/ip"
+SUBNET, NIC, DEVICE = "cni.example.com/ip", "example.com/nic", "example.com/device"
 
 
 def named(name: str, units: Object, **spec: Any) -> Object:
@@ -27,15 +28,18 @@ STICKY = {"sticky": {"by": "Pod", "forSeconds": 3600}}
 POOLS = [
     pool("rack-port", 1, **TOPOLOGY),
     pool("licence", 2, scope="Cluster"),
-    named("subnet", {"zone-a": ["10.0.3.0/30"]}, reuseAfterSeconds=3600, **TOPOLOGY),
+    named(
+        "subnet", {"zone-a": ["10.0.3.0/30"]}, reuseAfterSeconds=3600, annotations={SUBNET: '["{unit}"]'},
+        **TOPOLOGY,
+    ),
     named("new-ip", {"a-1": ["n1", "n2"]}, reuseAfterSeconds=3600),
     named("web-ip", {"a-1": ["fd00::1", "fd00::2"], "b-1": ["fd00::3", "fd00::4"]}, **STICKY),
     pool("seat", 10, scope="Cluster", limits={"default": 2, "*": 10}),
     pool("line", 2, scope="Cluster", reserved={"priorityAtLeast": 1000, "units": 1}),
     pool("desk", 3, scope="Cluster"),
     named("host-ip", {"a-1": ["10.1.0.0/30"]}, adoptFrom=USED_IP),
-    named("nic", {"a-2": ["nic-0", "nic-1", "nic-2"]}),
-    named("device", {"b-1": ["k80-0"]}),
+    named("nic", {"a-2": ["nic-0", "nic-1", "nic-2"]}, annotations={NIC: "{unit} in {domain}"}),
+    named("device", {"b-1": ["k80-0"]}, annotations={DEVICE: "{units:json}"}),
     pool("favourite", 10, score="Names", nodeNames={"a-2": 4}),
     pool("even", 10),
     pool("silent", 10, score="None"),
@@ -68,6 +72,12 @@ def units(system: System, pod: str) -> list[str]:
     """As the pod's annotation has them."""
     annotations = system.cluster.get_pod(pod)["metadata"]["annotations"]
     return [unit for each in json.loads(annotations["berth.dev/allocated"]) for unit in each.get("units", [])]
+
+
+def said_to(system: System, pod: str, key: str) -> str | None:
+    """What this annotation of the pod says."""
+    text: str | None = system.cluster.get_pod(pod)["metadata"]["annotations"].get(key)
+    return text
 
 
 def change(system: System, name: str, **spec: Any) -> None:

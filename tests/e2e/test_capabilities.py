@@ -10,9 +10,12 @@ from tests.controlplane.lent import Planes
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.capabilities import (
     CLAIM_PATH,
+    DEVICE,
+    NIC,
     NODES,
     POOL_PATH,
     POOLS,
+    SUBNET,
     USED_IP,
     ZONE,
     ask,
@@ -20,6 +23,7 @@ from tests.e2e.capabilities import (
     change,
     held,
     ready,
+    said_to,
     says,
     status,
     units,
@@ -104,10 +108,12 @@ def test_a_floating_licence_that_is_given_back_goes_to_the_waiter(system: System
 def test_a_pod_reads_its_address_in_its_annotation_and_a_freed_one_rests(system: System) -> None:
     assert NODES[bound(system, "first", subnet=1)] == "zone-a"
     assert units(system, "first") == ["10.0.3.1"]
+    assert said_to(system, "first", SUBNET) == '["10.0.3.1"]'
     system.cluster.delete_pod("first")
     wait(lambda: not system.berth.claims(), SOON, "the deleted pod's claim gone")
     bound(system, "second", subnet=1)
     assert units(system, "second") == ["10.0.3.2"]
+    assert said_to(system, "second", SUBNET) == '["10.0.3.2"]'
     ask(system, "third", subnet=1)
     says(system, "third", "2 subnet: 0 of 2 free, 1 asked")
 
@@ -258,6 +264,12 @@ def test_two_of_one_pool_a_pool_claim_of_another_and_a_licence_come_together_or_
         held = {each.pool: each.count for each in claim.holdings if not each.is_quota}
         assert held == {"even": 2, "device": 1, "licence": 1}
         assert units(system, "all") == ["k80-0"]
+        assert said_to(system, "all", DEVICE) == '["k80-0"]'
+        system.cluster.delete_pod("all")
+        claiming = {"berth.dev/claims": "k80-erc"}
+        system.cluster.create_pod("next", {"berth.dev/device": 1}, annotations=claiming)
+        system.cluster.wait_bound("next", seconds=SOON)
+        assert said_to(system, "next", DEVICE) == '["k80-0"]'
     finally:
         system.cluster.call("DELETE", f"{CLAIM_PATH}/k80-erc")
 
@@ -281,4 +293,7 @@ def test_after_the_ledger_is_lost_every_pod_has_the_units_that_it_had(system: Sy
     says(system, "late", "3 rack-port: 0 of 1 free, 1 asked")
     bound(system, "nic-2", nic=1)
     assert units(system, "nic-2") == ["nic-2"]
+    assert [said_to(system, f"nic-{number}", NIC) for number in range(3)] == [
+        "nic-0 in a-2", "nic-1 in a-2", "nic-2 in a-2",
+    ]  # fmt: skip
     settled(system)
