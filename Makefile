@@ -88,27 +88,27 @@ controlplane: ## build kube-apiserver, kube-scheduler, etcd and kubectl for the 
 
 .PHONY: redis
 redis: ## see that there is a redis-server for the tests, by apt-get where that works
-	@tests/support/install-redis || { [ "$${CI:-}" != true ] || exit 1; \
+	@tests/support/install redis || { [ "$${CI:-}" != true ] || exit 1; \
 	  echo "make: without redis-server the tests on Redis are skipped" >&2; }
 
 .PHONY: haproxy
 haproxy: ## see that there is an haproxy for the tests, by apt-get where that works
-	@tests/support/install-haproxy || { [ "$${CI:-}" != true ] || exit 1; \
+	@tests/support/install haproxy || { [ "$${CI:-}" != true ] || exit 1; \
 	  echo "make: without haproxy the tests on the proxy beside kube-scheduler are skipped" >&2; }
 
 .PHONY: chromium
 chromium: ## see that there is a Chromium for the tests, by apt-get where that works
-	@tests/support/install-chromium || { [ "$${CI:-}" != true ] || exit 1; \
+	@tests/support/install chromium || { [ "$${CI:-}" != true ] || exit 1; \
 	  echo "make: without chromium the tests of the status page in a browser are skipped" >&2; }
 
 .PHONY: prometheus
 prometheus: ## see that there are Prometheus and promtool for the tests, by apt-get where that works
-	@tests/support/install-prometheus || { [ "$${CI:-}" != true ] || exit 1; \
+	@tests/support/install prometheus || { [ "$${CI:-}" != true ] || exit 1; \
 	  echo "make: without prometheus the tests of alerts and of the board are skipped" >&2; }
 
 .PHONY: skopeo
 skopeo: ## see that there is a skopeo for the tests, by apt-get where that works
-	@tests/support/install-skopeo || { [ "$${CI:-}" != true ] || exit 1; \
+	@tests/support/install skopeo || { [ "$${CI:-}" != true ] || exit 1; \
 	  echo "make: without skopeo the test of a release's image is skipped" >&2; }
 
 .PHONY: test
@@ -156,7 +156,7 @@ build: .venv ## the wheel, in dist/
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 
 .PHONY: release
-release: .venv ## wheel, sdist, chart, checksums, provenance and signatures of this commit, in dist/ (RELEASE_ARGS=--help)
+release: .venv ## wheel, sdist, chart, image, kubectl plugin, checksums, provenance, signatures, in dist/ (RELEASE_ARGS=--help)
 	@tests/controlplane/build --quiet --helm
 	@$(BIN)/python -m infra.release $(RELEASE_ARGS)
 

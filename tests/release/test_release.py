@@ -236,7 +236,7 @@ def test_the_base_that_make_fetches_is_one_for_a_release(tmp_path: Path, skopeo_
     (copy := tmp_path / "copy").mkdir()
     shutil.copy(ROOT / "Makefile", copy)
     (copy / "tests" / "support").mkdir(parents=True)
-    shutil.copy(ROOT / "tests" / "support" / "install-skopeo", copy / "tests" / "support")
+    shutil.copy(ROOT / "tests" / "support" / "install", copy / "tests" / "support")
     there = base.write(tmp_path / "there")
     run("make", "release-base", f"BASE=oci:{there}", folder=copy)
     for architecture in base.ARCHITECTURES:

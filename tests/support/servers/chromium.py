@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page, Request, sync_playwright
 
-MISSING = "no chromium here: tests/support/install-chromium installs it"
+MISSING = "no chromium here: tests/support/install chromium installs it"
 _FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
