@@ -238,6 +238,8 @@ def test_a_pod_brings_no_annotation_that_its_pool_refuses(told: Cluster) -> None
     assert said(told, "POST", PODS, bringing(SEAT, IP_KEY)) == ""
     assert said(told, "POST", PODS, bringing(ONE, SEAT_KEY)) == ""
     assert said(told, "POST", PODS, bringing(ONE, IP_KEY)) == ""  # bind overwrites it
+    foreign = pod_document("p", SEAT, annotations={SEAT_KEY: "s9"}, scheduler="default-scheduler")
+    assert said(told, "POST", PODS, foreign) == ""
     init = pod_document("p", {}, annotations={SEAT_KEY: "s9"})
     (first,) = pod_document("p", SEAT)["spec"]["containers"]
     init["spec"]["initContainers"] = [{**first, "name": "first"}]
@@ -249,13 +251,18 @@ def test_a_pod_brings_no_annotation_that_its_pool_refuses(told: Cluster) -> None
 def test_nobody_changes_what_bind_has_told_a_pod_of_its_units(
     told: Cluster, what: str, value: str | None
 ) -> None:
-    told.call("POST", PODS, pod_document("p", ONE, annotations={IP_KEY: "10.0.0.1", SEAT_KEY: "x"}))
+    told.call("POST", PODS, pod_document("p", ONE, annotations={SEAT_KEY: "x"}))
     path = pod_path("p")
     change = {"metadata": {"annotations": {IP_KEY: value}}}
     try:
+        assert said(told, "PATCH", path + what, change) == ""  # nothing is given to it yet
+        binding = binding_of("p", "[]")
+        binding["metadata"]["annotations"][IP_KEY] = "10.0.0.1"
+        bind = token_of(told, "berth-bind")
+        assert told.request("POST", f"{path}/binding", binding, bind).status == 201
         assert (
-            "the annotation cni.example/ip says what berth's bind gave the pod of berth.dev/underlay-ip: "
-            "leave it as it is"
+            "the annotation cni.example/ip is for berth's bind alone to write into pods that ask for "
+            "berth.dev/underlay-ip: leave it as it is"
         ) in said(told, "PATCH", path + what, change)
         assert said(told, "PATCH", path + what, {"metadata": {"annotations": {SEAT_KEY: value}}}) == ""
         assert said(told, "PATCH", path + what, {"metadata": {"annotations": {IP_KEY: "10.0.0.1"}}}) == ""

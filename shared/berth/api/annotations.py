@@ -3,10 +3,11 @@ Who reads them (a CNI plugin, the downward API) is nothing to Berth."""
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Literal
 
 from berth.api.names import GROUP, SUBDOMAIN, WORD
+from berth.api.units import Units
 
 ONE_UNIT = "{unit}"
 _OF_UNITS = (ONE_UNIT, "{units}", "{units:json}")
@@ -17,8 +18,16 @@ MOST, LONGEST = 16, 1024
 """Annotations of a Pool, and characters of a template."""
 
 _PLACEHOLDER = re.compile(r"\{[A-Za-z]+(?::[A-Za-z]+)?\}")
+_SPLIT = re.compile(rf"({_PLACEHOLDER.pattern})")
 _NAME = re.compile(r"[A-Za-z0-9._:-]+")
-_KEY = re.compile(rf"({SUBDOMAIN}/)?{WORD}")
+_SAID = {
+    ONE_UNIT: r"([A-Za-z0-9._:-]*)",
+    "{units}": r"([A-Za-z0-9._:,-]*)",
+    "{units:json}": r"(\[[^\]]*\])",
+}
+"""What may stand in a text for the placeholders of units."""
+
+_KEY = re.compile(rf"((?=[^/]{{1,253}}/){SUBDOMAIN}/)?{WORD}")
 _RESERVED = (GROUP, "kubernetes.io", "k8s.io")  # see docs/decisions/0053
 
 
@@ -62,14 +71,25 @@ def text_of(template: str, pool: str, domain: str, units: Sequence[str]) -> str:
     return _PLACEHOLDER.sub(lambda placeholder: texts.get(placeholder[0], placeholder[0]), template)
 
 
-def names_in(text: str) -> frozenset[str]:
-    """Return what stands in an annotation's text and may be a unit's name."""
-    return frozenset(_NAME.findall(text))
+def tells_others(
+    template: str, said: str, pool: str, domain: str, units: Collection[str], listed: Callable[[], Units]
+) -> bool:
+    """Whether a text that may be of this template tells of other units of the pool than these.
 
-
-def tells_units(template: str) -> bool:
-    """Whether the template tells a pod the names of its units."""
-    return any(placeholder in template for placeholder in _OF_UNITS)
+    One of another template, as the Pool may have had it, does so where it names another unit that the Pool
+    lists: `listed` returns those, which may be many lists.
+    """
+    if not any(placeholder in template for placeholder in _OF_UNITS):
+        return False
+    pattern = ""
+    for text in _SPLIT.split(template):
+        known = {"{domain}": domain, "{pool}": pool}.get(text, text)
+        pattern += _SAID.get(text) or re.escape(known)
+    match = re.fullmatch(pattern, said, re.DOTALL)
+    if match is not None:
+        return any({*_NAME.findall(part)} != {*units} for part in match.groups())
+    others = {*_NAME.findall(said)} - {*units}
+    return bool(others) and any(map(listed().__contains__, others))
 
 
 def takes_one_unit(template: str) -> bool:

@@ -3,7 +3,7 @@ With `--write` what others use becomes the Pool's `external`, as `berth external
 
 import argparse
 import sys
-from collections import Counter
+from collections import defaultdict
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from berth.api.pool import EVERYWHERE, Pool
 from berth.cli.output import note, show
 from berth.cli.shared_options import add_kubeconfig, add_output, add_store, existing_ledger
 from berth.controller.external_use import only_cluster
-from berth.controller.pool_source import amend, read_pools
+from berth.controller.pool_source import amend
 from berth.errors import BadInputError, SettingsError, few
 from berth.kube.cluster import connect
 from berth.ledger.ledger import Ledger
@@ -89,7 +89,7 @@ def licences(options: argparse.Namespace) -> int:
     feature = read(_text(options.source), options.format, options.feature or options.pool)
     with existing_ledger(config.store, reads_only=True) as store:
         view = Ledger(store).view()
-    pool = _pool(options.pool, config)
+    pool = _pool(options.pool, view)
     told = _licences(pool, feature, use_of(feature, _claimed(view, pool.name), options.match))
     if options.write:
         place = str(config.pools or "the cluster")
@@ -113,23 +113,22 @@ def _text(source: str) -> bytes:
         raise SettingsError(f"can't read {source}: {error.strerror}") from error
 
 
-def _pool(name: str, config: settings.Settings) -> Pool:
-    pools = read_pools(config.pools, connect())
-    if name not in pools:
-        there = few(sorted(pools), 8)
-        raise BadInputError(f"there is no Pool {name}; there are: {there}")
-    only_cluster(0, pools[name])
-    return pools[name]
+def _pool(name: str, view: View) -> Pool:
+    """Return the Pool as the ledger has it. Raises BadInputError."""
+    if name not in view.pools:
+        raise BadInputError(f"there is no Pool {name}; there are: {few(sorted(view.pools), _MOST_NAMED)}")
+    only_cluster(0, view.pools[name])
+    return view.pools[name]
 
 
-def _claimed(view: View, pool: str) -> dict[str, int]:
-    """Return the units of the pool that pods hold, by the pods' names."""
-    claimed = Counter[str]()
+def _claimed(view: View, pool: str) -> dict[str, list[int]]:
+    """Return the units of the pool that each pod holds, by the pods' names."""
+    claimed = defaultdict[str, list[int]](list)
     for claim in view.claims():
         units = sum(holding.count for holding in claim.at_places(pool))
         if units and not claim.is_external:
-            claimed[claim.name] += units
-    return dict(claimed)
+            claimed[claim.name].append(units)
+    return claimed
 
 
 def _licences(pool: Pool, feature: Feature, use: Use) -> Licences:

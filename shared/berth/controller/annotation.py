@@ -23,6 +23,14 @@ ALLOCATED = "berth.dev/allocated"
 _MOST = 1024  # units of a pod that are read
 
 
+class OtherNamesError(RefusedError):
+    """The pod's claim was made when its Pool named its units, and now does not, or the other way round."""
+
+    def __init__(self, claim: Claim) -> None:
+        super().__init__(f"pod {claim.label}: units of a Pool have got or lost names; it will be retried")
+        self.claim = claim
+
+
 class _Part(msgspec.Struct):
     """What the annotation says of one pool, domain and PoolClaim."""
 
@@ -50,17 +58,17 @@ def with_annotated_units(claim: Claim, pod: Pod, pools: Mapping[str, Pool]) -> C
 def pools_annotations(claim: Claim, pools: Mapping[str, Pool]) -> dict[str, str]:
     """Return what the Pools' annotations tell the pod of its units, by their keys.
 
-    Raises RefusedError where they tell of units by name and the claim is from before the Pool named them.
+    Raises OtherNamesError where the claim's units have names, or none, and the Pool's have not, or have.
     """
     told: dict[str, str] = {}
     for holding in by_whole(holding for holding in claim.holdings if not holding.is_quota):
         pool = pools.get(holding.pool)
-        if pool is None or not pool.annotations:
+        if pool is None:
             continue
         held = by_whole(claim.at_places(pool.name))
         units = [unit for part in held for unit in part.units]
-        if pool.named and len(units) < sum(part.count for part in held):
-            raise RefusedError(f"{pool.name}: its units have got names meanwhile; the pod will be retried")
+        if len(units) != (sum(part.count for part in held) if pool.named else 0):
+            raise OtherNamesError(claim)
         told |= {
             key: text_of(text, pool.name, holding.domain, units) for key, text in pool.annotations.items()
         }

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from berth.api.annotations import names_in, tells_units
+from berth.api.annotations import tells_others
 from berth.api.pool import Pool
+from berth.api.units import Units
 from berth.controller.annotation import ALLOCATED, with_annotated_units
 from berth.controller.capacity_sync import in_stripes
 from berth.errors import few
@@ -98,7 +99,7 @@ KINDS: Mapping[str, Kind] = {
     "mistold": Kind(
         "an annotation that a Pool has written, which tells its pod of other units than the pod holds",
         "somebody changed it after the Binding",
-        "can't repair it: look which unit the pod uses. Delete the pod, or correct its annotation",
+        "can't repair it: look which unit the pod uses, and delete the pod",
         repairs=False,
     ),
     "over-committed": Kind(
@@ -518,23 +519,33 @@ def _misnamed(claim: Claim, pod: Pod, pools: Mapping[str, Pool]) -> Iterator[Fin
 
 
 def _mistold(claim: Claim, pod: Pod, pools: Mapping[str, Pool]) -> Iterator[Finding]:
-    """Yield a finding for each annotation of a Pool that does not tell of all units that the pod holds."""
+    """Yield a finding for each annotation of a Pool that tells a bound pod of other units than it holds."""
     there = pod.metadata.annotations or {}
+    if not pod.spec.node_name or ALLOCATED not in there:
+        return
     for pool in sorted({name for name, _ in claim.units} & pools.keys()):
         mine = sorted(unit for of, unit in claim.units if of == pool)
+        domain = claim.at_places(pool)[0].whole
         for key, template in pools[pool].annotations.items():
-            # By the names that stand in it: what stands around them, the Pool may have changed since.
-            if key in there and tells_units(template) and not names_in(there[key]).issuperset(mine):
-                what = f"pod {claim.label} (UID {claim.uid}): the ledger says {_few(mine)} of {pool}"
-                yield finding(
-                    "mistold",
-                    f"{what}; its annotation {key} says {there[key][:_MOST_SAID]}",
-                    pod=claim.label,
-                    uid=claim.uid,
-                    node=claim.node,
-                    pool=pool,
-                    units=tuple(mine),
-                )
+            said = there.get(key)
+            if said is None or not tells_others(
+                template, said, pool, domain, mine, partial(_units_of, pools[pool])
+            ):
+                continue
+            what = f"pod {claim.label} (UID {claim.uid}): the ledger says {_few(mine)} of {pool}"
+            yield finding(
+                "mistold",
+                f"{what}; its annotation {key} says {said[:_MOST_SAID]}",
+                pod=claim.label,
+                uid=claim.uid,
+                node=claim.node,
+                pool=pool,
+                units=tuple(mine),
+            )
+
+
+def _units_of(pool: Pool) -> Units:
+    return pool.all_units
 
 
 def _doubled_units(view: View) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from berth.controller.adopt import claim_due, stands, told
+from berth.controller.annotation import OtherNamesError
 from berth.controller.capacity_sync import follow_node
 from berth.controller.fencing import woken_at
 from berth.controller.notices import SILENT, Subject, Teller
@@ -36,7 +37,6 @@ from berth.kube.types import Node, Pod, PodToBind
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding
 from berth.ledger.transitions import ElsewhereError, MissingClaimError, SupersededError
-from berth.ledger.view import View
 from berth.metrics import UNCOUNTED, Metrics
 from berth.scheduling.demand import Terms, might_ask, terms_of
 from berth.settings import Settings
@@ -48,6 +48,7 @@ log = logging.getLogger("berth.bind")
 _WAKE_SECONDS = 0.8  # on top of BIND_SECONDS, and still below what kube-scheduler waits
 _TELL_SECONDS = 0.5  # for PoolClaims' status, which is for people
 _SETTLE_SECONDS = 1.8  # kept back from the Binding's time, so that its outcome can be settled
+_MOST_ANNOTATIONS = 250 * 1024  # characters, a little below TotalAnnotationSizeLimitB of apimachinery
 _LOST = "is bound, and berth's ledger was lost meanwhile: its units count again after the next reconcile"
 
 
@@ -92,7 +93,7 @@ class BindAttempt:
         while (pod := self._unbound()) is not None:
             try:
                 self._claim = self._reserve(pod)
-            except ElsewhereError as error:
+            except (ElsewhereError, OtherNamesError) as error:
                 self._time_left()
                 self._settle(error.claim)
             else:
@@ -150,12 +151,14 @@ class BindAttempt:
         return "has scheduling gates" if pod.spec.scheduling_gates else None
 
     def _reserve(self, pod: Pod) -> Claim | None:
-        """Return the pod's reservation, None if it asks for nothing. Raises RefusedError, ElsewhereError."""
+        """Return the pod's reservation, None if it asks for nothing. Raises RefusedError; ElsewhereError or
+        OtherNamesError where a claim is to be settled first."""
         self._annotations = {}
         if not might_ask(pod):
             return None
         view = self._ledger.view()
-        demanded = self._demanded(pod, terms_of(view))
+        terms = terms_of(view)  # once: another thread may be updating the view
+        demanded = self._demanded(pod, terms)
         if demanded is None:
             return None
         after = None if self._claim is None else self._claim.attempt
@@ -165,20 +168,10 @@ class BindAttempt:
             # The Binding of the one before was refused, or we would not try again.
             self._cancel()
             raise
-        self._annotations = self._annotations_of(claim, view)
+        self._annotations = allocated(claim, terms.pools)
         tell = self._deadline.later(-_SETTLE_SECONDS).within(_TELL_SECONDS)
         publish_held(self._cluster, claim, tell, self._clock)
         return claim
-
-    def _annotations_of(self, claim: Claim, view: View) -> dict[str, str]:
-        """Return the annotations for the Binding. Raises RefusedError, and leaves no reservation, where the
-        Pools' can't be told of it."""
-        try:
-            return allocated(claim, view.pools)
-        except RefusedError:
-            self._claim = claim
-            self._cancel()
-            raise
 
     def _demanded(self, pod: Pod, terms: Terms) -> Claim | None:
         """Return what the pod is to hold there, None if it asks for nothing. Raises RefusedError."""
@@ -193,6 +186,8 @@ class BindAttempt:
         """Make the Binding. Return whether the pod is bound; if not, it has changed and is to be read again.
         Raises where the Binding was refused."""
         self._time_left()
+        if (long := self._too_long(pod)) is not None:
+            return self._settled(long)
         try:
             self._cluster.bind(
                 pod, self._call.node, self._annotations, self._deadline.later(-_SETTLE_SECONDS).timeout()
@@ -207,6 +202,18 @@ class BindAttempt:
             self._count_wake(pod)
             self._confirm(self._claim)
         return True
+
+    def _too_long(self, pod: Pod) -> RefusedError | None:
+        """Return what to say where the pod would have more annotations than Kubernetes takes. No Binding is
+        judged by that, but nobody could write the pod's status then."""
+        there = {**(pod.metadata.annotations or {}), **self._annotations}
+        size = sum(len(key) + len(text) for key, text in there.items())
+        if size <= _MOST_ANNOTATIONS:
+            return None
+        return RefusedError(
+            f"it would have annotations of {size // 1024} KiB, and Kubernetes takes 256: "
+            "ask for fewer units, or shorten the annotations of the pod or of its Pools"
+        )
 
     def _count_wake(self, pod: PodToBind) -> None:
         if (since := woken_at(pod)) is not None:

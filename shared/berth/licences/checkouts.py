@@ -1,6 +1,7 @@
 """The licences of one feature as a licence server has them: how many there are, and who has some."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 LARGEST = 64 * 1024 * 1024
@@ -13,12 +14,16 @@ _LONGEST_HOSTNAME = 63  # kubelet cuts a pod's name there to make its hostname
 
 
 class Checkout(NamedTuple):
-    """So many licences that somebody has; `display` is empty where the server names none."""
+    """So many licences that somebody has; `display` is empty where the server names none.
+
+    `or_host` is the host if the user's name has spaces, which no server marks.
+    """
 
     user: str
     host: str
     display: str
     licences: int
+    or_host: str = ""
 
 
 class Feature(NamedTuple):
@@ -62,36 +67,54 @@ class Use(NamedTuple):
         return self.unclaimed + self.others
 
 
-def use_of(feature: Feature, claimed: Mapping[str, int], match: Match = "host") -> Use:
-    """Return how the feature is used where these pods, by name, hold claims of so many units.
+def use_of(feature: Feature, claimed: Mapping[str, Sequence[int]], match: Match = "host") -> Use:
+    """Return how the feature is used where pods of these names hold claims of so many units.
 
     A pod that has its claim, and its checkout not yet or already, counts once: by its claim. What it has
     checked out beyond that counts as outside use, and so does what the server says to be in use and no line
-    of it explains. Outside use is never a difference between what is in use and what is claimed.
+    of it explains. Outside use is never a difference between what is in use and what is claimed. Of pods with
+    one name in several namespaces nobody knows whose a checkout is: it may be that of the smallest claim.
     """
-    names = {_hostname(name): 0 for name in claimed} if match == "host" else dict.fromkeys(claimed, 0)
-    ours, others = dict(names), 0
-    for checkout in feature.checkouts:
-        who = _short(checkout.host) if match == "host" else getattr(checkout, match)
-        if who in ours:
-            ours[who] += checkout.licences
-        else:
-            others += checkout.licences
-    listed = others + sum(ours.values()) + feature.reserved
-    unexplained = max(0, feature.in_use - listed)
-    allowed = dict(names)
+    claims: dict[str, list[int]] = {}
     for name, units in claimed.items():
-        allowed[_hostname(name) if match == "host" else name] += units
-    unclaimed = sum(max(0, units - allowed[who]) for who, units in ours.items())
-    idle = tuple(sorted(name for name in claimed if not ours[_hostname(name) if match == "host" else name]))
-    return Use(sum(claimed.values()), unclaimed, others + feature.reserved + unexplained, idle)
+        claims.setdefault(_known_as(name, match), []).extend(units)
+    ours, others = Counter[str](), 0
+    for checkout in _lines(feature):
+        who = next((name for name in _names(checkout, match) if name in claims), None)
+        if who is None:
+            others += checkout.licences
+        else:
+            ours[who] += checkout.licences
+    unexplained = max(0, feature.in_use - others - ours.total() - feature.reserved)
+    return Use(
+        pods=sum(map(sum, claims.values())),
+        unclaimed=sum(max(0, units - min(claims[who])) for who, units in ours.items()),
+        others=others + feature.reserved + unexplained,
+        idle=tuple(sorted(name for name in claimed if not ours[_known_as(name, match)])),
+    )
 
 
-def _hostname(pod: str) -> str:
-    """Return the hostname of the pod's containers, as kubelet makes it of the pod's name."""
-    return pod[:_LONGEST_HOSTNAME].rstrip("-.").lower()
+def _lines(feature: Feature) -> Sequence[Checkout]:
+    """Return the checkouts; where they are more than are in use, one of each user and host: their processes
+    may share a licence, and no server says which do."""
+    lines = feature.checkouts
+    if sum(line.licences for line in lines) + feature.reserved <= feature.in_use:
+        return lines
+    most: dict[tuple[str, str], Checkout] = {}
+    for line in lines:
+        before = most.setdefault((line.user, line.host), line)
+        if line.licences > before.licences:
+            most[line.user, line.host] = line
+    return [*most.values()]
 
 
-def _short(host: str) -> str:
-    """Return a host's name without its domain."""
-    return host.partition(".")[0].lower() if not host.replace(".", "").isdigit() else host
+def _names(checkout: Checkout, match: Match) -> tuple[str, ...]:
+    """Return the names of pods of which this may be a checkout."""
+    if match == "host":
+        return checkout.host.lower(), checkout.or_host.lower()
+    return (checkout.user if match == "user" else checkout.display,)
+
+
+def _known_as(pod: str, match: Match) -> str:
+    """Return the pod's name as checkouts have it: its hostname is what kubelet makes of the name."""
+    return pod[:_LONGEST_HOSTNAME].rstrip("-.").lower() if match == "host" else pod

@@ -13,18 +13,24 @@ from berth.licences.checkouts import LARGEST, Checkout, Feature
 
 _MOST_SHOWN = 8
 
+_NUMBER = r"\d{1,9}"
+
 # FlexNet Publisher, License Administration Guide: lmstat.
+_SERVER = re.compile(r"^License server status:\s*(\S.*?)\s*$")
 _USERS_OF = re.compile(r"^Users of (.+?):\s+\((.*)\)\s*$")
-_TOTALS = re.compile(r"Total of (\d+) licenses? issued;\s+Total of (\d+) licenses? in use")
+_TOTALS = re.compile(rf"Total of ({_NUMBER}) licenses? issued;\s+Total of ({_NUMBER}) licenses? in use")
 _LINE = re.compile(r"^\s+(?P<who>\S.*?) \(v[^()]*\) \((?P<server>[^()]*)\)(?P<rest>.*)$")
-_RESERVED = re.compile(r"^\s+(\d+) RESERVATIONs? for ")
-_COUNT = re.compile(r", (\d+) licenses?\b")
-_QUEUED = re.compile(r"queued for (\d+) licenses?")
+_RESERVED = re.compile(rf"^\s+({_NUMBER}) RESERVATIONs? for ")
+_COUNT = re.compile(rf", ({_NUMBER}) licenses?\b")
+_QUEUED = re.compile(rf"queued for ({_NUMBER}) licenses?")
 
 # RLM License Administration: rlmstat.
-_PRODUCT = re.compile(r"^\s+(\S+) v\S+\s*$")
-_POOL = re.compile(r"^\s+count: (\d+), # reservations: (\d+), inuse: (\d+)")
-_HELD = re.compile(r"^\s+(\S+) v\S+: (?P<user>.+?)@(?P<host>\S+) (?P<count>\d+)/\d+ at ")
+_POOLS_ON = re.compile(r"^\s*(\S+ license pool status on \S.*?)\s*$")
+_PRODUCT = re.compile(rf"^\s*(\S+) v[^\s,:]+(?:, pool: {_NUMBER})?\s*$")
+_POOL = re.compile(rf"^\s+count: ({_NUMBER}), # reservations: ({_NUMBER}), inuse: ({_NUMBER})")
+_HELD = re.compile(
+    rf"^\s*(\S+) v\S+: (?P<user>.+?)@(?P<host>\S+) (?P<count>{_NUMBER})/(?P<reserved>{_NUMBER}) at "
+)
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 
@@ -49,8 +55,10 @@ class _Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def lmstat(text: str) -> Iterator[Feature]:
     """Yield the totals of each feature that a FlexLM server's text counts, and then each line of it."""
-    name = ""
+    name, servers = "", set[str]()
     for line in text.splitlines():
+        if (server := _SERVER.match(line)) is not None:
+            _once(server[1], servers)
         header = _USERS_OF.match(line)
         if header is not None:
             totals = _TOTALS.match(header[2])
@@ -73,24 +81,37 @@ def _line_of(name: str, line: str) -> Feature | None:
     queued, count = _QUEUED.search(held["rest"]), _COUNT.search(held["rest"])
     if queued is not None:
         return Feature(name, queued=int(queued[1]))
-    # A user's name may have spaces; the display may be missing.
-    words = held["who"].split()
-    user, host, display = (" ".join(words[:-2]), *words[-2:]) if len(words) > 2 else (*words, "", "")[:3]
-    return Feature(name, checkouts=(Checkout(user, host, display, int(count[1]) if count else 1),))
+    # User, host and display, of which the last may be missing. Of more words the first are the user's, whose
+    # name has spaces, or the last are a vendor's own.
+    words = [*held["who"].split(), "", ""]
+    more = words[-4] if len(words) > 5 else ""
+    checkout = Checkout(words[0], words[1], words[2], int(count[1]) if count else 1, more)
+    return Feature(name, checkouts=(checkout,))
 
 
 def rlmstat(text: str) -> Iterator[Feature]:
     """Yield a feature for each pool of licences, and one for each checkout, of an RLM server's text."""
-    product = ""
+    product, servers = "", set[str]()
     for line in text.splitlines():
+        if (server := _POOLS_ON.match(line)) is not None:
+            _once(server[1], servers)
         named, pool, held = _PRODUCT.match(line), _POOL.match(line), _HELD.match(line)
-        if named is not None:
-            product = named[1]
-        elif pool is not None and product:
-            yield Feature(product, int(pool[1]), int(pool[3]), int(pool[2]))
-            product = ""
+        if pool is not None and product:
+            # Whether what is in use has the reservations in it, no manual says: the larger number is safe.
+            yield Feature(product, int(pool[1]), int(pool[3]) + int(pool[2]), int(pool[2]))
         elif held is not None:
-            yield Feature(held[1], checkouts=(Checkout(held["user"], held["host"], "", int(held["count"])),))
+            count = int(held["count"]) + int(held["reserved"])
+            yield Feature(held[1], checkouts=(Checkout(held["user"], held["host"], "", count),))
+        if line.strip():
+            product = "" if named is None else named[1]
+
+
+def _once(server: str, known: set[str]) -> None:
+    """Add a server to those that the text has. Raises BadInputError where it is there already: its licences
+    would count twice, and those that are missing would not show."""
+    if server in known:
+        raise BadInputError(f"the text has the same server twice: {server}")
+    known.add(server)
 
 
 def as_json(text: str) -> Iterator[Feature]:

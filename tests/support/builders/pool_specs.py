@@ -36,6 +36,7 @@ RIGHT_SPECS: list[Spec] = [
     {**NAMED, "annotations": {"ipam.example/ip_address": "{unit}"}, "onAnnotated": "Refuse"},
     {**CAPACITY, **TOPOLOGY, "annotations": {"example.com/rack": "{domain}"}, "onAnnotated": "Overwrite"},
     {**CAPACITY, "annotations": {}},
+    {**NAMED, "annotations": {f"{'a' * 253}/{'b' * 63}": "{unit}"}},
 ]
 
 # What is wrong, what Berth says, and what of that the API server says, or its own words.
@@ -92,6 +93,11 @@ WRONG_SPECS: list[tuple[Spec, str, str]] = [
     (
         {**NAMED, "annotations": {"a b": "{unit}"}},
         "spec.annotations: 'a b' should be an annotation's key, such as example.com/ip",
+        "spec.annotations: each key should be an annotation's key, such as example.com/ip",
+    ),
+    (
+        {**NAMED, "annotations": {f"{'a' * 254}/ip": "{unit}"}},
+        "should be an annotation's key, such as example.com/ip",
         "spec.annotations: each key should be an annotation's key, such as example.com/ip",
     ),
     (

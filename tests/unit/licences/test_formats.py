@@ -54,10 +54,12 @@ rlm status on licserver (port 5053), up 4d 05:12:00
         nuke_i v2026.0101
                 count: 8, # reservations: 1, inuse: 4, exp: 31-dec-2026
                 obsolete: 0, min_remove: 120, total checkouts: 27
-        nuke_i v2027.0101
+        nuke_i v2027.0101, pool: 2
                 count: 2, # reservations: 0, inuse: 0, exp: permanent
                 obsolete: 0, min_remove: 120, total checkouts: 0
-        hiero_i v2026.0101
+        katana v1.0
+                UNCOUNTED
+        hiero_i v2026.0101 some words
                 count: 1, # reservations: 0, inuse: 0, exp: permanent
                 obsolete: 0, min_remove: 120, total checkouts: 0
 
@@ -83,7 +85,7 @@ def test_lmstat_has_checkouts_reservations_and_those_that_queue() -> None:
         checkouts=(
             Checkout("alice", "desk-1", "desk-1:0.0", 1),
             Checkout("bob", "berth-pod-1", "/dev/pts/0", 2),
-            Checkout("Carol de Vries", "WIN-7", "WIN-7", 1),
+            Checkout("Carol", "de", "Vries", 1, "WIN-7"),
             Checkout("dave", "desk-2.example.com", "", 1),
         ),
     )
@@ -91,16 +93,24 @@ def test_lmstat_has_checkouts_reservations_and_those_that_queue() -> None:
 
 
 def test_a_feature_of_several_servers_is_summed() -> None:
-    found = read((LMSTAT + LMSTAT).encode(), "lmstat", "MATLAB")
+    other = LMSTAT.replace("27000@licserver", "27000@other")
+    found = read((LMSTAT + other).encode(), "lmstat", "MATLAB")
     assert (found.issued, found.in_use, found.reserved, found.queued) == (20, 12, 2, 6)
     assert len(found.checkouts) == 8
+
+
+def test_a_line_of_four_words_may_have_a_user_of_two_or_a_vendors_own_word() -> None:
+    head = "Users of F:  (Total of 2 licenses issued;  Total of 2 licenses in use)\n"
+    line = "    ada lab-1 lab-1:0.0 lc80a28 (v2022.09) (s/27020 24464), start Mon 9/5 8:37\n"
+    (found,) = read((head + line).encode(), "lmstat", "F").checkouts
+    assert found == Checkout("ada", "lab-1", "lab-1:0.0", 1, "lab-1:0.0")
 
 
 def test_rlmstat_has_pools_of_one_product_and_its_checkouts() -> None:
     assert read(RLMSTAT.encode(), "rlmstat", "nuke_i") == Feature(
         "nuke_i",
         issued=10,
-        in_use=4,
+        in_use=5,
         reserved=1,
         checkouts=(Checkout("fred", "desk-1", "", 1), Checkout("render", "berth-pod-2", "", 2)),
     )
@@ -129,6 +139,15 @@ def test_json_is_for_everything_else() -> None:
             "it counts: none (is the server, or",
         ),
         (LMSTAT.encode(), "rlmstat", "MATLAB", "it counts: none"),
+        (RLMSTAT.encode(), "rlmstat", "katana", "of the feature katana; it counts: nuke_i ("),
+        ((LMSTAT * 2).encode(), "lmstat", "MATLAB", "the text has the same server twice: 27000@licserver"),
+        (
+            (RLMSTAT * 2).encode(),
+            "rlmstat",
+            "nuke_i",
+            "server twice: foundry license pool status on",
+        ),
+        (LMSTAT.replace("of 10 ", f"of {'9' * 5_000} ").encode(), "lmstat", "MATLAB", "it counts: Simulink"),
         (b"", "lmstat", "MATLAB", "it counts: none"),
         (b"Error getting status: Cannot connect (-15,570)", "lmstat", "MATLAB", "it counts: none"),
         (b"\x00\xff" * 1000, "lmstat", "MATLAB", "it counts: none"),
@@ -143,7 +162,7 @@ def test_json_is_for_everything_else() -> None:
         ),
         (b"x" * (LARGEST + 1), "lmstat", "MATLAB", "the text has over 64 MiB"),
     ],
-    ids=range(13),
+    ids=range(17),
 )
 def test_what_can_not_be_read_is_an_error_and_never_no_use(
     body: bytes, form: str, feature: str, words: str
