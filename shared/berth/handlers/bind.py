@@ -48,7 +48,7 @@ log = logging.getLogger("berth.bind")
 _WAKE_SECONDS = 0.8  # on top of BIND_SECONDS, and still below what kube-scheduler waits
 _TELL_SECONDS = 0.5  # for PoolClaims' status, which is for people
 _SETTLE_SECONDS = 1.8  # kept back from the Binding's time, so that its outcome can be settled
-_MOST_ANNOTATIONS = 250 * 1024  # characters, a little below TotalAnnotationSizeLimitB of apimachinery
+_MOST_ANNOTATIONS = 250 * 1024  # bytes, a little below TotalAnnotationSizeLimitB of apimachinery
 _LOST = "is bound, and berth's ledger was lost meanwhile: its units count again after the next reconcile"
 
 
@@ -207,7 +207,7 @@ class BindAttempt:
         """Return what to say where the pod would have more annotations than Kubernetes takes. No Binding is
         judged by that, but nobody could write the pod's status then."""
         there = {**(pod.metadata.annotations or {}), **self._annotations}
-        size = sum(len(key) + len(text) for key, text in there.items())
+        size = sum(len(key) + len(text.encode()) for key, text in there.items())
         if size <= _MOST_ANNOTATIONS:
             return None
         return RefusedError(
