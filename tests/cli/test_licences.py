@@ -4,7 +4,8 @@ nothing. What the texts say is tested with their formats."""
 import io
 import json
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from berth.stores import open_store
 from berth.testing.api_server import StandIn
 from tests.support.builders.ledgers import ledger_on
 from tests.support.builders.objects import pool_document
+from tests.support.servers.serving import serving
 from tests.unit.licences.test_formats import LMSTAT
 
 
@@ -106,6 +108,45 @@ def test_what_can_not_be_read_writes_nothing(
 ) -> None:
     assert main(["licences", *words, "--from", text, "--write"]) == 1
     assert error in capsys.readouterr().err
+    assert external(pools) == 0
+
+
+@contextmanager
+def answering(status: int, body: str) -> Iterator[str]:
+    """A server that answers any GET so; its URL, with a password in it."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
+        yield f"http://poller:hush@127.0.0.1:{server.server_port}/lmstat"
+
+
+def test_a_url_is_read(pools: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with answering(200, LMSTAT) as url:
+        assert main(["licences", "matlab", "--from", url, "--feature", "MATLAB", "--write"]) == 0
+    assert external(pools) == 4
+    assert f"written to {pools}" in capsys.readouterr().out
+
+
+def test_a_url_that_says_nothing_of_use_is_named_without_its_password(
+    pools: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["licences", "matlab", "--feature", "MATLAB", "--write", "--from"]
+    with answering(404, LMSTAT) as url:
+        assert main([*words, url]) == 1
+    said = capsys.readouterr().err
+    assert "/lmstat answered 404" in said
+    assert main([*words, url]) == 1
+    said += capsys.readouterr().err
+    assert "can't read http" in said
+    assert "hush" not in said
     assert external(pools) == 0
 
 

@@ -184,7 +184,7 @@ def test_the_policies_name_the_schedulers_of_the_settings(overlay: str, tmp_path
         variables = [one for each in objects for one in each.get("spec", {}).get("variables", ())]
         said = [one["expression"] for one in variables if one["name"] == "schedulers"]
         assert said == [f"'{names}'.replace(',', ' ').split(' ').filter(name, name != '')"] * (
-            1 if overlay in ("below-1.36", WITHOUT) else 2
+            2 if overlay in ("below-1.36", WITHOUT) else 3  # with the label's policy
         )
         (ours,) = (each for each in objects if each["metadata"]["name"] == "berth-settings")
         assert ours["data"]["BERTH_SCHEDULER_NAMES"] == names

@@ -4,7 +4,9 @@ With `--write` what others use becomes the Pool's `external`, as `berth external
 import argparse
 import sys
 from collections import defaultdict
+from contextlib import closing
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 
 import msgspec
@@ -21,8 +23,10 @@ from berth.ledger.ledger import Ledger
 from berth.ledger.view import View
 from berth.licences.checkouts import LARGEST, Feature, Use, use_of
 from berth.licences.formats import FORMATS, read
+from berth.stores import redacted
 
 _MOST_NAMED = 5
+_SECONDS = 10.0  # for each wait on a URL
 
 
 class Licences(msgspec.Struct, frozen=True, rename="camel"):
@@ -56,13 +60,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         dest="source",
         metavar="FILE",
         default="-",
-        help="the server's text (default: -, standard input)",
+        help="the server's text: a file, a URL, or - for standard input (default: -)",
     )
     parser.add_argument(
         "--format",
         choices=[*FORMATS],
         default="lmstat",
-        help="lmstat -a of FlexLM, rlmstat -a of RLM, or JSON (default: lmstat)",
+        help="lmstat -a of FlexLM, rlmstat -a of RLM, flexlm_exporter's metrics, or JSON (default: lmstat)",
     )
     parser.add_argument("--feature", metavar="NAME", help="the feature's name (default: POOL)")
     parser.add_argument(
@@ -106,11 +110,27 @@ def _text(source: str) -> bytes:
     """Return the text, as far as a licence server's can be long. Raises SettingsError."""
     if source == "-":
         return sys.stdin.buffer.read(LARGEST + 1)
+    if source.startswith(("http://", "https://")):
+        return _fetched(source)
     try:
         with Path(source).open("rb") as file:
             return file.read(LARGEST + 1)
     except OSError as error:
         raise SettingsError(f"can't read {source}: {error.strerror}") from error
+
+
+def _fetched(url: str) -> bytes:
+    import urllib3  # here: no other source needs it
+
+    shown = redacted(url)
+    try:
+        answer = urllib3.request("GET", url, timeout=_SECONDS, retries=False, preload_content=False)
+        with closing(answer):
+            if answer.status != HTTPStatus.OK:
+                raise SettingsError(f"{shown} answered {answer.status}")
+            return answer.read(LARGEST + 1)
+    except urllib3.exceptions.HTTPError as error:
+        raise SettingsError(f"can't read {shown}: {type(error).__name__}") from error
 
 
 def _pool(name: str, view: View) -> Pool:

@@ -1,5 +1,5 @@
 """The texts that licence servers' own programs print, read into features: FlexLM's `lmstat -a`, RLM's
-`rlmstat -a`, and JSON for everything else. What can't be read is an error, never no use."""
+`rlmstat -a`, metrics of flexlm_exporter, and JSON. What can't be read is an error, never no use."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,6 +31,10 @@ _POOL = re.compile(rf"^\s+count: ({_NUMBER}), # reservations: ({_NUMBER}), inuse
 _HELD = re.compile(
     rf"^\s*(\S+) v\S+: (?P<user>.+?)@(?P<host>\S+) (?P<count>{_NUMBER})/(?P<reserved>{_NUMBER}) at "
 )
+
+# flexlm_exporter's metrics, in Prometheus' text format.
+_METRIC = re.compile(r"^flexlm_feature_(issued|used|used_users)\{(.*)\} ([0-9][0-9.e+]{0,15})(?: \d+)?\s*$")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 
@@ -107,11 +111,37 @@ def rlmstat(text: str) -> Iterator[Feature]:
 
 
 def _once(server: str, known: set[str]) -> None:
-    """Add a server to those that the text has. Raises BadInputError where it is there already: its licences
-    would count twice, and those that are missing would not show."""
+    """Add a server, or a series of its metrics, to those that the text has. Raises BadInputError where it is
+    there already: its licences would count twice, and those that are missing would not show."""
     if server in known:
-        raise BadInputError(f"the text has the same server twice: {server}")
+        raise BadInputError(f"the text has the same server twice: {server[:200]}")
     known.add(server)
+
+
+def prometheus(text: str) -> Iterator[Feature]:
+    """Yield a feature for each metric of flexlm_exporter. It names users, and neither hosts nor displays."""
+    series = set[str]()
+    for line in text.splitlines():
+        metric = _METRIC.match(line)
+        if metric is None:
+            continue
+        _once(f"{metric[1]}{{{metric[2]}}}", series)
+        labels, count = dict(_LABEL.findall(metric[2])), _whole(metric[3], line)
+        name = labels.get("name", "")
+        match metric[1]:
+            case "issued":
+                yield Feature(name, issued=count)
+            case "used":
+                yield Feature(name, in_use=count)
+            case "used_users":
+                yield Feature(name, checkouts=(Checkout(labels.get("user", ""), "", "", count),))
+
+
+def _whole(text: str, line: str) -> int:
+    try:
+        return int(float(text))
+    except (ValueError, OverflowError):
+        raise BadInputError(f"no number of licences: {line[:200]}") from None
 
 
 def as_json(text: str) -> Iterator[Feature]:
@@ -129,6 +159,7 @@ def as_json(text: str) -> Iterator[Feature]:
 FORMATS: Mapping[str, Callable[[str], Iterator[Feature]]] = {
     "lmstat": lmstat,
     "rlmstat": rlmstat,
+    "prometheus": prometheus,
     "json": as_json,
 }
 

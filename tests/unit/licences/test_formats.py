@@ -116,6 +116,27 @@ def test_rlmstat_has_pools_of_one_product_and_its_checkouts() -> None:
     )
 
 
+METRICS = """# HELP flexlm_feature_issued Number of issued licenses.
+# TYPE flexlm_feature_issued gauge
+flexlm_feature_issued{app="a",name="MATLAB"} 1.0e+01
+flexlm_feature_issued{app="b",name="MATLAB"} 2
+flexlm_feature_used{app="a",name="MATLAB"} 4
+flexlm_feature_used_users{app="a",name="MATLAB",user="pod-1",version="(v1)"} 2
+flexlm_feature_used_users{app="a",name="MATLAB",user="J. \\"X\\" {Y}",version="(v1)"} 1 1732545600000
+flexlm_feature_expiration_seconds{app="a",name="MATLAB"} +Inf
+flexlm_feature_issued{app="a",name="Odd"} NaN
+"""
+
+
+def test_metrics_of_flexlm_exporter_have_users() -> None:
+    assert read(METRICS.encode(), "prometheus", "MATLAB") == Feature(
+        "MATLAB",
+        issued=12,
+        in_use=4,
+        checkouts=(Checkout("pod-1", "", "", 2), Checkout('J. \\"X\\" {Y}', "", "", 1)),
+    )
+
+
 def test_json_is_for_everything_else() -> None:
     assert read(JSON.encode(), "json", "seat") == Feature(
         "seat",
@@ -148,6 +169,14 @@ def test_json_is_for_everything_else() -> None:
             "server twice: foundry license pool status on",
         ),
         (LMSTAT.replace("of 10 ", f"of {'9' * 5_000} ").encode(), "lmstat", "MATLAB", "it counts: Simulink"),
+        (METRICS.encode(), "prometheus", "Odd", "of the feature Odd; it counts: MATLAB"),
+        ((METRICS * 2).encode(), "prometheus", "MATLAB", "twice: issued{app="),
+        (
+            b'flexlm_feature_issued{name="X"} 1.2.3',
+            "prometheus",
+            "X",
+            "no number of licences: flexlm_feature",
+        ),
         (b"", "lmstat", "MATLAB", "it counts: none"),
         (b"Error getting status: Cannot connect (-15,570)", "lmstat", "MATLAB", "it counts: none"),
         (b"\x00\xff" * 1000, "lmstat", "MATLAB", "it counts: none"),
@@ -162,7 +191,7 @@ def test_json_is_for_everything_else() -> None:
         ),
         (b"x" * (LARGEST + 1), "lmstat", "MATLAB", "the text has over 64 MiB"),
     ],
-    ids=range(17),
+    ids=range(20),
 )
 def test_what_can_not_be_read_is_an_error_and_never_no_use(
     body: bytes, form: str, feature: str, words: str
