@@ -20,6 +20,8 @@ from tests.support.builders.objects import pool_document
 from tests.support.servers.serving import serving
 from tests.unit.licences.test_formats import LMSTAT
 
+PASSWORD = "poller:hush"
+
 
 @pytest.fixture
 def pools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
@@ -125,7 +127,7 @@ def answering(status: int, body: str) -> Iterator[str]:
             return
 
     with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
-        yield f"http://poller:hush@127.0.0.1:{server.server_port}/lmstat"
+        yield f"http://{PASSWORD}@127.0.0.1:{server.server_port}/lmstat"
 
 
 def test_a_url_is_read(pools: Path, capsys: pytest.CaptureFixture[str]) -> None:
