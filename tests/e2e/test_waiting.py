@@ -19,24 +19,58 @@ pytestmark = pytest.mark.long
 BACK_OFF = 1.0  # seconds; what the configuration says of the first and of the longest one
 PODS = {"low-1": "", "mid-1": "mid", "low-2": "", "high-1": "high"}  # the oldest first
 ORDER = ["high-1", "mid-1", "low-1", "low-2"]
-ONE_BY_ONE = """
-import threading
+# kube-scheduler binds aside while it looks at the next pod: here filter lets it look at none until the bind
+# of the pod that filter let through has ended.
+FILTER = """
+import time
+from pathlib import Path
+
+from berth.handlers import filter as verb
+from berth.http.function import serve
+
+under_way, told = Path(%r), verb.run
+
+
+def another_is(name):
+    try:
+        return under_way.read_text() not in ("", name)
+    except FileNotFoundError:
+        return False
+
+
+def run(look, call, **how):
+    name, until = call.pod.metadata.name, time.monotonic() + 4
+    while another_is(name) and time.monotonic() < until:
+        time.sleep(0.005)
+    said = told(look, call, **how)
+    if "node-1" not in said.reasons:
+        under_way.write_text(name)
+    return said
+
+
+verb.run = run
+filter = serve(verb.endpoint)
+"""
+BIND = """
+from pathlib import Path
 
 import functions_framework
+from msgspec.structs import replace
 
 from berth.handlers.bind import endpoint
 from berth.http.function import serve
-from msgspec.structs import replace
 
-turn = threading.Lock()
+under_way = Path(%r)
 
 
 def one_by_one(settings, **given):
     real = endpoint(settings, **given)
 
     def answer(headers, body):
-        with turn:
+        try:
             return real.answer(headers, body)
+        finally:
+            under_way.unlink(missing_ok=True)
 
     return replace(real, answer=answer)
 
@@ -50,7 +84,8 @@ def test_pods_are_bound_in_the_order_of_their_places_when_room_comes_one_by_one(
 ) -> None:
     """Back-offs are over, no pod is deleted, and one bind begins when the last one has ended:
     controller/line.py says why the order may be another else."""
-    functions = faulty_functions(tmp_path, bind=ONE_BY_ONE)
+    under_way = str(tmp_path / "under-way")
+    functions = faulty_functions(tmp_path, filter=FILTER % under_way, bind=BIND % under_way)
     system = system_of(1, pools=[pool(units=0)], start_scheduler=False, functions=functions)
     for name, value in (("high", 1000), ("mid", 100)):
         system.cluster.create_priority_class(name, value)
