@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from prometheus_client.metrics import MetricWrapperBase
+    from prometheus_client.metrics_core import Metric as Family
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """The variable that names the folder; the library reads it, too."""
@@ -187,12 +188,26 @@ class _Counts:
 
     def page(self) -> tuple[str, bytes]:
         from prometheus_client import CollectorRegistry, generate_latest
-        from prometheus_client.multiprocess import MultiProcessCollector
 
         self.load()
         registry = CollectorRegistry()
-        MultiProcessCollector(registry, path=str(self._folder))  # type: ignore[no-untyped-call]
+        registry.register(_Files(self._folder))
         return "text/plain; version=0.0.4; charset=utf-8", generate_latest(registry)
+
+
+class _Files:
+    """What all processes have counted, in their files, as the library's own collector has it.
+
+    That one fails at a file that is empty: a process has just made it, or died as it did."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def collect(self) -> "Iterator[Family]":
+        from prometheus_client.multiprocess import MultiProcessCollector
+
+        files = [str(file) for file in self._folder.glob("*.db") if file.stat().st_size]
+        yield from MultiProcessCollector.merge(files, accumulate=True)  # type: ignore[no-untyped-call]
 
 
 def _made(folder: Path) -> "Iterator[tuple[str, MetricWrapperBase]]":

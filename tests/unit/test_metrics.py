@@ -72,6 +72,12 @@ def test_who_comes_after_a_dead_process_goes_on_with_its_file(tmp_path: Path) ->
     assert scraped(tmp_path)["berth_changes_total", frozenset({"bind", "reserved"})] == 12
 
 
+def test_a_file_that_a_process_has_just_made_or_died_as_it_did_fails_no_scrape(tmp_path: Path) -> None:
+    with counting(tmp_path, 3):
+        (tmp_path / "counter_9.db").touch()
+        assert scraped(tmp_path)["berth_changes_total", frozenset({"bind", "reserved"})] == 6
+
+
 def test_a_fork_counts_in_a_file_of_its_own(tmp_path: Path) -> None:
     forked = """
 import os, sys
