@@ -55,17 +55,24 @@ def system_of(plane: ControlPlane, systems: Systems) -> Iterator[Systems]:
     emptied(plane)
 
 
+def _with_pool_objects(name: str, system: System) -> Scenario:
+    """The page as far as its start: its Pools are objects, and all runs."""
+    page, berth = Scenario(name, system), system.berth
+    serve_pools(system.cluster)
+    page.run("kubectl apply -f pools.yaml")
+    berth.environment = {"BERTH_STORE": berth.store}
+    berth.start()
+    scheduler = name.removesuffix(".md")
+    system.plane.start_scheduler(system.scheduler_config(scheduler), scheduler)
+    return page
+
+
 # claims.md
 
 
 def test_the_page_on_claims_does_what_it_says(system_of: Systems) -> None:
     system = system_of({"node-1": {}, "node-2": {}, "node-3": {}}, start_berth=False, pools=None)
-    page, cluster, berth = Scenario(CLAIMS, system), system.cluster, system.berth
-    serve_pools(cluster)
-    page.run("kubectl apply -f pools.yaml")
-    berth.environment = {"BERTH_STORE": berth.store}
-    berth.start()
-    system.plane.start_scheduler(system.scheduler_config("claims"), "claims")
+    page, cluster = _with_pool_objects(CLAIMS, system), system.cluster
     page.run("kubectl cordon node-1")
     page.run("kubectl apply -f deployment.yaml")
     (first,) = page.pods_of("gpu")
@@ -114,12 +121,7 @@ def _phases(system: System, since: str) -> list[str]:
 def test_the_page_on_addresses_does_what_it_says(system_of: Systems) -> None:
     rack = {"labels": {"rack": "r1"}}
     system = system_of({"node-1": rack, "node-2": rack}, start_berth=False, pools=None)
-    page, cluster, berth = Scenario(ADDRESSES, system), system.cluster, system.berth
-    serve_pools(cluster)
-    page.run("kubectl apply -f pools.yaml")
-    berth.environment = {"BERTH_STORE": berth.store}
-    berth.start()
-    system.plane.start_scheduler(system.scheduler_config("addresses"), "addresses")
+    page, cluster, berth = _with_pool_objects(ADDRESSES, system), system.cluster, system.berth
     page.run("kubectl apply -f deployment.yaml")
     pods = page.pods_of("web")
     cluster.wait_bound(*pods)

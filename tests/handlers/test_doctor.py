@@ -68,6 +68,26 @@ def test_each_damage_is_found_and_repaired_where_that_is_said(stage: PoolsStage,
     assert kinds(left) == list(damage.left), left
 
 
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("port p-0", []),  # as bind wrote it
+        ("rack r1", []),
+        ("p-0:80", []),
+        ("p-1:80", ["mistold"]),
+        ("use p-1", ["mistold"]),
+        ("p-0 p-1", ["mistold"]),
+    ],
+)
+def test_a_text_of_a_pool_s_former_template_is_wrong_where_it_names_another_unit(
+    stage: PoolsStage, said: str, found: list[str]
+) -> None:
+    stage.bound_pod("a", port=1)
+    stage.pools(port={**POOLS["port"], "annotations": {"example.com/port": "{unit}:80"}})
+    stage.note("a", {"example.com/port": said})
+    assert kinds(doctor(stage).examine()) == found
+
+
 @pytest.mark.parametrize("key", ["epoch", "cluster", "domain/k80/n1", "domain/ip/n1"])
 def test_a_person_may_have_any_document_thrown_away_that_can_not_be_read(stage: PoolsStage, key: str) -> None:
     garbage(key)(stage)

@@ -3,11 +3,10 @@ Who reads them (a CNI plugin, the downward API) is nothing to Berth."""
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from berth.api.names import GROUP, SUBDOMAIN, WORD
-from berth.api.units import Units
+from berth.api.names import GROUP, is_key
 
 ONE_UNIT = "{unit}"
 _OF_UNITS = (ONE_UNIT, "{units}", "{units:json}")
@@ -27,7 +26,6 @@ _SAID = {
 }
 """What may stand in a text for the placeholders of units."""
 
-_KEY = re.compile(rf"((?=[^/]{{1,253}}/){SUBDOMAIN}/)?{WORD}")
 _RESERVED = (GROUP, "kubernetes.io", "k8s.io")  # see docs/decisions/0053
 
 
@@ -39,7 +37,7 @@ def problems(
         yield f"spec.annotations has {len(annotations)} keys, and {MOST} is the most"
     for key, template in annotations.items():
         where = f"spec.annotations: {key[:64]!r}"
-        if not _KEY.fullmatch(key):
+        if not is_key(key):
             yield f"{where} should be an annotation's key, such as example.com/ip"
         elif _is_reserved(key):
             yield f"{where} is of {_RESERVED[0]} or of Kubernetes, which alone write there"
@@ -71,25 +69,22 @@ def text_of(template: str, pool: str, domain: str, units: Sequence[str]) -> str:
     return _PLACEHOLDER.sub(lambda placeholder: texts.get(placeholder[0], placeholder[0]), template)
 
 
-def tells_others(
-    template: str, said: str, pool: str, domain: str, units: Collection[str], listed: Callable[[], Units]
-) -> bool:
-    """Whether a text that may be of this template tells of other units of the pool than these.
+def tells_units(template: str) -> bool:
+    """Whether the template tells a pod the names of its units."""
+    return any(placeholder in template for placeholder in _OF_UNITS)
 
-    One of another template, as the Pool may have had it, does so where it names another unit that the Pool
-    lists: `listed` returns those, which may be many lists.
-    """
-    if not any(placeholder in template for placeholder in _OF_UNITS):
-        return False
-    pattern = ""
-    for text in _SPLIT.split(template):
-        known = {"{domain}": domain, "{pool}": pool}.get(text, text)
-        pattern += _SAID.get(text) or re.escape(known)
-    match = re.fullmatch(pattern, said, re.DOTALL)
-    if match is not None:
-        return any({*_NAME.findall(part)} != {*units} for part in match.groups())
-    others = {*_NAME.findall(said)} - {*units}
-    return bool(others) and any(map(listed().__contains__, others))
+
+def units_told(template: str, pool: str, domain: str, said: str) -> frozenset[str] | None:
+    """Return the units of which a text of this template tells; None: it is of another template."""
+    known = {"{domain}": domain, "{pool}": pool}
+    parts = (_SAID.get(text) or re.escape(known.get(text, text)) for text in _SPLIT.split(template))
+    match = re.fullmatch("".join(parts), said, re.DOTALL)
+    return None if match is None else frozenset(name for part in match.groups() for name in names_in(part))
+
+
+def names_in(said: str) -> frozenset[str]:
+    """Return what stands in a text and may be a unit's name."""
+    return frozenset(_NAME.findall(said))
 
 
 def takes_one_unit(template: str) -> bool:

@@ -18,6 +18,7 @@ WORD = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 """A label's value, or what stands behind the slash of a qualified name."""
 
 _NAME = re.compile(SUBDOMAIN)
+_KEY = re.compile(rf"((?=[^/]{{1,253}}/){SUBDOMAIN}/)?{WORD}")
 # In a quota `requests.` stands before the domain, which may have 253 characters then.
 _RESOURCE = re.compile(rf"(?=[^/]{{1,244}}/){SUBDOMAIN}/{WORD}")
 
@@ -31,6 +32,11 @@ def is_ours(resource: str) -> bool:
 def is_name(name: str, longest: int = 253) -> bool:
     """Whether an object of Kubernetes may have this name (a DNS subdomain)."""
     return len(name) <= longest and _NAME.fullmatch(name) is not None
+
+
+def is_key(name: str) -> bool:
+    """Whether a label or an annotation may have this key (a qualified name)."""
+    return _KEY.fullmatch(name) is not None
 
 
 def is_pool_name(name: object) -> TypeGuard[str]:

@@ -21,6 +21,7 @@ from berth.api.names import (
     SUBDOMAIN,
     WORD,
     is_extended_resource,
+    is_key,
     is_pool_name,
 )
 from berth.api.units import MOST, Units
@@ -32,7 +33,6 @@ HIGHEST_SCORE = 10  # of a node: extender/v1 MaxExtenderPriority; the lowest is 
 LONGEST_RETAINED = 31 * 24 * 3600  # seconds that a freed unit may rest, or be kept for a next pod
 
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
-_KEY = re.compile(rf"({SUBDOMAIN}/)?{WORD}")
 _NAMESPACE = re.compile(rf"{LABEL}|\*")
 _DOMAINS = {
     "Node": (re.compile(rf"(?=.{{1,253}}$){SUBDOMAIN}"), "the name of a node"),
@@ -349,7 +349,7 @@ def _contradictions(spec: PoolSpec) -> Iterator[str]:
         yield "spec.scope: Topology needs topologyKey, the key of a node's label"
     if spec.scope != "Topology" and spec.topology_key is not None:
         yield "spec.topologyKey goes with scope Topology only"
-    if spec.topology_key is not None and not _KEY.fullmatch(spec.topology_key):
+    if spec.topology_key is not None and not is_key(spec.topology_key):
         yield "spec.topologyKey should be a label's key, such as topology.kubernetes.io/zone"
     if spec.scope != "Node" and spec.capacities.node_annotation is not None:
         yield "spec.capacity.nodeAnnotation goes with scope Node only"
@@ -370,7 +370,7 @@ def _contradictions(spec: PoolSpec) -> Iterator[str]:
         yield "spec.adoptFrom goes with units only"
     if spec.claimable_by is not msgspec.UNSET and not spec.units:
         yield "spec.claimableBy goes with units only"
-    if spec.adopt_from is not None and not _KEY.fullmatch(spec.adopt_from):
+    if spec.adopt_from is not None and not is_key(spec.adopt_from):
         yield "spec.adoptFrom should be an annotation's key, such as example.com/ip"
     if spec.on_annotated is not msgspec.UNSET and not spec.annotations:
         yield "spec.onAnnotated goes with annotations only"

@@ -14,7 +14,7 @@ import msgspec
 from berth import settings
 from berth.api.pool import EVERYWHERE, Pool
 from berth.cli.output import note, show
-from berth.cli.shared_options import add_kubeconfig, add_output, add_store, existing_ledger
+from berth.cli.shared_options import add_output, add_source, add_store, existing_ledger
 from berth.controller.external_use import only_cluster
 from berth.controller.pool_source import amend
 from berth.errors import BadInputError, SettingsError, few
@@ -76,12 +76,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="where a checkout has the name of our pod (default: host)",
     )
     parser.add_argument("--write", action="store_true", help="write what others use into spec.external")
-    parser.add_argument(
-        "--pools",
-        metavar="FILE",
-        help="the active source of Pools if it is a file (BERTH_POOLS); its comments are lost by --write",
-    )
-    add_kubeconfig(parser)
+    add_source(parser, " by --write")
     add_store(parser)
     add_output(parser)
     parser.set_defaults(run=licences)

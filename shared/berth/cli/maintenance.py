@@ -15,7 +15,14 @@ from berth import settings
 from berth.api.pool import EVERYWHERE, Pool
 from berth.api.units import MOST
 from berth.cli.output import is_terminal, note, show
-from berth.cli.shared_options import add_kubeconfig, add_output, add_store, existing_ledger, whole_number
+from berth.cli.shared_options import (
+    add_kubeconfig,
+    add_output,
+    add_source,
+    add_store,
+    existing_ledger,
+    whole_number,
+)
 from berth.controller import manual_release
 from berth.controller.capacity_sync import supply_of
 from berth.controller.external_use import only_cluster
@@ -118,12 +125,7 @@ def add_release_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
-    add_kubeconfig(parser)
-    parser.add_argument(
-        "--pools",
-        metavar="FILE",
-        help="the active source of Pools if it is a file (BERTH_POOLS); its comments are lost",
-    )
+    add_source(parser)
     add_store(parser, ", to see who holds units")
 
 

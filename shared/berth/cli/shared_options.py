@@ -31,6 +31,13 @@ def add_pools(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", "--pools", metavar="FILE", help=words)
 
 
+def add_source(parser: argparse.ArgumentParser, writes: str = "") -> None:
+    """Add the active source of Pools, for a command that writes to it; `writes` says by what it does."""
+    add_kubeconfig(parser)
+    words = f"the active source of Pools if it is a file (BERTH_POOLS); its comments are lost{writes}"
+    parser.add_argument("--pools", metavar="FILE", help=words)
+
+
 def add_output(parser: argparse.ArgumentParser, once: str = "") -> None:
     """Add -o; `once` is what `table` was called before, and still may be."""
     choices = (*FORMATS, once) if once else FORMATS

@@ -61,17 +61,13 @@ def pools_annotations(claim: Claim, pools: Mapping[str, Pool]) -> dict[str, str]
     Raises OtherNamesError where the claim's units have names, or none, and the Pool's have not, or have.
     """
     told: dict[str, str] = {}
-    for holding in by_whole(holding for holding in claim.holdings if not holding.is_quota):
-        pool = pools.get(holding.pool)
-        if pool is None:
-            continue
-        held = by_whole(claim.at_places(pool.name))
+    for name in sorted({holding.pool for holding in claim.holdings} & pools.keys()):
+        pool, held = pools[name], by_whole(claim.at_places(name))
         units = [unit for part in held for unit in part.units]
         if len(units) != (sum(part.count for part in held) if pool.named else 0):
             raise OtherNamesError(claim)
-        told |= {
-            key: text_of(text, pool.name, holding.domain, units) for key, text in pool.annotations.items()
-        }
+        for key, template in pool.annotations.items():
+            told[key] = text_of(template, name, held[0].domain, units)
     return told
 
 

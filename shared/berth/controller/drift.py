@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from berth.api.annotations import tells_others
+from berth.api.annotations import names_in, tells_units, units_told
 from berth.api.pool import Pool
-from berth.api.units import Units
 from berth.controller.annotation import ALLOCATED, with_annotated_units
 from berth.controller.capacity_sync import in_stripes
 from berth.errors import few
@@ -498,54 +497,60 @@ def remaining(ledgers: Ledgers, pods: Mapping[str, Pod], problems: Iterable[str]
 
 def _misnamed(claim: Claim, pod: Pod, pools: Mapping[str, Pool]) -> Iterator[Finding]:
     """Yield a finding for each pool of which the pod's annotation names other units than its claim has."""
-    if not pod.spec.node_name or ALLOCATED not in (pod.metadata.annotations or {}):
+    if not _is_told(pod):
         return
     said = with_annotated_units(replace(claim, holdings=claim.logical()), pod, pools).units
     for pool in sorted({pool for pool, _ in said}):
-        mine = {unit for of, unit in claim.units if of == pool}
+        mine = _names_of(claim, pool)
         names = sorted(unit for of, unit in said if of == pool)
         whole = len(mine) == sum(holding.count for holding in claim.at_places(pool))
         if whole and not mine.issuperset(names):
-            what = f"pod {claim.label} (UID {claim.uid}): the ledger says {_few(sorted(mine))} of {pool}"
-            yield finding(
-                "misnamed",
-                f"{what}; its annotation says {_few(names)}",
-                pod=claim.label,
-                uid=claim.uid,
-                node=claim.node,
-                pool=pool,
-                units=tuple(sorted(mine)),
-            )
+            yield _told_otherwise("misnamed", claim, pool, f"its annotation says {_few(names)}")
 
 
 def _mistold(claim: Claim, pod: Pod, pools: Mapping[str, Pool]) -> Iterator[Finding]:
     """Yield a finding for each annotation of a Pool that tells a bound pod of other units than it holds."""
     there = pod.metadata.annotations or {}
-    if not pod.spec.node_name or ALLOCATED not in there:
-        return
-    for pool in sorted({name for name, _ in claim.units} & pools.keys()):
-        mine = sorted(unit for of, unit in claim.units if of == pool)
-        domain = claim.at_places(pool)[0].whole
-        for key, template in pools[pool].annotations.items():
+    for name in sorted({name for name, _ in claim.units} & pools.keys()) if _is_told(pod) else ():
+        pool, domain = pools[name], claim.at_places(name)[0].whole
+        for key, template in pool.annotations.items():
             said = there.get(key)
-            if said is None or not tells_others(
-                template, said, pool, domain, mine, partial(_units_of, pools[pool])
-            ):
-                continue
-            what = f"pod {claim.label} (UID {claim.uid}): the ledger says {_few(mine)} of {pool}"
-            yield finding(
-                "mistold",
-                f"{what}; its annotation {key} says {said[:_MOST_SAID]}",
-                pod=claim.label,
-                uid=claim.uid,
-                node=claim.node,
-                pool=pool,
-                units=tuple(mine),
-            )
+            if said is not None and tells_units(template) and _is_wrong(said, template, claim, pool, domain):
+                words = f"its annotation {key} says {said[:_MOST_SAID]}"
+                yield _told_otherwise("mistold", claim, name, words)
 
 
-def _units_of(pool: Pool) -> Units:
-    return pool.all_units
+def _is_wrong(said: str, template: str, claim: Claim, pool: Pool, domain: str) -> bool:
+    """Whether the text tells of other units than the pod holds. One of another template, as the Pool may have
+    had it, does so where it names another unit of the pool."""
+    mine = _names_of(claim, pool.name)
+    units = units_told(template, pool.name, domain, said)
+    if units is not None:
+        return units != mine
+    others = names_in(said) - mine
+    return bool(others) and any(map(pool.all_units.__contains__, others))
+
+
+def _is_told(pod: Pod) -> bool:
+    """Whether a Binding of ours has told the pod what it holds."""
+    return bool(pod.spec.node_name) and ALLOCATED in (pod.metadata.annotations or {})
+
+
+def _names_of(claim: Claim, pool: str) -> frozenset[str]:
+    return frozenset(unit for of, unit in claim.units if of == pool)
+
+
+def _told_otherwise(kind: str, claim: Claim, pool: str, said: str) -> Finding:
+    mine = sorted(_names_of(claim, pool))
+    return finding(
+        kind,
+        f"pod {claim.label} (UID {claim.uid}): the ledger says {_few(mine)} of {pool}; {said}",
+        pod=claim.label,
+        uid=claim.uid,
+        node=claim.node,
+        pool=pool,
+        units=tuple(mine),
+    )
 
 
 def _doubled_units(view: View) -> Iterator[Finding]:

@@ -48,7 +48,8 @@ log = logging.getLogger("berth.bind")
 _WAKE_SECONDS = 0.8  # on top of BIND_SECONDS, and still below what kube-scheduler waits
 _TELL_SECONDS = 0.5  # for PoolClaims' status, which is for people
 _SETTLE_SECONDS = 1.8  # kept back from the Binding's time, so that its outcome can be settled
-_MOST_ANNOTATIONS = 250 * 1024  # bytes, a little below TotalAnnotationSizeLimitB of apimachinery
+# Bytes: what apimachinery takes (TotalAnnotationSizeLimitB, 256 KiB), less what others add to a bound pod.
+_MOST_ANNOTATIONS = 250 * 1024
 _LOST = "is bound, and berth's ledger was lost meanwhile: its units count again after the next reconcile"
 
 

@@ -87,6 +87,14 @@ WRONG_SPECS: list[tuple[Spec, str, str]] = [
             {**NAMED, "adoptFrom": "a b"},
             "spec.adoptFrom should be an annotation's key, such as example.com/ip",
         ),
+        (
+            {**CAPACITY, **TOPOLOGY, "topologyKey": f"{'a' * 254}/zone"},
+            "spec.topologyKey should be a label's key, such as topology.kubernetes.io/zone",
+        ),
+        (
+            {**NAMED, "adoptFrom": f"{'a' * 254}/ip"},
+            "spec.adoptFrom should be an annotation's key, such as example.com/ip",
+        ),
         ({**NAMED, "onAnnotated": "Refuse"}, "spec.onAnnotated goes with annotations only"),
     ]
 ] + [

@@ -1,14 +1,8 @@
-"""Whether an annotation tells of other units than a pod holds: by its template, or by a former one."""
+"""Of which units a text tells that a Pool has written, by its template; and that one of another is told."""
 
 import pytest
 
-from berth.api.annotations import tells_others, text_of
-from berth.api.units import Units
-
-
-def listed() -> Units:
-    return Units.parse(["p-0", "p-1", "10.0.3.1-10.0.3.9"])
-
+from berth.api.annotations import names_in, tells_units, text_of, units_told
 
 TEMPLATES = [
     "{unit}",
@@ -23,27 +17,27 @@ TEMPLATES = [
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-@pytest.mark.parametrize("unit", ["p-0", "10.0.3.1"])
-def test_what_bind_wrote_is_right_and_another_unit_in_it_is_not(template: str, unit: str) -> None:
-    right = text_of(template, "port", "n1", [unit])
-    assert not tells_others(template, right, "port", "n1", [unit], listed)
-    wrong = text_of(template, "port", "n1", ["10.0.3.7"])
-    assert tells_others(template, wrong, "port", "n1", [unit], listed)
+@pytest.mark.parametrize("unit", ["p-0", "10.0.3.1", "fd00::5"])
+def test_what_bind_wrote_tells_of_the_unit_it_was_written_for(template: str, unit: str) -> None:
+    said = text_of(template, "port", "n1", [unit])
+    assert tells_units(template)
+    assert units_told(template, "port", "n1", said) == frozenset({unit})
+    assert unit in " ".join(names_in(said))
 
 
-def test_the_order_of_units_does_not_matter_but_their_number_does() -> None:
-    mine = ["p-0", "p-1"]
-    assert not tells_others("{units}", "p-1,p-0", "port", "n1", mine, listed)
-    assert not tells_others("{units:json}", '["p-1", "p-0"]', "port", "n1", mine, listed)
-    assert tells_others("{units}", "p-1", "port", "n1", mine, listed)
-    assert tells_others("{units}", "p-0,p-1,10.0.3.1", "port", "n1", mine, listed)
+def test_several_units_are_told_in_any_order() -> None:
+    assert units_told("{units}", "port", "n1", "p-1,p-0") == frozenset({"p-0", "p-1"})
+    assert units_told("{units:json}", "port", "n1", '["p-1", "p-0"]') == frozenset({"p-0", "p-1"})
+    assert units_told("{unit} {unit}", "port", "n1", "p-1 p-0") == frozenset({"p-0", "p-1"})
 
 
-def test_a_text_of_a_former_template_is_wrong_where_it_names_another_unit_that_is_listed() -> None:
-    assert not tells_others("{unit}", "rack r1", "port", "n1", ["p-0"], listed)
-    assert not tells_others("{unit}", "port: p-0", "port", "n1", ["p-0"], listed)
-    assert tells_others("{unit}", "p-1 p-0", "port", "n1", ["p-0"], listed)
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [("{unit}", "rack r1"), ("{domain}: {unit}", "n2: p-0"), ("{units:json}", "p-0"), ("{unit}\n", "p-0")],
+)
+def test_a_text_of_another_template_or_place_is_told(template: str, said: str) -> None:
+    assert units_told(template, "port", "n1", said) is None
 
 
-def test_a_template_without_units_tells_of_none() -> None:
-    assert not tells_others("{domain} {pool}", "whatever", "port", "n1", ["p-0"], listed)
+def test_a_template_may_tell_of_no_units() -> None:
+    assert not tells_units("{domain} {pool}")
