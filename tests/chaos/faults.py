@@ -69,8 +69,10 @@ def _bound_since(seen: PodWatch, churn: Churn, then: float) -> list[float]:
 
 
 def binds_during(world: World, fault: str) -> bool:
-    """Whether pods are bound while it lasts: what they need is there then."""
-    return fault in (*KILLS, *EVENTS) or fault in world.store.unnoticed
+    """Whether these pods are bound while it lasts: what they need is there then.
+
+    Without events the units of those that went do not come back, and none may be left: _still_bound."""
+    return fault in KILLS or fault in world.store.unnoticed
 
 
 def _of_store(name: str) -> Suffer:
@@ -144,11 +146,20 @@ def _events(mode: str) -> Suffer:
         churn.replace(2 * world.form.units)
         time.sleep(world.form.silence if mode == "lost" else min(world.form.silence, world.form.outage))
         wait(lambda: world.faults.counts("struck-").keys() >= STRUCK, PATIENCE, f"{STRUCK} are {mode}")
+        _still_bound(world)
         world.faults.unset("events")
         struck = sum(world.faults.counts("struck-").values())
         return f"{world.deliver_kept() if mode == 'kept' else struck} events"
 
     return suffered
+
+
+def _still_bound(world: World) -> None:
+    """A pod that comes now is bound: its Pool has room whatever the others hold."""
+    name = f"{LATE}-{time.monotonic_ns()}"
+    world.cluster.create_pod(name, {f"berth.dev/{LATE}": 1}, priority_class=LATE)
+    world.cluster.wait_bound(name, seconds=PATIENCE)
+    deleted(world.cluster, name)
 
 
 STRUCK = {"release-delete", "inventory-add"}
