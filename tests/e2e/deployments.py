@@ -161,6 +161,7 @@ class Installed:
         with proxy:
             self.plane.start_scheduler(config, flags=["--v=1"])
             yield
+            self.plane.stop_scheduler()  # else it tells pods that its proxy is gone
 
     def stop(self) -> None:
         for each in self.programs.values():
