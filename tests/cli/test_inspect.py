@@ -110,7 +110,15 @@ def _pool(name: str, counts: Counts, **domains: Counts) -> Mapping[str, Any]:
 
 def _counted(name: str, counts: Counts) -> Mapping[str, Any]:
     counted = dict(zip(("name", "capacity", "used", "free", "reserved"), (name, *counts), strict=True))
-    calm = {"suspended": False, "lost": 0, "resting": 0, "kept": 0, "priorityOnly": 0}
+    calm = {
+        "suspended": False,
+        "lost": 0,
+        "resting": 0,
+        "kept": 0,
+        "priorityOnly": 0,
+        "heldInLine": 0,
+        "firstInLine": "",
+    }
     return {**counted, "binding": counts[-1], **calm}
 
 

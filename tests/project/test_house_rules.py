@@ -46,7 +46,7 @@ PAGES = {
     },
     "docs/stores": {"index", "sqlite", "redis", "configmap", "dynamodb"},
     "docs/concepts": {
-        *("claims-and-waking", "named-units", "sticky", "limits", "preemption", "lost-nodes"),
+        *("claims-and-waking", "named-units", "sticky", "limits", "line", "preemption", "lost-nodes"),
     },
     "docs/reference": {"pool", "poolclaim", "settings", "cli", "checks"},
 }

@@ -110,8 +110,12 @@ class Kind(NamedTuple):
         if "nodeAnnotation" in found.get("capacity", {}):
             found = {**found, "capacity": {"nodeAnnotation": f"example.com/{resource}"}}
         template = "{pool} {units}" if self.named else "{pool}"
-        return {**found, "resource": f"{GROUP}/{resource}", "annotations": {told_key(resource): template}}
+        told = {told_key(resource): template}
+        return {**found, "resource": f"{GROUP}/{resource}", "annotations": told, "line": _LINE}
 
+
+_LINE = {"holds": "None", "holdAfterSeconds": 60, "whileHeldSeconds": 30}
+"""Nothing is held for whoever is first in line: that is traffic.py's."""
 
 kinds = st.builds(Kind, st.integers(0, len(KINDS) - 1), st.sampled_from(_FIELDS))
 suspended = st.sampled_from(_SUSPENDED)

@@ -123,6 +123,15 @@ class Reserved(_Spec, frozen=True):
     units: Annotated[int, msgspec.Meta(ge=1, le=MOST)]
 
 
+class Line(_Spec, frozen=True):
+    """Whether units are held for the pod that is first in line: after how long a wait, and for how long once
+    they are enough for it."""
+
+    holds: Literal["FirstInLine", "None"] = "FirstInLine"
+    hold_after_seconds: _Seconds = 60
+    while_held_seconds: Annotated[int, msgspec.Meta(ge=1, le=LONGEST_RETAINED)] = 30
+
+
 class PoolSpec(_Spec, kw_only=True, frozen=True):
     """A Pool's spec, as in infra/base/crds/pool.yaml; docs/reference/pool.md explains its fields.
 
@@ -153,6 +162,7 @@ class PoolSpec(_Spec, kw_only=True, frozen=True):
     claimable_by: dict[str, tuple[str, ...]] | msgspec.UnsetType = msgspec.UNSET
     annotations: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     on_annotated: Literal["Overwrite", "Refuse"] | msgspec.UnsetType = msgspec.UNSET
+    line: Line | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def capacities(self) -> Capacity:
@@ -167,6 +177,7 @@ class PoolSpec(_Spec, kw_only=True, frozen=True):
 
 _NO_CAPACITY = Capacity(per_domain=0)
 _NO_TEMPLATES: Mapping[str, str] = {}
+_LINE = Line()
 
 
 class Pool(msgspec.Struct, frozen=True):
@@ -197,6 +208,11 @@ class Pool(msgspec.Struct, frozen=True):
         """Return the templates of what pods with its units are told, by the annotation's key."""
         templates = self.spec.annotations
         return _NO_TEMPLATES if isinstance(templates, msgspec.UnsetType) else templates
+
+    @property
+    def line(self) -> Line:
+        """Return how it serves the first in line."""
+        return _LINE if isinstance(self.spec.line, msgspec.UnsetType) else self.spec.line
 
     @property
     def holds_lost(self) -> bool:

@@ -36,6 +36,9 @@ GAUGES: Mapping[str, Gauge] = {
     "berth_pool_used_units": Gauge(("pool",), "Units that pods hold, or that are used elsewhere"),
     "berth_pool_reserved_units": Gauge(("pool",), "Used units whose pods are not bound yet"),
     "berth_pool_free_units": Gauge(("pool",), "Units that are free"),
+    "berth_pool_held_in_line_units": Gauge(
+        ("pool",), "Units that nobody uses and that are held for a pod, the first in line"
+    ),
     "berth_pool_over_committed_units": Gauge(("pool",), "Units that are used beyond a domain's capacity"),
     "berth_pool_suspended": Gauge(("pool",), "1 while nothing new is given of the pool, else 0"),
     "berth_pool_domains": Gauge(("pool",), "Domains that the pool has"),
@@ -80,6 +83,8 @@ def _families(seen: Snapshot) -> "Iterator[GaugeMetricFamily]":
     for pool, domain in told_apart(list(pools.values())):
         values["berth_domain_capacity_units"][pool, domain.name] = domain.capacity or 0
         values["berth_domain_used_units"][pool, domain.name] = domain.used
+    turns: _Values = {_label(row.name, pools): row.held_in_line for row in seen.pools if row.first_in_line}
+    values["berth_pool_held_in_line_units"].update(turns)
     for name, more in (*_waiting(seen, pools), *_states(seen), *_reconciled(seen)):
         values[name].update(more)
     for name, gauge in GAUGES.items():

@@ -41,11 +41,12 @@ def room_in(made: Iterable[Holding | CapacityChange]) -> dict[str, int]:
 
 
 def free_in(view: View, pools: Iterable[str], now: float) -> dict[str, int]:
-    """Return the units free in these pools as filter counts them, also those free for one owner only."""
+    """Return the units free in these pools as filter counts them, also those free for one owner only, or for
+    the first in line."""
     room = {}
     for pool in pools:
         free = sum(units for units, _ in view.free.get(pool, {}).values())
-        room[pool] = free + view.kept(pool, now)
+        room[pool] = free + view.kept(pool, now) + view.held_in_line(pool, now)
     return {pool: units for pool, units in room.items() if units}
 
 
@@ -57,7 +58,7 @@ def _free_up_to(most: int, view: View, pool: str, now: float) -> int:
         free += units
         if free >= most:
             return most
-    return min(most, free + view.kept(pool, now))
+    return min(most, free + view.kept(pool, now) + view.held_in_line(pool, now))
 
 
 def wake(

@@ -22,7 +22,7 @@ from berth.ledger.keys import PoolDomain, parse_domain
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim
 from berth.ledger.view import View
-from berth.scheduling.demand import might_ask, terms_of
+from berth.scheduling.demand import might_ask, rank_of, terms_of
 from berth.scheduling.fit import Fit, evaluate
 from berth.scheduling.node_fit import STEP, Nodes
 from berth.scheduling.score import scores
@@ -290,7 +290,7 @@ class Simulation:
         if not demand.units:
             return None
         wanted = claim_of(pod, node, terms, demand, "simulated", self._attempt.now)
-        claim = self._ledger.reserve(wanted, view=view)
+        claim = self._ledger.reserve(wanted, view=view, rank=rank_of(pod))
         self._ledger.confirm(claim)
         return claim
 

@@ -17,8 +17,9 @@ from berth.kube.types import PodInFull, unix_seconds
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import encode
 from berth.ledger.refusals import absent
+from berth.ledger.report import turn_told
 from berth.ledger.view import View
-from berth.scheduling.demand import Demand, resources, terms_of
+from berth.scheduling.demand import Demand, rank_of, resources, terms_of
 from berth.scheduling.fit import Fit, evaluate, kind_of, known_nodes
 from berth.scheduling.trial import documents_of
 from berth.stores.base import EPOCH
@@ -176,7 +177,7 @@ class _Copy:
         """Return what the ledger would say after that. Raises RefusedError."""
         view = self._ledger.view()
         claim = claim_of(pod, node, terms_of(view), demand, "waiting", self._now)
-        self._ledger.reserve(claim, view=view)
+        self._ledger.reserve(claim, view=view, rank=rank_of(pod))
         return self._ledger.view()
 
 
@@ -204,6 +205,7 @@ class _Judge:
             why = f"its units are reserved on {claim.node}: it is being bound"
             return _Waiter(pod, demand, "reserved", why)
         if why := self._seen.closed or self._refusal(pod, demand):
+            why = "; ".join(filter(None, (why, turn_told(self._seen.view, rank_of(pod), self._seen.now))))
             return _Waiter(pod, demand, "waiting", why)
         return _Waiter(pod, demand, "placeable", f"could be placed now; it waits for {_scheduler(pod)}")
 

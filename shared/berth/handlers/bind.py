@@ -38,7 +38,7 @@ from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding
 from berth.ledger.transitions import ElsewhereError, MissingClaimError, SupersededError
 from berth.metrics import UNCOUNTED, Metrics
-from berth.scheduling.demand import Terms, might_ask, terms_of
+from berth.scheduling.demand import Terms, might_ask, rank_of, terms_of
 from berth.settings import Settings
 from berth.telemetry import calls
 from berth.telemetry.traces import Facts
@@ -164,7 +164,7 @@ class BindAttempt:
             return None
         after = None if self._claim is None else self._claim.attempt
         try:
-            claim = self._ledger.reserve(demanded, after=after, view=view)
+            claim = self._ledger.reserve(demanded, after=after, view=view, rank=rank_of(pod))
         except SupersededError:
             # The Binding of the one before was refused, or we would not try again.
             self._cancel()
@@ -253,6 +253,7 @@ class BindAttempt:
             tell = self._deadline.within(_TELL_SECONDS)
             publish_held(self._cluster, replace(claim, state="bound"), tell, self._clock)
             self._free(follow_node(self._ledger, claim.uid))
+            self._free(self._ledger.drop_line_hold(claim.uid, {holding.key for holding in claim.holdings}))
         except MissingClaimError as error:
             log.warning("%s", error)
             self._teller.failed(Subject.of_claim(claim), _LOST)

@@ -21,6 +21,7 @@ from berth.controller.adopt import adopt
 from berth.controller.capacity_sync import prepare_domains, problems, sync_all, withdraw
 from berth.controller.external_use import take_external
 from berth.controller.fencing import FENCE_SECONDS, fence_waiting, pods_to_fence, to_hold
+from berth.controller.line_hold import Line, TurnsInLine
 from berth.controller.node_status import publish_native
 from berth.controller.notices import FINISHED, SILENT, Subject, Teller
 from berth.controller.pool_source import take_pools
@@ -72,11 +73,14 @@ class Report(msgspec.Struct, kw_only=True):
     woken: int = 0
     problems: list[str] = []
 
-    def noted(self, at: float, seconds: float) -> LastReconcile:
-        """Return it as the ledger keeps it for people: counts by kind, and what could not be mended."""
+    def noted(self, at: float, seconds: float, line: Line) -> LastReconcile:
+        """Return it as the ledger keeps it: counts by kind, what could not be mended, and the line."""
         kinds = ("rebuilt", "released", "settled", "adopted", "capacities", "woken")
         mended = {kind: int(getattr(self, kind)) for kind in kinds} | {"pools": len(self.pools)}
-        return LastReconcile(at=at, seconds=seconds, mended=mended, problems=tuple(self.problems))
+        problems = tuple(self.problems)
+        return LastReconcile(
+            at=at, seconds=seconds, mended=mended, problems=problems, turns=line.turns, rests=line.rests
+        )
 
 
 class Reconcile:
@@ -117,7 +121,7 @@ class Reconcile:
         report = self._report = Report()
         self._writes = PodWrites(self._cluster, self._monotonic)
         poolclaims = False
-        nodes: Sequence[Node] = ()
+        nodes: Sequence[Node] | None = None
         for left in reversed(range(_LOOKS)):
             report.problems.clear()
             try:
@@ -127,13 +131,14 @@ class Reconcile:
                 # A later look knows the Pools better. It may be an event's, which mends less: look again.
                 if not left:
                     report.problems.append(_OVERTAKEN)
-        report.woken = self._wake(nodes)
+        line = self._hold_in_line(nodes)
+        report.woken = self._wake(nodes or ())
         schedulers, months = self._settings.scheduler_names, self._settings.usage_months
         report.problems += keep_journal(self._ledger, self._pods, schedulers, self._looked, months)
         self._pods = []
         report.problems += self._writes.problems
         self._publish(poolclaims=poolclaims)
-        self._ledger.note_reconcile(report.noted(self._clock(), self._monotonic() - began))
+        self._ledger.note_reconcile(report.noted(self._clock(), self._monotonic() - began, line))
         return report
 
     def _look(self) -> tuple[bool, Sequence[Node]]:
@@ -248,6 +253,22 @@ class Reconcile:
         if poolclaims:
             most = self._settings.poolclaims_per_namespace
             problems += publish_claims(self._ledger, self._cluster, most, self._monotonic, self._clock)
+
+    def _hold_in_line(self, nodes: Sequence[Node] | None) -> Line:
+        """Return what is to be remembered of the line. Without `nodes` no look was taken over: all stays."""
+        schedulers = self._settings.scheduler_names
+        waiting = [pod for pod in self._pods if pod.waiting and pod.spec.scheduler_name in schedulers]
+        if nodes is not None and not (waiting or self._ledger.view().line_holds):
+            return Line({}, {})
+        last = self._ledger.last_reconcile()
+        line = Line({}, {}) if last is None else Line(last.turns, last.rests)
+        if nodes is None:
+            return line
+        try:
+            return TurnsInLine(self._ledger, self._cluster, nodes, self._clock(), line).give(waiting)
+        except BerthError as error:
+            self._report.problems.append(f"who is first in line was not looked at: {error}")
+            return line
 
     def _wake(self, nodes: Iterable[Node]) -> int:
         view, now = self._ledger.view(), self._clock()

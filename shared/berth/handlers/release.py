@@ -75,18 +75,20 @@ class Release:
             bound=bool(pod.spec.node_name),
         )
         calls.about(**holdings_told(freed))
+        turn = self._ledger.drop_line_hold(uid)
         if there is not None:
             self._teller.released(Subject.of_pod(there), freed, there.spec.node_name or "", FINISHED)
         publish_free(self._ledger, self._cluster, freed, clock=self._clock)
         demand = demand_of(pod, view.resources).units
-        room = room_in(freed) or {pool: units for pool, units in demand.items() if pool not in held.pools}
+        demanded = {pool: units for pool, units in demand.items() if pool not in held.pools}
+        room = room_in((*freed, *turn)) or demanded
         if held.state == "lost":
             # Units that are lost with their node are no longer what the next pod of that name waits for.
             room = {**dict.fromkeys(held.pools, 1), **room}
         node = pod.spec.node_name or ""
         left = node if is_name(node) else ""  # a forged one would be asked for again and again
         # A repeated event frees nothing, but the first may have failed before it woke anyone.
-        woken = self._wake(room, [left]) if freed else self._wake_shared(room, left)
+        woken = self._wake(room, [left]) if freed or turn else self._wake_shared(room, left)
         return {
             "released": sum(holding.count for holding in freed if not holding.is_quota),
             "woken": woken,

@@ -13,7 +13,7 @@ from berth.api.units import Units
 from berth.errors import BerthError
 from berth.ledger import refusals
 from berth.ledger.keys import domain_key, kept_at, poolclaim_quota, stripe
-from berth.ledger.model import Claim, Domain, Holding, PoolClaimSpec, by_whole, in_order
+from berth.ledger.model import FIRST, LAST, Claim, Domain, Holding, PoolClaimSpec, Rank, by_whole, in_order
 
 STRIPE = 128
 """Units of a stripe: so many claims a document has at most, unless there are more than MOST_STRIPES."""
@@ -33,7 +33,8 @@ class Short(NamedTuple):
     """Why a holding can't be had: units free and the capacity of where it is asked; None: there is none.
 
     `these`: it is for a PoolClaim of certain units, and one of them can't be had there. `retained`: what pods
-    left counts as well. `refused`: why the PoolClaim is nobody's.
+    left counts as well. `refused`: why the PoolClaim is nobody's. `held` units are held for the first in
+    line, `first`.
     """
 
     holding: Holding
@@ -42,6 +43,8 @@ class Short(NamedTuple):
     these: bool = False
     retained: bool = False
     refused: str = ""
+    held: int = 0
+    first: str = ""
 
     def text(self) -> str:
         """Return the refusal's words."""
@@ -55,13 +58,16 @@ class Short(NamedTuple):
             return refusals.unreserved(pool, share, asked)
         if self.these and share is not None:
             return refusals.elsewhere(pool, self.holding.claim)
+        if self.held and share is not None:
+            return refusals.held_in_line(pool, share, asked, self.held, self.first)
         return refusals.lacking(pool, share, asked)
 
 
 class Requester(NamedTuple):
     """For whom room is looked for: a pod, and the owners whose kept units it may have now.
 
-    `places` are its domains by pool, `retaining` the pools in which what pods left rests or is kept.
+    `places` are its domains by pool, `retaining` the pools in which what pods left rests or is kept. By its
+    `rank` it is before or behind in line.
     """
 
     uid: str
@@ -70,6 +76,7 @@ class Requester(NamedTuple):
     now: float = 0.0
     places: Mapping[str, str] = MappingProxyType({})
     retaining: Collection[str] = ()
+    rank: Rank = LAST
 
     def owners_at(self, holding: Holding) -> tuple[str, ...]:
         """Return the owners as the holding's document names them."""
@@ -220,7 +227,21 @@ def _short(holding: Holding, free: int, at: At, requester: Requester) -> Short:
     domain, spec = at(holding.key), poolclaim_of(holding, at, requester)
     these, retained = spec is not None and bool(spec.units), holding.pool in requester.retaining
     refused = "" if domain.poolclaim is None else domain.poolclaim.refused
-    return Short(holding, free, domain.capacity, these, retained, refused)
+    held, first = _held_in_line(holding, at, requester)
+    return Short(holding, free, domain.capacity, these, retained, refused, held, first)
+
+
+def _held_in_line(holding: Holding, at: At, requester: Requester) -> tuple[int, str]:
+    """Return how many units of the holding's domain are held for the first in line, and who that is."""
+    domain, first = at(holding.key), ""
+    parts = [_in(holding, number) for number in range(domain.stripes)] or [holding]
+    held = 0
+    for part in parts:
+        hold = at(part.key).line_hold
+        if hold is not None and hold.bars(requester.rank):
+            first = hold.label
+            held += _room(part, at, requester, FIRST) - _room(part, at, requester)
+    return held, first
 
 
 def _picky_first(holdings: Iterable[Holding], at: At, requester: Requester) -> list[Holding]:
@@ -243,12 +264,14 @@ def _besides(at: At, holdings: Sequence[Holding]) -> At:
     return document
 
 
-def _room(holding: Holding, at: At, requester: Requester) -> int:
-    """Return how many units the requester may have there, with those that it holds already."""
+def _room(holding: Holding, at: At, requester: Requester, rank: Rank | None = None) -> int:
+    """Return how many units the requester, or one of that rank, may have there, with those that it holds
+    already."""
     domain = at(holding.key)
     mine = domain.claims.get(requester.uid)
     own = 0 if mine is None else sum(one.count for one in mine.holdings if one.key == holding.key)
-    return domain.room(holding.pool, holding.domain, requester.owners_at(holding), requester.now, own)
+    owners, now = requester.owners_at(holding), requester.now
+    return domain.room(holding.pool, holding.domain, owners, now, own, rank or requester.rank)
 
 
 def _fits(holding: Holding, at: At, requester: Requester) -> int:

@@ -157,7 +157,7 @@ def cut(
         parts = _listed(parts, Units.of(capacity))
     total, used = amount(capacity), sum(part.used for part in parts)
     closed = used > total
-    new = {name: replace(plain(head, capacity), stripes=count, closed=closed)}
+    new = {name: replace(plain(head, capacity), stripes=count, closed=closed, line_hold=None)}
     listed = [
         replace(part.domain, units=None if part.units is None else part.units.entries()) for part in parts
     ]

@@ -1,5 +1,6 @@
-"""What the last reconcile mended, and what it could not: one document, written by each.
-It is for people and for alarms: nothing is decided by it, and it may be missing or be an older version's."""
+"""What the last reconcile mended, what it could not, and whose turn in line came to nothing: one document,
+written by each. It is for people and for alarms, and for the next reconcile, which does without it: it may be
+missing or be an older version's."""
 
 from collections.abc import Mapping
 
@@ -9,14 +10,31 @@ from berth.stores.base import Document
 
 MOST_PROBLEMS = 20
 _MOST_CHARACTERS = 500
-"""Of a problem; so the document stays below 50 KB in any alphabet."""
+"""Of a problem; so the problems stay below 50 KB in any alphabet."""
+
+MOST_TURNS = 500
+"""Pods of which is remembered that nothing came of their turns, the latest of them: 40 KB."""
+
+
+class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is remembered of a pod that units are, or were, held for in line, or of a pool's line; times in
+    Unix seconds.
+
+    `whole` is since when they are enough for it; 0: they are not. `tries` times nothing came of that, and it
+    has no turn `until` then.
+    """
+
+    whole: float = 0.0
+    tries: int = 0
+    until: float = 0.0
 
 
 class LastReconcile(msgspec.Struct, frozen=True, kw_only=True):
     """One reconcile that ended well: when (seconds since the epoch of Unix), how long it took, what it
     mended, by kind, and what it left.
 
-    `more` problems are not written down.
+    `more` problems are not written down. `turns` are those of the line, by the pods' UIDs; `rests` are the
+    pools in whose line nobody has a turn for a while.
     """
 
     at: float
@@ -24,6 +42,8 @@ class LastReconcile(msgspec.Struct, frozen=True, kw_only=True):
     mended: Mapping[str, int]
     problems: tuple[str, ...] = ()
     more: int = 0
+    turns: Mapping[str, Turn] = {}
+    rests: Mapping[str, float] = {}
 
     @property
     def left(self) -> int:

@@ -49,8 +49,10 @@ from berth.ledger.model import (
     Epoch,
     HeldBack,
     Holding,
+    LineHold,
     Places,
     PoolClaimSpec,
+    Rank,
     decode_domain,
     decode_pool,
     encode,
@@ -122,20 +124,24 @@ class Ledger:
 
     # Claims
 
-    def reserve(self, wanted: Claim, *, after: str | None = None, view: View | None = None) -> Claim:
+    def reserve(
+        self, wanted: Claim, *, after: str | None = None, view: View | None = None, rank: Rank | None = None
+    ) -> Claim:
         """Hold `wanted.holdings`, of whole domains, for the pod, all or nothing; the claim as it then stands.
 
         `after` names the attempt that this one goes on from. Each call needs an attempt of its own: cancel
         drops what it was shown, and must miss a reservation renewed since. Raises RefusedError where units
         are short, ElsewhereError while the pod has a claim for another node, SupersededError (with `after`).
         `view` is the one by which the caller has just made `wanted`; without it, this looks by itself.
+        What is held for the first in line is free for who is before it by `rank`.
         """
         view = self.view() if view is None else view
         mine = view.claims_of(wanted.uid)
         other = next((claim for claim in mine if claim.node != wanted.node), None)
         if other is not None:
             raise ElsewhereError(other) if after is None else SupersededError(wanted)
-        requester, deadline = self._requester(wanted, view.pools), self._commits.deadline()
+        requester = self._requester(wanted, view.pools)._replace(rank=rank or Rank(wanted.uid))
+        deadline = self._commits.deadline()
         same = next((claim.holdings for claim in mine if claim.logical() == wanted.logical()), None)
         at: At = view.at
         looked = False
@@ -265,6 +271,26 @@ class Ledger:
         freed = self._free(uid, {*view.keys_of(uid), *_stripes_too(also, view)}, decide)
         self.metrics.changed("released", bool(freed))
         return freed
+
+    def hold_in_line(
+        self, wanted: Mapping[str, LineHold | None], known: Mapping[str, LineHold | None]
+    ) -> bool:
+        """Hold units of these domains (by key, a stripe's too) for the first in line, all or nothing, or
+        (None) for nobody any more. Return False, and change nothing, where something else is held than was
+        `known`."""
+        return self._commits.run(wanted, partial(transitions.with_line_holds, wanted, known))
+
+    def drop_line_hold(self, uid: str, but: Collection[str] = ()) -> tuple[Holding, ...]:
+        """Hold nothing for this pod any more: it is bound, or gone. Return what was held.
+
+        It goes by the last View, and does not look: of one that it does not know, reconcile knows later.
+        `but` are the documents of a claim that was confirmed: there nothing is held any more.
+        """
+        holds = self._follower.last.line_holds.items()
+        keys = [key for key, hold in holds if hold.uid == uid and key not in but]
+        if not keys:
+            return ()
+        return self._commits.run(keys, partial(transitions.without_line_hold, uid))
 
     def _free(
         self, uid: str, keys: Collection[str], decide: Callable[[Domains], tuple[tuple[Holding, ...], Writes]]

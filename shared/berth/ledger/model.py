@@ -2,6 +2,7 @@
 Counts are derived here from claims, each time a document is read; none is ever stored."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from math import inf
 from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -154,6 +155,47 @@ class EndedUse(msgspec.Struct, frozen=True, array_like=True, gc=False):
     node: str = ""
 
 
+class Rank(NamedTuple):
+    """Who asks for units: a pod's UID, its priority, and when it was made (Unix seconds; inf: nobody knows).
+    By these it is before or behind in line."""
+
+    uid: str = ""
+    priority: int = -(2**31)
+    made: float = inf
+
+
+LAST = Rank()
+"""Every line hold stands in its way: what is free for this one is free for everybody."""
+
+FIRST = Rank(priority=2**31)
+"""No line hold stands in its way: no pod has so high a priority."""
+
+
+class LineHold(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Units that are kept for a pod that waits, the first in line, until they are as many as it asks for.
+
+    The pod's own claims count as part of it. `made` is when the pod was created, `since` when this was placed
+    (Unix seconds).
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    count: int
+    priority: int = 0
+    made: float = 0.0
+    since: float = 0.0
+
+    @property
+    def label(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    def bars(self, rank: Rank) -> bool:
+        """Whether these units are not for a pod of this rank: it is another, and not before this one."""
+        before = (-rank.priority, rank.made) < (-self.priority, self.made)
+        return rank.uid != self.uid and not before
+
+
 MOST_ENDED = 256
 """Notes that one document takes until reconcile has counted them; of more the oldest are forgotten."""
 
@@ -181,6 +223,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     rest, or are kept for somebody. With `stripes` the claims stand in so many documents `DOMAIN#0` and on,
     each with a part of the capacity; while it is `closed`, more is used than there is, and nothing new is
     given. `poolclaim` is there where it is a PoolClaim's document. `ended` is what the journal has to count.
+    `line_hold` is for the first in line.
     """
 
     capacity: int | None = None
@@ -191,6 +234,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     closed: bool = False
     poolclaim: PoolClaimSpec | None = msgspec.field(default=None, name="wants")
     ended: tuple[EndedUse, ...] = ()
+    line_hold: LineHold | None = msgspec.field(default=None, name="hold")
 
     def used(self, pool: str, domain: str) -> int:
         return sum(holding.count for _, holding in self._holdings(pool, domain))
@@ -200,14 +244,29 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return {unit for _, holding in self._holdings(pool, domain) for unit in holding.units}
 
     def room(
-        self, pool: str, domain: str, owners: Collection[str] = (), now: float = 0.0, own: int = 0
+        self,
+        pool: str,
+        domain: str,
+        owners: Collection[str] = (),
+        now: float = 0.0,
+        own: int = 0,
+        rank: Rank = LAST,
     ) -> int:
-        """Return how many units a pod of these owners may have, with the `own` that it holds here already."""
-        return max(0, self.slack(pool, domain, owners, now) + own)
+        """Return how many units a pod of these owners may have, with the `own` that it holds here already.
 
-    def slack(self, pool: str, domain: str, owners: Collection[str] = (), now: float = 0.0) -> int:
-        """Return what these owners may have more; below 0 where more is in use than there is."""
-        return (self.capacity or 0) - self.used(pool, domain) - self._barred(pool, domain, owners, now)
+        What it holds is not held for another, whoever is first in line by now."""
+        with_own = self.slack(pool, domain, owners, now, FIRST) + own
+        if self.line_hold is None:
+            return max(0, with_own)
+        return max(0, min(with_own, max(own, with_own - self._held_in_line(pool, domain, rank))))
+
+    def slack(
+        self, pool: str, domain: str, owners: Collection[str] = (), now: float = 0.0, rank: Rank = LAST
+    ) -> int:
+        """Return what these owners may have more; below 0 where more is in use, or held for the first in
+        line, than there is."""
+        left = (self.capacity or 0) - self.used(pool, domain) - self._barred(pool, domain, owners, now)
+        return left if self.line_hold is None else left - self._held_in_line(pool, domain, rank)
 
     @property
     def size(self) -> int | tuple[str, ...] | None:
@@ -268,6 +327,16 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
                 had = min(mine, counts[number])
                 counts[number], mine = counts[number] - had, mine - had
         return counts
+
+    def _held_in_line(self, pool: str, domain: str, rank: Rank) -> int:
+        """Return how many units are held for another pod, the first in line, and not its own already."""
+        hold = self.line_hold
+        if hold is None or not hold.bars(rank):
+            return 0
+        mine = self.claims.get(hold.uid)
+        own = () if mine is None else mine.holdings
+        had = sum(one.count for one in own if (one.pool, one.domain) == (pool, domain))
+        return max(0, hold.count - had)
 
     def _holdings(self, pool: str, domain: str) -> Iterator[tuple[Claim, Holding]]:
         for claim in self.claims.values():

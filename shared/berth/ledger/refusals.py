@@ -12,6 +12,9 @@ _TEXTS = 4  # more kinds of refusal than this are told in general, to keep the p
 KEPT = "units are kept for this pod on other nodes"
 """Said of nodes that could take a pod which finds the units it had before elsewhere."""
 
+FIRST_IN_LINE = ", first in line"
+"""Ends what is said of a domain in which units are held for another pod."""
+
 REFUSALS: Mapping[str, str] = {
     "unlisted": "it names units that the Pool does not list",
     "forbidden": "the Pool's claimableBy lets its namespace claim no such units",
@@ -115,6 +118,12 @@ def refusals(names: Collection[str], requirements: Collection[Requirement]) -> d
 def absent(pool: str, which: str = "this") -> str:
     """Return the words for a node that has no domain in the pool; `which` is any where no node has one."""
     return f"{pool}: none on {which} node"
+
+
+def held_in_line(pool: str, share: Share, asked: int, held: int, first: str) -> str:
+    """Return the words for a domain of which some units are held for the pod that is first in line."""
+    are = "is" if held == 1 else "are"
+    return f"{lacking(pool, share, asked)}; {held} more {are} held for {first}{FIRST_IN_LINE}"
 
 
 def lacking(pool: str, share: Share | None, asked: int) -> str:

@@ -9,8 +9,9 @@ import msgspec
 
 from berth.api.pool import EVERYWHERE, Pool
 from berth.ledger.free import Free
-from berth.ledger.keys import PoolDomain, namespace_quota, parse_domain
-from berth.ledger.model import Domain
+from berth.ledger.keys import PoolDomain, domain_of, namespace_quota, parse_domain
+from berth.ledger.model import Domain, Rank
+from berth.ledger.refusals import FIRST_IN_LINE
 from berth.ledger.view import View
 
 _TROUBLES = 3  # that a headline tells of
@@ -36,8 +37,9 @@ class DomainRow(_Row, frozen=True, kw_only=True):
     """One domain. `capacity` None: the pool has no share here any more, but pods still hold units;
     `binding` units are among those used, their pods not bound yet (`reserved` says the same).
 
-    Nobody gets the `resting` units yet, and the `kept` ones only their last pods; neither are free. `lost`
-    units are used by pods that are gone. Of the free ones `priority_only` are for pods of some priority.
+    Nobody gets the `resting` units yet, the `kept` ones only their last pods, and those `held_in_line` only
+    the pod `first_in_line` (namespace/name); none of them are free. `lost` units are used by pods that are
+    gone. Of the free ones `priority_only` are for pods of some priority.
     """
 
     name: str
@@ -51,6 +53,8 @@ class DomainRow(_Row, frozen=True, kw_only=True):
     kept: int = 0
     lost: int = 0
     priority_only: int = 0
+    held_in_line: int = 0
+    first_in_line: str = ""
 
     @property
     def over(self) -> int:
@@ -85,6 +89,8 @@ class PoolRow(_Row, frozen=True, kw_only=True):
     lost: int = 0
     resting: int = 0
     kept: int = 0
+    held_in_line: int = 0
+    first_in_line: str = ""
     external: int = 0
     priority_only: int = 0
     priority_at_least: int | None = None
@@ -161,6 +167,7 @@ def _notes(row: PoolRow | DomainRow, over: int, priority: int | None) -> list[st
         f"{row.priority_only} reserved for {least}": row.priority_only,
         f"{row.resting} resting": row.resting,
         f"{row.kept} kept for their last pods": row.kept,
+        f"{row.held_in_line} held for {row.first_in_line}{FIRST_IN_LINE}": row.held_in_line,
     }
     return [text for text, there in notes.items() if there]
 
@@ -225,6 +232,8 @@ def _pool_row(
         lost=sum(row.lost for row in rows),
         resting=sum(row.resting for row in rows),
         kept=sum(row.kept for row in rows),
+        held_in_line=sum(row.held_in_line for row in rows),
+        first_in_line=next(filter(None, (row.first_in_line for row in rows)), ""),
         external=0 if pool is None else _external(pool, view),
         priority_only=sum(row.priority_only for row in rows),
         priority_at_least=pool.spec.reserved.priority_at_least if pool and pool.spec.reserved else None,
@@ -252,6 +261,8 @@ def _domain_row(
         suspended=spec is not None and spec.suspends(name),
         resting=resting,
         kept=kept,
+        held_in_line=sum(view.held_at(pool, part, 0.0 if now is None else now) for part in parts),
+        first_in_line=next((hold.label for part in parts.values() if (hold := part.line_hold)), ""),
         lost=lost.get((pool, name), 0),
         priority_only=_priority_only(pool, name, view, free),
     )
@@ -275,6 +286,22 @@ def withheld(view: View, pool: str, domain: str, now: float, owners: Collection[
             later = part.room(pool, name, (), float("inf"))
             kept, resting = kept + somebody - mine, resting + later - somebody
     return resting, kept
+
+
+def turn_told(view: View, rank: Rank, now: float) -> str:
+    """Return in words what is held for this pod, the first in line, so far; empty where it is not that."""
+    turns: dict[PoolDomain, tuple[int, int]] = {}
+    for key, hold in view.line_holds.items():
+        pool, name = domain_of(key)
+        if hold.uid == rank.uid and not parse_domain(name).is_quota:
+            whole, room = (
+                parse_domain(name).whole,
+                view.document(pool, name).room(pool, name, (), now, 0, rank),
+            )
+            had, of = turns.get((pool, whole), (0, 0))
+            turns[pool, whole] = had + min(room, hold.count), of + hold.count
+    told = [f"{had} of {of} of {pool} in {domain}" for (pool, domain), (had, of) in sorted(turns.items())]
+    return f"it is first in line: what comes free is held for it, so far {', '.join(told)}" if told else ""
 
 
 def _priority_only(pool: str, name: str, view: View, free: int) -> int:

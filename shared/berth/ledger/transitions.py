@@ -21,6 +21,7 @@ from berth.ledger.model import (
     Domain,
     EndedUse,
     Holding,
+    LineHold,
     Places,
     PoolClaimSpec,
     RetainedUnits,
@@ -98,13 +99,15 @@ def _in_each(keys: Iterable[str], claim: Claim, domains: Domains) -> Domains:
 
 
 def _with(claim: Claim, key: str, domain: Domain) -> Domain:
-    """Return the domain with the claim; units that were left wait no more once a pod that may have them is
-    bound.
+    """Return the domain with the claim; units that were left, or held for the first in line, wait no more
+    once a pod that may have them is bound.
 
     Which units without names it has, nobody can tell; none of those that rested when it was reserved.
     """
     known = domain.claims.get(claim.uid)
     domain = replace(domain, claims={**domain.claims, claim.uid: claim})
+    if domain.line_hold is not None and claim.state == "bound" and domain.line_hold.uid == claim.uid:
+        domain = replace(domain, line_hold=None)
     if not domain.retained or claim.state != "bound" or (known is not None and known.state == "bound"):
         return domain
     held = [holding for holding in claim.holdings if holding.key == key]
@@ -123,6 +126,23 @@ def _with(claim: Claim, key: str, domain: Domain) -> Domain:
         if had < retained_units.count:
             left.append(replace(retained_units, count=retained_units.count - had, units=units))
     return replace(domain, retained=tuple(left))
+
+
+def with_line_holds(
+    wanted: Mapping[str, LineHold | None], known: Mapping[str, LineHold | None], domains: Domains
+) -> tuple[bool, Domains]:
+    """Hold units of these domains (by key) for the first in line, or (None) for nobody any more. Return
+    False, and change nothing, where something else is held than was `known`."""
+    if any(domains[key].line_hold != known.get(key) for key in wanted):
+        return False, {}
+    return True, {key: replace(domains[key], line_hold=hold) for key, hold in wanted.items()}
+
+
+def without_line_hold(uid: str, domains: Domains) -> tuple[tuple[Holding, ...], Domains]:
+    """Hold nothing for this pod any more. Return what was held."""
+    mine = {key: hold for key, domain in domains.items() if (hold := domain.line_hold) and hold.uid == uid}
+    freed = tuple(Holding(*domain_of(key), hold.count) for key, hold in mine.items())
+    return freed, {key: replace(domains[key], line_hold=None) for key in mine}
 
 
 def without(uid: str, domains: Domains) -> Domains:

@@ -25,11 +25,15 @@ from berth.ledger.keys import (
 )
 from berth.ledger.model import (
     COPY,
+    FIRST,
+    LAST,
     Claim,
     Documents,
     Domain,
     Epoch,
+    LineHold,
     Places,
+    Rank,
     decode_domain,
     decode_epoch,
     decode_places,
@@ -80,7 +84,7 @@ class View:
 
     Of each pool: `domains` are its documents, `free` the shares of its places, `unreserved` those of the
     places' units that are not reserved, `quotas` those of the other quotas. `places` say where nodes are, in
-    pools whose domains are not nodes.
+    pools whose domains are not nodes; `line_holds` what is held for the first in line, by document.
     """
 
     def __init__(self) -> None:
@@ -94,6 +98,7 @@ class View:
         self.quotas: dict[str, Free] = {}
         self.places: dict[str, dict[str, str]] = {}
         self.nodes: dict[str, Places] = {}
+        self.line_holds: dict[str, LineHold] = {}
         self.journal = frozenset[str]()  # keys of what the journal has; it is read when it is asked for
         # Where claims stand, by UID, by the pod's name, and lost ones by UID; where units are kept, by owner.
         self._uids, self._labels, self._lost, self._kept = Index(), Index(), Index(), Index()
@@ -229,33 +234,34 @@ class View:
         }
 
     def free_for(
-        self, uid: str, pools: Iterable[str], owners: Collection[str] = (), now: float = 0.0
+        self,
+        uid: str,
+        pools: Iterable[str],
+        owners: Collection[str] = (),
+        now: float = 0.0,
+        rank: Rank = LAST,
     ) -> "Shares":
         """Return the free units of these pools as the pod sees them: neither what it holds itself nor what is
-        kept for its owners stands in its way."""
+        kept for its owners, or held for it or for one behind it in line, stands in its way."""
         more: dict[str, dict[str, int]] = {pool: {} for pool in pools}
+        own: dict[str, int] = {}
         for holding in (holding for claim in self.claims_of(uid) for holding in claim.holdings):
-            self._more(more, holding.key, holding.count, (), now)
-        places = set()
-        for key in self._keys_kept(owners):
-            self._more(more, key, 0, owners, now)
+            own[holding.key] = own.get(holding.key, 0) + holding.count
+        keys_kept = self._keys_kept(owners)
+        for key in {*own, *keys_kept, *self._keys_held(rank)}:
             pool, name = domain_of(key)
-            places.add((pool, parse_domain(name).whole))
+            if pool in more:
+                domain, whole = self.at(key), parse_domain(name).whole
+                whose = owners if key in keys_kept else ()
+                mine = domain.room(pool, name, whose, now, own.get(key, 0), rank)
+                gained = mine - domain.room(pool, name, (), now)
+                more[pool][whole] = more[pool].get(whole, 0) + gained
+        places = {(pool, parse_domain(name).whole) for pool, name in map(domain_of, keys_kept)}
         for pool, place in places:
             quota = unreserved_quota(place)
             if pool in more and (kept := self.kept_of_quota(pool, quota, owners, now)):
                 more[pool][quota] = more[pool].get(quota, 0) + kept[place]
         return Shares(self, more)
-
-    def _more(
-        self, more: dict[str, dict[str, int]], key: str, own: int, owners: Collection[str], now: float
-    ) -> None:
-        """Add what a document has more for one pod: its `own` units, or what is kept for its owner."""
-        pool, name = domain_of(key)
-        if pool in more:
-            domain, whole = self.at(key), parse_domain(name).whole
-            gained = domain.room(pool, name, owners, now, own) - domain.room(pool, name, (), now)
-            more[pool][whole] = more[pool].get(whole, 0) + gained
 
     def kept_for(self, owners: Collection[str], now: float) -> list[tuple[str, str]]:
         """Return where units are kept for these owners that they may have now, as (pool, domain)."""
@@ -293,6 +299,24 @@ class View:
                 free = domain.room(pool, name, (), now)
                 kept += sum(domain.room(pool, name, (owner,), now) - free for owner in owners)
         return kept
+
+    def held_in_line(self, pool: str, now: float) -> int:
+        """Return how many units of the pool's places, free else, are held for the first in line."""
+        return sum(self.held_at(*domain_of(key), now) for key in self.line_holds if domain_of(key)[0] == pool)
+
+    def held_at(self, pool: str, name: str, now: float) -> int:
+        """Return how many units of this document are held for the first in line and in no use; none of a
+        quota's."""
+        domain = self.document(pool, name)
+        if domain.line_hold is None or parse_domain(name).is_quota or self._closed(pool, name):
+            return 0
+        return domain.room(pool, name, (), now, rank=FIRST) - domain.room(pool, name, (), now)
+
+    def _keys_held(self, rank: Rank) -> list[str]:
+        """Return the keys of domains that are not closed, where units are held for a pod that this one need
+        not wait for."""
+        held = self.line_holds
+        return [key for key, hold in held.items() if not (hold.bars(rank) or self._closed(*domain_of(key)))]
 
     def _keys_kept(self, owners: Iterable[str]) -> set[str]:
         """Return the keys of domains that are not closed, where units are kept for these owners."""
@@ -335,7 +359,15 @@ class View:
             {name: None if domain.empty else domain for name, domain in changed.items()}
         )
         self.domains = {**self.domains, pool: domains}
+        self._update_line_holds(pool, changed)
         self._recount(pool, changed, now)
+
+    def _update_line_holds(self, pool: str, changed: Mapping[str, Domain]) -> None:
+        holds = {name: None if one.empty else one.line_hold for name, one in changed.items()}
+        if self.line_holds or any(holds.values()):
+            by_key = {domain_key(pool, name): hold for name, hold in holds.items()}
+            merged = {**self.line_holds, **by_key}
+            self.line_holds = {key: hold for key, hold in merged.items() if hold is not None}
 
     def _recount(self, pool: str, names: Iterable[str], now: float) -> None:
         documents = self.domains[pool]

@@ -3,6 +3,7 @@ Of a pod's annotations only the one that names PoolClaims counts: no other is a 
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from berth.errors import few
 from berth.kube.types import Container, Pod, Quantity
 from berth.ledger import refusals
 from berth.ledger.keys import NOWHERE, namespace_quota, poolclaim_quota, unreserved_quota
-from berth.ledger.model import Claim, Holding, PoolClaimSpec, by_whole, in_order
+from berth.ledger.model import Claim, Holding, PoolClaimSpec, Rank, by_whole, in_order
 from berth.ledger.view import View
 
 PoolClaims = Mapping[tuple[str, str], tuple[str, PoolClaimSpec]]
@@ -230,6 +231,11 @@ def owner_of(pod: Pod) -> str:
     revision = (meta.labels or {}).get("pod-template-hash", "")
     name = made.name.removesuffix(f"-{revision}") if made.kind == "ReplicaSet" and revision else made.name
     return f"{meta.namespace or 'default'}/{made.kind}:{name}"
+
+
+def rank_of(pod: Pod) -> Rank:
+    """Return by what the pod is before or behind others in line."""
+    return Rank(pod.metadata.uid, pod.spec.priority or 0, inf if pod.made_at is None else pod.made_at)
 
 
 def owners_of(pod: Pod) -> tuple[str, ...]:

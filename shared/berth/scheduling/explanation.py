@@ -16,11 +16,11 @@ from berth.errors import RebuildingError
 from berth.kube.types import Node, Pod, unix_seconds
 from berth.ledger.holders import PodName, pod_name, wholes
 from berth.ledger.keys import poolclaim_quota
-from berth.ledger.model import Claim, PoolClaimSpec
-from berth.ledger.refusals import KEPT, Requirement, elsewhere
-from berth.ledger.report import natural, withheld
+from berth.ledger.model import FIRST, Claim, PoolClaimSpec
+from berth.ledger.refusals import FIRST_IN_LINE, KEPT, Requirement, elsewhere
+from berth.ledger.report import natural, turn_told, withheld
 from berth.ledger.view import View
-from berth.scheduling.demand import Demand, owners_of, resources, terms_of
+from berth.scheduling.demand import Demand, owners_of, rank_of, resources, terms_of
 from berth.scheduling.fit import Fit, Obstacle, evaluate
 from berth.scheduling.remedy import Remedy, remedies
 from berth.scheduling.trial import slack
@@ -42,7 +42,7 @@ Verdict = Literal[
     "paused",
 ]
 
-Rule = Literal["", "exhausted", "suspended", "limit", "reserved", "resting", "kept", "poolClaim"]
+Rule = Literal["", "exhausted", "suspended", "limit", "reserved", "resting", "kept", "held", "poolClaim"]
 
 
 _RULES: Mapping[Rule, str] = {
@@ -53,6 +53,7 @@ _RULES: Mapping[Rule, str] = {
     "reserved": "{} with too few that are not reserved",
     "resting": "{} where units rest",
     "kept": "{} where units are kept for others",
+    "held": "{} where units are held for the first in line",
     "poolClaim": "{} without the PoolClaim's units",
 }
 
@@ -323,6 +324,7 @@ class _Waiting:
 
     def __init__(self, pod: Pod, demand: Demand, view: View, nodes: Sequence[Node], now: float) -> None:
         self._pod, self._demand, self._view, self._now = pod, demand, view, now
+        self._rank = rank_of(pod)
         shut = {node.metadata.name for node in nodes if node.spec.unschedulable}
         by_name = {node.metadata.name: node for node in nodes}
         self._cordoned = set() if pod.goes_to_unschedulable else shut
@@ -355,6 +357,14 @@ class _Waiting:
         """Return what is to be known besides: that the pod's demand stays, or to which domains it keeps."""
         if self._demand.refusal is not None:
             return (_UNCHANGEABLE,)
+        return self._turn() + self._kept()
+
+    def _turn(self) -> tuple[str, ...]:
+        """Return what is held for the pod, if it is first in line."""
+        told = turn_told(self._view, self._rank, self._now)
+        return (told,) if told else ()
+
+    def _kept(self) -> tuple[str, ...]:
         if KEPT not in self._reasons.values():
             return ()
         owners = owners_of(self._pod)
@@ -425,10 +435,11 @@ class _Waiting:
         for domain, (free, capacity) in plenty.free.items():
             texts = dict.fromkeys(filter(None, (each.refusal(domain) for each in requirements)))
             least = min(each.free[domain][0] if domain in each.free else 0 for each in requirements)
-            over = 0
+            over = below = 0
             if not free:
-                over = max(0, -slack(self._view, plenty.pool, domain, owners, self._now))
-            missing = max(0, plenty.asked - least) + over
+                over = max(0, -slack(self._view, plenty.pool, domain, owners, self._now, FIRST))
+                below = max(0, -slack(self._view, plenty.pool, domain, owners, self._now, self._rank))
+            missing = max(0, plenty.asked - least) + below
             resting, kept = withheld(self._view, plenty.pool, domain, self._now, owners)
             row = DomainState(
                 name=domain,
@@ -451,6 +462,8 @@ class _Waiting:
             return "suspended"
         if row.name in plenty.not_here:
             claims = {elsewhere(plenty.pool, name) for name, *_ in self._demand.claims}
+            if plenty.not_here[row.name].endswith(FIRST_IN_LINE):
+                return "held"
             return "poolClaim" if plenty.not_here[row.name] in claims else "limit"
         if row.free >= plenty.asked:
             return "reserved"
@@ -538,7 +551,7 @@ def _lack(pool: PoolState) -> str:
     if len(counts) > 1:
         told = ", ".join(_RULES[rule].format(count) for rule, count in sorted(counts.items()))
         return f"no domain of {pool.name} can give {pool.asked}: {told}"
-    if best.rule in ("suspended", "limit", "reserved", "poolClaim"):
+    if best.rule in ("suspended", "limit", "reserved", "held", "poolClaim"):
         return best.refusal
     if best.rule in ("resting", "kept"):
         return _waited_for(pool, best)

@@ -9,11 +9,11 @@ from berth.api.pool import Pool
 from berth.api.units import Units
 from berth.kube.types import Pod
 from berth.ledger import refusals
-from berth.ledger.keys import namespace_quota, parse_domain, poolclaim_quota
+from berth.ledger.keys import domain_of, namespace_quota, parse_domain, poolclaim_quota
 from berth.ledger.model import Domain
 from berth.ledger.refusals import KEPT, Requirement
 from berth.ledger.view import Shares, View
-from berth.scheduling.demand import Demand, is_unreserved, owners_of, terms_of
+from berth.scheduling.demand import Demand, is_unreserved, owners_of, rank_of, terms_of
 from berth.scheduling.preemption import resolvable
 from berth.scheduling.score import ScoredPool
 
@@ -66,6 +66,20 @@ def _short(requirements: Iterable[Requirement], node: str) -> list[tuple[str, st
     return [(one.pool, "short") for one in requirements if any(one.short([node]))]
 
 
+def _missing(node: str, requirements: Iterable[Requirement]) -> dict[tuple[str, str], int] | None:
+    missing: dict[tuple[str, str], int] = {}
+    for each in requirements:
+        domain = each.domain(node)
+        if not domain or domain not in each.free or domain in each.not_here:
+            return None
+        free, capacity = each.free[domain]
+        if capacity < each.asked:
+            return None
+        where = (each.pool, domain)
+        missing[where] = max(0, each.asked - free, missing.get(where, 0))
+    return missing
+
+
 class Obstacle(NamedTuple):
     """Why a pod can be served on no node, whatever that has; `poolclaim` names the one that it is about."""
 
@@ -93,7 +107,9 @@ def kind_of(pod: Pod, demand: Demand, view: View) -> Hashable:
     claims = tuple(name for name, *_ in demand.claims)
     mine = pod.metadata.uid if view.keys_of(pod.metadata.uid) else ""
     asks = tuple(demand.units.items()), claims, demand.refusal
-    return pod.metadata.namespace, asks, whose, mine, unreserved, pod.goes_to_unschedulable
+    rank = rank_of(pod)
+    passes = frozenset(key for key, hold in view.line_holds.items() if not hold.bars(rank))
+    return pod.metadata.namespace, asks, whose, mine, unreserved, pod.goes_to_unschedulable, passes
 
 
 class _Limited(NamedTuple):
@@ -110,7 +126,8 @@ class Fit:
         self._pod, self._demand, self._view, self._now = pod, demand, view, now
         self._namespace = pod.metadata.namespace or "default"
         self._owners = owners_of(pod)
-        self._shares: Shares = view.free_for(pod.metadata.uid, demand.units, self._owners, now)
+        self._rank = rank_of(pod)
+        self._shares: Shares = view.free_for(pod.metadata.uid, demand.units, self._owners, now, self._rank)
 
     def nowhere(self) -> list[str]:
         """Return why no node can take the pod, whatever it has."""
@@ -157,6 +174,13 @@ class Fit:
                 free = self._shares.unreserved[name]
                 requirements.append(Requirement(name, count, free, places, refusals.unreserved, label))
         return requirements
+
+    def missing(self, names: Iterable[str]) -> dict[str, dict[tuple[str, str], int]]:
+        """Return how many units the pod lacks on these nodes, by (pool, domain); nodes are left out where it
+        can't get them though nobody held any."""
+        requirements = self.requirements()
+        lacks = {name: _missing(name, requirements) for name in names}
+        return {name: missing for name, missing in lacks.items() if missing is not None}
 
     def scored(self) -> list[ScoredPool]:
         """Return the pools that nodes are scored by."""
@@ -210,7 +234,8 @@ class Fit:
     def _not_here(self, pool: Pool) -> dict[str, str]:
         """Return the domains that can't give any unit, and why."""
         free = self._shares.free[pool.name]
-        reasons = dict.fromkeys(pool.spec.suspended_domains, refusals.suspended(pool.name))
+        suspended = dict.fromkeys(pool.spec.suspended_domains, refusals.suspended(pool.name))
+        reasons = self._held_in_line(pool) | suspended
         limited = self._limited(pool, self._demand.units[pool.name])
         if limited is not None:
             reasons |= dict.fromkeys(free.keys() - limited.there, limited.text)
@@ -220,6 +245,23 @@ class Fit:
                 here = {domain for domain in listing if self.has(of, domain, spec.units)}
                 reasons |= dict.fromkeys(free.keys() - here, refusals.elsewhere(of, claim))
         return reasons
+
+    def _held_in_line(self, pool: Pool) -> dict[str, str]:
+        """Return the domains that would give more but for what is held for the first in line, and why."""
+        free, asked = self._shares.free[pool.name], self._demand.units[pool.name]
+        held: dict[str, int] = {}
+        first: dict[str, str] = {}
+        for key, hold in self._view.line_holds.items():
+            of, name = domain_of(key)
+            domain = parse_domain(name).whole
+            if of == pool.name and hold.bars(self._rank) and domain in free and free[domain][0] < asked:
+                held[domain] = held.get(domain, 0) + self._view.held_at(of, name, self._now)
+                first[domain] = hold.label
+        return {
+            domain: refusals.held_in_line(pool.name, free[domain], asked, units, first[domain])
+            for domain, units in held.items()
+            if units
+        }
 
     def _listing(self, pool: str, units: Iterable[str]) -> set[str]:
         """Return the domains that list any of these units; there may be thousands that do not."""

@@ -10,9 +10,9 @@ from berth.ledger import allocation, transitions
 from berth.ledger.allocation import Requester, Short
 from berth.ledger.keys import domain_of, parse_domain
 from berth.ledger.model import Claim, Domain
-from berth.ledger.refusals import Requirement
+from berth.ledger.refusals import FIRST_IN_LINE, Requirement
 from berth.ledger.view import View
-from berth.scheduling.demand import Demand, owners_of, terms_of
+from berth.scheduling.demand import Demand, owners_of, rank_of, terms_of
 
 
 def resolvable(
@@ -24,11 +24,12 @@ def resolvable(
     for requirement in requirements:
         short = list(requirement.short(names))
         if pools[requirement.pool].spec.preemption == "Native":
-            # No tuple: the node has no share of the pool, or none may be had there.
+            # No tuple: the node has no share of the pool, or none may be had there. Beside what is held for
+            # the first in line there may be room.
             hard.update(
                 name
                 for name, has in zip(short, requirement.has(short), strict=True)
-                if not isinstance(has, tuple)
+                if not (isinstance(has, tuple) or (has is not None and has.endswith(FIRST_IN_LINE)))
             )
             soft.update(short)
         else:
@@ -43,7 +44,11 @@ class Evictions:
         self._pod, self._demand, self._view = pod, demand, view
         self._terms = terms_of(view)
         self._requester = Requester(
-            pod.metadata.uid, pod.metadata.namespace or "default", owners_of(pod), now
+            pod.metadata.uid,
+            pod.metadata.namespace or "default",
+            owners_of(pod),
+            now,
+            rank=rank_of(pod),
         )
 
     def short(self, node: str, victims: Collection[str] = ()) -> list[Short] | None:

@@ -19,7 +19,7 @@ from berth.ledger.model import Claim, PoolClaimSpec
 from berth.ledger.refusals import Requirement, unreserved
 from berth.ledger.report import natural
 from berth.ledger.view import View
-from berth.scheduling.demand import Demand, is_unreserved, owners_of, terms_of
+from berth.scheduling.demand import Demand, is_unreserved, owners_of, rank_of, terms_of
 from berth.scheduling.fit import Fit, Obstacle
 from berth.scheduling.trial import Draft, Trial, slack
 
@@ -111,7 +111,7 @@ class _Case(NamedTuple):
 
     def slack(self, pool: str, domain: str) -> int:
         """Return what is free of a domain, or quota; below 0 where more is in use than there is."""
-        return slack(self.view, pool, domain, owners_of(self.pod), self.now)
+        return slack(self.view, pool, domain, owners_of(self.pod), self.now, rank_of(self.pod))
 
     def held(self, pool: str, domain: str) -> str:
         """Return in words who has the units of a domain, or quota."""
@@ -129,6 +129,9 @@ class _Case(NamedTuple):
         )
         told = [f"{_count(len(claims), 'holder has', 'holders have')} {units}"] if claims else []
         told += ["some rest or are kept"] if left else []
+        parts = self.view.parts(pool, domain)
+        waiting = {part.line_hold.label for part in parts.values() if part.line_hold is not None}
+        told += [f"some are held for {label}, first in line" for label in waiting - {self.pod.label}]
         rest = self.view.pools[pool].spec.reuse_after_seconds
         told += [f"what they free rests {rest} s first"] if claims and rest else []
         return ", ".join(told) or "nobody holds any"

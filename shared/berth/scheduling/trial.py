@@ -18,7 +18,7 @@ from berth.ledger.keys import (
     stripe,
     unreserved_quota,
 )
-from berth.ledger.model import Claim, Domain, PoolClaimSpec, encode
+from berth.ledger.model import LAST, Claim, Domain, PoolClaimSpec, Rank, encode
 from berth.ledger.view import View
 from berth.scheduling.fit import evaluate
 
@@ -146,11 +146,11 @@ def documents_of(view: View, pools: Iterable[str]) -> dict[str, bytes]:
     }
 
 
-def slack(view: View, pool: str, domain: str, owners: Collection[str], now: float) -> int:
-    """Return what is free of a domain, or quota, for these owners; below 0 where more is in use than there
-    is."""
+def slack(view: View, pool: str, domain: str, owners: Collection[str], now: float, rank: Rank = LAST) -> int:
+    """Return what is free of a domain, or quota, for a pod of these owners and this rank; below 0 where more
+    is in use, or held for the first in line, than there is."""
     parts = view.parts(pool, domain)
-    left = sum(part.slack(pool, name, owners, now) for name, part in parts.items())
+    left = sum(part.slack(pool, name, owners, now, rank) for name, part in parts.items())
     # While it is closed, its stripes may have more than the domain itself.
     capacity = view.document(pool, domain).capacity or 0
     return left + capacity - sum(part.capacity or 0 for part in parts.values())

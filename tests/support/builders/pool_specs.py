@@ -37,6 +37,9 @@ RIGHT_SPECS: list[Spec] = [
     {**CAPACITY, **TOPOLOGY, "annotations": {"example.com/rack": "{domain}"}, "onAnnotated": "Overwrite"},
     {**CAPACITY, "annotations": {}},
     {**NAMED, "annotations": {f"{'a' * 253}/{'b' * 63}": "{unit}"}},
+    {**CAPACITY, "line": {"holds": "None"}},
+    {**CAPACITY, "line": {"holds": "FirstInLine", "holdAfterSeconds": 0, "whileHeldSeconds": 2_678_400}},
+    {**CAPACITY, "line": {}},
 ]
 
 # What is wrong, what Berth says, and what of that the API server says, or its own words.
@@ -157,6 +160,16 @@ WRONG_SPECS: list[tuple[Spec, str, str]] = [
         {**NAMED, "annotations": {"example.com/ip": "{unit}"}, "onAnnotated": "Ignore"},
         "spec.onAnnotated 'Ignore' should be one of Overwrite, Refuse",
         'supported values: "Overwrite", "Refuse"',
+    ),
+    (
+        {**CAPACITY, "line": {"holds": "Youngest"}},
+        "spec.line.holds 'Youngest' should be one of FirstInLine, None",
+        'supported values: "FirstInLine", "None"',
+    ),
+    (
+        {**CAPACITY, "line": {"whileHeldSeconds": 0}},
+        "spec.line.whileHeldSeconds 0 should be a number from 1 to 2678400",
+        "spec.line.whileHeldSeconds in body should be greater than or equal to 1",
     ),
     (
         {**CLUSTER, "capacity": {"domains": {"node-1": 3}}},

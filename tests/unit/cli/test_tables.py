@@ -17,7 +17,15 @@ from berth.ledger.view import View
 from berth.stores.base import EPOCH
 from tests.support.builders.objects import pool
 
-CALM = {"suspended": False, "lost": 0, "resting": 0, "kept": 0, "priorityOnly": 0}
+CALM = {
+    "suspended": False,
+    "lost": 0,
+    "resting": 0,
+    "kept": 0,
+    "priorityOnly": 0,
+    "heldInLine": 0,
+    "firstInLine": "",
+}
 """What a pool and a domain say in JSON where nothing is to be noted."""
 
 
