@@ -1,11 +1,18 @@
 """A large ask in an endless traffic of small ones, on a real kube-scheduler: served where units are held for
 the first in line, and never where they are not."""
 
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack
+from random import Random
+
 import pytest
 
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, pool, settled
 from tests.support.cluster import wait
+from tests.support.neighbours import MEASURED
+from tests.support.podwatch import Moment, PodWatch
 
 pytestmark = pytest.mark.long
 
@@ -74,3 +81,77 @@ def test_a_large_ask_is_served_in_the_traffic_of_small_ones(system_of: Systems) 
     system.cluster.delete_pod(f"big-{HELD}")
     wait(lambda: len(held.running()) == UNITS, _SECONDS, "the others come then")
     settled(system)
+
+
+SHORTEST, LONGEST, WINDOW = 1.0, 3.0, 40.0
+"""Seconds that a pod runs, at least and at most, and that the traffic goes on."""
+
+
+class Running:
+    """Traffic by the clock: each pod ends after a while, and another comes; one large ask comes meanwhile."""
+
+    def __init__(self, system: System, name: str, seen: PodWatch) -> None:
+        self._cluster, self.name, self.seen = system.cluster, name, seen
+        self._traffic, self.big, self.asked = Traffic(system, name), f"big-{name}", 0.0
+        for _ in range(UNITS):
+            self._traffic.come()
+
+    def goes_on(self, now: float) -> None:
+        ends = {name: at + Random(name).uniform(SHORTEST, LONGEST) for name, at in self._bound_at()}
+        over = {name for name, end in ends.items() if now >= end}
+        for name in over & self._cluster.bound().keys():
+            self._cluster.delete_pod(name)
+            if name != self.big:
+                self._traffic.come()
+
+    def _bound_at(self) -> list[tuple[str, float]]:
+        return [(name, at) for name, at in list(self.seen.bound_at.items()) if self.name in name]
+
+    def asks_for_all(self, now: float) -> None:
+        self.asked = now
+        self._cluster.create_pod(self.big, {f"berth.dev/{self.name}": UNITS})
+
+    def in_use(self, since: float, until: float) -> float:
+        """The part of the pool that was in use, in the mean."""
+        return _mean([moment for moment in self.seen.history if moment.at <= until], since, until) / UNITS
+
+
+def _mean(history: Iterable[Moment], since: float, until: float) -> float:
+    units, at, total = 0, since, 0.0
+    for moment in history:
+        total += units * max(0.0, moment.at - at)
+        units, at = moment.held, max(at, moment.at)
+    return (total + units * (until - at)) / (until - since)
+
+
+def test_what_a_large_ask_waits_and_what_that_costs_the_others(system_of: Systems) -> None:
+    """On two pools, with the same traffic: in one of them the large ask has its turn."""
+    lines = {**LINE, HELD: {"holdAfterSeconds": 5, "whileHeldSeconds": 600}}
+    pools = [pool(name, UNITS, scope="Cluster", line=line) for name, line in lines.items()]
+    system = system_of(1, pools=pools)
+    with ExitStack() as stack:
+        seen = {name: stack.enter_context(system.cluster.watch_pods(f"berth.dev/{name}")) for name in LINE}
+        both = [Running(system, name, seen[name]) for name in LINE]
+        wait(lambda: all(each.seen.total == UNITS for each in both), _SECONDS, "both pools are full")
+        began = ticked = time.monotonic()
+
+        def goes_on() -> bool:
+            nonlocal ticked
+            now = time.monotonic()
+            for each in both:
+                each.goes_on(now)
+                if not each.asked and now - began > WINDOW / 4:
+                    each.asks_for_all(now)
+            if now - ticked >= 1:
+                ticked = now
+                system.berth.reconcile()
+            return now - began > WINDOW
+
+        wait(goes_on, 2 * WINDOW, "the traffic is over")
+        ended = time.monotonic()
+        held, _ = both
+        assert held.big in held.seen.bound_at
+    for each in both:
+        used, at = each.in_use(began, ended), each.seen.bound_at.get(each.big)
+        waited = "never bound" if at is None else f"bound after {at - each.asked:.1f} s"
+        print(f"{MEASURED}line, {each.name}: who asks for all is {waited}; {used:.0%} in use in the mean")

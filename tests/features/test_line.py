@@ -5,14 +5,18 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from berth.controller import line_hold
 from berth.controller.waiting import Seen, waiting
+from berth.handlers.reconcile import Reconcile
 from berth.http.extender_v1 import BindingCall
 from berth.kube.types import PodInFull
+from berth.ledger.ledger import Ledger
 from berth.ledger.report import pool_notes, pool_rows
+from berth.ledger.transaction import BusyError, OutdatedError
 from berth.scheduling.explanation import explain
 from berth.testing.api_server import StandIn
 from tests.support.builders.places import Place
@@ -324,6 +328,9 @@ def test_only_a_pod_that_units_alone_keep_waiting_has_a_turn(stage: Line) -> Non
     stage.pod("never", seat=5)
     stage.ticks(60)
     assert not stage.holds()
+    stage.pools(seat=POOLS["seat"])
+    stage.ticks(60)
+    assert stage.holds() == {"domain/seat/*#0": ("small/limited", 2)}
 
 
 def test_a_large_pool_is_held_in_its_stripes(stage: Line) -> None:
@@ -377,3 +384,35 @@ def test_a_hold_stands_until_the_binding_and_is_the_pods_own_meanwhile(stage: Li
     assert not stage.holds()
     assert stage.bind(new) == ""
     stage.check_well()
+
+
+@CHEAP
+def test_an_error_in_the_line_is_reported_and_the_rest_of_reconcile_is_done(
+    stage: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = stage.full()
+    stage.pod("big", seat=4)
+    waits = stage.pod("waits", seat=1)
+    stage.cluster.delete(f"/api/v1/namespaces/default/pods/{small[0].name}")
+    stage.time.now += 60
+    with monkeypatch.context() as broken:
+        broken.setattr(Ledger, "hold_in_line", Mock(side_effect=BusyError))
+        report = stage.reconcile()
+    assert report.problems == [f"who is first in line was not looked at: {BusyError()}"]
+    assert (report.released, waits.name in stage.woken(), stage.holds()) == (1, True, {})
+    stage.ticks(60)
+    assert stage.holds() == {"domain/seat/*#0": ("default/big", 4)}
+
+
+@CHEAP
+def test_a_reconcile_that_is_overtaken_leaves_the_line_as_it_is(
+    stage: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.full()
+    stage.pod("big", seat=4)
+    stage.ticks(60)
+    before = stage.holds()
+    with monkeypatch.context() as overtaken:
+        overtaken.setattr(Reconcile, "_look", Mock(side_effect=OutdatedError))
+        stage.ticks(60)
+    assert (stage.holds(), before) == (before, {"domain/seat/*#0": ("default/big", 4)})

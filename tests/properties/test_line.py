@@ -16,7 +16,7 @@ from berth.ledger.model import Domain
 from tests.properties.traffic import Kind, Traffic
 
 STEPS = 60
-KINDS = st.builds(Kind, st.booleans(), st.booleans())
+KINDS = st.builds(Kind, st.booleans(), st.booleans(), st.booleans())
 
 
 @pytest.mark.drawn

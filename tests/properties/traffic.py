@@ -30,19 +30,24 @@ TICK, STEP = 60, 10
 AFTER, WHILE, LONGEST = 60, 30, 120
 """Seconds until a pod has a turn, that all it asks for is held, and that pods run at most."""
 
-BOUND = AFTER + TICK + LONGEST + TICK + 2 * STEP
-"""Seconds that the first in line waits at most: until its turn, until those before it are gone and, where an
-event is lost, until reconcile knows."""
+RESTS = 20
+"""Seconds that units with names rest."""
+
+BOUND = AFTER + TICK + LONGEST + RESTS + TICK + 2 * STEP
+"""Seconds that the first in line waits at most: until its turn, until those before it are gone and their
+units have rested and, where an event is lost, until reconcile knows."""
 
 HELD_FOR_NOTHING = WHILE + 2 * TICK
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What kind of traffic it is: whether priorities differ, and whether some pods lack CPU for ever."""
+    """What kind of traffic it is: whether priorities differ, whether some pods lack CPU for ever, and whether
+    units have names."""
 
     priorities: bool
     hopeless: bool
+    named: bool = False
 
 
 @dataclass
@@ -64,7 +69,9 @@ class Traffic:
     def __post_init__(self) -> None:
         self.ledger = Ledger(MemoryStore(), clock=self.time, while_closed=True)
         self.ledger.open("epoch", self.ledger.begin_rebuild("anew"))
-        scopes: dict[str, Any] = {"ip": {"capacity": {"perDomain": 3}}}
+        units = {"n1": ["a1", "a2", "a3"], "n2": ["b1", "b2", "b3"]}
+        named = {"units": units, "capacity": None, "reuseAfterSeconds": RESTS}
+        scopes: dict[str, Any] = {"ip": named if self.kind.named else {"capacity": {"perDomain": 3}}}
         scopes["seat"] = {"scope": "Cluster", "capacity": {"perDomain": 5}}
         self.pools: dict[str, Pool] = dict(
             parse((pool_document(name, **spec) for name, spec in scopes.items()), "traffic")
@@ -189,7 +196,7 @@ class Traffic:
         view, kept = self.ledger.view(), {}
         for key, hold in view.line_holds.items():
             if hold.uid != pod.metadata.uid and not _is_before(pod, hold):
-                room = view.at(key).room(*domain_of(key), rank=Rank(hold.uid))
+                room = view.at(key).room(*domain_of(key), (), self.time.now, rank=Rank(hold.uid))
                 kept[key] = min(hold.count, room)
         return kept
 
@@ -201,10 +208,18 @@ class Traffic:
         for pool in self.pools:
             line = {hold.uid for key, hold in view.line_holds.items() if key.startswith(f"domain/{pool}/")}
             assert len(line) <= 1, f"two have their turn in the line of {pool}: {line}"
-        self.whole = {uid: self.whole.get(uid, self.time.now) for uid in self.waiting if _is_whole(view, uid)}
+        self.whole = {
+            uid: self.whole.get(uid, self.time.now) for uid in self.waiting if self.is_whole(view, uid)
+        }
         late = {uid for uid, since in self.whole.items() if self.time.now - since > HELD_FOR_NOTHING}
         assert not late, f"all that they ask for is held for too long: {late}"
         self.look_at_the_first()
+
+    def is_whole(self, view: View, uid: str) -> bool:
+        """Whether all that the pod asks for is held for it, and free."""
+        held = {key: hold for key, hold in view.line_holds.items() if hold.uid == uid}
+        rooms = {key: view.at(key).room(*domain_of(key), (), self.time.now, rank=Rank(uid)) for key in held}
+        return bool(held) and all(rooms[key] >= hold.count for key, hold in held.items())
 
     def look_at_the_first(self) -> None:
         """Without priorities and hopeless pods, nobody who asks for more than one is first for ever."""
@@ -221,10 +236,3 @@ class Traffic:
 def _is_before(pod: PodInFull, hold: LineHold) -> bool:
     priority, made = pod.spec.priority or 0, pod.made_at or 0.0
     return priority > hold.priority or (priority == hold.priority and made < hold.made)
-
-
-def _is_whole(view: View, uid: str) -> bool:
-    """Whether all that the pod asks for is held for it, and free."""
-    held = {key: hold for key, hold in view.line_holds.items() if hold.uid == uid}
-    rooms = {key: view.at(key).room(*domain_of(key), rank=Rank(uid)) for key in held}
-    return bool(held) and all(rooms[key] >= hold.count for key, hold in held.items())

@@ -33,7 +33,7 @@ MOST_READ = 50
 """Pods without a turn that are read in a reconcile to see where they may go; those behind are in the next."""
 
 NOWHERE_SECONDS = 300.0
-"""How long one is left that may go nowhere: the labels and taints of nodes seldom change."""
+"""How long a pod is left that may go to no node: labels and taints seldom change."""
 
 Held = Mapping[str, LineHold]
 """What is held for one pod, by the documents' keys."""
@@ -112,14 +112,16 @@ class TurnsInLine:
         is_due = self._now >= turn.until and self._waited(pod) >= self._after(demand)
         if is_due and not held and self._read >= MOST_READ:
             return turn, False
+        read = self._read
         places = self._places(pod, demand) if is_due else {}
         if held and _place_of(held) in places and self._is_current(held):
             return self._judged(pod, demand, turn, missing=places[_place_of(held)])
         self._drop(pod.metadata.uid, "it may not go there now")
         if self._placed(pod, demand, places, turn.tries):
             return replace(turn, whole=0.0), True
-        until = self._now + NOWHERE_SECONDS if is_due else turn.until
-        return replace(turn, whole=0.0, until=until), False
+        if self._read > read and not places:
+            return replace(turn, whole=0.0, until=self._now + NOWHERE_SECONDS), False
+        return replace(turn, whole=0.0), False
 
     def _judged(self, pod: Pod, demand: Demand, turn: Turn, missing: int) -> tuple[Turn, bool]:
         """Return the turn of a pod that has one: it is over where nothing was missing for long enough."""
