@@ -34,6 +34,7 @@ from berth.stores.base import Changes, Document, Store
 FAULTS = Path(os.environ.get("FAULTS", "."))
 T = TypeVar("T")
 BINDING = "POST binding"
+TAKEN = "taken-"
 CUT, LOST, CHANGED = "cut", "answer lost", "changed"
 UNDECIDED, DECIDED = "undecided", "decided"
 OK = Reply(204, b"")
@@ -88,26 +89,31 @@ def _ordered(endpoint: Endpoint) -> Endpoint:
 
 
 def _take() -> dict[str, Any] | None:
-    """An order goes to one request; who renames it first has it."""
+    """An order goes to one request; who renames it first has it. The name tells whose it is, for a process
+    may die of something else."""
     try:
-        (FAULTS / "order").rename(FAULTS / "taken")
+        (FAULTS / "order").rename(_taken())
     except FileNotFoundError:
         return None
-    order: dict[str, Any] = json.loads((FAULTS / "taken").read_text())
+    order: dict[str, Any] = json.loads(_taken().read_text())
     return order
+
+
+def _taken() -> Path:
+    return FAULTS / f"{TAKEN}{os.getpid()}"
 
 
 def _leave(order: dict[str, Any], calls: list[str]) -> None:
     """The request came to its end without the step; the next one is to follow the order, if it may."""
     if order["tries"] > 1:
-        _write("taken", json.dumps({**order, "tries": order["tries"] - 1}))
-        (FAULTS / "taken").rename(FAULTS / "order")
+        _write(_taken().name, json.dumps({**order, "tries": order["tries"] - 1}))
+        _taken().rename(FAULTS / "order")
     else:
         _done(calls, reached=False)
 
 
 def _done(calls: list[str], *, reached: bool, killed: Collection[int] = ()) -> None:
-    (FAULTS / "taken").unlink()
+    _taken().unlink()
     _write("done", json.dumps({"calls": calls, "reached": reached, "killed": list(killed)}))
 
 

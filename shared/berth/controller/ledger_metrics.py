@@ -83,8 +83,6 @@ def _families(seen: Snapshot) -> "Iterator[GaugeMetricFamily]":
     for pool, domain in told_apart(list(pools.values())):
         values["berth_domain_capacity_units"][pool, domain.name] = domain.capacity or 0
         values["berth_domain_used_units"][pool, domain.name] = domain.used
-    turns: _Values = {_label(row.name, pools): row.held_in_line for row in seen.pools if row.first_in_line}
-    values["berth_pool_held_in_line_units"].update(turns)
     for name, more in (*_waiting(seen, pools), *_states(seen), *_reconciled(seen)):
         values[name].update(more)
     for name, gauge in GAUGES.items():
@@ -100,6 +98,7 @@ _OF_A_POOL: Mapping[str, Callable[[PoolRow], float]] = {
     "berth_pool_used_units": lambda row: row.used,
     "berth_pool_reserved_units": lambda row: row.reserved,
     "berth_pool_free_units": lambda row: row.free,
+    "berth_pool_held_in_line_units": lambda row: row.held_in_line,
     "berth_pool_over_committed_units": lambda row: row.over_committed,
     "berth_pool_suspended": lambda row: row.suspended or row.held_back,
     "berth_pool_domains": lambda row: len(row.domains),
