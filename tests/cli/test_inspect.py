@@ -24,6 +24,7 @@ from tests.support.builders.copies import pause
 from tests.support.builders.ledgers import claim, ledger_on, two_pools
 from tests.support.builders.objects import pool_document
 from tests.support.builders.places import Place
+from tests.support.builders.pool_rows import CALM
 from tests.support.cluster import Cluster
 from tests.support.fixtures import PLACES
 
@@ -110,16 +111,7 @@ def _pool(name: str, counts: Counts, **domains: Counts) -> Mapping[str, Any]:
 
 def _counted(name: str, counts: Counts) -> Mapping[str, Any]:
     counted = dict(zip(("name", "capacity", "used", "free", "reserved"), (name, *counts), strict=True))
-    calm = {
-        "suspended": False,
-        "lost": 0,
-        "resting": 0,
-        "kept": 0,
-        "priorityOnly": 0,
-        "heldInLine": 0,
-        "firstInLine": "",
-    }
-    return {**counted, "binding": counts[-1], **calm}
+    return {**counted, "binding": counts[-1], **CALM}
 
 
 def test_a_document_that_cannot_be_read_is_named_with_what_to_do(

@@ -7,10 +7,11 @@ from contextlib import ExitStack
 from random import Random
 
 import pytest
+import urllib3
 
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, pool, settled
-from tests.support.cluster import wait
+from tests.support.cluster import Object, wait
 from tests.support.neighbours import MEASURED
 from tests.support.podwatch import Moment, PodWatch
 
@@ -18,7 +19,8 @@ pytestmark = pytest.mark.long
 
 UNITS = 4
 HELD, OPEN = "seat", "open"
-LINE = {HELD: {"holdAfterSeconds": 0, "whileHeldSeconds": 600}, OPEN: {"holds": "None"}}
+AT_ONCE, FOR_LONG = {"holdAfterSeconds": 0}, {"whileHeldSeconds": 600}
+LINE: dict[str, Object] = {HELD: {**AT_ONCE, **FOR_LONG}, OPEN: {"holds": "None"}}
 _SECONDS = 60.0
 
 
@@ -58,8 +60,8 @@ def test_a_large_ask_is_served_in_the_traffic_of_small_ones(system_of: Systems) 
         held.come()
         open_.come()
     system.berth.reconcile()
-    first = {hold.name for hold in system.berth.ledger().line_holds.values()}
-    assert first == {f"big-{HELD}"}
+    first = {hold.label for hold in system.berth.ledger().line_holds.values()}
+    assert first == {f"default/big-{HELD}"}
     held.goes_on()
     held_for = f"held for default/big-{HELD}, first in line"
     wait(
@@ -81,6 +83,56 @@ def test_a_large_ask_is_served_in_the_traffic_of_small_ones(system_of: Systems) 
     system.cluster.delete_pod(f"big-{HELD}")
     wait(lambda: len(held.running()) == UNITS, _SECONDS, "the others come then")
     settled(system)
+
+
+def test_a_pod_that_lacks_cpu_keeps_the_others_waiting_for_its_turn_alone(system_of: Systems) -> None:
+    system = system_of(1, pools=[pool(HELD, UNITS, scope="Cluster", line={**AT_ONCE, "whileHeldSeconds": 1})])
+    system.cluster.create_pod("hopeless", {f"berth.dev/{HELD}": UNITS}, cpu="1000")
+    assert "Insufficient cpu" in system.refusal_of("hopeless")
+    system.berth.reconcile()
+    system.cluster.create_pod("small", {f"berth.dev/{HELD}": 1})
+    assert f"{UNITS} more are held for default/hopeless, first in line" in system.refusal_of("small")
+    wait(lambda: turn_is_over(system), _SECONDS, "its turn is over", every=0.2)
+    assert set(system.cluster.wait_bound("small", seconds=_SECONDS)) == {"small"}
+    settled(system)
+
+
+def turn_is_over(system: System) -> bool:
+    system.berth.reconcile()
+    return not system.berth.ledger().line_holds
+
+
+def test_kills_and_a_lost_ledger_cost_nobody_the_turn(system_of: Systems) -> None:
+    """Whoever dies while units come free for the first in line, and though all that is written is lost."""
+    system = system_of(1, pools=[pool(HELD, UNITS, scope="Cluster", line={**AT_ONCE, **FOR_LONG})])
+    traffic = Traffic(system, HELD)
+    wait(lambda: len(traffic.running()) == UNITS, _SECONDS, "the pool is full")
+    system.cluster.create_pod("big", {f"berth.dev/{HELD}": UNITS})
+    system.refusal_of("big")
+    wait(lambda: reconciled(system), _SECONDS, "reconcile answers")
+    for _ in range(UNITS):
+        traffic.come()
+    for function in ("release", "bind", "reconcile"):
+        system.berth.kill(function)
+        system.cluster.delete_pod(traffic.running()[0])
+        wait(lambda: reconciled(system), _SECONDS, "reconcile answers")
+    for path in system.berth.folder.glob("ledger.db*"):
+        path.unlink()
+    wait(lambda: reconciled(system), _SECONDS, "reconcile answers")
+    assert {hold.label for hold in system.berth.ledger().line_holds.values()} == {"default/big"}
+    assert len(traffic.running()) == 1, "what came free is given to nobody else"
+    system.cluster.delete_pod(traffic.running()[0])
+    assert set(system.cluster.wait_bound("big", seconds=_SECONDS)) == {"big"}
+    settled(system)
+
+
+def reconciled(system: System) -> bool:
+    """Whether it went through: after a kill its process is being replaced."""
+    try:
+        system.berth.reconcile()
+    except (AssertionError, OSError, urllib3.exceptions.HTTPError):
+        return False
+    return True
 
 
 SHORTEST, LONGEST, WINDOW = 1.0, 3.0, 40.0
@@ -126,7 +178,7 @@ def _mean(history: Iterable[Moment], since: float, until: float) -> float:
 
 def test_what_a_large_ask_waits_and_what_that_costs_the_others(system_of: Systems) -> None:
     """On two pools, with the same traffic: in one of them the large ask has its turn."""
-    lines = {**LINE, HELD: {"holdAfterSeconds": 5, "whileHeldSeconds": 600}}
+    lines = {**LINE, HELD: {"holdAfterSeconds": 5, **FOR_LONG}}
     pools = [pool(name, UNITS, scope="Cluster", line=line) for name, line in lines.items()]
     system = system_of(1, pools=pools)
     with ExitStack() as stack:

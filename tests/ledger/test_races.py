@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from berth.ledger.keys import domain_key, namespace_quota
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import Domain, Holding, decode_domain, encode, in_order
+from berth.ledger.model import Domain, Holding, Rank, decode_domain, encode, in_order
 from berth.ledger.transitions import SupersededError
 from berth.ledger.view import View
 from berth.stores import open_store
@@ -212,7 +212,7 @@ def test_threads_that_read_a_view_while_another_updates_it_never_miss_what_is_th
         for _ in range(20_000):
             assert view.keys_of("a")
             assert view.claims_of("a")
-            assert {name for name, _ in view.free_for("b", ["ip"]).free["ip"].items()} >= {"n1", "n2"}
+            assert {name for name, _ in view.free_for(Rank("b"), ["ip"]).free["ip"].items()} >= {"n1", "n2"}
     finally:
         stop.set()
         updating.join()

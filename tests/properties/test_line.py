@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.controller.line_hold import TurnsInLine
-from berth.ledger.last_reconcile import Turn
+from berth.controller.line_hold import LineHolds
+from berth.ledger.last_reconcile import LineNote
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Domain
 from tests.properties.traffic import Kind, Traffic
@@ -28,7 +28,7 @@ def test_the_first_in_line_is_served_and_nothing_is_held_for_long_in_vain(seed: 
 
 
 def it_outlives_its_pod() -> Any:
-    return mock.patch.object(TurnsInLine, "_drop_others")
+    return mock.patch.object(LineHolds, "_drop_others")
 
 
 def bind_knows_nothing_of_it() -> Any:
@@ -36,11 +36,11 @@ def bind_knows_nothing_of_it() -> Any:
 
 
 def nothing_is_ever_held() -> Any:
-    return mock.patch.object(TurnsInLine, "_placed", return_value=False)
+    return mock.patch.object(LineHolds, "_placed", return_value=False)
 
 
 def a_turn_never_ends() -> Any:
-    return mock.patch.object(TurnsInLine, "_judged", return_value=(Turn(), True))
+    return mock.patch.object(LineHolds, "_judged", return_value=(LineNote(), True))
 
 
 def a_bind_leaves_it_behind() -> Any:

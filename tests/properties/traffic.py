@@ -10,11 +10,12 @@ import msgspec
 from berth.api.pool import Pool, parse
 from berth.controller.capacity_sync import sync_all
 from berth.controller.line import in_line
-from berth.controller.line_hold import Line, TurnsInLine
+from berth.controller.line_hold import LineHolds
 from berth.controller.settle import claim_of
 from berth.errors import RefusedError
 from berth.kube.types import Node, PodInFull
 from berth.ledger.keys import domain_of
+from berth.ledger.last_reconcile import LineNotes
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import LineHold, Rank
 from berth.ledger.view import View
@@ -64,7 +65,7 @@ class Traffic:
     made: int = 0
     first: tuple[str, float] = ("", 0.0)
     whole: dict[str, float] = field(default_factory=dict)
-    line: Line = Line({}, {})  # noqa: RUF009 - it can't be changed
+    line: LineNotes = LineNotes()  # noqa: RUF009 - it can't be changed
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(MemoryStore(), clock=self.time, while_closed=True)
@@ -81,7 +82,7 @@ class Traffic:
         self.ledger.apply_pools(self.pools)
         sync_all(self.ledger, self.pools, lambda: self.nodes)
 
-    # The cluster that TurnsInLine asks
+    # The cluster that LineHolds asks
 
     def pod_with_conditions(self, _: str, name: str) -> PodInFull | None:
         return self.waiting.get(name)
@@ -89,6 +90,7 @@ class Traffic:
     # What happens
 
     def go_on(self, steps: int) -> None:
+        """Let so many steps pass, and all that wait go after them."""
         for number in range(steps):
             self.time.now += STEP
             for _ in range(self.dice.randrange(3)):
@@ -101,6 +103,8 @@ class Traffic:
                 self.tick()
             self.schedule()
             self.look()
+        self.waiting.clear()  # all are deleted, and no event tells of it
+        self.tick()
 
     def come(self) -> None:
         self.made += 1
@@ -147,9 +151,9 @@ class Traffic:
         if self.dice.random() < 0.05:
             for uid in {hold.uid for hold in self.ledger.view().line_holds.values()}:
                 self.ledger.drop_line_hold(uid)
-            self.first, self.whole, self.line = ("", 0.0), {}, Line({}, {})
+            self.first, self.whole, self.line = ("", 0.0), {}, LineNotes()
         cluster: Any = self
-        turns = TurnsInLine(self.ledger, cluster, self.nodes, self.time.now, self.line)
+        turns = LineHolds(self.ledger, cluster, self.nodes, self.time.now, self.line)
         self.line = turns.give(self.waiting.values())
         gone = {hold.uid for hold in self.ledger.view().line_holds.values()} - self.waiting.keys()
         assert not gone, f"something is held for pods that are gone: {gone}"

@@ -7,7 +7,6 @@ that a pod that can't run keeps no units idle (docs/decisions/0054).
 
 import logging
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -15,7 +14,7 @@ from berth.controller.line import in_line
 from berth.kube.cluster import Cluster
 from berth.kube.types import Node, Pod, PodInFull
 from berth.ledger.keys import domain_key, domain_of, parse_domain, unreserved_quota
-from berth.ledger.last_reconcile import MOST_TURNS, Turn
+from berth.ledger.last_reconcile import MOST_NOTES, LineNote, LineNotes
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import LineHold
 from berth.ledger.transaction import MOST_KEYS
@@ -39,33 +38,25 @@ Held = Mapping[str, LineHold]
 """What is held for one pod, by the documents' keys."""
 
 
-class Line(NamedTuple):
-    """What one reconcile remembers for the next: turns by the pods' UIDs, and until when lines of pools rest
-    after one that came to nothing (Unix seconds)."""
-
-    turns: Mapping[str, Turn]
-    rests: Mapping[str, float]
-
-
 Place = frozenset[tuple[str, str]]
 """The domains of one node in the pools that a pod asks for, as (pool, domain)."""
 
 
-class TurnsInLine:
+class LineHolds:
     """Gives the turns in the lines of all pools, at one time (Unix seconds)."""
 
     def __init__(
-        self, ledger: Ledger, cluster: Cluster, nodes: Sequence[Node], now: float, before: Line
+        self, ledger: Ledger, cluster: Cluster, nodes: Sequence[Node], now: float, before: LineNotes
     ) -> None:
         """`before` is what the reconcile before remembers."""
         self._ledger, self._cluster, self._nodes, self._now = ledger, cluster, nodes, now
         self._view = ledger.view()
-        self._turns = before.turns
+        self._notes = before.pods
         self._rests = {pool: until for pool, until in before.rests.items() if until > now}
         self._lacks: dict[Hashable, Mapping[str, Mapping[tuple[str, str], int]]] = {}
         self._read = 0
 
-    def give(self, waiting: Iterable[Pod]) -> Line:
+    def give(self, waiting: Iterable[Pod]) -> LineNotes:
         """Place, keep and drop what is held for these pods of our schedulers. Return what is to be remembered
         of them.
 
@@ -73,84 +64,84 @@ class TurnsInLine:
         run, and behind them one that can."""
         line = sorted(in_line(waiting), key=self._place_in_line)
         self._drop_others({pod.metadata.uid for pod in line if not self._is_bound(pod)})
-        turns: dict[str, Turn] = {}
+        notes: dict[str, LineNote] = {}
         busy = {*self._rests}  # pools in whose line nobody else has a turn
         for pod in line:
-            demand, uid, turn = terms_of(self._view).demand(pod), pod.metadata.uid, self._turn(pod)
+            demand, uid, note = terms_of(self._view).demand(pod), pod.metadata.uid, self._note(pod)
             if self._is_bound(pod):
                 continue
             if demand.refusal is None and self._is_served(demand):
                 if busy.isdisjoint(demand.units):
-                    turn, has = self._served(pod, demand, turn)
+                    note, has = self._served(pod, demand, note)
                     busy |= demand.units.keys() if has else set()
                 elif self._held(uid):
                     self._drop(uid, "another is before it in line")
-                    turn = replace(turn, whole=0.0)
+                    note = replace(note, whole=0.0)
             elif self._held(uid):
                 self._drop(uid, "nothing is to be held for it")
-            if turn != Turn():
-                turns[uid] = turn
-        latest = sorted(turns.items(), key=lambda item: (-item[1].whole, -item[1].until))
-        return Line(dict(latest[:MOST_TURNS]), self._rests)
+            if note != LineNote():
+                notes[uid] = note
+        latest = sorted(notes.items(), key=lambda item: (-item[1].whole, -item[1].until))
+        return LineNotes(dict(latest[:MOST_NOTES]), self._rests)
 
     def _place_in_line(self, pod: Pod) -> tuple[int, float]:
-        turn = self._turn(pod)
-        return -(pod.spec.priority or 0), max(pod.made_at or 0.0, turn.until if turn.tries else 0.0)
+        note = self._note(pod)
+        return -(pod.spec.priority or 0), max(pod.made_at or 0.0, note.until if note.vain else 0.0)
 
-    def _turn(self, pod: Pod) -> Turn:
-        return self._turns.get(pod.metadata.uid, Turn())
+    def _note(self, pod: Pod) -> LineNote:
+        return self._notes.get(pod.metadata.uid, LineNote())
 
     def _is_bound(self, pod: Pod) -> bool:
         """Whether it was bound since it was listed."""
         return any(claim.state == "bound" for claim in self._view.claims_of(pod.metadata.uid))
 
-    def _served(self, pod: Pod, demand: Demand, turn: Turn) -> tuple[Turn, bool]:
-        """Return the turn of a pod before which nobody has one, and whether it has one."""
+    def _served(self, pod: Pod, demand: Demand, note: LineNote) -> tuple[LineNote, bool]:
+        """Return what is to be remembered of a pod before which nobody has a turn, and whether it has one."""
         held = self._held(pod.metadata.uid)
         if any(claim.state == "reserved" for claim in self._view.claims_of(pod.metadata.uid)):
-            return turn, bool(held)  # it is being bound: what comes of that is not known yet
-        is_due = self._now >= turn.until and self._waited(pod) >= self._after(demand)
+            return note, bool(held)  # it is being bound: what comes of that is not known yet
+        is_due = self._now >= note.until and self._waited(pod) >= self._after(demand)
         if is_due and not held and self._read >= MOST_READ:
-            return turn, False
+            return note, False
         read = self._read
         places = self._places(pod, demand) if is_due else {}
         if held and _place_of(held) in places and self._is_current(held):
-            return self._judged(pod, demand, turn, missing=places[_place_of(held)])
+            return self._judged(pod, demand, note, missing=places[_place_of(held)])
         self._drop(pod.metadata.uid, "it may not go there now")
-        if self._placed(pod, demand, places, turn.tries):
-            return replace(turn, whole=0.0), True
+        if self._placed(pod, demand, places, note.vain):
+            return replace(note, whole=0.0), True
         if self._read > read and not places:
-            return replace(turn, whole=0.0, until=self._now + NOWHERE_SECONDS), False
-        return replace(turn, whole=0.0), False
+            return replace(note, whole=0.0, until=self._now + NOWHERE_SECONDS), False
+        return replace(note, whole=0.0), False
 
-    def _judged(self, pod: Pod, demand: Demand, turn: Turn, missing: int) -> tuple[Turn, bool]:
-        """Return the turn of a pod that has one: it is over where nothing was missing for long enough."""
+    def _judged(self, pod: Pod, demand: Demand, note: LineNote, missing: int) -> tuple[LineNote, bool]:
+        """Do as `_served` for a pod that has its turn: it is over where nothing was missing long enough."""
         if missing:
-            return replace(turn, whole=0.0), True
-        whole, stays = turn.whole or self._now, self._while(demand)
+            return replace(note, whole=0.0), True
+        whole, stays = note.whole or self._now, self._while(demand)
         if self._now - whole < stays:
-            return replace(turn, whole=whole), True
+            return replace(note, whole=whole), True
         held = self._held(pod.metadata.uid).values()
         lasted = self._now - min(hold.since for hold in held)
         self._rests |= dict.fromkeys(demand.units, self._now + lasted)
         self._drop(pod.metadata.uid, f"all of it was held for {stays} s, and the pod was not bound")
-        pause = min(LONGEST_PAUSE, stays * 2.0 ** min(turn.tries, 20))
-        return Turn(tries=turn.tries + 1, until=self._now + pause), True
+        pause = min(LONGEST_PAUSE, stays * 2.0 ** min(note.vain, 20))
+        return LineNote(vain=note.vain + 1, until=self._now + pause), True
 
-    def _placed(self, pod: Pod, demand: Demand, places: Mapping[Place, int], tries: int) -> bool:
-        """Hold units for the pod where the fewest are missing, or elsewhere after so many tries. Return
+    def _placed(self, pod: Pod, demand: Demand, places: Mapping[Place, int], vain: int) -> bool:
+        """Hold units for the pod where the fewest are missing, or elsewhere after so many in vain. Return
         whether they are."""
         holds = self._view.line_holds.items()
         behind = {hold.uid for key, hold in holds if domain_of(key)[0] in demand.units}
         ordered = sorted(places, key=lambda place: (places[place], sorted(place)))
-        start = tries % len(ordered) if ordered else 0
+        start = vain % len(ordered) if ordered else 0
         for place in (*ordered[start:], *ordered[:start]):
             wanted = dict(self._wanted(pod, demand, place))
             if len(wanted) > MOST_KEYS:
                 continue
             for other in behind:
                 self._drop(other, f"pod {pod.label} is before it in line")
-            if self._ledger.hold_in_line(wanted, {}):
+            if self._ledger.hold_in_line(wanted):
                 where = ", ".join(f"{pool} in {domain}" for pool, domain in sorted(place))
                 said = "pod %s is first in line: what comes free of %s is held for it"
                 calls.decided(log, "held", {"missing": places[place]}, said, pod.label, where)
@@ -170,7 +161,7 @@ class TurnsInLine:
     def _parts(self, pod: Pod, pool: str, domain: str, count: int) -> Iterator[tuple[str, LineHold]]:
         """Yield what is to be held in each document of a domain: in as few as can be, those first in which
         the fewest units are missing."""
-        meta, left = pod.metadata, count
+        left = count
         parts = self._view.parts(pool, domain)
         rooms = {name: part.room(pool, name, (), self._now) for name, part in parts.items()}
         for name in sorted(parts, key=lambda name: (-rooms[name], name)):
@@ -178,7 +169,7 @@ class TurnsInLine:
             if here:
                 left -= here
                 priority, made = pod.spec.priority or 0, pod.made_at or self._now
-                hold = LineHold(meta.uid, pod.namespace, meta.name, here, priority, made, self._now)
+                hold = LineHold(pod.metadata.uid, pod.label, here, priority, made, self._now)
                 yield domain_key(pool, name), hold
 
     def _places(self, pod: Pod, demand: Demand) -> dict[Place, int]:

@@ -205,7 +205,7 @@ class _Judge:
             why = f"its units are reserved on {claim.node}: it is being bound"
             return _Waiter(pod, demand, "reserved", why)
         if why := self._seen.closed or self._refusal(pod, demand):
-            why = "; ".join(filter(None, (why, turn_told(self._seen.view, rank_of(pod), self._seen.now))))
+            why = "; ".join(filter(None, (why, turn_told(self._seen.view, pod.metadata.uid, self._seen.now))))
             return _Waiter(pod, demand, "waiting", why)
         return _Waiter(pod, demand, "placeable", f"could be placed now; it waits for {_scheduler(pod)}")
 

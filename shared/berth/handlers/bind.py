@@ -202,6 +202,7 @@ class BindAttempt:
         if self._claim is not None:
             self._count_wake(pod)
             self._confirm(self._claim)
+            self._end_turn(self._claim)
         return True
 
     def _too_long(self, pod: Pod) -> RefusedError | None:
@@ -253,7 +254,6 @@ class BindAttempt:
             tell = self._deadline.within(_TELL_SECONDS)
             publish_held(self._cluster, replace(claim, state="bound"), tell, self._clock)
             self._free(follow_node(self._ledger, claim.uid))
-            self._free(self._ledger.drop_line_hold(claim.uid, {holding.key for holding in claim.holdings}))
         except MissingClaimError as error:
             log.warning("%s", error)
             self._teller.failed(Subject.of_claim(claim), _LOST)
@@ -261,6 +261,15 @@ class BindAttempt:
             log.warning("pod %s is bound, and its claim waits for reconcile: %s", claim.label, error)
         except Exception:  # an Error would have the bound pod tried again
             log.exception("pod %s is bound, and its claim waits for reconcile", claim.label)
+
+    def _end_turn(self, claim: Claim) -> None:
+        """Hold nothing for the pod any more where it was bound to another node than units were held on."""
+        try:
+            self._free(self._ledger.drop_line_hold(claim.uid, {holding.key for holding in claim.holdings}))
+        except BerthError as error:
+            log.warning(
+                "what is held for pod %s, which is bound, waits for reconcile: %s", claim.label, error
+            )
 
     def _adopt(self, pod: Pod) -> None:
         """Bring the claim of a pod that is bound to its node, whoever bound it, as reconcile would."""

@@ -21,7 +21,7 @@ from berth.controller.adopt import adopt
 from berth.controller.capacity_sync import prepare_domains, problems, sync_all, withdraw
 from berth.controller.external_use import take_external
 from berth.controller.fencing import FENCE_SECONDS, fence_waiting, pods_to_fence, to_hold
-from berth.controller.line_hold import Line, TurnsInLine
+from berth.controller.line_hold import LineHolds
 from berth.controller.node_status import publish_native
 from berth.controller.notices import FINISHED, SILENT, Subject, Teller
 from berth.controller.pool_source import take_pools
@@ -40,7 +40,7 @@ from berth.kube.types import Node, Pod
 from berth.kube.writes import PodWrites
 from berth.ledger.capacity import CapacityChange
 from berth.ledger.keys import CLAIMS_LOOK
-from berth.ledger.last_reconcile import LastReconcile
+from berth.ledger.last_reconcile import LastReconcile, LineNotes
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import NOTHING_HELD_BACK, Claim, HeldBack
 from berth.ledger.transaction import LostAgainError, OutdatedError
@@ -73,14 +73,12 @@ class Report(msgspec.Struct, kw_only=True):
     woken: int = 0
     problems: list[str] = []
 
-    def noted(self, at: float, seconds: float, line: Line) -> LastReconcile:
+    def noted(self, at: float, seconds: float, line: LineNotes) -> LastReconcile:
         """Return it as the ledger keeps it: counts by kind, what could not be mended, and the line."""
         kinds = ("rebuilt", "released", "settled", "adopted", "capacities", "woken")
         mended = {kind: int(getattr(self, kind)) for kind in kinds} | {"pools": len(self.pools)}
         problems = tuple(self.problems)
-        return LastReconcile(
-            at=at, seconds=seconds, mended=mended, problems=problems, turns=line.turns, rests=line.rests
-        )
+        return LastReconcile(at=at, seconds=seconds, mended=mended, problems=problems, line=line)
 
 
 class Reconcile:
@@ -254,18 +252,18 @@ class Reconcile:
             most = self._settings.poolclaims_per_namespace
             problems += publish_claims(self._ledger, self._cluster, most, self._monotonic, self._clock)
 
-    def _hold_in_line(self, nodes: Sequence[Node] | None) -> Line:
+    def _hold_in_line(self, nodes: Sequence[Node] | None) -> LineNotes:
         """Return what is to be remembered of the line. Without `nodes` no look was taken over: all stays."""
         schedulers = self._settings.scheduler_names
         waiting = [pod for pod in self._pods if pod.waiting and pod.spec.scheduler_name in schedulers]
         if nodes is not None and not (waiting or self._ledger.view().line_holds):
-            return Line({}, {})
+            return LineNotes()
         last = self._ledger.last_reconcile()
-        line = Line({}, {}) if last is None else Line(last.turns, last.rests)
+        line = LineNotes() if last is None else last.line
         if nodes is None:
             return line
         try:
-            return TurnsInLine(self._ledger, self._cluster, nodes, self._clock(), line).give(waiting)
+            return LineHolds(self._ledger, self._cluster, nodes, self._clock(), line).give(waiting)
         except BerthError as error:
             self._report.problems.append(f"who is first in line was not looked at: {error}")
             return line

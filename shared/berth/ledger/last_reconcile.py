@@ -12,29 +12,35 @@ MOST_PROBLEMS = 20
 _MOST_CHARACTERS = 500
 """Of a problem; so the problems stay below 50 KB in any alphabet."""
 
-MOST_TURNS = 500
+MOST_NOTES = 500
 """Pods of which is remembered that nothing came of their turns, the latest of them: 40 KB."""
 
 
-class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is remembered of a pod that units are, or were, held for in line, or of a pool's line; times in
-    Unix seconds.
+class LineNote(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is remembered of a pod that units are, or were, held for in line; times in Unix seconds.
 
-    `whole` is since when they are enough for it; 0: they are not. `tries` times nothing came of that, and it
+    `whole` is since when they are enough for it; 0: they are not. `vain` times nothing came of that, and it
     has no turn `until` then.
     """
 
     whole: float = 0.0
-    tries: int = 0
+    vain: int = 0
     until: float = 0.0
+
+
+class LineNotes(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one reconcile remembers of the line for the next: notes by the pods' UIDs, and until when nobody
+    has a turn in the line of a pool, after one that came to nothing (Unix seconds)."""
+
+    pods: Mapping[str, LineNote] = {}
+    rests: Mapping[str, float] = {}
 
 
 class LastReconcile(msgspec.Struct, frozen=True, kw_only=True):
     """One reconcile that ended well: when (seconds since the epoch of Unix), how long it took, what it
     mended, by kind, and what it left.
 
-    `more` problems are not written down. `turns` are those of the line, by the pods' UIDs; `rests` are the
-    pools in whose line nobody has a turn for a while.
+    `more` problems are not written down.
     """
 
     at: float
@@ -42,8 +48,7 @@ class LastReconcile(msgspec.Struct, frozen=True, kw_only=True):
     mended: Mapping[str, int]
     problems: tuple[str, ...] = ()
     more: int = 0
-    turns: Mapping[str, Turn] = {}
-    rests: Mapping[str, float] = {}
+    line: LineNotes = LineNotes()
 
     @property
     def left(self) -> int:

@@ -272,13 +272,10 @@ class Ledger:
         self.metrics.changed("released", bool(freed))
         return freed
 
-    def hold_in_line(
-        self, wanted: Mapping[str, LineHold | None], known: Mapping[str, LineHold | None]
-    ) -> bool:
-        """Hold units of these domains (by key, a stripe's too) for the first in line, all or nothing, or
-        (None) for nobody any more. Return False, and change nothing, where something else is held than was
-        `known`."""
-        return self._commits.run(wanted, partial(transitions.with_line_holds, wanted, known))
+    def hold_in_line(self, wanted: Mapping[str, LineHold]) -> bool:
+        """Hold units of these domains (by key, a stripe's too) for the first in line, all or nothing. Return
+        False, and change nothing, where something is held already."""
+        return self._commits.run(wanted, partial(transitions.with_line_holds, wanted))
 
     def drop_line_hold(self, uid: str, but: Collection[str] = ()) -> tuple[Holding, ...]:
         """Hold nothing for this pod any more: it is bound, or gone. Return what was held.

@@ -174,21 +174,16 @@ FIRST = Rank(priority=2**31)
 class LineHold(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Units that are kept for a pod that waits, the first in line, until they are as many as it asks for.
 
-    The pod's own claims count as part of it. `made` is when the pod was created, `since` when this was placed
-    (Unix seconds).
+    The pod's own claims count as part of it. `label` is its namespace/name; `made` is when the pod was
+    created, `since` when this was placed (Unix seconds).
     """
 
     uid: str
-    namespace: str
-    name: str
+    label: str
     count: int
     priority: int = 0
     made: float = 0.0
     since: float = 0.0
-
-    @property
-    def label(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
     def bars(self, rank: Rank) -> bool:
         """Whether these units are not for a pod of this rank: it is another, and not before this one."""

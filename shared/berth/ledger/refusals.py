@@ -12,9 +12,6 @@ _TEXTS = 4  # more kinds of refusal than this are told in general, to keep the p
 KEPT = "units are kept for this pod on other nodes"
 """Said of nodes that could take a pod which finds the units it had before elsewhere."""
 
-FIRST_IN_LINE = ", first in line"
-"""Ends what is said of a domain in which units are held for another pod."""
-
 REFUSALS: Mapping[str, str] = {
     "unlisted": "it names units that the Pool does not list",
     "forbidden": "the Pool's claimableBy lets its namespace claim no such units",
@@ -31,7 +28,8 @@ class Requirement(NamedTuple):
     """So many units of a pool, each node from its own domain.
 
     `places` are the nodes' domains, None where each node is its own; a domain in `not_here` can't give any,
-    for the reason that stands there. `words` say what is short.
+    for the reason that stands there. `words` say what is short, but where units are `held` for another pod:
+    what is said there stands there.
     """
 
     pool: str
@@ -41,6 +39,7 @@ class Requirement(NamedTuple):
     words: _Words
     unlabelled: str = ""
     not_here: Mapping[str, str] = {}
+    held: Mapping[str, str] = {}
 
     def domain(self, node: str) -> str | None:
         """Return the node's domain; None: it has none; empty: it lacks the label for it."""
@@ -70,14 +69,14 @@ class Requirement(NamedTuple):
 
     def has(self, names: Collection[str]) -> Sequence[_Has]:
         """Return what each of these nodes has."""
-        if self.places is None and not self.not_here:
+        if self.places is None and not (self.not_here or self.held):
             return self.free.pick(names)
         return list(map(self._has, names))
 
     def refusal(self, domain: str) -> str:
         """Return why this domain can't give them, in the words that its nodes are refused with; empty if it
         can."""
-        has = self.not_here.get(domain, self.free[domain]) if domain in self.free else None
+        has = self._of_domain(domain) if domain in self.free else None
         if isinstance(has, tuple) and has[0] >= self.asked:
             return ""
         return _exact((self.pool, self.words, has, self.asked))
@@ -92,7 +91,15 @@ class Requirement(NamedTuple):
             return self.unlabelled
         if domain is None or domain not in self.free:
             return None
-        return self.not_here.get(domain, self.free[domain])
+        return self._of_domain(domain)
+
+    def _of_domain(self, domain: str) -> Share | str:
+        return self.not_here.get(domain) or self.held.get(domain) or self.free[domain]
+
+    def gives(self, name: str) -> bool:
+        """Whether the node has a share of the pool, of which some may be had."""
+        domain = self.domain(name)
+        return domain in self.free and domain not in self.not_here
 
 
 _Cause = tuple[str, _Words, _Has, int]
@@ -101,8 +108,8 @@ _Cause = tuple[str, _Words, _Has, int]
 def refusals(names: Collection[str], requirements: Collection[Requirement]) -> dict[str, str]:
     """Return why each node that can't give all that is wanted can't; nodes that can are left out.
 
-    kube-scheduler groups equal texts and tries again when they change, so a text holds no node, pod or time,
-    and there are at most a few of them.
+    kube-scheduler groups equal texts and tries again when they change, so a text holds no node, no time, and
+    no pod but the one that is first in line, and there are at most a few of them.
     """
     refused = list(
         dict.fromkeys(chain.from_iterable(requirement.short(names) for requirement in requirements))
@@ -123,7 +130,7 @@ def absent(pool: str, which: str = "this") -> str:
 def held_in_line(pool: str, share: Share, asked: int, held: int, first: str) -> str:
     """Return the words for a domain of which some units are held for the pod that is first in line."""
     are = "is" if held == 1 else "are"
-    return f"{lacking(pool, share, asked)}; {held} more {are} held for {first}{FIRST_IN_LINE}"
+    return f"{lacking(pool, share, asked)}; {held} more {are} held for {first}, first in line"
 
 
 def lacking(pool: str, share: Share | None, asked: int) -> str:

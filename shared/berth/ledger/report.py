@@ -11,7 +11,6 @@ from berth.api.pool import EVERYWHERE, Pool
 from berth.ledger.free import Free
 from berth.ledger.keys import PoolDomain, domain_of, namespace_quota, parse_domain
 from berth.ledger.model import Domain, Rank
-from berth.ledger.refusals import FIRST_IN_LINE
 from berth.ledger.view import View
 
 _TROUBLES = 3  # that a headline tells of
@@ -167,7 +166,7 @@ def _notes(row: PoolRow | DomainRow, over: int, priority: int | None) -> list[st
         f"{row.priority_only} reserved for {least}": row.priority_only,
         f"{row.resting} resting": row.resting,
         f"{row.kept} kept for their last pods": row.kept,
-        f"{row.held_in_line} held for {row.first_in_line}{FIRST_IN_LINE}": row.held_in_line,
+        f"{row.held_in_line} held for {row.first_in_line}, first in line": row.held_in_line,
     }
     return [text for text, there in notes.items() if there]
 
@@ -288,18 +287,16 @@ def withheld(view: View, pool: str, domain: str, now: float, owners: Collection[
     return resting, kept
 
 
-def turn_told(view: View, rank: Rank, now: float) -> str:
+def turn_told(view: View, uid: str, now: float) -> str:
     """Return in words what is held for this pod, the first in line, so far; empty where it is not that."""
     turns: dict[PoolDomain, tuple[int, int]] = {}
     for key, hold in view.line_holds.items():
         pool, name = domain_of(key)
-        if hold.uid == rank.uid and not parse_domain(name).is_quota:
-            whole, room = (
-                parse_domain(name).whole,
-                view.document(pool, name).room(pool, name, (), now, 0, rank),
-            )
-            had, of = turns.get((pool, whole), (0, 0))
-            turns[pool, whole] = had + min(room, hold.count), of + hold.count
+        parsed = parse_domain(name)
+        if hold.uid == uid and not parsed.is_quota:
+            room = view.document(pool, name).room(pool, name, (), now, rank=Rank(uid))
+            had, of = turns.get((pool, parsed.whole), (0, 0))
+            turns[pool, parsed.whole] = had + min(room, hold.count), of + hold.count
     told = [f"{had} of {of} of {pool} in {domain}" for (pool, domain), (had, of) in sorted(turns.items())]
     return f"it is first in line: what comes free is held for it, so far {', '.join(told)}" if told else ""
 

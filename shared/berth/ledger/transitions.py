@@ -128,12 +128,10 @@ def _with(claim: Claim, key: str, domain: Domain) -> Domain:
     return replace(domain, retained=tuple(left))
 
 
-def with_line_holds(
-    wanted: Mapping[str, LineHold | None], known: Mapping[str, LineHold | None], domains: Domains
-) -> tuple[bool, Domains]:
-    """Hold units of these domains (by key) for the first in line, or (None) for nobody any more. Return
-    False, and change nothing, where something else is held than was `known`."""
-    if any(domains[key].line_hold != known.get(key) for key in wanted):
+def with_line_holds(wanted: Mapping[str, LineHold], domains: Domains) -> tuple[bool, Domains]:
+    """Hold units of these domains (by key) for the first in line. Return False, and change nothing, where
+    something is held already."""
+    if any(domains[key].line_hold is not None for key in wanted):
         return False, {}
     return True, {key: replace(domains[key], line_hold=hold) for key, hold in wanted.items()}
 

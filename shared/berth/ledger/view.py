@@ -26,7 +26,6 @@ from berth.ledger.keys import (
 from berth.ledger.model import (
     COPY,
     FIRST,
-    LAST,
     Claim,
     Documents,
     Domain,
@@ -234,18 +233,13 @@ class View:
         }
 
     def free_for(
-        self,
-        uid: str,
-        pools: Iterable[str],
-        owners: Collection[str] = (),
-        now: float = 0.0,
-        rank: Rank = LAST,
+        self, rank: Rank, pools: Iterable[str], owners: Collection[str] = (), now: float = 0.0
     ) -> "Shares":
         """Return the free units of these pools as the pod sees them: neither what it holds itself nor what is
         kept for its owners, or held for it or for one behind it in line, stands in its way."""
         more: dict[str, dict[str, int]] = {pool: {} for pool in pools}
         own: dict[str, int] = {}
-        for holding in (holding for claim in self.claims_of(uid) for holding in claim.holdings):
+        for holding in (holding for claim in self.claims_of(rank.uid) for holding in claim.holdings):
             own[holding.key] = own.get(holding.key, 0) + holding.count
         keys_kept = self._keys_kept(owners)
         for key in {*own, *keys_kept, *self._keys_held(rank)}:

@@ -17,7 +17,7 @@ from berth.kube.types import Node, Pod, unix_seconds
 from berth.ledger.holders import PodName, pod_name, wholes
 from berth.ledger.keys import poolclaim_quota
 from berth.ledger.model import FIRST, Claim, PoolClaimSpec
-from berth.ledger.refusals import FIRST_IN_LINE, KEPT, Requirement, elsewhere
+from berth.ledger.refusals import KEPT, Requirement, elsewhere
 from berth.ledger.report import natural, turn_told, withheld
 from berth.ledger.view import View
 from berth.scheduling.demand import Demand, owners_of, rank_of, resources, terms_of
@@ -361,7 +361,7 @@ class _Waiting:
 
     def _turn(self) -> tuple[str, ...]:
         """Return what is held for the pod, if it is first in line."""
-        told = turn_told(self._view, self._rank, self._now)
+        told = turn_told(self._view, self._pod.metadata.uid, self._now)
         return (told,) if told else ()
 
     def _kept(self) -> tuple[str, ...]:
@@ -462,9 +462,9 @@ class _Waiting:
             return "suspended"
         if row.name in plenty.not_here:
             claims = {elsewhere(plenty.pool, name) for name, *_ in self._demand.claims}
-            if plenty.not_here[row.name].endswith(FIRST_IN_LINE):
-                return "held"
             return "poolClaim" if plenty.not_here[row.name] in claims else "limit"
+        if row.name in plenty.held:
+            return "held"
         if row.free >= plenty.asked:
             return "reserved"
         if row.free + row.resting >= plenty.asked:

@@ -127,7 +127,7 @@ class Fit:
         self._namespace = pod.metadata.namespace or "default"
         self._owners = owners_of(pod)
         self._rank = rank_of(pod)
-        self._shares: Shares = view.free_for(pod.metadata.uid, demand.units, self._owners, now, self._rank)
+        self._shares: Shares = view.free_for(self._rank, demand.units, self._owners, now)
 
     def nowhere(self) -> list[str]:
         """Return why no node can take the pod, whatever it has."""
@@ -168,8 +168,10 @@ class Fit:
         for name, count in self._demand.units.items():
             pool, places = self._view.pools[name], self._places(name)
             label = refusals.unlabelled(name, pool.spec.topology_key or "")
-            free, not_here = self._shares.free[name], self._not_here(pool)
-            requirements.append(Requirement(name, count, free, places, refusals.lacking, label, not_here))
+            free, not_here, held = self._shares.free[name], self._not_here(pool), self._held_in_line(pool)
+            requirements.append(
+                Requirement(name, count, free, places, refusals.lacking, label, not_here, held)
+            )
             if is_unreserved(pool, self._pod):
                 free = self._shares.unreserved[name]
                 requirements.append(Requirement(name, count, free, places, refusals.unreserved, label))
@@ -234,8 +236,7 @@ class Fit:
     def _not_here(self, pool: Pool) -> dict[str, str]:
         """Return the domains that can't give any unit, and why."""
         free = self._shares.free[pool.name]
-        suspended = dict.fromkeys(pool.spec.suspended_domains, refusals.suspended(pool.name))
-        reasons = self._held_in_line(pool) | suspended
+        reasons = dict.fromkeys(pool.spec.suspended_domains, refusals.suspended(pool.name))
         limited = self._limited(pool, self._demand.units[pool.name])
         if limited is not None:
             reasons |= dict.fromkeys(free.keys() - limited.there, limited.text)

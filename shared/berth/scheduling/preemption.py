@@ -10,7 +10,7 @@ from berth.ledger import allocation, transitions
 from berth.ledger.allocation import Requester, Short
 from berth.ledger.keys import domain_of, parse_domain
 from berth.ledger.model import Claim, Domain
-from berth.ledger.refusals import FIRST_IN_LINE, Requirement
+from berth.ledger.refusals import Requirement
 from berth.ledger.view import View
 from berth.scheduling.demand import Demand, owners_of, rank_of, terms_of
 
@@ -24,13 +24,7 @@ def resolvable(
     for requirement in requirements:
         short = list(requirement.short(names))
         if pools[requirement.pool].spec.preemption == "Native":
-            # No tuple: the node has no share of the pool, or none may be had there. Beside what is held for
-            # the first in line there may be room.
-            hard.update(
-                name
-                for name, has in zip(short, requirement.has(short), strict=True)
-                if not (isinstance(has, tuple) or (has is not None and has.endswith(FIRST_IN_LINE)))
-            )
+            hard.update(name for name in short if not requirement.gives(name))
             soft.update(short)
         else:
             hard.update(short)

@@ -16,17 +16,7 @@ from berth.ledger.report import pool_rows
 from berth.ledger.view import View
 from berth.stores.base import EPOCH
 from tests.support.builders.objects import pool
-
-CALM = {
-    "suspended": False,
-    "lost": 0,
-    "resting": 0,
-    "kept": 0,
-    "priorityOnly": 0,
-    "heldInLine": 0,
-    "firstInLine": "",
-}
-"""What a pool and a domain say in JSON where nothing is to be noted."""
+from tests.support.builders.pool_rows import CALM
 
 
 def claim(name: str, state: str = "bound", /, node: str = "n1", since: float = 0.0, **units: int) -> Claim:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.ledger.keys import domain_key, kept_at, node_key
-from berth.ledger.model import Claim, Domain, Holding, RetainedUnits, encode
+from berth.ledger.model import Claim, Domain, Holding, Rank, RetainedUnits, encode
 from berth.ledger.view import View
 from tests.properties.bugs import each_update_of_a_document_makes_one_time_more
 from tests.support.builders.overlays import LIMITS, limited
@@ -165,7 +165,7 @@ def _told(view: View, now: float) -> dict[str, object]:
         "as the pod sees it": [
             (dict(seen.free["ip"]), dict(seen.unreserved["ip"]), dict(seen.quotas["ip"]))
             for uid in CLAIMS
-            for seen in [view.free_for(uid, ["ip"], [OWNER], now)]
+            for seen in [view.free_for(Rank(uid), ["ip"], [OWNER], now)]
         ],
     }
 
