@@ -163,6 +163,7 @@ class PoolSpec(_Spec, kw_only=True, frozen=True):
     annotations: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     on_annotated: Literal["Overwrite", "Refuse"] | msgspec.UnsetType = msgspec.UNSET
     line: Line | msgspec.UnsetType = msgspec.UNSET
+    gang_seconds: Annotated[int, msgspec.Meta(ge=10, le=3600)] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def capacities(self) -> Capacity:
@@ -178,6 +179,7 @@ class PoolSpec(_Spec, kw_only=True, frozen=True):
 _NO_CAPACITY = Capacity(per_domain=0)
 _NO_TEMPLATES: Mapping[str, str] = {}
 _LINE = Line()
+_GANG_SECONDS = 120
 
 
 class Pool(msgspec.Struct, frozen=True):
@@ -213,6 +215,12 @@ class Pool(msgspec.Struct, frozen=True):
     def line(self) -> Line:
         """Return how it serves the first in line."""
         return _LINE if isinstance(self.spec.line, msgspec.UnsetType) else self.spec.line
+
+    @property
+    def gang_seconds(self) -> int:
+        """Return how many seconds seats wait for the pods of a gang."""
+        seconds = self.spec.gang_seconds
+        return _GANG_SECONDS if isinstance(seconds, msgspec.UnsetType) else seconds
 
     @property
     def holds_lost(self) -> bool:

@@ -24,7 +24,8 @@ _POOLS = (Right("list", GROUP, "pools"), Right("list", GROUP, "poolclaims"))
 
 _EVENTS = (Right("create", "events.k8s.io", "events"), Right("patch", "events.k8s.io", "events"))
 
-_BIND = (*_PODS, _IDENTITY, *_CLAIM, *_EVENTS, Right("create", "", "pods/binding"))
+_BOUND = (Right("create", "", "pods/binding"), Right("list", "", "nodes"))
+_BIND = (*_PODS, _IDENTITY, *_CLAIM, *_EVENTS, *_BOUND)
 FUNCTIONS: dict[str, tuple[Right, ...]] = {
     "filter": (_REVIEW,),
     "prioritize": (_REVIEW,),

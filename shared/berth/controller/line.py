@@ -23,6 +23,11 @@ def own_claim(pod: Pod, view: View) -> Claim | None:
     return next((claim for claim in claims if claim.state != "lost"), None)
 
 
+def has_seat(pod: Pod, view: View) -> bool:
+    """Whether the pod has a seat with its gang: it needs no room, and is only to be tried."""
+    return any(claim.is_seat for claim in view.claims_of(pod.metadata.uid))
+
+
 def lines(pods: Iterable[AnyPod], view: View) -> dict[str, list[AnyPod]]:
     """Return the line of each pool: the pods that wait for units of it, the first in line first. Pods that
     demand what no Pool can give, and those that are being bound, are in no line.

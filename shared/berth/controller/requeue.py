@@ -8,7 +8,7 @@ from itertools import islice
 
 from berth.coalesce import Coalesced
 from berth.controller.fencing import WOKEN, condition
-from berth.controller.line import in_line
+from berth.controller.line import has_seat, in_line
 from berth.deadline import NO_DEADLINE, Deadline
 from berth.kube.cluster import Cluster, list_waiting
 from berth.kube.types import Pod
@@ -91,18 +91,32 @@ def wake(
     waiting = in_line(list_waiting(cluster, schedulers, deadline))
     fitting = _fitting(waiting, room, view, now, shut)
     first = 2 * sum(room.values()) + 8
+    pods = _queue(fitting, first, now) if rotate else islice(fitting, first)
+    woken = wake_these(cluster, pods, "room was made", now, deadline, writes)
+    ledger.metrics.changed("woken", woken)
+    return woken
+
+
+def wake_these(
+    cluster: Cluster,
+    pods: Iterable[Pod],
+    why: str,
+    now: float,
+    deadline: Deadline = NO_DEADLINE,
+    writes: PodWrites | None = None,
+) -> int:
+    """Have kube-scheduler try these pods again. Return how many were woken; arguments are as in `wake`."""
     writes = writes or PodWrites(cluster)
     woken = 0
-    for pod in _queue(fitting, first, now) if rotate else islice(fitting, first):
+    for pod in pods:
         if (seconds := deadline.left()) <= 0:
             break
         if not writes.spent():
-            note = condition(WOKEN, "room was made; the pod is tried again", now)
+            note = condition(WOKEN, f"{why}; the pod is tried again", now)
             write = partial(cluster.set_condition, pod, note, min(seconds, _PATCH_SECONDS))
             what = f"pod {pod.label} was not woken"
             written = writes.attempt(pod.namespace, pod.metadata.name, what, write, deadline)
             woken += written is not None
-    ledger.metrics.changed("woken", woken)
     return woken
 
 
@@ -163,6 +177,8 @@ def _fitting(
     for pod in pods:
         demand = terms.demand(pod)
         if demand.refusal is not None or not any(pool in room for pool in demand.units):
+            continue
+        if has_seat(pod, view):
             continue
         closed = shut() if closed is None else closed
         kind = kind_of(pod, demand, view)

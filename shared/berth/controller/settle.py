@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from berth.api.gang import gang_name
 from berth.api.pool import Pool
 from berth.controller.annotation import ALLOCATED, merged, pools_annotations
 from berth.controller.capacity_sync import follow_node
@@ -50,6 +51,7 @@ def claim_of(pod: Pod, node: str, terms: Terms, demand: Demand, attempt: str, si
         grace=_DEFAULT_GRACE if grace is None else grace,
         made=pod.made_at or 0.0,
         began=0.0 if attempt else pod.bound_at or 0.0,
+        gang=gang_name(pod),
     )
 
 

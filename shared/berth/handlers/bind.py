@@ -12,18 +12,20 @@ When it can't tell how a Binding ended, it fences the pod, looks, and only then 
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from berth.api.gang import gang_of
 from berth.controller.adopt import claim_due, stands, told
 from berth.controller.annotation import OtherNamesError
 from berth.controller.capacity_sync import follow_node
 from berth.controller.fencing import woken_at
+from berth.controller.gang import GangBinding
 from berth.controller.notices import SILENT, Subject, Teller
 from berth.controller.poolclaims import publish_free, publish_held
-from berth.controller.requeue import room_in, wake
+from berth.controller.requeue import room_in, wake, wake_these
 from berth.controller.retention import holdings_told, release_ended, still_held
 from berth.controller.settle import BIND_SECONDS, allocated, claim_of, settle
 from berth.deadline import Deadline
@@ -37,6 +39,7 @@ from berth.kube.types import Node, Pod, PodToBind
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding
 from berth.ledger.transitions import ElsewhereError, MissingClaimError, SupersededError
+from berth.ledger.view import View
 from berth.metrics import UNCOUNTED, Metrics
 from berth.scheduling.demand import Terms, might_ask, rank_of, terms_of
 from berth.settings import Settings
@@ -89,8 +92,15 @@ class BindAttempt:
         self._call, self._deadline = call, Deadline.after(BIND_SECONDS, verb.monotonic)
         self._claim: Claim | None = None
         self._annotations: dict[str, str] = {}  # that the Binding writes
+        self._seated: Sequence[Pod] = ()  # of its gang, that have seats since its reservation
 
     def run(self) -> None:
+        try:
+            self._bind()
+        finally:
+            self._wake_seated()
+
+    def _bind(self) -> None:
         while (pod := self._unbound()) is not None:
             try:
                 self._claim = self._reserve(pod)
@@ -162,9 +172,8 @@ class BindAttempt:
         demanded = self._demanded(pod, terms)
         if demanded is None:
             return None
-        after = None if self._claim is None else self._claim.attempt
         try:
-            claim = self._ledger.reserve(demanded, after=after, view=view, rank=rank_of(pod))
+            claim = self._claimed(pod, demanded, view)
         except SupersededError:
             # The Binding of the one before was refused, or we would not try again.
             self._cancel()
@@ -172,6 +181,17 @@ class BindAttempt:
         self._annotations = allocated(claim, terms.pools)
         tell = self._deadline.later(-_SETTLE_SECONDS).within(_TELL_SECONDS)
         publish_held(self._cluster, claim, tell, self._clock)
+        return claim
+
+    def _claimed(self, pod: Pod, wanted: Claim, view: View) -> Claim:
+        """Return the claim for what is wanted: for a pod of a gang with what the rest of that asks for."""
+        after = None if self._claim is None else self._claim.attempt
+        gang = gang_of(pod)
+        if gang is None:
+            return self._ledger.reserve(wanted, after=after, view=view, rank=rank_of(pod))
+        deadline = self._deadline.later(-_SETTLE_SECONDS)
+        binding = GangBinding(self._ledger, self._cluster, self._schedulers, self._clock, deadline)
+        claim, self._seated = binding.reserve(pod, gang, wanted, after)
         return claim
 
     def _demanded(self, pod: Pod, terms: Terms) -> Claim | None:
@@ -322,6 +342,18 @@ class BindAttempt:
             wake(self._ledger, self._cluster, self._schedulers, room, self._clock(), deadline=deadline)
         except BerthError as error:
             log.warning("waiting pods were not woken, reconcile will: %s", error)
+
+    def _wake_seated(self) -> None:
+        """Have the pods tried that have seats with this one: nothing else tells them."""
+        if self._seated:
+            deadline = self._deadline.later(_WAKE_SECONDS)
+            try:
+                woken = wake_these(
+                    self._cluster, self._seated, "its gang has its units", self._clock(), deadline
+                )
+                self._ledger.metrics.changed("woken", woken)
+            except BerthError as error:
+                log.warning("the pods of a gang were not woken, reconcile will: %s", error)
 
     def _node(self, name: str) -> Node | None:
         return self._cluster.node(name, self._deadline.timeout())

@@ -21,13 +21,15 @@ from berth.controller.adopt import adopt
 from berth.controller.capacity_sync import prepare_domains, problems, sync_all, withdraw
 from berth.controller.external_use import take_external
 from berth.controller.fencing import FENCE_SECONDS, fence_waiting, pods_to_fence, to_hold
+from berth.controller.gang import drop_notes, is_over, let_rest, tell_given_back
+from berth.controller.line import has_seat
 from berth.controller.line_hold import LineHolds
 from berth.controller.node_status import publish_native
 from berth.controller.notices import FINISHED, SILENT, Subject, Teller
 from berth.controller.pool_source import take_pools
 from berth.controller.pool_status import publish
 from berth.controller.poolclaims import admit, publish_claims, read_claims, take_claims
-from berth.controller.requeue import free_in, wake
+from berth.controller.requeue import free_in, wake, wake_these
 from berth.controller.retention import claim_told, release_ended
 from berth.controller.settle import BIND_SECONDS, settle
 from berth.controller.usage import keep_journal
@@ -109,6 +111,7 @@ class Reconcile:
         self._deadline = NO_DEADLINE
         self._report, self._writes = Report(), PodWrites(cluster, monotonic)  # of this run
         self._looked, self._pods = 0.0, list[Pod]()  # when its last look began, and the pods that it saw
+        self._given_back: list[Claim] = []  # seats of gangs whose pods did not come
 
     def run(self) -> Report:
         """Make the ledger equal to the cluster. Return what was mended. Raises store and cluster
@@ -118,6 +121,7 @@ class Reconcile:
         self._deadline = Deadline.after(self._rebuild_seconds, self._monotonic)
         report = self._report = Report()
         self._writes = PodWrites(self._cluster, self._monotonic)
+        self._given_back = []
         poolclaims = False
         nodes: Sequence[Node] | None = None
         for left in reversed(range(_LOOKS)):
@@ -129,6 +133,9 @@ class Reconcile:
                 # A later look knows the Pools better. It may be an event's, which mends less: look again.
                 if not left:
                     report.problems.append(_OVERTAKEN)
+        tell_given_back(self._given_back, self._ledger.view(), self._teller)
+        let_rest(self._ledger, self._given_back, self._clock())
+        drop_notes(self._ledger, self._pods, self._clock())
         line = self._hold_in_line(nodes)
         report.woken = self._wake(nodes or ())
         schedulers, months = self._settings.scheduler_names, self._settings.usage_months
@@ -271,7 +278,10 @@ class Reconcile:
     def _wake(self, nodes: Iterable[Node]) -> int:
         view, now = self._ledger.view(), self._clock()
         shut = {node.metadata.name for node in nodes if node.spec.unschedulable}
-        return wake(
+        seated = [pod for pod in self._pods if pod.waiting and has_seat(pod, view)]
+        why = "its gang has its units"
+        woken = wake_these(self._cluster, seated, why, now, writes=self._writes)
+        return woken + wake(
             self._ledger,
             self._cluster,
             self._settings.scheduler_names,
@@ -314,6 +324,10 @@ class Reconcile:
                 self._teller.released(Subject.of_pod(pod), freed, claim.node, FINISHED)
         elif pod.spec.node_name:
             return  # adoption brings its claim to what it is to be
+        elif claim.is_seat:
+            if is_over(claim, self._clock()) and self._ledger.cancel(claim):
+                self._report.released += 1
+                self._given_back.append(claim)
         elif self._in_doubt(claim) and not self._writes.spent():
             deadline = Deadline.after(FENCE_SECONDS, self._monotonic)
             settle(self._ledger, self._cluster, claim, self._clock(), deadline)

@@ -175,9 +175,15 @@ class Cluster:
         path = "/api/v1/pods"
         return self._items(_List[PodInFull], path, query, wanted=lambda pod: not pod.finished)
 
-    def nodes(self) -> list[Node]:
+    def pods_in(self, namespace: str, wanted: Callable[[Pod], bool], timeout: float) -> list[PodInFull]:
+        """Return the pods of one namespace that are wanted, with which nodes they may have, as of one moment
+        at or after the call."""
+        path = f"/api/v1/namespaces/{_segment(namespace)}/pods"
+        return self._items(_List[PodInFull], path, {}, timeout, wanted=wanted)
+
+    def nodes(self, timeout: float = DEFAULT_TIMEOUT) -> list[Node]:
         """Return all nodes, as of one moment at or after the call."""
-        return self._items(_List[Node], "/api/v1/nodes", {})
+        return self._items(_List[Node], "/api/v1/nodes", {}, timeout)
 
     def priority_classes(self) -> list[PriorityClass]:
         """Return all PriorityClasses."""

@@ -11,6 +11,7 @@ The state of a pod's claim, and the calls of `Ledger` that change it:
         └───────────────────────── release ──────────────────────── lost
 
     reserve   bind: all units or none. A newer attempt for the same node takes the reservation over.
+              For a gang: of all its pods or none. The others' are seats, which their own binds take.
     confirm   bind, after the Binding was made.
     cancel    bind and reconcile, once no Binding can land any more; only the newest attempt's.
     adopt     reconcile, inventory, bind: the pod runs there, room or not. External use is adopted, too.

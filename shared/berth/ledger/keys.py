@@ -12,6 +12,7 @@ CLUSTER = "cluster"  # the identity of the cluster whose pods hold the claims
 RECONCILED = "reconciled"  # what the last reconcile mended and left
 POOL, DOMAIN, NODE, TURN = "pool/", "domain/", "node/", "turn/"  # how keys begin
 USAGE = "usage/"  # how keys of the journal begin
+GANG = "gang/"  # how keys of what is noted of gangs begin
 RELEASES = f"{USAGE}releases"  # the latest, for people
 COUNTED = f"{USAGE}until"  # how far the journal is in all pools
 LOOK = f"{TURN}*"  # whose look at the Pools counts; no pool is called so
@@ -115,6 +116,11 @@ def node_key(node: str) -> str:
 def turn_key(pool: str) -> str:
     """Return the key of the document that says who may list the names of the pool's units now."""
     return f"{TURN}{pool}"
+
+
+def gang_key(label: str) -> str:
+    """Return the key of what is noted of a gang, which is given as namespace/name."""
+    return f"{GANG}{label}"
 
 
 def kept_at(owner: str, pool: str, place: str) -> str:

@@ -23,6 +23,7 @@ from berth.errors import (
 from berth.ledger import allocation, capacity, refusals, retained, transitions
 from berth.ledger.allocation import STRIPE, At, Requester, Short, StripeFullError
 from berth.ledger.capacity import Capacity, CapacityChange
+from berth.ledger.gang_note import GangNote, GangSeen, claims_now, encode_note, note_of
 from berth.ledger.journal import Journal
 from berth.ledger.keys import (
     CLUSTER,
@@ -34,6 +35,7 @@ from berth.ledger.keys import (
     PoolDomain,
     domain_key,
     domain_of,
+    gang_key,
     node_key,
     parse_domain,
     pool_key,
@@ -61,6 +63,7 @@ from berth.ledger.model import (
     in_order,
 )
 from berth.ledger.retained import NOTHING_RETAINED, RetainedByUnit
+from berth.ledger.seats import Member, Seat, seated, without_claim
 from berth.ledger.transaction import (
     MOST_KEYS,
     NOTHING,
@@ -70,6 +73,7 @@ from berth.ledger.transaction import (
     Fence,
     LostAgainError,
     OutdatedError,
+    OvertakenError,
     Writes,
     versions_of,
 )
@@ -217,19 +221,13 @@ class Ledger:
 
     def cancel(self, claim: Claim) -> tuple[Holding, ...]:
         """Drop the claim unless it was taken over by a newer attempt, or confirmed, since; what was freed.
+        It is a seat again while its gang's seats wait for their pods.
 
         Only for a pod that is fenced or gone: a Binding that lands later would hold units without a claim.
         """
 
         def decide(domains: Domains) -> tuple[tuple[Holding, ...], Writes]:
-            mine = {
-                key: domain
-                for key, domain in domains.items()
-                if (standing := domain.claims.get(claim.uid)) is not None
-                and (standing.attempt, standing.state) == (claim.attempt, claim.state)
-            }
-            freed = tuple(holding for holding in claim.holdings if holding.key in mine)
-            return freed, transitions.without(claim.uid, mine)
+            return transitions.cancelled(claim, self._clock(), domains)
 
         freed = self._free(claim.uid, {holding.key for holding in claim.holdings}, decide)
         self.metrics.changed("cancelled", bool(freed))
@@ -271,6 +269,108 @@ class Ledger:
         freed = self._free(uid, {*view.keys_of(uid), *_stripes_too(also, view)}, decide)
         self.metrics.changed("released", bool(freed))
         return freed
+
+    # Gangs
+
+    def gang(self, label: str) -> GangSeen:
+        """Return what is known of a gang (namespace/name) and the claims of its pods: all that was reserved
+        for it until now."""
+        key = gang_key(label)
+        documents = self._store.read([key])
+        note = note_of(documents[key].body if key in documents else None)
+        claims = claims_now(label, self.view().gang(label), self._read(note.seats))
+        return GangSeen(label, note, versions_of(documents, [key]), claims)
+
+    def reserve_gang(self, seen: GangSeen, members: Sequence[Member]) -> list[Claim]:
+        """Hold units for all of these pods of a gang in one commit, or for none: the claims. The first is of
+        the pod that is being bound, the others are seats.
+
+        Raises NoSeatError where there is no room for all, RefusedError, and OvertakenError where another call
+        was first: look at the gang anew then.
+        """
+        for member in (one for one in members if one.nodes):
+            self._make_limits(member.on(member.nodes[0]), self._follower.last, self._follower.last.at)
+        view = self.view()
+
+        def requester(claim: Claim, rank: Rank) -> Requester:
+            return self._requester(claim, view.pools)._replace(rank=rank)
+
+        picked = seated(members, view.at, requester)
+        holdings = [holding for seat in picked for holding in seat.claim.holdings]
+        places, keys = {holding.key for holding in holdings}, allocation.keys(holdings)
+        if len(keys) >= self._commits.most_keys:
+            raise RefusedError(refusals.gang_large(seen.name, len(picked), self._commits.most_keys - 1))
+        note = GangNote(self._clock(), seats=tuple(sorted(places)), vain=seen.note.vain)
+        decide = partial(self._seated, picked, view, {gang_key(seen.label): encode_note(note)})
+        drawn = {resource: pool for seat in picked for resource, pool in _drawn(seat.claim, view).items()}
+        try:
+            claims = self._commits.run(places, decide, seen.version, drawn, keys)
+        except StripeFullError as error:
+            raise OvertakenError(f"what is free changed while gang {seen.name} was reserved") from error
+        self.metrics.changed("reserved", len(claims))
+        return claims
+
+    def _seated(
+        self, picked: Sequence[Seat], view: View, note: Writes, domains: Domains
+    ) -> tuple[list[Claim], Writes]:
+        claims: list[Claim] = []
+        changed: dict[str, Domain] = {}
+        for claim, requester in picked:
+            now = {**domains, **changed}
+            if any(claim.uid in domain.claims for domain in domains.values()):
+                raise StripeFullError(f"pod {claim.label} has a claim already")
+            allocation.require_whole(claim.holdings, now.__getitem__)
+            claims.append(replace(claim, holdings=self._taken(claim.holdings, view, requester, now)))
+            changed |= transitions.with_claim(claims[-1], now)
+        return claims, {**changed, **note}
+
+    def take_seat(self, wanted: Claim, seat: Claim, rank: Rank) -> Claim:
+        """Take the seat for a bind of its pod, on its node or on another that has room: the claim. Raises
+        RefusedError, and the seat stays; OvertakenError where it is no seat any more."""
+        view = self.view()
+        requester = self._requester(wanted, view.pools)._replace(rank=rank)
+        stays = (seat.node, seat.logical()) == (wanted.node, wanted.logical())
+        at: At = without_claim(wanted.uid, view.at)
+        for left in (1, 0):
+            holdings, short = (seat.holdings, []) if stays else allocation.plan(wanted, at, requester)
+            try:
+                if not short:
+                    decide = partial(self._seat_taken, wanted, seat, holdings, view, requester)
+                    places = {holding.key for holding in (*seat.holdings, *holdings)}
+                    beside = allocation.keys(holdings)
+                    return self._commits.run(places, decide, drawn=_drawn(wanted, view), beside=beside)
+                transitions.refuse(short)
+            except StripeFullError as error:
+                if not left:
+                    raise BusyError from error
+            at = without_claim(wanted.uid, self._look(wanted, view))
+        raise BusyError
+
+    def _seat_taken(
+        self,
+        wanted: Claim,
+        seat: Claim,
+        holdings: tuple[Holding, ...],
+        view: View,
+        requester: Requester,
+        domains: Domains,
+    ) -> tuple[Claim, Writes]:
+        if any(domains[holding.key].claims.get(seat.uid) != seat for holding in seat.holdings):
+            raise OvertakenError(f"the seat of pod {seat.label} has gone, or was taken; try again")
+        changed = dict(transitions.without(seat.uid, domains))
+        if holdings != seat.holdings:
+            allocation.require_whole(holdings, domains.__getitem__)
+            holdings = self._taken(holdings, view, requester, {**domains, **changed})
+        claim = replace(wanted, holdings=holdings, seat_until=seat.seat_until)
+        return claim, {**changed, **transitions.with_claim(claim, {**domains, **changed})}
+
+    def note_gang(self, seen: GangSeen, note: GangNote | None) -> None:
+        """Note of a gang why it could not be had; None: there is nothing to note any more. Raises
+        OvertakenError where somebody has noted something, or reserved for it, since it was seen."""
+        after = None if note is None else note.after(seen.note)
+        is_known = after is not None and seen.note.is_as(after)
+        writes = {} if is_known else {gang_key(seen.label): None if after is None else encode_note(after)}
+        self._commits.run((), lambda _: (None, writes), seen.version)
 
     def hold_in_line(self, wanted: Mapping[str, LineHold]) -> bool:
         """Hold units of these domains (by key, a stripe's too) for the first in line, all or nothing. Return

@@ -61,6 +61,8 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
     pod, for pools whose units are kept for its next one. A `lost` claim's pod is gone, but its node may still
     use the units. `grace` is the time, in seconds, that the pod has to end once it is told to. `made` is when
     the pod was created, `began` when it was bound, where no bind of ours knows: the journal counts by them.
+    `gang` names the pods of its namespace with which it gets its units together; `seat_until` is until when
+    (Unix seconds) they wait for it, where it was reserved by the bind of another of these.
     """
 
     uid: str
@@ -75,10 +77,22 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
     grace: int = 30
     made: float = 0.0
     began: float = 0.0
+    gang: str = ""
+    seat_until: float = 0.0
 
     @property
     def label(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def gang_label(self) -> str:
+        """Return its gang as namespace/name; empty where it is of none."""
+        return f"{self.namespace}/{self.gang}" if self.gang else ""
+
+    @property
+    def is_seat(self) -> bool:
+        """Whether it is a seat: reserved with the rest of its gang, and no bind of its pod has taken it."""
+        return self.state == "reserved" and not self.attempt and bool(self.gang)
 
     @property
     def is_external(self) -> bool:

@@ -195,6 +195,41 @@ def both_write(one: str, other: str, key: str) -> str:
     return f"{one}, {other}: both write the annotation {key}: ask for one of them"
 
 
+def gang_absent(gang: str, there: int, size: int) -> str:
+    """Return the words for a gang of which some pods are missing, or can't be scheduled yet."""
+    return f"gang {gang}: {there} of its {size} pods {'is' if there == 1 else 'are'} there"
+
+
+def gang_short(pool: str, gang: str, free: int, asked: int, pods: int) -> str:
+    """Return the words for a gang of which so many pods ask for more than there is for all of them."""
+    return f"{pool}: {free} free, {asked} asked by {pods} pods of gang {gang} together"
+
+
+def gang_rests(gang: str) -> str:
+    """Return the words for a gang for which units were reserved that its pods have not taken."""
+    return (
+        f"gang {gang}: its pods have not taken what was reserved for them; it has to wait before the next try"
+    )
+
+
+def gang_seatless(gang: str, pods: int, pod: str, why: str) -> str:
+    """Return the words for a gang whose pods find no room side by side; `why` one of them does not."""
+    return f"gang {gang}: no room for {pods} pods of it at once ({pod}: {why or 'it may go to no node'})"
+
+
+def gang_refused(gang: str, pod: str, why: str) -> str:
+    """Return the words for a gang of which one pod can be served nowhere."""
+    return f"gang {gang}: its pod {pod} can't be served: {why}"
+
+
+def gang_large(gang: str, pods: int, most: int) -> str:
+    """Return the words for a gang whose pods would stand in more documents than one commit takes."""
+    return (
+        f"gang {gang}: {pods} pods of it would stand in more than {most} documents of berth's ledger, which "
+        "are the most at once: make the gang smaller"
+    )
+
+
 def suspended(pool: str) -> str:
     return f"{pool}: suspended, no new pods"
 

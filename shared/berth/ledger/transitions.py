@@ -143,6 +143,23 @@ def without_line_hold(uid: str, domains: Domains) -> tuple[tuple[Holding, ...], 
     return freed, {key: replace(domains[key], line_hold=None) for key in mine}
 
 
+def cancelled(claim: Claim, now: float, domains: Domains) -> tuple[tuple[Holding, ...], Domains]:
+    """Drop the claim where it stands as it is given. Return what was freed.
+
+    What is reserved with a gang is a seat again as long as that waits for the pod: the others hold theirs."""
+    mine = {
+        key: domain
+        for key, domain in domains.items()
+        if (standing := domain.claims.get(claim.uid)) is not None
+        and (standing.attempt, standing.state) == (claim.attempt, claim.state)
+    }
+    if claim.attempt and now < claim.seat_until:
+        seats = {key: replace(domain.claims[claim.uid], attempt="") for key, domain in mine.items()}
+        return (), {key: _with(seat, key, mine[key]) for key, seat in seats.items()}
+    freed = tuple(holding for holding in claim.holdings if holding.key in mine)
+    return freed, without(claim.uid, mine)
+
+
 def without(uid: str, domains: Domains) -> Domains:
     """Return those of these domains in which the pod has a claim, without it."""
     return {

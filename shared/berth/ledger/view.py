@@ -9,8 +9,10 @@ from berth.api.pool import Pool, by_resource
 from berth.coalesce import Coalesced
 from berth.ledger.due import Due
 from berth.ledger.free import Free, Share
+from berth.ledger.gang_note import GangNote, note_of
 from berth.ledger.keys import (
     DOMAIN,
+    GANG,
     NODE,
     POOL,
     REBUILD,
@@ -83,7 +85,8 @@ class View:
 
     Of each pool: `domains` are its documents, `free` the shares of its places, `unreserved` those of the
     places' units that are not reserved, `quotas` those of the other quotas. `places` say where nodes are, in
-    pools whose domains are not nodes; `line_holds` what is held for the first in line, by document.
+    pools whose domains are not nodes; `line_holds` what is held for the first in line, by document; `gangs`
+    what is noted of gangs, by namespace/name.
     """
 
     def __init__(self) -> None:
@@ -98,9 +101,12 @@ class View:
         self.places: dict[str, dict[str, str]] = {}
         self.nodes: dict[str, Places] = {}
         self.line_holds: dict[str, LineHold] = {}
+        self.gangs: dict[str, GangNote] = {}
         self.journal = frozenset[str]()  # keys of what the journal has; it is read when it is asked for
-        # Where claims stand, by UID, by the pod's name, and lost ones by UID; where units are kept, by owner.
+        # Where claims stand, by UID, by the pod's name, and lost ones by UID; where units are kept, by owner;
+        # where claims of a gang stand, by its label.
         self._uids, self._labels, self._lost, self._kept = Index(), Index(), Index(), Index()
+        self._of_gangs = Index()
         self._rooms: dict[tuple[str, str], int] = {}
         self._due = Due()  # when what is free of a document changes by itself
 
@@ -130,11 +136,12 @@ class View:
             elif key.startswith(POOL):
                 self._update_pool(key.removeprefix(POOL), body)
         self._update_places({key: body for key, body in documents.items() if key.startswith(NODE)})
+        self._update_gangs({key: body for key, body in documents.items() if key.startswith(GANG)})
         pages = {key: body is not None for key, body in documents.items() if key.startswith(USAGE)}
         if pages:
             self.journal = (self.journal - pages.keys()) | {key for key, there in pages.items() if there}
         old = {pool: {name: self.document(pool, name) for name in names} for pool, names in changed.items()}
-        indexes = (self._uids, self._labels, self._lost, self._kept)
+        indexes = (self._uids, self._labels, self._lost, self._kept, self._of_gangs)
         entries = list(zip(indexes, _entries(old, changed), _entries(changed, old), strict=True))
         for index, before, after in entries:
             index.add(after - before)
@@ -144,6 +151,8 @@ class View:
             gone = before - after
             if index is self._labels:  # another pod of the same name may stay there
                 gone = {(label, key) for label, key in gone if not self._bears(label, key)}
+            elif index is self._of_gangs:  # and another one of the same gang
+                gone = {(gang, key) for gang, key in gone if not self._has_of(gang, key)}
             index.remove(gone)
         if REBUILD in documents:
             self.being_copied = (documents[REBUILD] or b"").startswith(COPY.encode())
@@ -183,6 +192,16 @@ class View:
         domains = [self.at(key) for key in self._labels.of(label) if domain_of(key)[0] == pool]
         claims = (claim for domain in domains for claim in domain.claims.values())
         return _unique(claim for claim in claims if claim.label == label)
+
+    def gang(self, label: str) -> list[Claim]:
+        """Return the claims of the pods of a gang, which is given as namespace/name."""
+        domains = [self.at(key) for key in self._of_gangs.of(label)]
+        claims = (claim for domain in domains for claim in domain.claims.values())
+        return _unique(claim for claim in claims if claim.gang_label == label)
+
+    def _has_of(self, gang: str, key: str) -> bool:
+        """Whether a claim in the document of this key is of a pod of this gang."""
+        return any(claim.gang_label == gang for claim in self.at(key).claims.values())
 
     def _bears(self, label: str, key: str) -> bool:
         """Whether a claim in the document of this key is of a pod with this label."""
@@ -329,6 +348,12 @@ class View:
             pools[name] = decode_pool(name, body)
         self.pools, self.resources = pools, by_resource(pools)
 
+    def _update_gangs(self, documents: Mapping[str, bytes | None]) -> None:
+        if documents:
+            notes = {key.removeprefix(GANG): body for key, body in documents.items()}
+            there = {label: note_of(body) for label, body in notes.items() if body is not None}
+            self.gangs = {**{gang: note for gang, note in self.gangs.items() if gang not in notes}, **there}
+
     def _update_places(self, documents: Mapping[str, bytes | None]) -> None:
         if not documents:
             return
@@ -471,6 +496,7 @@ def _entries(documents: Documents, others: Documents) -> list[set[tuple[str, str
             for left in domain.retained
             if left.owner and not parse_domain(domain_of(key)[1]).is_quota
         },
+        {(claim.gang_label, key) for claim, key in claims if claim.gang},
     ]
 
 

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from berth.api.annotations import is_same_for_all, takes_one_unit
+from berth.api.gang import gang_of
 from berth.api.names import is_ours
 from berth.api.pool import Pool, by_resource
 from berth.api.poolclaim import CLAIMS, named
@@ -74,6 +75,7 @@ class Terms(NamedTuple):
             else:
                 claims.append((name, *claim))
         refusal = refusal or _too_few(demand.units, claims) or self._untellable(pod, demand.units)
+        refusal = refusal or (None if pod.spec.node_name else _no_gang(pod))
         return Demand(demand.units, tuple(claims), refusal)
 
     def _untellable(self, pod: Pod, demanded: Mapping[str, int]) -> str | None:
@@ -324,6 +326,15 @@ def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 def _no_such_pool(resource: str, pools: Mapping[str, Pool]) -> str:
     there = few(sorted(pools), _MOST_SHOWN) or "none yet"
     return f"{resource}: no Pool has this resource; there are: {there}"
+
+
+def _no_gang(pod: Pod) -> str | None:
+    """Return what is wrong with the pod's gang, if it says one."""
+    try:
+        gang_of(pod)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _too_few(counts: Mapping[str, int], claims: Iterable[tuple[str, str, PoolClaimSpec]]) -> str | None:

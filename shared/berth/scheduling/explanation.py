@@ -295,7 +295,8 @@ def _placed(pod: Pod, view: View, claims: Sequence[Claim]) -> Explanation:
     told = ", ".join(f"{held.count} {held.pool}{_names(held.units)}" for held in holds)
     asked = terms_of(view).demand(pod).units
     if not pod.finished and not pod.spec.node_name:
-        text = f"is being bound to {claims[0].node}, with {told} reserved for it"
+        what = "has a seat with its gang" if claims[0].is_seat else "is being bound to"
+        text = f"{what} {'on ' if claims[0].is_seat else ''}{claims[0].node}, with {told} reserved for it"
         about = _about(pod, "reserved", text)
     elif pod.finished:
         more = f"and still holds {told}" if holds else "and holds nothing"

@@ -14,6 +14,7 @@ from berth.ledger.model import Domain
 from berth.ledger.refusals import KEPT, Requirement
 from berth.ledger.view import Shares, View
 from berth.scheduling.demand import Demand, is_unreserved, owners_of, rank_of, terms_of
+from berth.scheduling.gang import gang_kind, gang_obstacle
 from berth.scheduling.preemption import resolvable
 from berth.scheduling.score import ScoredPool
 
@@ -83,7 +84,7 @@ def _missing(node: str, requirements: Iterable[Requirement]) -> dict[tuple[str, 
 class Obstacle(NamedTuple):
     """Why a pod can be served on no node, whatever that has; `poolclaim` names the one that it is about."""
 
-    rule: Literal["suspended", "heldBack", "limit", "leaving", "poolClaim"]
+    rule: Literal["suspended", "heldBack", "limit", "leaving", "poolClaim", "gang"]
     pool: str
     text: str
     poolclaim: str = ""
@@ -109,7 +110,8 @@ def kind_of(pod: Pod, demand: Demand, view: View) -> Hashable:
     asks = tuple(demand.units.items()), claims, demand.refusal
     rank = rank_of(pod)
     passes = frozenset(key for key, hold in view.line_holds.items() if not hold.bars(rank))
-    return pod.metadata.namespace, asks, whose, mine, unreserved, pod.goes_to_unschedulable, passes
+    gang = gang_kind(pod, view)
+    return pod.metadata.namespace, asks, whose, mine, unreserved, pod.goes_to_unschedulable, passes, gang
 
 
 class _Limited(NamedTuple):
@@ -135,6 +137,11 @@ class Fit:
 
     def obstacles(self) -> list[Obstacle]:
         """Return what keeps the pod from all nodes, whatever they have."""
+        gang = gang_obstacle(self._pod, self._view, self._shares, self._now)
+        return [*self.own_obstacles(), *([] if gang is None else [Obstacle("gang", *gang)])]
+
+    def own_obstacles(self) -> list[Obstacle]:
+        """Return what keeps the pod from all nodes, but for what the rest of its gang lacks."""
         obstacles = []
         for name, count in self._demand.units.items():
             pool = self._view.pools[name]
@@ -156,11 +163,12 @@ class Fit:
 
     def anywhere(self, shut: Collection[str] = ()) -> bool:
         """Whether any node that the ledger knows can take the pod, but for those that are `shut`."""
-        if self.nowhere():
-            return False
         # Where units are kept for the pod, it keeps to some of these: that takes the last one from nobody.
-        nodes = frozenset.intersection(*(requirement.nodes() for requirement in self.requirements()))
-        return bool(nodes.difference(shut))
+        return not self.nowhere() and bool(self.nodes().difference(shut))
+
+    def nodes(self) -> frozenset[str]:
+        """Return the nodes that the ledger knows to have what the pod asks for."""
+        return frozenset.intersection(*(requirement.nodes() for requirement in self.requirements()))
 
     def requirements(self) -> list[Requirement]:
         """Return what nodes are judged by."""

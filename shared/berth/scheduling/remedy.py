@@ -206,6 +206,8 @@ class _Search:
                 return [_Change(step, lambda draft: self._case.free(draft, claims))]
             case "poolClaim":
                 return self._free_poolclaim(pool, obstacle.poolclaim)
+            case "gang":
+                return []  # what its other pods lack is told of those
 
     def _raise_limit(self, pool: str) -> _Change:
         namespace, limit = self._pod.namespace, self._view.pools[pool].limit(self._pod.namespace) or 0

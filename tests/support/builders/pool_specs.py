@@ -39,6 +39,7 @@ RIGHT_SPECS: list[Spec] = [
     {**NAMED, "annotations": {f"{'a' * 253}/{'b' * 63}": "{unit}"}},
     {**CAPACITY, "line": {"holds": "None"}},
     {**CAPACITY, "line": {"holds": "FirstInLine", "holdAfterSeconds": 0, "whileHeldSeconds": 2_678_400}},
+    {**CAPACITY, "gangSeconds": 3600},
     {**CAPACITY, "line": {}},
 ]
 
@@ -170,6 +171,11 @@ WRONG_SPECS: list[tuple[Spec, str, str]] = [
         {**CAPACITY, "line": {"whileHeldSeconds": 0}},
         "spec.line.whileHeldSeconds 0 should be a number from 1 to 2678400",
         "spec.line.whileHeldSeconds in body should be greater than or equal to 1",
+    ),
+    (
+        {**CAPACITY, "gangSeconds": 9},
+        "spec.gangSeconds 9 should be a number from 10 to 3600",
+        "spec.gangSeconds in body should be greater than or equal to 10",
     ),
     (
         {**CLUSTER, "capacity": {"domains": {"node-1": 3}}},

@@ -1,0 +1,242 @@
+"""Reserve a pod's units with those of the rest of its gang, all or none, when the first of them is bound.
+The others get seats, which their own binds take. Which pods there are, the API server says."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from berth.api.gang import Gang, gang_name, gang_of
+from berth.controller.line import in_line
+from berth.controller.notices import Subject, Teller
+from berth.controller.settle import BIND_SECONDS, claim_of
+from berth.deadline import Deadline
+from berth.errors import RefusedError
+from berth.kube.cluster import Cluster
+from berth.kube.types import Node, Pod, PodInFull
+from berth.ledger import refusals
+from berth.ledger.gang_note import BELIEVED_SECONDS, GangMember, GangNote, GangSeen
+from berth.ledger.ledger import Ledger
+from berth.ledger.model import Claim
+from berth.ledger.seats import Member, NoSeatError
+from berth.ledger.transaction import OvertakenError
+from berth.ledger.view import View
+from berth.scheduling.demand import Demand, Terms, rank_of, terms_of
+from berth.scheduling.fit import Fit, kind_of
+from berth.scheduling.node_fit import why_not
+from berth.telemetry import calls
+from berth.telemetry.traces import Facts
+
+log = logging.getLogger("berth.claims")
+
+LONGEST_REST = 3600.0
+"""Seconds that nothing is reserved for a gang whose seats were given back, at most."""
+
+_LOOKS = 5
+"""So often a bind looks at a gang while other binds of its pods are first."""
+
+
+class Seats(NamedTuple):
+    """The pod's claim, and the pods of its gang for which seats were reserved with it."""
+
+    claim: Claim
+    others: Sequence[Pod] = ()
+
+
+class _Rest(NamedTuple):
+    """The pods of a gang that wait without a claim, as they are in line: how many of these are to be had with
+    the pod that is being bound, and how many are not there that should be."""
+
+    waiting: Sequence[PodInFull]
+    together: int
+    absent: int
+
+
+class GangBinding:
+    """Reserves for one pod of a gang, in a bind that has until the deadline."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        cluster: Cluster,
+        schedulers: Collection[str],
+        clock: Callable[[], float],
+        deadline: Deadline,
+    ) -> None:
+        self._ledger, self._cluster, self._schedulers = ledger, cluster, schedulers
+        self._clock, self._deadline = clock, deadline
+
+    def reserve(self, pod: Pod, gang: Gang, wanted: Claim, after: str | None) -> Seats:
+        """Hold what is wanted for the pod: as its seat, or with what the rest of its gang asks for. Raises as
+        Ledger.reserve; `after` is as there."""
+        for _ in range(_LOOKS):
+            seen = self._ledger.gang(gang.label)
+            mine = seen.claims.get(wanted.uid)
+            try:
+                if mine is not None and mine.is_seat:
+                    return Seats(self._ledger.take_seat(wanted, mine, rank_of(pod)))
+                if mine is None and gang.size > 1:
+                    return self._together(pod, gang, wanted, seen)
+                until = 0.0 if mine is None else mine.seat_until
+                wanted = replace(wanted, seat_until=until)
+                return Seats(self._ledger.reserve(wanted, after=after, rank=rank_of(pod)))
+            except OvertakenError:
+                continue
+        raise RefusedError(f"gang {gang.name}: other pods of it are being bound; it will be tried again")
+
+    def _together(self, pod: Pod, gang: Gang, wanted: Claim, seen: GangSeen) -> Seats:
+        """Reserve for the pod and the rest of its gang, all or none."""
+        rest, view = self._rest(pod, gang, seen), self._ledger.view()
+        terms = terms_of(view)
+        demands = {one.metadata.uid: terms.demand(one) for one in (pod, *rest.waiting)}
+        note = self._noted(pod, rest, demands)
+        if rest.together and self._clock() < seen.note.rests_until:
+            raise RefusedError(refusals.gang_rests(gang.name))
+        if rest.absent:
+            self._ledger.note_gang(seen, note)
+            raise RefusedError(refusals.gang_absent(gang.name, gang.size - rest.absent, gang.size))
+        others = [one for one in rest.waiting[: rest.together] if demands[one.metadata.uid].units]
+        for one in others:
+            if (refusal := demands[one.metadata.uid].refusal) is not None:
+                raise RefusedError(refusals.gang_refused(gang.name, one.metadata.name, refusal))
+        others.sort(key=lambda one: -sum(demands[one.metadata.uid].units.values()))
+        pools = {holding.pool for holding in wanted.holdings}
+        seconds = max(view.pools[pool].gang_seconds for pool in pools)
+        until = self._clock() + seconds if others else 0.0
+        own = replace(wanted, seat_until=until)
+        seating = _Seating(terms, view, self._clock(), until, own.node, self._nodes)
+        members = [Member([own.node], lambda _: own, own.uid, rank_of(pod))]
+        members += [seating.member(one, demands[one.metadata.uid]) for one in others]
+        try:
+            claim, *_ = self._ledger.reserve_gang(seen, members)
+        except NoSeatError as error:
+            self._ledger.note_gang(seen, note)
+            name = (pod, *others)[error.number].metadata.name
+            raise RefusedError(refusals.gang_seatless(gang.name, len(members), name, str(error))) from error
+        said = "pod %s is first of its gang: %d of its other pods have seats"
+        if others:
+            facts: Facts = {"seats": len(others)}
+            calls.decided(log, "seated", facts, said, pod.label, len(others))
+        return Seats(claim, others)
+
+    def _rest(self, pod: Pod, gang: Gang, seen: GangSeen) -> _Rest:
+        uid, timeout = pod.metadata.uid, self._deadline.timeout()
+        pods = self._cluster.pods_in(pod.namespace, lambda one: _is_of(one, gang), timeout)
+        others = [one for one in pods if one.metadata.uid != uid and self._is_there(one)]
+        waiting = [one for one in others if one.waiting and one.metadata.uid not in seen.claims]
+        served = len(others) - len(waiting)
+        together = max(0, gang.size - 1 - served)
+        return _Rest(in_line(waiting), together, max(0, together - len(waiting)))
+
+    def _is_there(self, pod: Pod) -> bool:
+        """Whether it counts as one of its gang: it has succeeded, runs, or could be bound by us."""
+        if pod.finished:
+            return pod.status.phase == "Succeeded"
+        is_ours = pod.waiting and pod.spec.scheduler_name in self._schedulers
+        return is_ours or (bool(pod.spec.node_name) and pod.metadata.deletion_timestamp is None)
+
+    def _noted(self, pod: Pod, rest: _Rest, demands: Mapping[str, Demand]) -> GangNote:
+        pods = (pod, *rest.waiting)
+        members = {
+            one.metadata.uid: GangMember(one.metadata.name, demands[one.metadata.uid].units) for one in pods
+        }
+        return GangNote(self._clock(), members, rest.together + 1, rest.absent)
+
+    def _nodes(self) -> list[Node]:
+        return self._cluster.nodes(self._deadline.timeout())
+
+
+class _Seating:
+    """Finds where the others of a gang may go, at one time (Unix seconds)."""
+
+    def __init__(
+        self,
+        terms: Terms,
+        view: View,
+        now: float,
+        until: float,
+        first: str,
+        nodes: Callable[[], Sequence[Node]],
+    ) -> None:
+        """`first` is the node of the pod that is being bound, `nodes` lists all."""
+        self._terms, self._view, self._now, self._until = terms, view, now, until
+        self._first, self._list = first, nodes
+        self._by_name: Mapping[str, Node] | None = None
+        self._known: dict[Hashable, Sequence[str]] = {}
+
+    def member(self, pod: PodInFull, demand: Demand) -> Member:
+        """Return the pod as one for which a seat is looked for."""
+        spec = pod.spec
+        rules = msgspec.json.encode((spec.node_selector, spec.affinity, spec.tolerations))
+        kind = kind_of(pod, demand, self._view), rules
+        if kind not in self._known:
+            self._known[kind] = self._open_to(pod, demand)
+
+        def on(node: str) -> Claim:
+            claim = claim_of(pod, node, self._terms, demand, "", self._now)
+            return replace(claim, seat_until=self._until)
+
+        return Member(self._known[kind], on, kind, rank_of(pod))
+
+    def _open_to(self, pod: PodInFull, demand: Demand) -> list[str]:
+        """Return the nodes that the pod may have, the one of the first pod before the others."""
+        fit = Fit(pod, demand, self._view, self._now)
+        names = set() if fit.own_obstacles() else fit.nodes()
+        if all(self._view.pools[pool].spec.scope == "Cluster" for pool in demand.units):
+            return sorted(names, key=lambda name: (name != self._first, name))[:1]  # they have the same units
+        if self._by_name is None:
+            self._by_name = {node.metadata.name: node for node in self._list()}
+        there = (self._by_name[name] for name in names if name in self._by_name)
+        allowed = [node.metadata.name for node in there if why_not(pod, node) is None]
+        return sorted(allowed, key=lambda name: (name != self._first, name))
+
+
+def is_over(seat: Claim, now: float) -> bool:
+    """Whether the seat has waited long enough for its pod; one that is stamped later than now has, too: a
+    wrong clock must not keep it."""
+    return not seat.since - BIND_SECONDS <= now < seat.seat_until
+
+
+def tell_given_back(seats: Collection[Claim], view: View, teller: Teller) -> None:
+    """Tell the pods of gangs whose seats were given back, those too that are bound without the others."""
+    for label, count in Counter(seat.gang_label for seat in seats).items():
+        bound = [claim for claim in view.gang(label) if claim.state == "bound"]
+        why = (
+            f"gang {label.partition('/')[2]}: {count} of its pods were not bound in time, and their units "
+            f"are given back; {len(bound)} of it {'is' if len(bound) == 1 else 'are'} bound"
+        )
+        calls.decided(log, "unseated", {"seats": count}, "%s", f"{label}: {why}")
+        for claim in (*bound, *(seat for seat in seats if seat.gang_label == label)):
+            teller.failed(Subject.of_claim(claim), why)
+
+
+def let_rest(ledger: Ledger, seats: Collection[Claim], now: float) -> None:
+    """Reserve nothing for the gangs of these seats, which were given back, for a while: twice as long each
+    time, so that gangs that can't run leave units to others for most of the time."""
+    for label in {seat.gang_label for seat in seats}:
+        held_for = max(seat.seat_until - seat.since for seat in seats if seat.gang_label == label)
+        with suppress(OvertakenError):
+            seen = ledger.gang(label)
+            pause = min(LONGEST_REST, held_for * 2.0 ** min(seen.note.vain, 20))
+            note = GangNote(now, vain=seen.note.vain + 1, rests_until=now + pause)
+            ledger.note_gang(seen, note)
+
+
+def drop_notes(ledger: Ledger, pods: Iterable[Pod], now: float) -> None:
+    """Forget what is noted of gangs of which none of these pods waits."""
+    waiting = {f"{pod.namespace}/{gang_name(pod)}" for pod in pods if pod.waiting}
+    for label, note in ledger.view().gangs.items():
+        if label not in waiting and abs(now - note.at) > BELIEVED_SECONDS:
+            with suppress(OvertakenError):
+                ledger.note_gang(ledger.gang(label), None)
+
+
+def _is_of(pod: Pod, gang: Gang) -> bool:
+    try:
+        return gang_of(pod) == gang
+    except ValueError:
+        return False

@@ -1,0 +1,92 @@
+"""What the ledger notes of a gang beside its pods' claims: why it could not be had, or where its seats are.
+Who writes it knows which pods there are; it may be missing or be old, and then bind looks anew."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from berth.ledger.model import Claim, Domain
+from berth.stores.base import Version
+
+BELIEVED_SECONDS = 300.0
+"""How long a note is believed that a gang can't be had: then bind looks at its pods anew."""
+
+
+class GangMember(msgspec.Struct, frozen=True, gc=False):
+    """A pod that waited for its gang: its name, and the units that it asks for, by pool."""
+
+    name: str
+    units: Mapping[str, int]
+
+
+class GangNote(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the last bind of one of a gang's pods saw, for filter and for the next bind.
+
+    `members` are its pods that waited without a claim, by their UIDs, as they are in line, where they could
+    not be had `at` that time (Unix seconds): the first of them `together`. `absent` of the gang's pods were
+    not there. `seats` are the documents in which seats were reserved last; `vain` times seats were given
+    back, and nothing is reserved for it `rests_until` then.
+    """
+
+    at: float = 0.0
+    members: Mapping[str, GangMember] = {}
+    together: int = 0
+    absent: int = 0
+    seats: tuple[str, ...] = ()
+    vain: int = 0
+    rests_until: float = 0.0
+
+    def after(self, before: "GangNote") -> "GangNote":
+        """Return what is known then: where seats were, and how long the gang rests, if that is no news."""
+        if self.vain:
+            return replace(self, seats=before.seats)
+        return replace(self, seats=before.seats, vain=before.vain, rests_until=before.rests_until)
+
+    def is_as(self, other: "GangNote") -> bool:
+        """Whether it says what the other says, at about the same time."""
+        near = abs(self.at - other.at) < BELIEVED_SECONDS / 2
+        return near and replace(self, at=0.0) == replace(other, at=0.0)
+
+
+class GangSeen(NamedTuple):
+    """A gang as the ledger has it now: its note, the note's version, and the claims of its pods by UID."""
+
+    label: str
+    note: GangNote
+    version: Mapping[str, Version | None]
+    claims: Mapping[str, Claim]
+
+    @property
+    def name(self) -> str:
+        return self.label.partition("/")[2]
+
+
+_decoder = msgspec.json.Decoder(GangNote)
+
+
+def note_of(body: bytes | None) -> GangNote:
+    """Return what the document says; nothing where there is none, or it can't be read: bind looks anew."""
+    try:
+        return GangNote() if body is None else _decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return GangNote()
+
+
+def encode_note(note: GangNote) -> bytes:
+    return msgspec.json.encode(note)
+
+
+def claims_now(label: str, known: Iterable[Claim], fresh: Mapping[str, Domain]) -> dict[str, Claim]:
+    """Return the claims of the gang's pods by UID: those known, but for what these documents say of them."""
+    there = {
+        claim.uid: claim
+        for domain in fresh.values()
+        for claim in domain.claims.values()
+        if claim.gang and f"{claim.namespace}/{claim.gang}" == label
+    }
+    elsewhere = {
+        claim.uid: claim for claim in known if all(holding.key not in fresh for holding in claim.holdings)
+    }
+    return {**elsewhere, **there}
