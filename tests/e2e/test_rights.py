@@ -188,6 +188,7 @@ def test_with_its_own_rights_each_function_does_all_it_ever_does_and_needs_each_
     shows_a_page(system)
     uses_outside(system)
     holds_a_claim_on_a_lost_node(system)
+    binds_a_gang(system)
     cluster.create_pod("last")
     cluster.wait_bound("last")
     cluster.create_pod("waits")
@@ -274,6 +275,19 @@ def holds_a_claim_on_a_lost_node(system: System) -> None:
     phase(cluster, "Bound")
     cluster.delete_pod("next-user")
     phase(cluster, "Available")
+
+
+def binds_a_gang(system: System) -> None:
+    """bind asks for nodes where the others of a gang may go."""
+    cluster = system.cluster
+    cluster.call("POST", POOLS, pool("team", 1))
+    names = ("gang-a", "gang-b")
+    for name in names:
+        noted = {"berth.dev/gang": "both", "berth.dev/gang-size": "2"}
+        cluster.create_pod(name, {"berth.dev/team": 1}, annotations=noted)
+    cluster.wait_bound(*names, seconds=30)
+    for name in names:
+        cluster.delete_pod(name)
 
 
 def phase(cluster: Cluster, wanted: str) -> None:

@@ -46,7 +46,16 @@ PAGES = {
     },
     "docs/stores": {"index", "sqlite", "redis", "configmap", "dynamodb"},
     "docs/concepts": {
-        *("claims-and-waking", "named-units", "sticky", "limits", "line", "preemption", "lost-nodes"),
+        *(
+            "claims-and-waking",
+            "named-units",
+            "sticky",
+            "limits",
+            "line",
+            "gangs",
+            "preemption",
+            "lost-nodes",
+        ),
     },
     "docs/reference": {"pool", "poolclaim", "settings", "cli", "checks"},
 }
