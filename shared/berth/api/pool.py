@@ -228,6 +228,13 @@ class Pool(msgspec.Struct, frozen=True):
         return (self.spec.on_lost_node or ("Hold" if self.named else "Release")) == "Hold"
 
     @property
+    def returns_after(self) -> int | None:
+        """Return how many seconds after a pod has ended others may have its units; None: nobody can say, as
+        they are kept for its owner, or held until somebody deletes the pod."""
+        told = self.spec.sticky is None and self.spec.release_on == "Finished"
+        return self.spec.reuse_after_seconds if told else None
+
+    @property
     def retains(self) -> bool:
         """Whether units that a pod leaves rest, or are kept for a next one."""
         return self.spec.reuse_after_seconds > 0 or self.spec.sticky is not None

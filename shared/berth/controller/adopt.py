@@ -97,7 +97,8 @@ def updated(pod: Pod, standing: Sequence[Claim], terms: Terms, *, annotations: b
     what it holds of Pools and PoolClaims that are gone, so that this counts if they come back.
 
     What it holds of a Pool that counts something else now stays, unless another Pool counts it instead.
-    Names of units are those of its claim; with `annotations` also those that its annotations have.
+    Names of units are those of its claim; with `annotations` also those that its annotations have. When it
+    said that it is gone is not put off: it may have been lent units by that.
     """
     node = pod.spec.node_name or ""
     had = moved(_first(standing, node), node, terms)
@@ -115,7 +116,7 @@ def updated(pod: Pod, standing: Sequence[Claim], terms: Terms, *, annotations: b
         if not terms.handed_on(holding.pool)
         and (holding.pool not in pools or (holding.name.kind == "poolclaim" and holding.key not in quotas))
     ]
-    return replace(now, state="bound", holdings=in_order((*now.holdings, *gone)))
+    return replace(now, state="bound", holdings=in_order((*now.holdings, *gone)), ends=had.ends)
 
 
 def claim_due(pod: Pod, standing: Sequence[Claim], terms: Terms, now: float) -> Claim | None:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from berth.api.gang import Gang, gang_name, gang_of
+from berth.api.run_time import ends_at
 from berth.controller.line import in_line
 from berth.controller.notices import Subject, Teller
 from berth.controller.settle import BIND_SECONDS, claim_of
@@ -76,14 +77,15 @@ class GangBinding:
         for _ in range(_LOOKS):
             seen = self._ledger.gang(gang.label)
             mine = seen.claims.get(wanted.uid)
+            rank = rank_of(pod, self._ledger.view(), self._clock())
             try:
                 if mine is not None and mine.is_seat:
-                    return Seats(self._ledger.take_seat(wanted, mine, rank_of(pod)))
+                    return Seats(self._ledger.take_seat(wanted, mine, rank))
                 if mine is None and gang.size > 1:
                     return self._together(pod, gang, wanted, seen)
                 until = 0.0 if mine is None else mine.seat_until
                 wanted = replace(wanted, seat_until=until)
-                return Seats(self._ledger.reserve(wanted, after=after, rank=rank_of(pod)))
+                return Seats(self._ledger.reserve(wanted, after=after, rank=rank))
             except OvertakenError:
                 continue
         raise RefusedError(f"gang {gang.name}: other pods of it are being bound; it will be tried again")
@@ -109,7 +111,7 @@ class GangBinding:
         until = self._clock() + seconds if others else 0.0
         own = replace(wanted, seat_until=until)
         seating = _Seating(terms, view, self._clock(), until, own.node, self._nodes)
-        members = [Member([own.node], lambda _: own, own.uid, rank_of(pod))]
+        members = [Member([own.node], lambda _: own, own.uid, rank_of(pod, view, self._clock()))]
         members += [seating.member(one, demands[one.metadata.uid]) for one in others]
         try:
             claim, *_ = self._ledger.reserve_gang(seen, members)
@@ -172,15 +174,17 @@ class _Seating:
         """Return the pod as one for which a seat is looked for."""
         spec = pod.spec
         rules = msgspec.json.encode((spec.node_selector, spec.affinity, spec.tolerations))
-        kind = kind_of(pod, demand, self._view), rules
+        kind = kind_of(pod, demand, self._view, self._now), rules
         if kind not in self._known:
             self._known[kind] = self._open_to(pod, demand)
 
         def on(node: str) -> Claim:
             claim = claim_of(pod, node, self._terms, demand, "", self._now)
-            return replace(claim, seat_until=self._until)
+            return replace(claim, seat_until=self._until, ends=ends_at(pod, self._until))
 
-        return Member(self._known[kind], on, kind, rank_of(pod))
+        # Nothing is lent to a seat: its pod may begin much later.
+        rank = rank_of(pod, self._view, self._now)._replace(ends=0.0)
+        return Member(self._known[kind], on, kind, rank)
 
     def _open_to(self, pod: PodInFull, demand: Demand) -> list[str]:
         """Return the nodes that the pod may have, the one of the first pod before the others."""

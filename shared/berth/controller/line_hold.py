@@ -31,6 +31,9 @@ LONGEST_PAUSE = 3600.0
 MOST_READ = 50
 """Pods without a turn that are read in a reconcile to see where they may go; those behind are in the next."""
 
+MOST_BEFORE = 10
+"""Pods of a pool that are looked at in a reconcile: does one wait that is before the first in line?"""
+
 NOWHERE_SECONDS = 300.0
 """How long a pod is left that may go to no node: labels and taints seldom change."""
 
@@ -54,6 +57,8 @@ class LineHolds:
         self._notes = before.pods
         self._rests = {pool: until for pool, until in before.rests.items() if until > now}
         self._lacks: dict[Hashable, Mapping[str, Mapping[tuple[str, str], int]]] = {}
+        self._before: dict[str, list[tuple[Pod, Demand]]] = {}  # by pool, who is before the first of a turn
+        self._waited_for: dict[str, bool] = {}
         self._read = 0
 
     def give(self, waiting: Iterable[Pod]) -> LineNotes:
@@ -74,15 +79,35 @@ class LineHolds:
                 if busy.isdisjoint(demand.units):
                     note, has = self._served(pod, demand, note)
                     busy |= demand.units.keys() if has else set()
+                    self._note_before(pod, demand, note, busy)
                 elif self._held(uid):
                     self._drop(uid, "another is before it in line")
                     note = replace(note, whole=0.0)
             elif self._held(uid):
                 self._drop(uid, "nothing is to be held for it")
+            elif demand.refusal is None:
+                self._note_before(pod, demand, note, busy)
             if note != LineNote():
                 notes[uid] = note
         latest = sorted(notes.items(), key=lambda item: (-item[1].whole, -item[1].until))
         return LineNotes(dict(latest[:MOST_NOTES]), self._rests)
+
+    def _note_before(self, pod: Pod, demand: Demand, note: LineNote, busy: Collection[str]) -> None:
+        """Note a pod that has no turn and is before whoever gets one; not one that can't run for a while."""
+        for pool in demand.units.keys() - {*busy} if self._now >= note.until else ():
+            before = self._before.setdefault(pool, [])
+            if len(before) < MOST_BEFORE:
+                before.append((pod, demand))
+
+    def _waits_before(self, pool: str) -> bool:
+        """Whether a pod waits for units of the pool that is before whoever has its turn: one that could go
+        somewhere if it had them. If they are free for it, it lacks something else, or is being bound."""
+        if pool not in self._waited_for:
+            read = self._read
+            places = (self._places(pod, demand).values() for pod, demand in self._before.get(pool, ()))
+            self._waited_for[pool] = any(min(missing) > 0 for missing in places if missing)
+            self._read = read  # these are few
+        return self._waited_for[pool]
 
     def _place_in_line(self, pod: Pod) -> tuple[int, float]:
         note = self._note(pod)
@@ -106,6 +131,7 @@ class LineHolds:
         read = self._read
         places = self._places(pod, demand) if is_due else {}
         if held and _place_of(held) in places and self._is_current(held):
+            self._lend(pod.metadata.uid, held)
             return self._judged(pod, demand, note, missing=places[_place_of(held)])
         self._drop(pod.metadata.uid, "it may not go there now")
         if self._placed(pod, demand, places, note.vain):
@@ -136,6 +162,8 @@ class LineHolds:
         ordered = sorted(places, key=lambda place: (places[place], sorted(place)))
         start = vain % len(ordered) if ordered else 0
         for place in (*ordered[start:], *ordered[:start]):
+            if not demand.units.keys() <= self._view.pools.keys():
+                return False  # a Pool of these went since the pod's demand was read
             wanted = dict(self._wanted(pod, demand, place))
             if len(wanted) > MOST_KEYS:
                 continue
@@ -169,13 +197,26 @@ class LineHolds:
             if here:
                 left -= here
                 priority, made = pod.spec.priority or 0, pod.made_at or self._now
-                hold = LineHold(pod.metadata.uid, pod.label, here, priority, made, self._now)
+                rests = self._returns_after(pool)
+                hold = LineHold(pod.metadata.uid, pod.label, here, priority, made, self._now, rests)
                 yield domain_key(pool, name), hold
+
+    def _lend(self, uid: str, held: Held) -> None:
+        """Lend what is held for the pod, or lend it no more, where that has changed."""
+        after = {key: self._returns_after(domain_of(key)[0]) for key in held}
+        if any(hold.rests != after[key] for key, hold in held.items()):
+            self._ledger.lend_line_hold(uid, after)
+            self._look()
+
+    def _returns_after(self, pool: str) -> int | None:
+        """Return how long units rest in the pool after a loan; None: none are lent. Who is before the first
+        in line gets what comes free: a loan would make it later, and the first in line with it."""
+        return None if self._waits_before(pool) else self._view.pools[pool].returns_after
 
     def _places(self, pod: Pod, demand: Demand) -> dict[Place, int]:
         """Return where units could be held for the pod, by kube-scheduler's rules too, and how many are
         missing there."""
-        kind = kind_of(pod, demand, self._view)
+        kind = kind_of(pod, demand, self._view, self._now)
         if kind not in self._lacks:  # a thousand waiters often ask for the same
             fit, names = Fit(pod, demand, self._view, self._now), (node.metadata.name for node in self._nodes)
             self._lacks[kind] = {} if fit.obstacles() else fit.missing(names)

@@ -181,7 +181,7 @@ def _fitting(
         if has_seat(pod, view):
             continue
         closed = shut() if closed is None else closed
-        kind = kind_of(pod, demand, view)
+        kind = kind_of(pod, demand, view, now)
         if kind not in fits:
             fits[kind] = Fit(pod, demand, view, now).anywhere(() if pod.goes_to_unschedulable else closed)
         if fits[kind]:

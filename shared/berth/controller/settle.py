@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from berth.api.gang import gang_name
 from berth.api.pool import Pool
+from berth.api.run_time import ends_at, grace_of
 from berth.controller.annotation import ALLOCATED, merged, pools_annotations
 from berth.controller.capacity_sync import follow_node
 from berth.controller.fencing import fence_claim
@@ -24,7 +25,6 @@ from berth.scheduling.demand import Demand, Terms, owner_of, terms_of
 
 log = logging.getLogger("berth.claims")
 
-_DEFAULT_GRACE = 30  # Kubernetes' own, for a pod that sets none
 BIND_SECONDS = 4.0
 """Bind's deadline over all it does; below 5 s, the least kube-scheduler waits for a bind by default."""
 
@@ -37,8 +37,8 @@ class Settled(NamedTuple):
 
 
 def claim_of(pod: Pod, node: str, terms: Terms, demand: Demand, attempt: str, since: float) -> Claim:
-    """Return the claim for what the pod requests, on that node."""
-    grace = pod.spec.termination_grace_period_seconds
+    """Return the claim for what the pod requests, on that node; without an attempt it was bound before."""
+    bound_at = None if attempt else pod.bound_at
     return Claim(
         uid=pod.metadata.uid,
         namespace=pod.namespace,
@@ -48,9 +48,10 @@ def claim_of(pod: Pod, node: str, terms: Terms, demand: Demand, attempt: str, si
         attempt=attempt,
         since=since,
         owner=owner_of(pod),
-        grace=_DEFAULT_GRACE if grace is None else grace,
+        grace=grace_of(pod),
         made=pod.made_at or 0.0,
-        began=0.0 if attempt else pod.bound_at or 0.0,
+        began=bound_at or 0.0,
+        ends=ends_at(pod, since if bound_at is None else bound_at),
         gang=gang_name(pod),
     )
 

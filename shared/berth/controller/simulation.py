@@ -289,8 +289,9 @@ class Simulation:
         demand = terms.demand(pod)
         if not demand.units:
             return None
-        wanted = claim_of(pod, node, terms, demand, "simulated", self._attempt.now)
-        claim = self._ledger.reserve(wanted, view=view, rank=rank_of(pod))
+        now = self._attempt.now
+        wanted = claim_of(pod, node, terms, demand, "simulated", now)
+        claim = self._ledger.reserve(wanted, view=view, rank=rank_of(pod, view, now))
         self._ledger.confirm(claim)
         return claim
 

@@ -177,7 +177,7 @@ class _Copy:
         """Return what the ledger would say after that. Raises RefusedError."""
         view = self._ledger.view()
         claim = claim_of(pod, node, terms_of(view), demand, "waiting", self._now)
-        self._ledger.reserve(claim, view=view, rank=rank_of(pod))
+        self._ledger.reserve(claim, view=view, rank=rank_of(pod, view, self._now))
         return self._ledger.view()
 
 
@@ -215,7 +215,7 @@ class _Judge:
 
     def _refusal(self, pod: PodInFull, demand: Demand) -> str:
         """Return why the pod gets nothing; empty if it gets what it asks for, and those behind it don't."""
-        kind = kind_of(pod, demand, self._seen.view)
+        kind = kind_of(pod, demand, self._seen.view, self._seen.now)
         if kind in self._refused:
             return self._refused[kind]
         nodes = self._nodes.get(kind, [])

@@ -169,11 +169,12 @@ class BindAttempt:
             return None
         view = self._ledger.view()
         terms = terms_of(view)  # once: another thread may be updating the view
-        demanded = self._demanded(pod, terms)
+        now = self._clock()
+        demanded = self._demanded(pod, terms, now)
         if demanded is None:
             return None
         try:
-            claim = self._claimed(pod, demanded, view)
+            claim = self._claimed(pod, demanded, view, now)
         except SupersededError:
             # The Binding of the one before was refused, or we would not try again.
             self._cancel()
@@ -183,25 +184,25 @@ class BindAttempt:
         publish_held(self._cluster, claim, tell, self._clock)
         return claim
 
-    def _claimed(self, pod: Pod, wanted: Claim, view: View) -> Claim:
+    def _claimed(self, pod: Pod, wanted: Claim, view: View, now: float) -> Claim:
         """Return the claim for what is wanted: for a pod of a gang with what the rest of that asks for."""
         after = None if self._claim is None else self._claim.attempt
         gang = gang_of(pod)
         if gang is None:
-            return self._ledger.reserve(wanted, after=after, view=view, rank=rank_of(pod))
+            return self._ledger.reserve(wanted, after=after, view=view, rank=rank_of(pod, view, now))
         deadline = self._deadline.later(-_SETTLE_SECONDS)
         binding = GangBinding(self._ledger, self._cluster, self._schedulers, self._clock, deadline)
         claim, self._seated = binding.reserve(pod, gang, wanted, after)
         return claim
 
-    def _demanded(self, pod: Pod, terms: Terms) -> Claim | None:
+    def _demanded(self, pod: Pod, terms: Terms, now: float) -> Claim | None:
         """Return what the pod is to hold there, None if it asks for nothing. Raises RefusedError."""
         demand = terms.demand(pod)
         if demand.refusal is not None:
             raise RefusedError(demand.refusal)
         if not demand.units:
             return None
-        return claim_of(pod, self._call.node, terms, demand, self._new_attempt(), self._clock())
+        return claim_of(pod, self._call.node, terms, demand, self._new_attempt(), now)
 
     def _bound(self, pod: PodToBind) -> bool:
         """Make the Binding. Return whether the pod is bound; if not, it has changed and is to be read again.

@@ -26,6 +26,7 @@ from berth.controller.line import has_seat
 from berth.controller.line_hold import LineHolds
 from berth.controller.node_status import publish_native
 from berth.controller.notices import FINISHED, SILENT, Subject, Teller
+from berth.controller.overruns import note_overruns
 from berth.controller.pool_source import take_pools
 from berth.controller.pool_status import publish
 from berth.controller.poolclaims import admit, publish_claims, read_claims, take_claims
@@ -136,6 +137,8 @@ class Reconcile:
         tell_given_back(self._given_back, self._ledger.view(), self._teller)
         let_rest(self._ledger, self._given_back, self._clock())
         drop_notes(self._ledger, self._pods, self._clock())
+        if nodes is not None:
+            self._note_overruns()
         line = self._hold_in_line(nodes)
         report.woken = self._wake(nodes or ())
         schedulers, months = self._settings.scheduler_names, self._settings.usage_months
@@ -258,6 +261,12 @@ class Reconcile:
         if poolclaims:
             most = self._settings.poolclaims_per_namespace
             problems += publish_claims(self._ledger, self._cluster, most, self._monotonic, self._clock)
+
+    def _note_overruns(self) -> None:
+        try:
+            note_overruns(self._ledger, self._pods, self._looked, self._teller)
+        except BerthError as error:
+            self._report.problems.append(f"who runs longer than they said was not noted: {error}")
 
     def _hold_in_line(self, nodes: Sequence[Node] | None) -> LineNotes:
         """Return what is to be remembered of the line. Without `nodes` no look was taken over: all stays."""

@@ -152,6 +152,7 @@ class PodSpec(_Object, kw_only=True, frozen=True):
     scheduling_gates: list[Gate] | None = None
     priority: int | None = None
     termination_grace_period_seconds: int | None = None
+    active_deadline_seconds: int | None = None
     tolerations: list[Toleration] | None = None
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from berth.api.units import Units
-from berth.errors import BerthError
+from berth.errors import BerthError, RefusedError
 from berth.ledger import refusals
 from berth.ledger.keys import domain_key, kept_at, poolclaim_quota, stripe
 from berth.ledger.model import FIRST, LAST, Claim, Domain, Holding, PoolClaimSpec, Rank, by_whole, in_order
@@ -34,7 +34,7 @@ class Short(NamedTuple):
 
     `these`: it is for a PoolClaim of certain units, and one of them can't be had there. `retained`: what pods
     left counts as well. `refused`: why the PoolClaim is nobody's. `held` units are held for the first in
-    line, `first`.
+    line, `first`, and are `lent` to pods that are done in time.
     """
 
     holding: Holding
@@ -45,6 +45,7 @@ class Short(NamedTuple):
     refused: str = ""
     held: int = 0
     first: str = ""
+    lent: bool = False
 
     def text(self) -> str:
         """Return the refusal's words."""
@@ -59,7 +60,7 @@ class Short(NamedTuple):
         if self.these and share is not None:
             return refusals.elsewhere(pool, self.holding.claim)
         if self.held and share is not None:
-            return refusals.held_in_line(pool, share, asked, self.held, self.first)
+            return refusals.held_in_line(pool, share, asked, self.held, self.first, self.lent)
         return refusals.lacking(pool, share, asked)
 
 
@@ -95,7 +96,7 @@ def plan(claim: Claim, at: At, requester: Requester) -> tuple[tuple[Holding, ...
     """Return the claim's holdings by documents, and what is short where they can't all be had."""
     planned: list[Holding] = []
     short: list[Short] = []
-    at = _besides(at, planned)
+    at = _besides(at, planned, requester)
     for holding in _picky_first(claim.holdings, at, requester):
         head = at(holding.key)
         if not head.stripes:
@@ -116,7 +117,7 @@ def anyhow(claim: Claim, at: At, requester: Requester) -> tuple[Holding, ...]:
     closes the domain until it is shared out anew, and who asks meanwhile is refused, and woken by nobody.
     """
     placed: list[Holding] = []
-    at = _besides(at, placed)
+    at = _besides(at, placed, requester)
     # Units with names stand where they are listed; the others go where those leave room.
     for holding in sorted(_picky_first(claim.holdings, at, requester), key=lambda holding: not holding.units):
         head = at(holding.key)
@@ -181,7 +182,7 @@ def taken(
     """Return these holdings with the names of their units, in a named pool; and what is short."""
     given: list[Holding] = []
     short: list[Short] = []
-    at = _besides(at, given)
+    at = _besides(at, given, requester)
     for holding in _picky_first(holdings, at, requester):
         domain = at(holding.key)
         closed = at(domain_key(holding.pool, holding.whole)).closed
@@ -227,21 +228,45 @@ def _short(holding: Holding, free: int, at: At, requester: Requester) -> Short:
     domain, spec = at(holding.key), poolclaim_of(holding, at, requester)
     these, retained = spec is not None and bool(spec.units), holding.pool in requester.retaining
     refused = "" if domain.poolclaim is None else domain.poolclaim.refused
-    held, first = _held_in_line(holding, at, requester)
-    return Short(holding, free, domain.capacity, these, retained, refused, held, first)
+    held = _held_in_line(holding, at, requester)
+    return Short(holding, free, domain.capacity, these, retained, refused, *held)
 
 
-def _held_in_line(holding: Holding, at: At, requester: Requester) -> tuple[int, str]:
-    """Return how many units of the holding's domain are held for the first in line, and who that is."""
+def _held_in_line(holding: Holding, at: At, requester: Requester) -> tuple[int, str, bool]:
+    """Return how many units of the holding's domain are held for the first in line, who that is, and whether
+    they are lent to others meanwhile."""
     domain, first = at(holding.key), ""
     parts = [_in(holding, number) for number in range(domain.stripes)] or [holding]
-    held = 0
+    held, lent = 0, False
     for part in parts:
-        hold = at(part.key).line_hold
-        if hold is not None and hold.bars(requester.rank):
-            first = hold.label
+        there, rank, now = at(part.key), requester.rank, requester.now
+        if there.line_hold is not None and there.bars(part.pool, part.domain, rank, now):
+            first = there.line_hold.label
             held += _room(part, at, requester, FIRST) - _room(part, at, requester)
-    return held, first
+            lent = lent or there.lends(part.pool, part.domain, rank, now)
+    return held, first, lent
+
+
+def renewed(
+    standing: Claim, wanted: Claim, after: str | None, domains: Mapping[str, Domain], requester: Requester
+) -> float:
+    """Return when the pod of a reservation that another call takes over is gone at the latest.
+
+    The same bind call goes on `after` an attempt of its own: what it takes is in MARGIN_SECONDS. A later one
+    begins anew, and so does the pod: raises RefusedError where it had units that are lent, and would not
+    bring them back in time now. reconcile cancels such a reservation.
+    """
+    if after is not None:
+        return standing.ends
+    for holding in standing.holdings:
+        there, now = domains[holding.key], requester.now
+        hold = there.line_hold
+        if hold is None or hold.since > standing.since:
+            continue  # it had them before
+        is_whole = there.whole_by(holding.pool, holding.domain, now) == now
+        if not is_whole and there.bars(holding.pool, holding.domain, requester.rank, now):
+            raise RefusedError(refusals.too_late(holding.pool, hold.label))
+    return wanted.ends
 
 
 def _picky_first(holdings: Iterable[Holding], at: At, requester: Requester) -> list[Holding]:
@@ -251,14 +276,15 @@ def _picky_first(holdings: Iterable[Holding], at: At, requester: Requester) -> l
     return sorted(specs, key=lambda holding: 2 if (spec := specs[holding]) is None else 1 - bool(spec.units))
 
 
-def _besides(at: At, holdings: Sequence[Holding]) -> At:
+def _besides(at: At, holdings: Sequence[Holding], requester: Requester) -> At:
     """Return the documents with these holdings of the same claim in them: two may be of one document."""
 
     def document(key: str) -> Domain:
         mine = tuple(holding for holding in holdings if holding.key == key)
         if not mine:
             return at(key)
-        beside = Claim(uid="", namespace="", name="", node="", holdings=mine)
+        ends = requester.rank.ends
+        beside = Claim(uid="", namespace="", name="", node="", holdings=mine, ends=ends)
         return replace(at(key), claims={**at(key).claims, "": beside})
 
     return document

@@ -10,6 +10,7 @@ REBUILD = "rebuild"  # who is rebuilding the ledger; a loss changes its version,
 UNFENCED = "unfenced"  # pods that may still be bound by a Binding from before the ledger was lost
 CLUSTER = "cluster"  # the identity of the cluster whose pods hold the claims
 RECONCILED = "reconciled"  # what the last reconcile mended and left
+OVERRUNS = "overruns"  # owners whose pods ran longer than they had said
 POOL, DOMAIN, NODE, TURN = "pool/", "domain/", "node/", "turn/"  # how keys begin
 USAGE = "usage/"  # how keys of the journal begin
 GANG = "gang/"  # how keys of what is noted of gangs begin

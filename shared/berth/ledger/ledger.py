@@ -20,7 +20,7 @@ from berth.errors import (
     RefusedError,
     StoreFailedError,
 )
-from berth.ledger import allocation, capacity, refusals, retained, transitions
+from berth.ledger import allocation, capacity, overruns, refusals, retained, transitions
 from berth.ledger.allocation import STRIPE, At, Requester, Short, StripeFullError
 from berth.ledger.capacity import Capacity, CapacityChange
 from berth.ledger.gang_note import GangNote, GangSeen, claims_now, encode_note, note_of
@@ -28,6 +28,7 @@ from berth.ledger.journal import Journal
 from berth.ledger.keys import (
     CLUSTER,
     LOOK,
+    OVERRUNS,
     POOL,
     REBUILD,
     RECONCILED,
@@ -188,8 +189,11 @@ class Ledger:
         if standing is None:
             allocation.require_whole(holdings, domains.__getitem__)
         # A repeated call takes the reservation over: only the newest attempt may cancel it.
-        held = standing.holdings if standing is not None else self._taken(holdings, view, requester, domains)
-        claim = replace(wanted, holdings=held)
+        if standing is None:
+            held, ends = self._taken(holdings, view, requester, domains), wanted.ends
+        else:
+            held, ends = standing.holdings, allocation.renewed(standing, wanted, after, domains, requester)
+        claim = replace(wanted, holdings=held, ends=ends)
         return claim, transitions.with_claim(claim, domains)
 
     def _taken(
@@ -376,6 +380,11 @@ class Ledger:
         """Hold units of these domains (by key, a stripe's too) for the first in line, all or nothing. Return
         False, and change nothing, where something is held already."""
         return self._commits.run(wanted, partial(transitions.with_line_holds, wanted))
+
+    def lend_line_hold(self, uid: str, after: Mapping[str, int | None]) -> None:
+        """Lend what is held for this pod in these documents (by key), where units rest for so many seconds
+        after their pods; None: lend nothing."""
+        self._commits.run(after, partial(transitions.with_returns, uid, after))
 
     def drop_line_hold(self, uid: str, but: Collection[str] = ()) -> tuple[Holding, ...]:
         """Hold nothing for this pod any more: it is bound, or gone. Return what was held.
@@ -962,6 +971,16 @@ class Ledger:
     def last_reconcile(self) -> LastReconcile | None:
         """Return what the last reconcile mended and left; None: there was none, or nobody can read it."""
         return last_reconcile_of(self._store.read([RECONCILED]).get(RECONCILED))
+
+    def note_overruns(self, seen: Mapping[str, float]) -> Collection[str]:
+        """Remember that pods of these owners were seen, at these times, to run longer than they had said.
+        Return the owners of whom that is news."""
+        known, now = self.view().overruns, self._clock()
+        news = overruns.news(known, seen)
+        if news:
+            standing = {owner: until for owner, until in known.items() if until > now}
+            self._commits.write({OVERRUNS: overruns.body_of({**standing, **news})})
+        return news.keys()
 
     def _read(self, keys: Iterable[str]) -> dict[str, Domain]:
         """Return domains as the store has them now."""

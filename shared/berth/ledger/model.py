@@ -63,6 +63,7 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
     the pod was created, `began` when it was bound, where no bind of ours knows: the journal counts by them.
     `gang` names the pods of its namespace with which it gets its units together; `seat_until` is until when
     (Unix seconds) they wait for it, where it was reserved by the bind of another of these.
+    `ends` is when the pod is gone at the latest, by what it declares; 0: it does not say.
     """
 
     uid: str
@@ -79,6 +80,7 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
     began: float = 0.0
     gang: str = ""
     seat_until: float = 0.0
+    ends: float = 0.0
 
     @property
     def label(self) -> str:
@@ -93,6 +95,11 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
     def is_seat(self) -> bool:
         """Whether it is a seat: reserved with the rest of its gang, and no bind of its pod has taken it."""
         return self.state == "reserved" and not self.attempt and bool(self.gang)
+
+    @property
+    def debtor(self) -> str:
+        """Return who answers for what the pod declares: its owner, or itself where it has none."""
+        return self.owner or self.label
 
     @property
     def is_external(self) -> bool:
@@ -171,11 +178,16 @@ class EndedUse(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class Rank(NamedTuple):
     """Who asks for units: a pod's UID, its priority, and when it was made (Unix seconds; inf: nobody knows).
-    By these it is before or behind in line."""
+    By these it is before or behind in line.
+
+    `ends` is when it would be gone at the latest if it had them now; 0: it does not say, inf: it is not
+    believed.
+    """
 
     uid: str = ""
     priority: int = -(2**31)
     made: float = inf
+    ends: float = 0.0
 
 
 LAST = Rank()
@@ -189,7 +201,8 @@ class LineHold(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Units that are kept for a pod that waits, the first in line, until they are as many as it asks for.
 
     The pod's own claims count as part of it. `label` is its namespace/name; `made` is when the pod was
-    created, `since` when this was placed (Unix seconds).
+    created, `since` when this was placed (Unix seconds). So many seconds after a pod is gone its units are
+    free here: they rest (`rests`); None: none are lent to others meanwhile.
     """
 
     uid: str
@@ -198,11 +211,16 @@ class LineHold(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     priority: int = 0
     made: float = 0.0
     since: float = 0.0
+    rests: int | None = None
 
-    def bars(self, rank: Rank) -> bool:
-        """Whether these units are not for a pod of this rank: it is another, and not before this one."""
+    def bars(self, rank: Rank, whole_by: Callable[[], float | None]) -> bool:
+        """Whether these units are not for a pod of this rank: it is another, not before this one, and not
+        sure to be gone before all of them are there. `whole_by` tells when that is; None: nobody knows."""
         before = (-rank.priority, rank.made) < (-self.priority, self.made)
-        return rank.uid != self.uid and not before
+        if rank.uid == self.uid or before:
+            return False
+        by = whole_by() if 0.0 < rank.ends < inf else None
+        return by is None or rank.ends + (self.rests or 0) > by
 
 
 MOST_ENDED = 256
@@ -267,7 +285,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         with_own = self.slack(pool, domain, owners, now, FIRST) + own
         if self.line_hold is None:
             return max(0, with_own)
-        return max(0, min(with_own, max(own, with_own - self._held_in_line(pool, domain, rank))))
+        return max(0, min(with_own, max(own, with_own - self._held_in_line(pool, domain, rank, now))))
 
     def slack(
         self, pool: str, domain: str, owners: Collection[str] = (), now: float = 0.0, rank: Rank = LAST
@@ -275,7 +293,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         """Return what these owners may have more; below 0 where more is in use, or held for the first in
         line, than there is."""
         left = (self.capacity or 0) - self.used(pool, domain) - self._barred(pool, domain, owners, now)
-        return left if self.line_hold is None else left - self._held_in_line(pool, domain, rank)
+        return left if self.line_hold is None else left - self._held_in_line(pool, domain, rank, now)
 
     @property
     def size(self) -> int | tuple[str, ...] | None:
@@ -337,11 +355,53 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
                 counts[number], mine = counts[number] - had, mine - had
         return counts
 
-    def _held_in_line(self, pool: str, domain: str, rank: Rank) -> int:
+    def bars(self, pool: str, domain: str, rank: Rank, now: float) -> bool:
+        """Whether something is held here for the first in line that is not for a pod of this rank."""
+        hold = self.line_hold
+        return hold is not None and hold.bars(rank, lambda: self.whole_by(pool, domain, now))
+
+    def lends(self, pool: str, domain: str, rank: Rank, now: float) -> bool:
+        """Whether a pod of this rank could have what is held here for another by declaring a time that is
+        short enough: not where nobody knows what would be, nor if it is not believed."""
+        by = None if rank.ends == inf else self.whole_by(pool, domain, now)
+        return by is not None and by > now
+
+    def whole_by(self, pool: str, domain: str, now: float) -> float | None:
+        """Return when all that is held here for the first in line has come free at the latest, by what the
+        pods that hold it declare: now, if it has; None: nobody knows.
+
+        What is lent until then does not change it: the loan is back by then.
+        """
+        hold = self.line_hold
+        if hold is None:
+            return None
+        lacks = self._lacked(hold, pool, domain) - self.slack(pool, domain, (), now, FIRST)
+        if lacks <= 0 or hold.rests is None:
+            return None if lacks > 0 else now
+        barred = self._barred(pool, domain, (), now)
+        comes = [
+            (claim.ends + hold.rests, holding.count)
+            for claim, holding in self._holdings(pool, domain)
+            if claim.ends > now and claim.uid != hold.uid and claim.state != "lost"
+        ]
+        comes += [(left.until, 0) for left in self.retained if left.bars((), now)] if barred else []
+        came = 0
+        for time, count in sorted(comes):
+            came += count
+            rested = barred - self._barred(pool, domain, (), time) if barred else 0
+            if came + rested >= lacks:
+                return time
+        return None
+
+    def _held_in_line(self, pool: str, domain: str, rank: Rank, now: float) -> int:
         """Return how many units are held for another pod, the first in line, and not its own already."""
         hold = self.line_hold
-        if hold is None or not hold.bars(rank):
+        if hold is None or not self.bars(pool, domain, rank, now):
             return 0
+        return self._lacked(hold, pool, domain)
+
+    def _lacked(self, hold: LineHold, pool: str, domain: str) -> int:
+        """Return how many units the first in line has not yet of what is for it here."""
         mine = self.claims.get(hold.uid)
         own = () if mine is None else mine.holdings
         had = sum(one.count for one in own if (one.pool, one.domain) == (pool, domain))

@@ -127,10 +127,17 @@ def absent(pool: str, which: str = "this") -> str:
     return f"{pool}: none on {which} node"
 
 
-def held_in_line(pool: str, share: Share, asked: int, held: int, first: str) -> str:
-    """Return the words for a domain of which some units are held for the pod that is first in line."""
+def held_in_line(pool: str, share: Share, asked: int, held: int, first: str, lent: bool = False) -> str:
+    """Return the words for a domain of which some units are held for the pod that is first in line; `lent`:
+    and for others that are done before that has all of them. When that is, would not last in a text."""
     are = "is" if held == 1 else "are"
-    return f"{lacking(pool, share, asked)}; {held} more {are} held for {first}, first in line"
+    more = ", or a pod that says it is done in time (berth.dev/runs-for)" if lent else ""
+    return f"{lacking(pool, share, asked)}; {held} more {are} held for {first}, first in line{more}"
+
+
+def too_late(pool: str, first: str) -> str:
+    """Return the words for a pod whose reservation has become too old for what it had reserved."""
+    return f"{pool}: what it had reserved is held for {first}, first in line; it would be done too late now"
 
 
 def lacking(pool: str, share: Share | None, asked: int) -> str:

@@ -136,6 +136,14 @@ def with_line_holds(wanted: Mapping[str, LineHold], domains: Domains) -> tuple[b
     return True, {key: replace(domains[key], line_hold=hold) for key, hold in wanted.items()}
 
 
+def with_returns(uid: str, after: Mapping[str, int | None], domains: Domains) -> tuple[None, Domains]:
+    """Say anew of what is held for this pod how long units rest, or that nothing is lent, by key."""
+    mine = {key: hold for key in after if (hold := domains[key].line_hold) is not None and hold.uid == uid}
+    return None, {
+        key: replace(domains[key], line_hold=replace(hold, rests=after[key])) for key, hold in mine.items()
+    }
+
+
 def without_line_hold(uid: str, domains: Domains) -> tuple[tuple[Holding, ...], Domains]:
     """Hold nothing for this pod any more. Return what was held."""
     mine = {key: hold for key, domain in domains.items() if (hold := domain.line_hold) and hold.uid == uid}

@@ -14,6 +14,7 @@ from berth.ledger.keys import (
     DOMAIN,
     GANG,
     NODE,
+    OVERRUNS,
     POOL,
     REBUILD,
     USAGE,
@@ -41,6 +42,7 @@ from berth.ledger.model import (
     decode_pool,
 )
 from berth.ledger.overlay import Overlay
+from berth.ledger.overruns import Overruns, overruns_of
 from berth.stores.base import EPOCH, Changes, Cursor
 
 _EMPTY = Domain()
@@ -86,7 +88,8 @@ class View:
     Of each pool: `domains` are its documents, `free` the shares of its places, `unreserved` those of the
     places' units that are not reserved, `quotas` those of the other quotas. `places` say where nodes are, in
     pools whose domains are not nodes; `line_holds` what is held for the first in line, by document; `gangs`
-    what is noted of gangs, by namespace/name.
+    what is noted of gangs, by namespace/name; `overruns` until when owners are not believed how long their
+    pods run.
     """
 
     def __init__(self) -> None:
@@ -102,12 +105,14 @@ class View:
         self.nodes: dict[str, Places] = {}
         self.line_holds: dict[str, LineHold] = {}
         self.gangs: dict[str, GangNote] = {}
+        self.overruns: Overruns = {}
         self.journal = frozenset[str]()  # keys of what the journal has; it is read when it is asked for
         # Where claims stand, by UID, by the pod's name, and lost ones by UID; where units are kept, by owner;
         # where claims of a gang stand, by its label.
         self._uids, self._labels, self._lost, self._kept = Index(), Index(), Index(), Index()
         self._of_gangs = Index()
         self._rooms: dict[tuple[str, str], int] = {}
+        self._wholes: dict[str, tuple[Domain, float, float | None]] = {}
         self._due = Due()  # when what is free of a document changes by itself
 
     @property
@@ -154,6 +159,8 @@ class View:
             elif index is self._of_gangs:  # and another one of the same gang
                 gone = {(gang, key) for gang, key in gone if not self._has_of(gang, key)}
             index.remove(gone)
+        if OVERRUNS in documents:
+            self.overruns = overruns_of(documents[OVERRUNS])
         if REBUILD in documents:
             self.being_copied = (documents[REBUILD] or b"").startswith(COPY.encode())
         if EPOCH in documents:
@@ -261,7 +268,7 @@ class View:
         for holding in (holding for claim in self.claims_of(rank.uid) for holding in claim.holdings):
             own[holding.key] = own.get(holding.key, 0) + holding.count
         keys_kept = self._keys_kept(owners)
-        for key in {*own, *keys_kept, *self._keys_held(rank)}:
+        for key in {*own, *keys_kept, *self.keys_passed(rank, now)}:
             pool, name = domain_of(key)
             if pool in more:
                 domain, whole = self.at(key), parse_domain(name).whole
@@ -325,11 +332,21 @@ class View:
             return 0
         return domain.room(pool, name, (), now, rank=FIRST) - domain.room(pool, name, (), now)
 
-    def _keys_held(self, rank: Rank) -> list[str]:
+    def keys_passed(self, rank: Rank, now: float) -> frozenset[str]:
         """Return the keys of domains that are not closed, where units are held for a pod that this one need
         not wait for."""
-        held = self.line_holds
-        return [key for key, hold in held.items() if not (hold.bars(rank) or self._closed(*domain_of(key)))]
+        held = self.line_holds.items()
+        return frozenset(key for key, hold in held if self._passes(key, hold, rank, now))
+
+    def _passes(self, key: str, hold: LineHold, rank: Rank, now: float) -> bool:
+        return not (hold.bars(rank, lambda: self._whole_by(key, now)) or self._closed(*domain_of(key)))
+
+    def _whole_by(self, key: str, now: float) -> float | None:
+        """Return as Domain.whole_by does; computed once for all pods that are looked at at one time."""
+        domain, known = self.at(key), self._wholes.get(key)
+        if known is None or known[0] is not domain or known[1] != now:
+            known = self._wholes[key] = (domain, now, domain.whole_by(*domain_of(key), now))
+        return known[2]
 
     def _keys_kept(self, owners: Iterable[str]) -> set[str]:
         """Return the keys of domains that are not closed, where units are kept for these owners."""
@@ -387,6 +404,7 @@ class View:
             by_key = {domain_key(pool, name): hold for name, hold in holds.items()}
             merged = {**self.line_holds, **by_key}
             self.line_holds = {key: hold for key, hold in merged.items() if hold is not None}
+            self._wholes = {}
 
     def _recount(self, pool: str, names: Iterable[str], now: float) -> None:
         documents = self.domains[pool]

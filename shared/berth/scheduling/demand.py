@@ -16,6 +16,7 @@ from berth.api.names import is_ours
 from berth.api.pool import Pool, by_resource
 from berth.api.poolclaim import CLAIMS, named
 from berth.api.quantity import units
+from berth.api.run_time import ends_at
 from berth.errors import few
 from berth.kube.types import Container, Pod, Quantity
 from berth.ledger import refusals
@@ -235,9 +236,20 @@ def owner_of(pod: Pod) -> str:
     return f"{meta.namespace or 'default'}/{made.kind}:{name}"
 
 
-def rank_of(pod: Pod) -> Rank:
-    """Return by what the pod is before or behind others in line."""
-    return Rank(pod.metadata.uid, pod.spec.priority or 0, inf if pod.made_at is None else pod.made_at)
+def rank_of(pod: Pod, view: View, now: float) -> Rank:
+    """Return by what the pod is before or behind others in line, and when it would be gone if it had what it
+    asks for now."""
+    ends = ends_at(pod, now) if view.line_holds else 0.0  # nobody asks where nothing is held
+    if ends and disbelieved_until(pod, view, now):
+        ends = inf
+    return Rank(pod.metadata.uid, pod.spec.priority or 0, inf if pod.made_at is None else pod.made_at, ends)
+
+
+def disbelieved_until(pod: Pod, view: View, now: float) -> float:
+    """Return until when nobody believes how long the pod says that it runs, because another one of its owner
+    ran longer; 0: it is believed."""
+    until = view.overruns.get(owner_of(pod) or pod.label, 0.0) if view.overruns else 0.0
+    return until if until > now else 0.0
 
 
 def owners_of(pod: Pod) -> tuple[str, ...]:

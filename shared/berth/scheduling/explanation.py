@@ -12,15 +12,24 @@ import msgspec
 from berth.api.names import is_ours
 from berth.api.pool import EVERYWHERE, Pool
 from berth.api.poolclaim import named
+from berth.api.run_time import RUNS_FOR, mistake_in
 from berth.errors import RebuildingError
 from berth.kube.types import Node, Pod, unix_seconds
 from berth.ledger.holders import PodName, pod_name, wholes
-from berth.ledger.keys import poolclaim_quota
-from berth.ledger.model import FIRST, Claim, PoolClaimSpec
+from berth.ledger.keys import domain_of, parse_domain, poolclaim_quota
+from berth.ledger.model import FIRST, Claim, LineHold, PoolClaimSpec
 from berth.ledger.refusals import KEPT, Requirement, elsewhere
 from berth.ledger.report import natural, turn_told, withheld
 from berth.ledger.view import View
-from berth.scheduling.demand import Demand, owners_of, rank_of, resources, terms_of
+from berth.scheduling.demand import (
+    Demand,
+    disbelieved_until,
+    owner_of,
+    owners_of,
+    rank_of,
+    resources,
+    terms_of,
+)
 from berth.scheduling.fit import Fit, Obstacle, evaluate
 from berth.scheduling.remedy import Remedy, remedies
 from berth.scheduling.trial import slack
@@ -325,7 +334,7 @@ class _Waiting:
 
     def __init__(self, pod: Pod, demand: Demand, view: View, nodes: Sequence[Node], now: float) -> None:
         self._pod, self._demand, self._view, self._now = pod, demand, view, now
-        self._rank = rank_of(pod)
+        self._rank = rank_of(pod, view, now)
         shut = {node.metadata.name for node in nodes if node.spec.unschedulable}
         by_name = {node.metadata.name: node for node in nodes}
         self._cordoned = set() if pod.goes_to_unschedulable else shut
@@ -358,12 +367,62 @@ class _Waiting:
         """Return what is to be known besides: that the pod's demand stays, or to which domains it keeps."""
         if self._demand.refusal is not None:
             return (_UNCHANGEABLE,)
-        return self._turn() + self._kept()
+        return self._turn() + self._lent() + self._kept()
 
     def _turn(self) -> tuple[str, ...]:
-        """Return what is held for the pod, if it is first in line."""
-        told = turn_told(self._view, self._pod.metadata.uid, self._now)
-        return (told,) if told else ()
+        """Return what is held for the pod, if it is first in line, and by when all of it is there."""
+        uid = self._pod.metadata.uid
+        told = turn_told(self._view, uid, self._now)
+        if not told:
+            return ()
+        times = [by for hold, _, by in self._held() if hold.uid == uid]
+        known = [by for by in times if by is not None and by > self._now]
+        last = f", all of it by {_clock(max(known))} if those that hold it end as they say" if known else ""
+        return (told + (last if None not in times else ""),)
+
+    def _lent(self) -> tuple[str, ...]:
+        """Return to whom is lent, until when, what is held for a pod that is before this one in line."""
+        told: list[str] = []
+        for hold, key, by in self._held():
+            pool, name = domain_of(key)
+            if not self._view.at(key).bars(pool, name, self._rank, self._now) or by == self._now:
+                continue
+            what = f"what is held for {hold.label} of {pool} in {parse_domain(name).whole}"
+            if by is not None:
+                told.append(
+                    f"{what} is lent to who is gone by {_clock(by - (hold.rests or 0))}{self._says()}"
+                )
+            elif self._rank.ends:
+                told.append(f"{what} is lent to nobody: {self._why_not_lent(hold, pool)}")
+        return tuple(dict.fromkeys(told))
+
+    def _why_not_lent(self, hold: LineHold, pool: str) -> str:
+        if hold.rests is not None:
+            return "not all that hold the rest say how long they run"
+        if self._view.pools[pool].returns_after is None:
+            return "nobody knows when others may have what pods leave of it"
+        return "a pod waits that is before that one in line"
+
+    def _says(self) -> str:
+        """Return why a pod is not lent what it could have."""
+        if until := disbelieved_until(self._pod, self._view, self._now):
+            who = owner_of(self._pod) or self._pod.label
+            return f"; a pod of {who} ran longer than it said, so none is believed until {_clock(until)}"
+        if mistake := mistake_in(self._pod):
+            return f"; {mistake}"
+        if not self._rank.ends:
+            return f"; it does not say how long it runs ({RUNS_FOR}, activeDeadlineSeconds)"
+        return f"; it would be gone by {_clock(self._rank.ends)}"
+
+    def _held(self) -> list[tuple[LineHold, str, float | None]]:
+        """Return what is held at places of the pools that the pod asks of, with the document's key, and when
+        all of that is there at the latest."""
+        holds = []
+        for key, hold in sorted(self._view.line_holds.items()):
+            pool, name = domain_of(key)
+            if pool in self._demand.units and not parse_domain(name).is_quota:
+                holds.append((hold, key, self._view.at(key).whole_by(pool, name, self._now)))
+        return holds
 
     def _kept(self) -> tuple[str, ...]:
         if KEPT not in self._reasons.values():
@@ -378,10 +437,8 @@ class _Waiting:
         }
         if not kept:
             return ("it goes only where units are free that its PoolClaim had before",)
-        until, where = _moment(max(kept.values())), ", ".join(kept)
-        return (
-            f"units are kept for it in {where}: it goes nowhere else before {until:%Y-%m-%d %H:%M:%S} UTC",
-        )
+        until, where = _clock(max(kept.values())), ", ".join(kept)
+        return (f"units are kept for it in {where}: it goes nowhere else before {until}",)
 
     def _summary(self, fitting: Sequence[str], cordoned: Sequence[str], pools: Sequence[PoolState]) -> str:
         if fitting:
@@ -621,6 +678,10 @@ def when(stamp: str | None) -> datetime | None:
     """Return the moment of a time stamp of Kubernetes; None where there is none that can be read."""
     seconds = unix_seconds(stamp)
     return None if seconds is None else _moment(seconds)
+
+
+def _clock(seconds: float) -> str:
+    return f"{_moment(seconds):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _moment(seconds: float) -> datetime:

@@ -3,6 +3,7 @@ It advises: near the last unit several pods are told yes, and bind's reservation
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from math import inf
 from typing import Literal, NamedTuple
 
 from berth.api.pool import Pool
@@ -99,7 +100,7 @@ def known_nodes(view: View, pools: Iterable[str]) -> set[str]:
     return nodes
 
 
-def kind_of(pod: Pod, demand: Demand, view: View) -> Hashable:
+def kind_of(pod: Pod, demand: Demand, view: View, now: float) -> Hashable:
     """Return a value that is equal for pods to which the same nodes are open, and the others closed for the
     same reasons."""
     pools = [view.pools[pool] for pool in demand.units]
@@ -108,10 +109,11 @@ def kind_of(pod: Pod, demand: Demand, view: View) -> Hashable:
     claims = tuple(name for name, *_ in demand.claims)
     mine = pod.metadata.uid if view.keys_of(pod.metadata.uid) else ""
     asks = tuple(demand.units.items()), claims, demand.refusal
-    rank = rank_of(pod)
-    passes = frozenset(key for key, hold in view.line_holds.items() if not hold.bars(rank))
-    gang = gang_kind(pod, view)
-    return pod.metadata.namespace, asks, whose, mine, unreserved, pod.goes_to_unschedulable, passes, gang
+    rank = rank_of(pod, view, now)
+    passes = view.keys_passed(rank, now) if view.line_holds else frozenset[str]()
+    believed, gang = rank.ends < inf, gang_kind(pod, view)
+    whole = pod.metadata.namespace, asks, whose, mine, unreserved, pod.goes_to_unschedulable
+    return *whole, passes, believed, gang
 
 
 class _Limited(NamedTuple):
@@ -128,7 +130,7 @@ class Fit:
         self._pod, self._demand, self._view, self._now = pod, demand, view, now
         self._namespace = pod.metadata.namespace or "default"
         self._owners = owners_of(pod)
-        self._rank = rank_of(pod)
+        self._rank = rank_of(pod, view, now)
         self._shares: Shares = view.free_for(self._rank, demand.units, self._owners, now)
 
     def nowhere(self) -> list[str]:
@@ -260,14 +262,20 @@ class Fit:
         free, asked = self._shares.free[pool.name], self._demand.units[pool.name]
         held: dict[str, int] = {}
         first: dict[str, str] = {}
+        lent = set[str]()
         for key, hold in self._view.line_holds.items():
             of, name = domain_of(key)
-            domain = parse_domain(name).whole
-            if of == pool.name and hold.bars(self._rank) and domain in free and free[domain][0] < asked:
+            domain, part = parse_domain(name).whole, self._view.document(of, name)
+            if of != pool.name or domain not in free or free[domain][0] >= asked:
+                continue
+            if part.bars(of, name, self._rank, self._now):
                 held[domain] = held.get(domain, 0) + self._view.held_at(of, name, self._now)
                 first[domain] = hold.label
+                lent |= {domain} if part.lends(of, name, self._rank, self._now) else set()
         return {
-            domain: refusals.held_in_line(pool.name, free[domain], asked, units, first[domain])
+            domain: refusals.held_in_line(
+                pool.name, free[domain], asked, units, first[domain], domain in lent
+            )
             for domain, units in held.items()
             if units
         }

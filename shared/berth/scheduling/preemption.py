@@ -42,7 +42,7 @@ class Evictions:
             pod.metadata.namespace or "default",
             owners_of(pod),
             now,
-            rank=rank_of(pod),
+            rank=rank_of(pod, view, now),
         )
 
     def short(self, node: str, victims: Collection[str] = ()) -> list[Short] | None:

@@ -111,7 +111,8 @@ class _Case(NamedTuple):
 
     def slack(self, pool: str, domain: str) -> int:
         """Return what is free of a domain, or quota; below 0 where more is in use than there is."""
-        return slack(self.view, pool, domain, owners_of(self.pod), self.now, rank_of(self.pod))
+        rank = rank_of(self.pod, self.view, self.now)
+        return slack(self.view, pool, domain, owners_of(self.pod), self.now, rank)
 
     def held(self, pool: str, domain: str) -> str:
         """Return in words who has the units of a domain, or quota."""

@@ -10,6 +10,7 @@ from berth.api.units import Units
 from berth.kube.types import Pod
 from berth.ledger import transitions
 from berth.ledger.keys import (
+    OVERRUNS,
     domain_key,
     namespace_quota,
     node_key,
@@ -19,6 +20,7 @@ from berth.ledger.keys import (
     unreserved_quota,
 )
 from berth.ledger.model import LAST, Claim, Domain, PoolClaimSpec, Rank, encode
+from berth.ledger.overruns import body_of
 from berth.ledger.view import View
 from berth.scheduling.fit import evaluate
 
@@ -134,8 +136,9 @@ class Trial:
 
 
 def documents_of(view: View, pools: Iterable[str]) -> dict[str, bytes]:
-    """Return a View's documents: Pools, nodes' places, and the domains of these pools."""
+    """Return a View's documents: Pools, nodes' places, whom nobody believes, and these pools' domains."""
     return {
+        OVERRUNS: body_of(view.overruns),
         **{pool_key(name): encode(pool) for name, pool in view.pools.items()},
         **{node_key(node): encode(places) for node, places in view.nodes.items()},
         **{
