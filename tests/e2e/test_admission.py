@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from berth.api.run_time import RUNS_FOR
 from tests.controlplane.lent import Planes
 from tests.support.builders.manifests import ADMISSION, put, rendered, serve_pools, token_of
 from tests.support.builders.objects import pool_document
@@ -88,6 +89,7 @@ def said(cluster: Cluster, method: str, path: str, body: Any, token: str | None 
         (lambda: pod_document("p", {}, scheduler="default-scheduler", node_name="n1"), ""),
         (lambda: pod_document("p", {"cpu": 1}, scheduler="default-scheduler"), ""),
         (lambda: pod_document("p", ONE, annotations={CLAIMS: "a"}), ""),
+        (lambda: pod_document("p", ONE, annotations={RUNS_FOR: "30m"}), ""),
         (
             lambda: pod_document("p", ONE, scheduler="default-scheduler"),
             "which only berth counts: set spec.schedulerName to berth",
@@ -130,6 +132,7 @@ def test_requests_of_init_containers_count_too(guarded: Cluster) -> None:
     ("notes", "why"),
     [
         ({"example.com/x": "y"}, ""),
+        ({RUNS_FOR: "30m"}, ""),
         ({CLAIMS: "other"}, "can't change while the pod is there"),
         ({CLAIMS: None}, "can't change while the pod is there"),
         ({ALLOCATED: "[]"}, "is written by berth's bind alone"),

@@ -2,13 +2,16 @@
 the first in line, and never where they are not."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from math import ceil
 from random import Random
+from statistics import mean
 
 import pytest
 import urllib3
 
+from berth.api.run_time import RUNS_FOR
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, pool, settled
 from tests.support.cluster import Object, wait
@@ -18,7 +21,7 @@ from tests.support.podwatch import Moment, PodWatch
 pytestmark = pytest.mark.long
 
 UNITS = 4
-HELD, OPEN = "seat", "open"
+HELD, OPEN, LENT = "seat", "open", "lent"
 AT_ONCE, FOR_LONG = {"holdAfterSeconds": 0}, {"whileHeldSeconds": 600}
 LINE: dict[str, Object] = {HELD: {**AT_ONCE, **FOR_LONG}, OPEN: {"holds": "None"}}
 _SECONDS = 60.0
@@ -27,15 +30,17 @@ _SECONDS = 60.0
 class Traffic:
     """Small pods of one pool, as many as it has units: one of them ends when the next comes."""
 
-    def __init__(self, system: System, name: str) -> None:
+    def __init__(self, system: System, name: str, says: Callable[[str], Object] | None = None) -> None:
+        """`says` are the options of a pod of this name; without it, they have none."""
         self._cluster, self._name, self._made = system.cluster, name, 0
+        self._says = says or (lambda _: {})
         for _ in range(UNITS):
             self.come()
 
     def come(self) -> str:
         self._made += 1
         name = f"{self._name}-{self._made:03}"
-        self._cluster.create_pod(name, {f"berth.dev/{self._name}": 1})
+        self._cluster.create_pod(name, {f"berth.dev/{self._name}": 1}, **self._says(name))
         return name
 
     def running(self) -> list[str]:
@@ -135,33 +140,68 @@ def reconciled(system: System) -> bool:
     return True
 
 
-SHORTEST, LONGEST, WINDOW = 1.0, 3.0, 40.0
-"""Seconds that a pod runs, at least and at most, and that the traffic goes on."""
+AFTER = 5
+ONE_ASK, MANY_ASKS = 40.0, 60.0
+"""Seconds that the traffic goes on, with one large ask after a quarter of them, or one after the other."""
+
+
+def alike(name: str) -> float:
+    """Seconds that a pod runs, where all run much alike."""
+    return Random(name).uniform(1.0, 3.0)
+
+
+def mixed(name: str) -> float:
+    """Seconds that a pod runs, where one of four runs much longer; the same in both pools, and the large asks
+    as long as each other."""
+    if name.startswith("big-"):
+        return 1.0
+    dice = Random(name.partition("-")[2])
+    return dice.uniform(7.0, 9.0) if dice.random() < 0.25 else dice.uniform(0.6, 2.0)
 
 
 class Running:
-    """Traffic by the clock: each pod ends after a while, and another comes; one large ask comes meanwhile."""
+    """Traffic by the clock: each pod ends after a while, and another comes; large asks come meanwhile."""
 
-    def __init__(self, system: System, name: str, seen: PodWatch) -> None:
-        self._cluster, self.name, self.seen = system.cluster, name, seen
-        self._traffic, self.big, self.asked = Traffic(system, name), f"big-{name}", 0.0
+    def __init__(
+        self,
+        system: System,
+        name: str,
+        seen: PodWatch,
+        lasts: Callable[[str], float],
+        says: Callable[[str], Object] | None = None,
+    ) -> None:
+        self._cluster, self.name, self.seen, self._lasts = system.cluster, name, seen, lasts
+        self._traffic, self.asked = Traffic(system, name, says), dict[str, float]()
         for _ in range(UNITS):
             self._traffic.come()
 
     def goes_on(self, now: float) -> None:
-        ends = {name: at + Random(name).uniform(SHORTEST, LONGEST) for name, at in self._bound_at()}
+        ends = {name: at + self._lasts(name) for name, at in self._bound_at()}
         over = {name for name, end in ends.items() if now >= end}
         for name in over & self._cluster.bound().keys():
             self._cluster.delete_pod(name)
-            if name != self.big:
+            if name not in self.asked:
                 self._traffic.come()
 
     def _bound_at(self) -> list[tuple[str, float]]:
         return [(name, at) for name, at in list(self.seen.bound_at.items()) if self.name in name]
 
     def asks_for_all(self, now: float) -> None:
-        self.asked = now
-        self._cluster.create_pod(self.big, {f"berth.dev/{self.name}": UNITS})
+        name = f"big-{self.name}-{len(self.asked)}"
+        self.asked[name] = now
+        self._cluster.create_pod(name, {f"berth.dev/{self.name}": UNITS})
+
+    def is_asked(self) -> bool:
+        """Whether a large ask waits, or is served."""
+        return bool(
+            self.asked.keys() - self.seen.bound_at.keys() or self.asked.keys() & self._cluster.bound()
+        )
+
+    def waited(self) -> list[float]:
+        """What the large asks that were served had waited, in seconds."""
+        return [
+            self.seen.bound_at[name] - at for name, at in self.asked.items() if name in self.seen.bound_at
+        ]
 
     def in_use(self, since: float, until: float) -> float:
         """The part of the pool that was in use, in the mean."""
@@ -176,34 +216,74 @@ def _mean(history: Iterable[Moment], since: float, until: float) -> float:
     return (total + units * (until - at)) / (until - since)
 
 
+def go_on(system: System, traffics: Iterable[Running], seconds: float) -> tuple[float, float]:
+    """Let the traffics go on for so long, with large asks in each, and a reconcile each second. Return when
+    they began and ended."""
+    wait(lambda: all(each.seen.total == UNITS for each in traffics), _SECONDS, "the pools are full")
+    began = ticked = time.monotonic()
+
+    def goes_on() -> bool:
+        nonlocal ticked
+        now = time.monotonic()
+        for each in traffics:
+            each.goes_on(now)
+            is_late = now - began > seconds / 4 and not each.asked
+            if is_late if seconds == ONE_ASK else not each.is_asked():
+                each.asks_for_all(now)
+        if now - ticked >= 1:
+            ticked = now
+            system.berth.reconcile()
+        return now - began > seconds
+
+    wait(goes_on, 2 * seconds, "the traffic is over")
+    return began, time.monotonic()
+
+
+def saying(lasts: Callable[[str], float]) -> Callable[[str], Object]:
+    """Return what a pod says of itself that runs so long, and ends at once."""
+
+    def says(name: str) -> Object:
+        annotations = {RUNS_FOR: str(ceil(lasts(name)))}
+        return {"annotations": annotations, "spec": {"terminationGracePeriodSeconds": 0}}
+
+    return says
+
+
 def test_what_a_large_ask_waits_and_what_that_costs_the_others(system_of: Systems) -> None:
-    """On two pools, with the same traffic: in one of them the large ask has its turn."""
-    lines = {**LINE, HELD: {"holdAfterSeconds": 5, **FOR_LONG}}
+    """On three pools, with the same traffic: in two of them the large ask has its turn, and in one of these
+    the pods say how long they run."""
+    turns = {"holdAfterSeconds": AFTER, **FOR_LONG}
+    lines = {HELD: turns, LENT: turns, OPEN: LINE[OPEN]}
     pools = [pool(name, UNITS, scope="Cluster", line=line) for name, line in lines.items()]
     system = system_of(1, pools=pools)
     with ExitStack() as stack:
-        seen = {name: stack.enter_context(system.cluster.watch_pods(f"berth.dev/{name}")) for name in LINE}
-        both = [Running(system, name, seen[name]) for name in LINE]
-        wait(lambda: all(each.seen.total == UNITS for each in both), _SECONDS, "both pools are full")
-        began = ticked = time.monotonic()
-
-        def goes_on() -> bool:
-            nonlocal ticked
-            now = time.monotonic()
-            for each in both:
-                each.goes_on(now)
-                if not each.asked and now - began > WINDOW / 4:
-                    each.asks_for_all(now)
-            if now - ticked >= 1:
-                ticked = now
-                system.berth.reconcile()
-            return now - began > WINDOW
-
-        wait(goes_on, 2 * WINDOW, "the traffic is over")
-        ended = time.monotonic()
-        held, _ = both
-        assert held.big in held.seen.bound_at
-    for each in both:
-        used, at = each.in_use(began, ended), each.seen.bound_at.get(each.big)
-        waited = "never bound" if at is None else f"bound after {at - each.asked:.1f} s"
+        seen = {name: stack.enter_context(system.cluster.watch_pods(f"berth.dev/{name}")) for name in lines}
+        says = {LENT: saying(alike)}
+        traffics = [Running(system, name, seen[name], alike, says.get(name)) for name in lines]
+        began, ended = go_on(system, traffics, ONE_ASK)
+        assert all(each.waited() for each in traffics[:2])
+    for each in traffics:
+        used = each.in_use(began, ended)
+        waited = f"bound after {each.waited()[0]:.1f} s" if each.waited() else "never bound"
         print(f"{MEASURED}line, {each.name}: who asks for all is {waited}; {used:.0%} in use in the mean")
+    assert not system.berth.ledger().overruns
+
+
+def test_what_is_held_is_in_use_meanwhile_where_pods_say_how_long_they_run(system_of: Systems) -> None:
+    """On two pools, with the same traffic of short and long pods: in one of them the pods say it."""
+    turns = {"holdAfterSeconds": AFTER, **FOR_LONG}
+    system = system_of(1, pools=[pool(name, UNITS, scope="Cluster", line=turns) for name in (HELD, LENT)])
+    with ExitStack() as stack:
+        held, lent = (
+            stack.enter_context(system.cluster.watch_pods(f"berth.dev/{name}")) for name in (HELD, LENT)
+        )
+        says = Running(system, LENT, lent, mixed, saying(mixed))
+        both = [Running(system, HELD, held, mixed), says]
+        began, ended = go_on(system, both, MANY_ASKS)
+    for each in both:
+        # Others come when all is free by chance, before the small ones are out of their back-off.
+        waits = sorted(seconds for seconds in each.waited() if seconds > AFTER)
+        waited = f"{len(waits)} turns came after {mean(waits):.1f} s in the mean, {waits[-1]:.1f} s at most"
+        print(f"{MEASURED}line, {each.name}: {waited}; {each.in_use(began, ended):.0%} in use in the mean")
+    assert both[0].in_use(began, ended) < says.in_use(began, ended)
+    assert not system.berth.ledger().overruns

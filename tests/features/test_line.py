@@ -13,14 +13,13 @@ from berth.controller import line_hold
 from berth.controller.waiting import Seen, waiting
 from berth.handlers.reconcile import Reconcile
 from berth.http.extender_v1 import BindingCall
-from berth.kube.types import PodInFull
 from berth.ledger.ledger import Ledger
 from berth.ledger.report import pool_notes, pool_rows
 from berth.ledger.transaction import BusyError, OutdatedError
 from berth.scheduling.explanation import explain
 from berth.testing.api_server import StandIn
+from tests.support.builders.line_stage import LineStage
 from tests.support.builders.places import Place
-from tests.support.builders.pools_stage import PoolsStage
 
 CLUSTER = {"scope": "Cluster"}
 POOLS: dict[str, Any] = {
@@ -35,12 +34,8 @@ HELD = "seat: 0 of 4 free, 1 asked; {} held for default/big, first in line"
 CHEAP = pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)  # the rest are shown by others
 
 
-class Line(PoolsStage):
-    """With full pools, and what is held in line."""
-
-    def full(self, pool: str = "seat", count: int = 4, units: int = 1) -> list[BindingCall]:
-        asked: dict[str, Any] = {pool: units}
-        return [self.bound_pod(f"{pool}-{number}", **asked) for number in range(count)]
+class Line(LineStage):
+    """With what people see of the line."""
 
     def check_told(self, first: BindingCall, other: BindingCall) -> None:
         """People see it in `berth status`, `berth waiting`, `berth explain` and the metrics."""
@@ -59,21 +54,6 @@ class Line(PoolsStage):
         seen = Seen([self.full_pod(call) for call in (first, other)], view, now)
         why = {row.pod: row.why for row in waiting(seen, ["berth"]).pods}
         assert why == {"big": f"seat: 1 of 4 free, 4 asked; {turn}", "new": HELD.format("1 more is")}
-
-    def full_pod(self, call: BindingCall) -> PodInFull:
-        pod: PodInFull | None = self.cluster.pod_with_conditions(call.namespace, call.name)
-        assert pod is not None
-        return pod
-
-    def ticks(self, seconds: float = 0.0) -> None:
-        """The clock goes on, and reconcile runs."""
-        self.time.now += seconds
-        self.reconcile()
-
-    def holds(self) -> dict[str, tuple[str, int]]:
-        """What is held in line, by document."""
-        view = self._ledger(self.store, while_closed=True).view()
-        return {key: (hold.label, hold.count) for key, hold in view.line_holds.items()}
 
 
 @pytest.fixture
@@ -416,3 +396,33 @@ def test_a_reconcile_that_is_overtaken_leaves_the_line_as_it_is(
         overtaken.setattr(Reconcile, "_look", Mock(side_effect=OutdatedError))
         stage.ticks(60)
     assert (stage.holds(), before) == (before, {"domain/seat/*#0": ("default/big", 4)})
+
+
+@CHEAP
+def test_a_pool_that_goes_while_the_line_is_looked_at_is_held_for_nobody(
+    stage: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process takes it away between two looks of one reconcile."""
+    for node in ("n1", "n2"):
+        for number in range(2):
+            stage.bound_pod(f"{node}-{number}", on=node, ip=1)
+    stage.write_node("n1", cordoned=True)
+    stage.pod("big", ip=2)
+    stage.ticks(60)
+    assert stage.holds() == {"domain/ip/n2": ("default/big", 2)}
+    stage.write_node("n1", cordoned=False)
+    stage.write_node("n2", taints=[{"key": "broken", "effect": "NoSchedule"}])
+    dropped = Ledger.drop_line_hold
+
+    def drops(ledger: Ledger, uid: str) -> object:
+        left = {name: pool for name, pool in ledger.view().pools.items() if name != "ip"}
+        ledger.apply_pools(left)
+        return dropped(ledger, uid)
+
+    stage.time.now += 60
+    with monkeypatch.context() as overtaken:
+        overtaken.setattr(Ledger, "drop_line_hold", drops)
+        assert not stage.reconcile().problems
+    assert not stage.holds()
+    stage.ticks(60)
+    assert stage.holds() == {"domain/ip/n1": ("default/big", 2)}

@@ -216,7 +216,7 @@ def a_lost_ledger_forgets_which_units_pods_have() -> Any:
 
 def two_holdings_of_a_claim_are_counted_one_by_one() -> Any:
     """A pod that asks for more than its PoolClaim gives takes the last unit twice."""
-    return mock.patch.object(allocation, "_besides", lambda at, _: at)
+    return mock.patch.object(allocation, "_besides", lambda at, *_: at)
 
 
 def what_rests_takes_room_though_it_is_listed_no_more() -> Any:

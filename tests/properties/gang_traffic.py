@@ -180,7 +180,7 @@ class GangTraffic:
         before = set() if gang is None else {one.uid for one in self.ledger.view().gang(gang.label)}
         try:
             if gang is None:
-                claim = self.ledger.reserve(claim, rank=rank_of(pod))
+                claim = self.ledger.reserve(claim, rank=rank_of(pod, self.ledger.view(), now))
             else:
                 cluster: Any = self
                 binding = GangBinding(self.ledger, cluster, ("berth",), self.time, NO_DEADLINE)

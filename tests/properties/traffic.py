@@ -2,22 +2,28 @@
 the functions that act on it in a few lines each. What must hold is asserted as it goes on."""
 
 from dataclasses import dataclass, field
+from math import inf
 from random import Random
 from typing import Any
 
 import msgspec
 
 from berth.api.pool import Pool, parse
+from berth.api.run_time import MARGIN_SECONDS, RUNS_FOR
+from berth.controller.adopt import held_by
 from berth.controller.capacity_sync import sync_all
 from berth.controller.line import in_line
 from berth.controller.line_hold import LineHolds
-from berth.controller.settle import claim_of
+from berth.controller.notices import SILENT
+from berth.controller.overruns import note_overruns
+from berth.controller.settle import allocated, claim_of
 from berth.errors import RefusedError
 from berth.kube.types import Node, PodInFull
 from berth.ledger.keys import domain_of
 from berth.ledger.last_reconcile import LineNotes
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import LineHold, Rank
+from berth.ledger.model import FIRST, LineHold, Rank
+from berth.ledger.transitions import ElsewhereError
 from berth.ledger.view import View
 from berth.scheduling.demand import rank_of, terms_of
 from berth.scheduling.fit import evaluate
@@ -40,20 +46,30 @@ units have rested and, where an event is lost, until reconcile knows."""
 
 HELD_FOR_NOTHING = WHILE + 2 * TICK
 
+LATE = TICK + 2 * STEP + RESTS
+"""Seconds that what came free is there later where an event was lost."""
+
+GRACES = (0, 20)
+SAID_AT_MOST = LONGEST - max(GRACES) - int(MARGIN_SECONDS)
+"""Seconds that a pod says it runs, at most: it is gone by LONGEST."""
+
 
 @dataclass(frozen=True)
 class Kind:
-    """What kind of traffic it is: whether priorities differ, whether some pods lack CPU for ever, and whether
-    units have names."""
+    """What kind of traffic it is: whether priorities differ, whether some pods lack CPU for ever, whether
+    units have names, and whether pods say how long they run, and some of these run longer."""
 
     priorities: bool
     hopeless: bool
     named: bool = False
+    says: bool = False
+    lies: bool = False
 
 
 @dataclass
 class Traffic:
-    """`first` is who is first in line, and since when; `whole` since when all is held for a pod."""
+    """`first` is who is first in line, and since when; `whole` since when all is held for a pod. `said` is
+    when pods are gone by their word, `promised` when all is there of a hold, by document."""
 
     dice: Random
     kind: Kind
@@ -66,10 +82,12 @@ class Traffic:
     first: tuple[str, float] = ("", 0.0)
     whole: dict[str, float] = field(default_factory=dict)
     line: LineNotes = LineNotes()  # noqa: RUF009 - it can't be changed
+    running: dict[str, PodInFull] = field(default_factory=dict)
+    said: dict[str, float] = field(default_factory=dict)
+    promised: dict[tuple[str, str, float], float] = field(default_factory=dict)
+    lent: int = 0
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger(MemoryStore(), clock=self.time, while_closed=True)
-        self.ledger.open("epoch", self.ledger.begin_rebuild("anew"))
         units = {"n1": ["a1", "a2", "a3"], "n2": ["b1", "b2", "b3"]}
         named = {"units": units, "capacity": None, "reuseAfterSeconds": RESTS}
         scopes: dict[str, Any] = {"ip": named if self.kind.named else {"capacity": {"perDomain": 3}}}
@@ -79,8 +97,18 @@ class Traffic:
         )
         documents = ({"metadata": {"name": name, "labels": {}}, "spec": {}} for name in NODES)
         self.nodes = [msgspec.convert(document, Node) for document in documents]
+        self.begin_ledger()
+
+    def begin_ledger(self) -> None:
+        """A new ledger, with what running pods hold."""
+        self.ledger = Ledger(MemoryStore(), clock=self.time, while_closed=True)
+        mark = self.ledger.begin_rebuild("anew")
         self.ledger.apply_pools(self.pools)
         sync_all(self.ledger, self.pools, lambda: self.nodes)
+        terms = terms_of(self.ledger.view())
+        claims = (held_by(pod, terms, self.time.now) for pod in self.running.values())
+        self.ledger.adopt_all([claim for claim in claims if claim is not None], self.pools)
+        self.ledger.open("epoch", mark)
 
     # The cluster that LineHolds asks
 
@@ -113,6 +141,7 @@ class Traffic:
         asks = {"seat": seats, "ip": self.dice.randint(0 if seats else 1, 1 if small else 3)}
         hopeless = self.kind.hopeless and self.dice.random() < 0.1
         name = f"{'hopeless' if hopeless else 'pod'}-{self.made}"
+        says = self.kind.says and self.dice.random() < 0.8
         limits = {f"berth.dev/{pool}": str(units) for pool, units in asks.items() if units}
         document = {
             "metadata": {
@@ -120,9 +149,11 @@ class Traffic:
                 "namespace": "default",
                 "uid": name,
                 "creationTimestamp": timestamp(self.time.now),
+                "annotations": {RUNS_FOR: str(self.dice.randint(1, SAID_AT_MOST))} if says else {},
             },
             "spec": {
                 "schedulerName": "berth",
+                "terminationGracePeriodSeconds": self.dice.choice(GRACES),
                 "priority": self.dice.randrange(3) if self.kind.priorities else 0,
                 "containers": [{"resources": {"limits": limits, "requests": limits}}],
             },
@@ -130,7 +161,7 @@ class Traffic:
         self.waiting[name] = msgspec.convert(document, PodInFull)
 
     def end(self, name: str) -> None:
-        del self.ends[name]
+        del self.ends[name], self.running[name]
         if self.dice.random() < 0.1:
             self.unheard.add(name)  # its event is lost
         else:
@@ -148,6 +179,13 @@ class Traffic:
         for name in self.unheard:
             self.ledger.release(name)
         self.unheard.clear()
+        for claim in self.ledger.view().claims():
+            if claim.state == "reserved":
+                self.ledger.cancel(claim)  # its bind has died
+        if self.kind.says and self.dice.random() < 0.1:
+            self.begin_ledger()
+            self.first, self.whole, self.line = ("", 0.0), {}, LineNotes()
+        note_overruns(self.ledger, self.running.values(), self.time.now, SILENT)
         if self.dice.random() < 0.05:
             for uid in {hold.uid for hold in self.ledger.view().line_holds.values()}:
                 self.ledger.drop_line_hold(uid)
@@ -175,23 +213,46 @@ class Traffic:
         terms = terms_of(view)
         attempt = f"{name} {self.time.now}"
         claim = claim_of(pod, node, terms, terms.demand(pod), attempt, self.time.now)
-        before = self.kept_for_others(pod)
+        before, promised = self.kept_for_others(pod), self.promises(pod)
         try:
-            held = self.ledger.reserve(claim, rank=rank_of(pod))
+            held = self.ledger.reserve(claim, rank=rank_of(pod, view, self.time.now))
+        except ElsewhereError as error:
+            self.ledger.cancel(error.claim)  # of a bind that died
+            return
         except RefusedError:
             return
-        finally:
-            after = self.kept_for_others(pod)
-            taken = {key for key, units in before.items() if after.get(key, 0) < units}
-            assert not taken, f"{name} took what is held for others: {taken}"
+        self.says(pod)
+        self.look_at_what_is_held(pod, before, promised)
         if self.dice.random() < 0.1:
             self.ledger.cancel(held)  # its Binding was refused
             return
+        if self.kind.says and self.dice.random() < 0.1:
+            return  # it dies
         self.ledger.confirm(held)
         self.ledger.drop_line_hold(name)
         del self.waiting[name]
         self.bound.append(name)
-        self.ends[name] = self.time.now + self.dice.randint(STEP, LONGEST)
+        self.runs(pod, node, allocated(held, self.pools))
+
+    def says(self, pod: PodInFull) -> None:
+        """Note when the pod is gone by its word, if it runs from now on."""
+        name, text = pod.metadata.name, (pod.metadata.annotations or {}).get(RUNS_FOR)
+        if text is not None:
+            grace = pod.spec.termination_grace_period_seconds or 0
+            self.said[name] = self.time.now + int(text) + grace + MARGIN_SECONDS
+
+    def runs(self, pod: PodInFull, node: str, annotations: dict[str, str]) -> None:
+        """The pod runs from now on, and ends when it said at the latest, if it does not lie."""
+        name = pod.metadata.name
+        lies = self.kind.lies and self.dice.random() < 0.1
+        most = LONGEST if lies or name not in self.said else int(self.said[name] - self.time.now)
+        self.ends[name] = self.time.now + self.dice.randint(1, most) + (LONGEST if lies else 0)
+        document = msgspec.to_builtins(pod)
+        document["metadata"]["annotations"] = {**(pod.metadata.annotations or {}), **annotations}
+        document["spec"]["nodeName"] = node
+        bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": timestamp(self.time.now)}
+        document["status"] = {"conditions": [bound]}
+        self.running[name] = msgspec.convert(document, PodInFull)
 
     # What must hold
 
@@ -201,11 +262,71 @@ class Traffic:
         for key, hold in view.line_holds.items():
             if hold.uid != pod.metadata.uid and not _is_before(pod, hold):
                 room = view.at(key).room(*domain_of(key), (), self.time.now, rank=Rank(hold.uid))
-                kept[key] = min(hold.count, room)
+                own = view.at(key).claims.get(hold.uid)
+                has = sum(one.count for one in own.holdings if one.key == key) if own else 0
+                kept[key] = min(hold.count - has, room)
         return kept
+
+    def promises(self, pod: PodInFull) -> dict[str, float]:
+        """By document, when all is there that is held for pods before this one; not where it has reserved
+        something since before that was held: this is its own."""
+        view, promises = self.ledger.view(), {}
+        for key, hold in view.line_holds.items():
+            own = view.at(key).claims.get(pod.metadata.uid)
+            if _is_before(pod, hold) or (own is not None and own.since < hold.since):
+                self.promised.pop((key, hold.uid, hold.since), None)  # it may take what it needs
+            elif hold.uid != pod.metadata.uid:
+                promises[key] = self.whole_by(view, key)
+        return promises
+
+    def whole_by(self, view: View, key: str) -> float:
+        """When all that is held in a document is there, by what the traffic knows of who holds the rest; inf:
+        it does not know."""
+        hold, domain, (pool, name) = view.line_holds[key], view.at(key), domain_of(key)
+        rests = RESTS if self.kind.named and pool == "ip" else 0
+        of = {
+            claim.uid: sum(one.count for one in claim.holdings if one.key == key)
+            for claim in domain.claims.values()
+        }
+        missing = hold.count - of.pop(hold.uid, 0) - domain.slack(pool, name, (), self.time.now, FIRST)
+        said = {uid: self.said.get(uid, inf) for uid in of}
+        back = [(end + rests if end > self.time.now else inf, of[uid]) for uid, end in said.items()]
+        back += [(left.until, left.count) for left in domain.retained if left.stands(self.time.now)]
+        end = self.time.now
+        for end_of_one, units in sorted(back):
+            if missing > 0:
+                missing, end = missing - units, end_of_one
+        return inf if missing > 0 else end
+
+    def look_at_what_is_held(
+        self, pod: PodInFull, before: dict[str, int], promised: dict[str, float]
+    ) -> None:
+        """Who has reserved took nothing that is held for others, but what comes back in time."""
+        after, later, name = self.kept_for_others(pod), self.promises(pod), pod.metadata.name
+        taken = {key for key in promised if after.get(key, 0) < before[key]}
+        kept = {key for key in taken if promised[key] in (inf, self.time.now)}
+        assert not kept, f"{name} took what is held for others: {kept}"
+        late = {key for key, by in promised.items() if later.get(key, by) > by}
+        assert not late, f"{name} would bring back too late what is held for others: {late}"
+        self.lent += len(taken)
+
+    def look_at_the_promises(self, view: View) -> None:
+        """All that is held for the first in line is there when it was promised to be."""
+        now = self.time.now
+        for key, hold in view.line_holds.items():
+            by, known = self.whole_by(view, key), view.at(key).whole_by(*domain_of(key), now)
+            told = inf if known is None else known
+            assert hold.rests is None or told == by or abs(told - by) <= 1, (
+                f"{key} is told to be there at {told:g}, not {by:g}"
+            )
+            turn = key, hold.uid, hold.since
+            self.promised[turn] = min(by, self.promised.get(turn, inf))
+            late = now - self.promised[turn]
+            assert by == now or late <= LATE or self.kind.lies, f"{key} is {late:g} s later than promised"
 
     def look(self) -> None:
         view = self.ledger.view()
+        self.look_at_the_promises(view)
         for pool, domains in view.domains.items():
             for where, domain in domains.items():
                 assert domain.used(pool, where) <= (domain.capacity or 0) or domain.stripes
@@ -232,9 +353,9 @@ class Traffic:
         first = line[0].metadata.name if line else ""
         if first != self.first[0]:
             self.first = (first, self.time.now)
-        if first and not (self.kind.priorities or self.kind.hopeless):
-            waited = self.time.now - self.first[1]
-            assert waited <= BOUND, f"{first} is first in line for {waited:g} s"
+        if first and not (self.kind.priorities or self.kind.hopeless or self.kind.lies):
+            waited, died = self.time.now - self.first[1], TICK if self.kind.says else 0
+            assert waited <= BOUND + died, f"{first} is first in line for {waited:g} s"
 
 
 def _is_before(pod: PodInFull, hold: LineHold) -> bool:

@@ -13,6 +13,7 @@ import yaml
 
 from berth.api.names import API_VERSION
 from berth.api.poolclaim import CLAIMS
+from berth.api.run_time import RUNS_FOR
 from berth.controller.usage import SETTLED_SECONDS
 from berth.errors import ClusterRefusedError
 from berth.handlers import filter as filter_verb
@@ -207,12 +208,15 @@ class PoolsStage(Stage):
         owner: str = "",
         grace: int | None = None,
         tolerates: str = "",
+        runs_for: str = "",
+        deadline: int = 0,
         **asked: int,
     ) -> extender_v1.BindingCall:
         """A waiting pod that asks for so many units of these pools, or one that runs on a node already."""
         name = name or f"pod-{next(self._numbers)}"
         limits = {f"berth.dev/{pool}": str(units) for pool, units in asked.items()}
         noted = {**(annotations or {}), **({CLAIMS: claims} if claims else {})}
+        noted |= {RUNS_FOR: runs_for} if runs_for else {}
         meta: dict[str, Any] = {"name": name, "annotations": noted}
         if owner:
             meta["ownerReferences"] = [{"kind": "StatefulSet", "name": owner, "controller": True}]
@@ -222,6 +226,7 @@ class PoolsStage(Stage):
             "containers": [{"name": "main", "resources": {"limits": limits, "requests": limits}}],
             **({"nodeName": node} if node else {}),
             **({"terminationGracePeriodSeconds": grace} if grace is not None else {}),
+            **({"activeDeadlineSeconds": deadline} if deadline else {}),
             **({"tolerations": [{"key": tolerates, "operator": "Exists"}]} if tolerates else {}),
         }
         self.cluster.create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": meta, "spec": spec})
