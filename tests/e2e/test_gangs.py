@@ -8,7 +8,7 @@ import pytest
 from berth.api.gang import GANG, GANG_SIZE
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, pool, settled
-from tests.e2e.test_line import reconciled
+from tests.e2e.test_line import AT_ONCE, FOR_LONG, UNITS, Traffic, reconciled
 from tests.support.cluster import Cluster, wait
 
 pytestmark = pytest.mark.long
@@ -58,6 +58,24 @@ def test_of_two_gangs_one_is_served_whole_and_then_the_other(system_of: Systems)
         assert not {*second} & system.cluster.bound().keys()
         system.cluster.delete_pod(name)
     assert set(system.cluster.wait_bound(*second, seconds=_SECONDS)) == {*second}
+    settled(system)
+
+
+def test_a_gang_is_served_in_the_traffic_of_single_pods(system_of: Systems) -> None:
+    """As one pod that asks for all: what comes free is held for it."""
+    system = system_of(1, pools=[pool("seat", UNITS, scope="Cluster", line={**AT_ONCE, **FOR_LONG})])
+    traffic = Traffic(system, "seat")
+    wait(lambda: len(traffic.running()) == UNITS, _SECONDS, "the pool is full")
+    names = gang(system.cluster, "train", UNITS)
+    for name in names:
+        system.refusal_of(name)
+    system.berth.reconcile()
+    for _ in range(UNITS):
+        traffic.come()
+    for _ in range(UNITS):
+        traffic.goes_on()
+    assert set(system.cluster.wait_bound(*names, seconds=_SECONDS)) == {*names}
+    assert traffic.running() == []
     settled(system)
 
 

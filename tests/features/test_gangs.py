@@ -166,6 +166,45 @@ def check_rests(stage: Gangs, pods: list[BindingCall]) -> None:
     stage.time.now -= GANG_SECONDS - 1
 
 
+def test_a_gang_has_its_turn_in_the_line_like_one_pod_that_asks_for_all(stage: Gangs) -> None:
+    small = [stage.bound_pod(f"small-{number}", seat=1) for number in range(4)]
+    pods = stage.gang("train", 4, seat=1)
+    assert stage.bind(pods[0]).startswith("gang train: no room for 4 pods of it at once")
+    stage.time.now += 60
+    stage.reconcile()
+    holds = stage.ledger().view().line_holds
+    assert [(hold.label, hold.count, hold.gang) for hold in holds.values()] == [
+        ("default/train-0", 4, "default/train")
+    ]
+    stage.check_well()
+    stage.gone(small[0])
+    new = stage.pod("new", seat=1)
+    held = "seat: 0 of 4 free, 1 asked; 1 more is held for default/train-0, first in line"
+    assert (stage.bind(new), stage.woken()) == (held, set())
+    why = "seat: 1 free, 4 asked by 4 pods of gang train together"
+    assert stage.whys(pods) == [{"n1": why, "n2": why}] * 4
+    for pod in small[1:]:
+        stage.gone(pod)
+    assert stage.woken() == {pod.name for pod in pods}
+    assert stage.bind(pods[2]) == "", "whichever of them comes first"
+    assert not stage.ledger().view().line_holds
+    assert [stage.bind(pod) for pod in (pods[0], pods[1], pods[3])] == [""] * 3
+    stage.check_well()
+
+
+@CHEAP
+def test_a_gang_that_is_not_there_or_asks_for_nodes_has_no_turn(stage: Gangs) -> None:
+    for number in range(3):
+        stage.bound_pod(f"small-{number}", seat=1)
+    for node in ("n1", "n2"):
+        stage.bound_pod(f"on-{node}", on=node, gpu=1)
+    stage.gang("absent", 3, there=2, seat=1)
+    stage.gang("spread", 2, gpu=2)
+    stage.time.now += 60
+    stage.reconcile()
+    assert not stage.ledger().view().line_holds
+
+
 @CHEAP
 def test_a_gang_of_several_pools_and_scopes_is_served_whole(stage: Gangs) -> None:
     """Two nodes have two gpu each, two racks two units each: four pods, two a node."""

@@ -45,10 +45,15 @@ def gang_of(pod: Pod) -> Gang | None:
     return Gang(f"{pod.namespace}/{name}", int(size))
 
 
-def gang_name(pod: Pod) -> str:
-    """Return the name of the pod's gang; empty where it is of none, or says something else."""
+def gang_or_none(pod: Pod) -> Gang | None:
+    """Return the gang that the pod is of; None where it is of none, or says what is no gang."""
     try:
-        gang = gang_of(pod)
+        return gang_of(pod)
     except ValueError:
-        return ""
+        return None
+
+
+def gang_name(pod: Pod) -> str:
+    """Return the name of the pod's gang; empty where it is of none."""
+    gang = gang_or_none(pod)
     return "" if gang is None else gang.name

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from berth.api.gang import Gang, gang_name, gang_of
+from berth.api.gang import Gang, gang_name, gang_or_none
 from berth.api.run_time import ends_at
 from berth.controller.line import in_line
 from berth.controller.notices import Subject, Teller
@@ -120,6 +120,7 @@ class GangBinding:
             name = (pod, *others)[error.number].metadata.name
             raise RefusedError(refusals.gang_seatless(gang.name, len(members), name, str(error))) from error
         said = "pod %s is first of its gang: %d of its other pods have seats"
+        self._ledger.drop_line_hold(claim.uid, gang=gang.label)
         if others:
             facts: Facts = {"seats": len(others)}
             calls.decided(log, "seated", facts, said, pod.label, len(others))
@@ -127,7 +128,7 @@ class GangBinding:
 
     def _rest(self, pod: Pod, gang: Gang, seen: GangSeen) -> _Rest:
         uid, timeout = pod.metadata.uid, self._deadline.timeout()
-        pods = self._cluster.pods_in(pod.namespace, lambda one: _is_of(one, gang), timeout)
+        pods = self._cluster.pods_in(pod.namespace, lambda one: gang_or_none(one) == gang, timeout)
         others = [one for one in pods if one.metadata.uid != uid and self._is_there(one)]
         waiting = [one for one in others if one.waiting and one.metadata.uid not in seen.claims]
         served = len(others) - len(waiting)
@@ -237,10 +238,3 @@ def drop_notes(ledger: Ledger, pods: Iterable[Pod], now: float) -> None:
         if label not in waiting and abs(now - note.at) > BELIEVED_SECONDS:
             with suppress(OvertakenError):
                 ledger.note_gang(ledger.gang(label), None)
-
-
-def _is_of(pod: Pod, gang: Gang) -> bool:
-    try:
-        return gang_of(pod) == gang
-    except ValueError:
-        return False

@@ -10,6 +10,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 
 from msgspec.structs import replace
 
+from berth.api.gang import Gang, gang_or_none
 from berth.controller.line import in_line
 from berth.kube.cluster import Cluster
 from berth.kube.types import Node, Pod, PodInFull
@@ -36,6 +37,8 @@ MOST_BEFORE = 10
 
 NOWHERE_SECONDS = 300.0
 """How long a pod is left that may go to no node: labels and taints seldom change."""
+
+_NOTHING = Demand({})
 
 Held = Mapping[str, LineHold]
 """What is held for one pod, by the documents' keys."""
@@ -71,8 +74,10 @@ class LineHolds:
         self._drop_others({pod.metadata.uid for pod in line if not self._is_bound(pod)})
         notes: dict[str, LineNote] = {}
         busy = {*self._rests}  # pools in whose line nobody else has a turn
+        together = self._together(line)
         for pod in line:
-            demand, uid, note = terms_of(self._view).demand(pod), pod.metadata.uid, self._note(pod)
+            uid, note = pod.metadata.uid, self._note(pod)
+            demand = together[uid] if uid in together else terms_of(self._view).demand(pod)
             if self._is_bound(pod):
                 continue
             if demand.refusal is None and self._is_served(demand):
@@ -91,6 +96,34 @@ class LineHolds:
                 notes[uid] = note
         latest = sorted(notes.items(), key=lambda item: (-item[1].whole, -item[1].until))
         return LineNotes(dict(latest[:MOST_NOTES]), self._rests)
+
+    def _together(self, line: Iterable[Pod]) -> dict[str, Demand]:
+        """Return what pods of gangs ask for in line, by UID: one of a gang for all of it (who has the
+        turn, else the first), and the others for nothing."""
+        gangs: dict[Gang, list[Pod]] = {}
+        for pod in line:
+            if (gang := gang_or_none(pod)) is not None and gang.size > 1:
+                gangs.setdefault(gang, []).append(pod)
+        asked: dict[str, Demand] = {}
+        for gang, pods in gangs.items():
+            asked |= dict.fromkeys((pod.metadata.uid for pod in pods), _NOTHING)
+            waiting = [pod for pod in pods if not self._view.keys_of(pod.metadata.uid)]
+            first = next((pod for pod in waiting if self._held(pod.metadata.uid)), next(iter(waiting), None))
+            if first is not None:
+                asked[first.metadata.uid] = self._all_of(gang, waiting)
+        return asked
+
+    def _all_of(self, gang: Gang, waiting: Sequence[Pod]) -> Demand:
+        """Return what the rest of a gang asks for together; nothing where it is not there, or where units are
+        not all in one place: there is no telling on which nodes they are to be held."""
+        missing = gang.size - len(self._view.gang(gang.label))
+        demands = [terms_of(self._view).demand(pod) for pod in waiting[:missing]]
+        pools = {pool for demand in demands for pool in demand.units}
+        in_one_place = all(self._view.pools[pool].spec.scope == "Cluster" for pool in pools)
+        served = all(demand.refusal is None and not demand.claims for demand in demands)
+        if len(waiting) < missing or not (in_one_place and served):
+            return _NOTHING
+        return Demand({pool: sum(demand.units.get(pool, 0) for demand in demands) for pool in sorted(pools)})
 
     def _note_before(self, pod: Pod, demand: Demand, note: LineNote, busy: Collection[str]) -> None:
         """Note a pod that has no turn and is before whoever gets one; not one that can't run for a while."""
@@ -198,7 +231,9 @@ class LineHolds:
                 left -= here
                 priority, made = pod.spec.priority or 0, pod.made_at or self._now
                 rests = self._returns_after(pool)
-                hold = LineHold(pod.metadata.uid, pod.label, here, priority, made, self._now, rests)
+                uid, gang = pod.metadata.uid, gang_or_none(pod)
+                of = "" if gang is None else gang.label
+                hold = LineHold(uid, pod.label, here, priority, made, self._now, rests, of)
                 yield domain_key(pool, name), hold
 
     def _lend(self, uid: str, held: Held) -> None:
@@ -219,7 +254,7 @@ class LineHolds:
         kind = kind_of(pod, demand, self._view, self._now)
         if kind not in self._lacks:  # a thousand waiters often ask for the same
             fit, names = Fit(pod, demand, self._view, self._now), (node.metadata.name for node in self._nodes)
-            self._lacks[kind] = {} if fit.obstacles() else fit.missing(names)
+            self._lacks[kind] = {} if fit.own_obstacles() else fit.missing(names)
         lacks, places = self._lacks[kind], dict[Place, int]()
         if not lacks or (full := self._in_full(pod)) is None:
             return places

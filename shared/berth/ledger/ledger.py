@@ -386,17 +386,18 @@ class Ledger:
         after their pods; None: lend nothing."""
         self._commits.run(after, partial(transitions.with_returns, uid, after))
 
-    def drop_line_hold(self, uid: str, but: Collection[str] = ()) -> tuple[Holding, ...]:
-        """Hold nothing for this pod any more: it is bound, or gone. Return what was held.
+    def drop_line_hold(self, uid: str, but: Collection[str] = (), gang: str = "") -> tuple[Holding, ...]:
+        """Hold nothing for this pod any more: it is bound, or gone; nor for its gang, where that has its
+        units. Return what was held.
 
         It goes by the last View, and does not look: of one that it does not know, reconcile knows later.
         `but` are the documents of a claim that was confirmed: there nothing is held any more.
         """
         holds = self._follower.last.line_holds.items()
-        keys = [key for key, hold in holds if hold.uid == uid and key not in but]
+        keys = [key for key, hold in holds if hold.is_for(uid, gang) and key not in but]
         if not keys:
             return ()
-        return self._commits.run(keys, partial(transitions.without_line_hold, uid))
+        return self._commits.run(keys, partial(transitions.without_line_hold, uid, gang))
 
     def _free(
         self, uid: str, keys: Collection[str], decide: Callable[[Domains], tuple[tuple[Holding, ...], Writes]]

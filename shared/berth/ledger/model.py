@@ -181,13 +181,14 @@ class Rank(NamedTuple):
     By these it is before or behind in line.
 
     `ends` is when it would be gone at the latest if it had them now; 0: it does not say, inf: it is not
-    believed.
+    believed. `gang` is the gang that it is of, as namespace/name.
     """
 
     uid: str = ""
     priority: int = -(2**31)
     made: float = inf
     ends: float = 0.0
+    gang: str = ""
 
 
 LAST = Rank()
@@ -202,7 +203,8 @@ class LineHold(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     The pod's own claims count as part of it. `label` is its namespace/name; `made` is when the pod was
     created, `since` when this was placed (Unix seconds). So many seconds after a pod is gone its units are
-    free here: they rest (`rests`); None: none are lent to others meanwhile.
+    free here: they rest (`rests`); None: none are lent to others meanwhile. With a `gang` (namespace/name)
+    they are for all of its pods together.
     """
 
     uid: str
@@ -212,12 +214,17 @@ class LineHold(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     made: float = 0.0
     since: float = 0.0
     rests: int | None = None
+    gang: str = ""
+
+    def is_for(self, uid: str, gang: str) -> bool:
+        """Whether they are for the pod with this UID, which is of this gang (empty: of none)."""
+        return uid == self.uid or (bool(gang) and gang == self.gang)
 
     def bars(self, rank: Rank, whole_by: Callable[[], float | None]) -> bool:
         """Whether these units are not for a pod of this rank: it is another, not before this one, and not
         sure to be gone before all of them are there. `whole_by` tells when that is; None: nobody knows."""
         before = (-rank.priority, rank.made) < (-self.priority, self.made)
-        if rank.uid == self.uid or before:
+        if before or self.is_for(rank.uid, rank.gang):
             return False
         by = whole_by() if 0.0 < rank.ends < inf else None
         return by is None or rank.ends + (self.rests or 0) > by
@@ -402,9 +409,12 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     def _lacked(self, hold: LineHold, pool: str, domain: str) -> int:
         """Return how many units the first in line has not yet of what is for it here."""
-        mine = self.claims.get(hold.uid)
-        own = () if mine is None else mine.holdings
-        had = sum(one.count for one in own if (one.pool, one.domain) == (pool, domain))
+        if hold.gang:
+            own = [claim for claim in self.claims.values() if claim.gang_label == hold.gang]
+        else:
+            own = [self.claims[hold.uid]] if hold.uid in self.claims else []
+        holdings = (one for claim in own for one in claim.holdings)
+        had = sum(one.count for one in holdings if (one.pool, one.domain) == (pool, domain))
         return max(0, hold.count - had)
 
     def _holdings(self, pool: str, domain: str) -> Iterator[tuple[Claim, Holding]]:

@@ -106,7 +106,10 @@ def _with(claim: Claim, key: str, domain: Domain) -> Domain:
     """
     known = domain.claims.get(claim.uid)
     domain = replace(domain, claims={**domain.claims, claim.uid: claim})
-    if domain.line_hold is not None and claim.state == "bound" and domain.line_hold.uid == claim.uid:
+    hold = domain.line_hold
+    if hold is not None and (
+        (claim.state == "bound" and hold.uid == claim.uid) or (hold.gang and hold.gang == claim.gang_label)
+    ):
         domain = replace(domain, line_hold=None)
     if not domain.retained or claim.state != "bound" or (known is not None and known.state == "bound"):
         return domain
@@ -144,9 +147,10 @@ def with_returns(uid: str, after: Mapping[str, int | None], domains: Domains) ->
     }
 
 
-def without_line_hold(uid: str, domains: Domains) -> tuple[tuple[Holding, ...], Domains]:
-    """Hold nothing for this pod any more. Return what was held."""
-    mine = {key: hold for key, domain in domains.items() if (hold := domain.line_hold) and hold.uid == uid}
+def without_line_hold(uid: str, gang: str, domains: Domains) -> tuple[tuple[Holding, ...], Domains]:
+    """Hold nothing for this pod, or gang (namespace/name), any more. Return what was held."""
+    there = {key: hold for key, domain in domains.items() if (hold := domain.line_hold)}
+    mine = {key: hold for key, hold in there.items() if hold.is_for(uid, gang)}
     freed = tuple(Holding(*domain_of(key), hold.count) for key, hold in mine.items())
     return freed, {key: replace(domains[key], line_hold=None) for key in mine}
 

@@ -3,7 +3,7 @@ It refuses only what can't be: whether all find room side by side, bind's one co
 
 from collections.abc import Hashable, Iterator, Mapping
 
-from berth.api.gang import Gang, gang_name, gang_of
+from berth.api.gang import Gang, gang_name, gang_or_none
 from berth.kube.types import Pod
 from berth.ledger import refusals
 from berth.ledger.gang_note import BELIEVED_SECONDS, GangMember, GangNote
@@ -15,7 +15,7 @@ def gang_obstacle(pod: Pod, view: View, shares: Shares, now: float) -> tuple[str
 
     It goes by the pods that bind saw last, so a pod that bind has not seen yet, and one that has units or a
     seat, is let through."""
-    gang = _gang(pod)
+    gang = gang_or_none(pod)  # what is no gang is refused by its demand
     if gang is None:
         return None
     note, uid = view.gangs.get(gang.label), pod.metadata.uid
@@ -36,13 +36,6 @@ def gang_kind(pod: Pod, view: View) -> Hashable:
         return None
     note = view.gangs.get(f"{pod.namespace}/{name}")
     return name, note is not None and pod.metadata.uid in note.members
-
-
-def _gang(pod: Pod) -> Gang | None:
-    try:
-        return gang_of(pod)
-    except ValueError:
-        return None  # its demand is refused
 
 
 def _lack(gang: Gang, note: GangNote, view: View, shares: Shares) -> tuple[str, str] | None:
