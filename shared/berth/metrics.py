@@ -70,6 +70,11 @@ METRICS: Mapping[str, Metric] = {
         ("reason", "outcome"),
         "Kubernetes Events about pods: sent, aggregated into one of before, dropped by the rate, failed",
     ),
+    "berth_licence_readings": Metric(
+        "counter",
+        ("pool", "outcome"),
+        "Readings of what others use of a pool: read, outdated (a later one stood), failed",
+    ),
     "berth_wake_to_binding_seconds": Metric(
         "histogram", (), "Time from a pod's last wake to its Binding", WAKE_SECONDS
     ),
@@ -120,6 +125,10 @@ class Metrics:
     def told(self, reason: str, outcome: str) -> None:
         """Count what became of a Kubernetes Event about a pod."""
         self._add("berth_pod_events", (reason, outcome))
+
+    def licences_read(self, pool: str, outcome: str) -> None:
+        """Count one reading of what others use of a pool."""
+        self._add("berth_licence_readings", (pool, outcome))
 
     def bound_after(self, seconds: float) -> None:
         """Count the Binding of a pod that was woken so many seconds before."""

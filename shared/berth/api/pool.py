@@ -6,6 +6,7 @@ infra/base/crds/pool.yaml has the same fields, rules and words.
 """
 
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Any, Literal
@@ -34,6 +35,7 @@ LONGEST_RETAINED = 31 * 24 * 3600  # seconds that a freed unit may rest, or be k
 
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 _NAMESPACE = re.compile(rf"{LABEL}|\*")
+_URL = re.compile(r"https?://[A-Za-z0-9._:\[\]-]+(/[^\s@#]*)?")
 _DOMAINS = {
     "Node": (re.compile(rf"(?=.{{1,253}}$){SUBDOMAIN}"), "the name of a node"),
     "Topology": (re.compile(WORD), "the value of a label"),
@@ -132,6 +134,29 @@ class Line(_Spec, frozen=True):
     while_held_seconds: Annotated[int, msgspec.Meta(ge=1, le=LONGEST_RETAINED)] = 30
 
 
+class ExternalFrom(_Spec, kw_only=True, frozen=True):
+    """From where is read what others use of a cluster-wide pool; without a `url` it comes by POST only.
+
+    `match` is the word of a checkout that has a pod's name. `capacity` Issued: the pool has as many units as
+    the licence server issues.
+    """
+
+    feature: Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+    url: Annotated[str, msgspec.Meta(max_length=2048)] | None = None
+    format: Literal["lmstat", "rlmstat", "prometheus", "json"] = "lmstat"
+    match: Literal["host", "user", "display"] = "host"
+    every_seconds: Annotated[int, msgspec.Meta(ge=1, le=LONGEST_RETAINED)] = 60
+    stale_after_seconds: Annotated[int, msgspec.Meta(ge=1, le=LONGEST_RETAINED)] = 180
+    when_stale: Literal["Hold", "Ignore"] = "Hold"
+    capacity: Literal["Pool", "Issued"] = "Pool"
+
+    @property
+    def mark(self) -> str:
+        """Return a mark of what is read. A reading with another mark is one of something else."""
+        what = (self.url, self.format, self.feature, self.match, self.capacity)
+        return f"{zlib.crc32(msgspec.json.encode(what)):08x}"
+
+
 class PoolSpec(_Spec, kw_only=True, frozen=True):
     """A Pool's spec, as in infra/base/crds/pool.yaml; docs/reference/pool.md explains its fields.
 
@@ -164,6 +189,7 @@ class PoolSpec(_Spec, kw_only=True, frozen=True):
     on_annotated: Literal["Overwrite", "Refuse"] | msgspec.UnsetType = msgspec.UNSET
     line: Line | msgspec.UnsetType = msgspec.UNSET
     gang_seconds: Annotated[int, msgspec.Meta(ge=10, le=3600)] | msgspec.UnsetType = msgspec.UNSET
+    external_from: ExternalFrom | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def capacities(self) -> Capacity:
@@ -223,6 +249,17 @@ class Pool(msgspec.Struct, frozen=True):
         return _GANG_SECONDS if isinstance(seconds, msgspec.UnsetType) else seconds
 
     @property
+    def external_from(self) -> ExternalFrom | None:
+        """Return from where is read what others use of it; None: nothing is read."""
+        source = self.spec.external_from
+        return None if isinstance(source, msgspec.UnsetType) else source
+
+    @property
+    def capacity_is_read(self) -> bool:
+        """Whether it has as many units as its licence server issues."""
+        return self.external_from is not None and self.external_from.capacity == "Issued"
+
+    @property
     def holds_lost(self) -> bool:
         """Whether units of pods on a lost node stay held (onLostNode); so they do if they have names."""
         return (self.spec.on_lost_node or ("Hold" if self.named else "Release")) == "Hold"
@@ -252,7 +289,8 @@ class Pool(msgspec.Struct, frozen=True):
 
     def capacity_of(self, domain: str, node: Node | None = None) -> int | None:
         """Return how many units a domain has, also those in use outside the cluster; None: no such domain can
-        be. An annotation that is not a whole number gives 0 units: see `annotation_problem`."""
+        be. An annotation that is not a whole number gives 0 units: see `annotation_problem`. Where the
+        capacity is read, it is none of the Pool's."""
         if not domain or (domain == EVERYWHERE) != (self.spec.scope == "Cluster"):
             return None
         if self.named:
@@ -372,7 +410,9 @@ def _pool(document: Any, source: str) -> Pool:
 
 def _contradictions(spec: PoolSpec) -> Iterator[str]:
     """Yield what does not go together; infra's CRD has the same rules and words."""
-    if spec.capacity is None and not spec.units:
+    source = None if isinstance(spec.external_from, msgspec.UnsetType) else spec.external_from
+    issued = source is not None and source.capacity == "Issued"
+    if spec.capacity is None and not spec.units and not issued:
         yield "spec needs capacity or units"
     if spec.capacity is not None and spec.units:
         yield "spec has capacity and units; with units the capacity follows from the lists: remove capacity"
@@ -397,6 +437,8 @@ def _contradictions(spec: PoolSpec) -> Iterator[str]:
         yield f"spec.resource: the group {NATIVE} goes with preemption Native only"
     if spec.scope != "Cluster" and spec.external > 0:
         yield "spec.external goes with scope Cluster only"
+    if source is not None:
+        yield from _wrong_source(spec, source)
     if spec.adopt_from is not None and not spec.units:
         yield "spec.adoptFrom goes with units only"
     if spec.claimable_by is not msgspec.UNSET and not spec.units:
@@ -407,6 +449,20 @@ def _contradictions(spec: PoolSpec) -> Iterator[str]:
         yield "spec.onAnnotated goes with annotations only"
     if not isinstance(spec.annotations, msgspec.UnsetType):
         yield from annotations.problems(spec.annotations, spec.scope, named=bool(spec.units))
+
+
+def _wrong_source(spec: PoolSpec, source: ExternalFrom) -> Iterator[str]:
+    if spec.scope != "Cluster":
+        yield "spec.externalFrom goes with scope Cluster only"
+    if spec.external > 0:
+        yield "spec has external and externalFrom; what others use is then read: remove external"
+    if source.capacity == "Issued" and (spec.capacity is not None or spec.units):
+        yield "spec.externalFrom.capacity: Issued goes without capacity and units: remove them"
+    if source.stale_after_seconds <= source.every_seconds:
+        yield "spec.externalFrom.staleAfterSeconds should be more than everySeconds"
+    if source.url is not None and not _URL.fullmatch(source.url):
+        form = "http://HOST/PATH or https://HOST/PATH, without a user or password"
+        yield f"spec.externalFrom.url should be {form}"
 
 
 def _wrong(spec: PoolSpec) -> Iterator[str]:

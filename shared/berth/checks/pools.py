@@ -77,6 +77,8 @@ def _units(inputs: Inputs) -> Iterator[Finding]:
         elif domains == {""}:
             key = pool.spec.topology_key
             yield LABEL.finding(f"Pool {pool.name}: no node has the label {key}", pool.name)
+        elif pool.capacity_is_read:
+            continue  # how many there are, the licence server says
         elif not any(supply_of({pool.name: pool}, inputs.nodes).capacities.values()):
             yield EMPTY.finding(f"Pool {pool.name} has no units", pool.name)
 

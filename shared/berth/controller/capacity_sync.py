@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from berth.api.pool import Pool
+from berth.api.pool import EVERYWHERE, Pool
 from berth.api.units import Units
 from berth.controller.annotation import with_own
 from berth.kube.types import Node
@@ -48,6 +48,22 @@ def supply_of(pools: Mapping[str, Pool], nodes: Iterable[Node]) -> Supply:
             if place:
                 _add(supply, pool, place, pool.capacity_of(place, node))
     return supply
+
+
+def _supply(pools: Mapping[str, Pool], nodes: Iterable[Node], known: Mapping[PoolDomain, Capacity]) -> Supply:
+    """Return what these Pools have by these nodes, and as the ledger knows it where it is read elsewhere."""
+    supply = supply_of(pools, nodes)
+    for pool in (pool for pool in pools.values() if pool.capacity_is_read):
+        units = capacity.amount(known.get((pool.name, EVERYWHERE)))
+        supply.capacities.update(capacities_of(pool, units))
+    return supply
+
+
+def capacities_of(pool: Pool, units: int) -> dict[PoolDomain, Capacity]:
+    """Return the capacities of a pool of scope Cluster that has so many units, by pool and domain."""
+    supply = Supply({}, {}, set())
+    _add(supply, pool, EVERYWHERE, units)
+    return supply.capacities
 
 
 def prepare_domains(
@@ -99,7 +115,7 @@ def sync_all(
     """
     view = ledger.view()
     known, before, nodes = view.capacities(), view.nodes, list_nodes()
-    supply = supply_of(pools, nodes)
+    supply = _supply(pools, nodes, known)
     moved = ledger.set_places({**{node: {} for node in before}, **supply.places}, before)
     capacities: dict[PoolDomain, Capacity] = {
         which: None for which in known if parse_domain(which[1]).kind != "poolclaim"
@@ -135,7 +151,7 @@ def _sync_node(
     pools, view = ledger.pools(), ledger.view()
     known, places = view.capacities(), view.nodes.get(name, {})  # before the node is read
     there = node()
-    supply = supply_of(pools, [] if there is None else [there])
+    supply = _supply(pools, [] if there is None else [there], known)
     own = [which for which in known if _is_of_node(which, name, pools)]
     now = supply.places.get(name, {})
     moved = ledger.set_places({name: now}, {name: places})

@@ -143,6 +143,20 @@ KINDS: Mapping[str, Kind] = {
         f"the Pool's spec.external was changed, and {_EVENT}",
         "counts as many as spec.external says",
     ),
+    "no-checkout": Kind(
+        "a claim of a pod that has checked out no licence for ten minutes, by the last reading",
+        "the program does not run or needs none, or the licence server knows the pod by another name",
+        "leaves it: delete the pod if it needs no licence, or correct the Pool's externalFrom.match",
+        repairs=False,
+        may_pass=False,
+    ),
+    "no-claim": Kind(
+        "a licence that a pod has checked out without a claim, or beyond its claim, by the last reading",
+        "the pod asks for fewer units than its program takes, or for none",
+        "leaves it, and counts it as used by others: let the pod ask for as many as it takes",
+        repairs=False,
+        may_pass=False,
+    ),
     "native": Kind(
         "a node's status that shows kube-scheduler other units to preempt by than there are",
         "a kubelet or a person wrote it, or it could not be written when a capacity changed",

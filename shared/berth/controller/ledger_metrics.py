@@ -41,6 +41,15 @@ GAUGES: Mapping[str, Gauge] = {
     ),
     "berth_pool_over_committed_units": Gauge(("pool",), "Units that are used beyond a domain's capacity"),
     "berth_pool_suspended": Gauge(("pool",), "1 while nothing new is given of the pool, else 0"),
+    "berth_pool_external_units": Gauge(
+        ("pool",), "Units that are used outside the cluster, of a pool that has or reads some"
+    ),
+    "berth_pool_external_reading_age_seconds": Gauge(
+        ("pool",), "Age of the last reading of what others use; of a pool that was never read, none"
+    ),
+    "berth_pool_external_unread": Gauge(
+        ("pool",), "1 while nothing new is given for want of a reading of what others use, else 0"
+    ),
     "berth_pool_domains": Gauge(("pool",), "Domains that the pool has"),
     "berth_pool_waiting_pods": Gauge(("pool",), "Pods that wait for units of the pool"),
     "berth_pool_oldest_waiting_seconds": Gauge(("pool",), "Age of the oldest pod that waits for the pool"),
@@ -83,7 +92,7 @@ def _families(seen: Snapshot) -> "Iterator[GaugeMetricFamily]":
     for pool, domain in told_apart(list(pools.values())):
         values["berth_domain_capacity_units"][pool, domain.name] = domain.capacity or 0
         values["berth_domain_used_units"][pool, domain.name] = domain.used
-    for name, more in (*_waiting(seen, pools), *_states(seen), *_reconciled(seen)):
+    for name, more in (*_waiting(seen, pools), *_states(seen), *_read(seen, pools), *_reconciled(seen)):
         values[name].update(more)
     for name, gauge in GAUGES.items():
         family = GaugeMetricFamily(name, gauge.help, labels=gauge.labels)
@@ -100,7 +109,7 @@ _OF_A_POOL: Mapping[str, Callable[[PoolRow], float]] = {
     "berth_pool_free_units": lambda row: row.free,
     "berth_pool_held_in_line_units": lambda row: row.held_in_line,
     "berth_pool_over_committed_units": lambda row: row.over_committed,
-    "berth_pool_suspended": lambda row: row.suspended or row.held_back,
+    "berth_pool_suspended": lambda row: row.suspended or row.held_back or row.unread,
     "berth_pool_domains": lambda row: len(row.domains),
 }
 
@@ -111,7 +120,7 @@ def _pools_told_apart(rows: Sequence[PoolRow]) -> dict[str, PoolRow]:
     """Return the pools that are told apart by name, so that no alarm misses one that is in trouble."""
 
     def calm(row: PoolRow) -> bool:
-        return not (row.over_committed or row.suspended or row.held_back or row.waiting)
+        return not (row.over_committed or row.suspended or row.held_back or row.unread or row.waiting)
 
     ordered = sorted(rows, key=lambda row: (calm(row), natural(row.name)))
     return {row.name: row for row in ordered[:MOST_POOLS]}
@@ -147,6 +156,27 @@ def _waiting(seen: Snapshot, told: Mapping[str, PoolRow]) -> list[tuple[str, _Va
     return [
         ("berth_pool_waiting_pods", pods),
         ("berth_pool_oldest_waiting_seconds", oldest),
+    ]
+
+
+def _read(seen: Snapshot, told: Mapping[str, PoolRow]) -> list[tuple[str, _Values]]:
+    """Return how old readings are, and what others use by them; of pools that are not told apart, the oldest
+    and the sum."""
+    ages: _Values = {}
+    unread: _Values = {}
+    external: _Values = {}
+    for row in (row for row in seen.pools if row.external_state or row.external):
+        label = _label(row.name, told)
+        external[label] = external.get(label, 0.0) + row.external
+        if not row.external_state:
+            continue
+        unread[label] = max(unread.get(label, 0.0), float(row.unread))
+        if row.external_age is not None:
+            ages[label] = max(ages.get(label, 0.0), row.external_age)
+    return [
+        ("berth_pool_external_units", external),
+        ("berth_pool_external_reading_age_seconds", ages),
+        ("berth_pool_external_unread", unread),
     ]
 
 

@@ -3,7 +3,7 @@ It is for people: nothing is decided by it. It is as old as the last reconcile, 
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from berth.kube.types import Pod
 from berth.kube.writes import StatusWrites
 from berth.ledger.holders import held_rows
 from berth.ledger.ledger import Ledger
+from berth.ledger.readings import head_key, reading_state
 from berth.ledger.report import PoolRow, natural, pool_rows
 from berth.ledger.view import View
 from berth.scheduling.demand import demand_of
@@ -24,8 +25,8 @@ _DOMAINS = 50  # the most that a status names, as infra/base/crds/pool.yaml says
 _UNITS = 100
 _NAMED = 10  # domains that a condition names
 
-CONDITIONS = ("Ready", "Suspended", "OverCommitted")
-"""The types of a Pool's conditions."""
+CONDITIONS = ("Ready", "Suspended", "OverCommitted", "ExternalRead")
+"""The types of a Pool's conditions; the last one only where what others use is read."""
 INVALID = "Invalid"
 """The reason of Ready where the Pool object is wrong."""
 
@@ -54,7 +55,7 @@ def publish(
         name, standing = pool["metadata"]["name"], pool.get("status") or {}
         row = rows.get(name)
         counted = standing if row is None else {**_observed(pool, judged, view), **status_of(row, view)}
-        current = conditions_of(name, row, judged, view, counted.get("observedGeneration", 0))
+        current = conditions_of(name, row, judged, view, now, counted.get("observedGeneration", 0))
         conditions = merged(current, CONDITIONS, pool, now)
         status = {**counted, "conditions": conditions}
         if standing != status:
@@ -64,7 +65,7 @@ def publish(
 
 
 def conditions_of(
-    name: str, row: PoolRow | None, judged: Judged, view: View, observed: int = 0
+    name: str, row: PoolRow | None, judged: Judged, view: View, now: float, observed: int = 0
 ) -> list[Condition]:
     """Return the conditions of a Pool object: Ready alone where the ledger does not have the Pool.
 
@@ -73,7 +74,8 @@ def conditions_of(
     ready, pool = _ready(name, row, judged, view), view.pools.get(name)
     if row is None or pool is None:
         return [ready]
-    return [ready, *(one._replace(generation=observed) for one in (_suspended(pool), _over_committed(row)))]
+    others = [_suspended(pool), _over_committed(row), *_external_read(pool, view, now)]
+    return [ready, *(one._replace(generation=observed) for one in others)]
 
 
 def _ready(name: str, row: PoolRow | None, judged: Judged, view: View) -> Condition:
@@ -109,6 +111,26 @@ def _over_committed(row: PoolRow) -> Condition:
         return Condition("OverCommitted", "False", "WithinCapacity")
     where = _listed([domain.name for domain in row.domains if domain.over])
     return Condition("OverCommitted", "True", "BeyondCapacity", f"by {row.over_committed} in {where}")
+
+
+def _external_read(pool: Pool, view: View, now: float) -> Iterator[Condition]:
+    """Yield whether it is known well enough what others use, where that is read. No time is in it: each write
+    of a status is an event."""
+    state, source = reading_state(pool, view.at(head_key(pool.name)), now), pool.external_from
+    if state is None or source is None:
+        return
+    why = f": {state.failed}" if state.failed else ""
+    limit = f"the last reading is older than {source.stale_after_seconds} s"
+    match state.state:
+        case "fresh":
+            reason, said = ("Failing", f"the last try failed{why}") if why else ("Read", "")
+            yield Condition("ExternalRead", "True", reason, said)
+        case "ignored":
+            yield Condition("ExternalRead", "False", "Ignored", f"{limit}, and stands{why}")
+        case "stale":
+            yield Condition("ExternalRead", "False", "Stale", f"{limit}: nothing new is given{why}")
+        case "never":
+            yield Condition("ExternalRead", "False", "NeverRead", f"nothing new is given{why}")
 
 
 def _listed(domains: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from berth.api.pool import EVERYWHERE, Capacity, Pool
 from berth.api.units import MOST
 from berth.controller.adopt import held_by
 from berth.controller.capacity_sync import supply_of, sync_all, withdraw
-from berth.controller.external_use import take_external
+from berth.controller.external_use import assume_read, take_external
 from berth.controller.line import in_line
 from berth.controller.settle import claim_of
 from berth.errors import BadInputError, RefusedError, alternatives
@@ -170,18 +170,25 @@ def with_capacity(pool: Pool, units: int) -> Pool:
     old = pool.spec.capacities
     domains = {} if pool.spec.scope == "Cluster" else old.domains
     capacity = Capacity(per_domain=units, domains=domains, node_annotation=old.node_annotation)
-    return replace(pool, spec=replace(pool.spec, capacity=capacity))
+    return _with(pool, capacity)
 
 
 def _with_domain(pool: Pool, domain: str, units: int) -> Pool:
     old = pool.spec.capacities
-    capacity = replace(old, domains={**old.domains, domain: units})
-    return replace(pool, spec=replace(pool.spec, capacity=capacity))
+    return _with(pool, replace(old, domains={**old.domains, domain: units}))
+
+
+def _with(pool: Pool, capacity: Capacity) -> Pool:
+    """Return the Pool with this capacity, also where it is read elsewhere."""
+    spec = replace(pool.spec, capacity=capacity)
+    if pool.external_from is not None:
+        spec = replace(spec, external_from=replace(pool.external_from, capacity="Pool"))
+    return replace(pool, spec=spec)
 
 
 def _capacity(pool: Pool) -> int | None:
     """Return what `with_capacity` changes; None where there is no such number."""
-    if pool.named:
+    if pool.named or pool.capacity_is_read:
         return None
     return pool.capacity_of(EVERYWHERE) if pool.spec.scope == "Cluster" else pool.spec.capacities.per_domain
 
@@ -245,6 +252,7 @@ class Simulation:
             ledger.apply_pools(pools)
             take_external(ledger, pools, self._attempt.now)
         sync_all(ledger, pools, lambda: list(nodes))
+        assume_read(ledger, pools, self._attempt.now)
         view = ledger.view()
         terms = terms_of(view)
         asking = (

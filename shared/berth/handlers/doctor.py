@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 import msgspec
 
 from berth.api.pool import Pool
+from berth.controller.checkouts import checkout_findings, may_be_other, readings_of
 from berth.controller.drift import Finding, Ledgers, differences, finding, of_unreadable, remaining, statuses
 from berth.controller.pool_source import read_pools
 from berth.errors import (
@@ -179,6 +180,10 @@ class Doctor:
             pods = len(ledgers.after.claims())
             seen.append(finding("closed", f"nothing is given; {pods} pods would hold claims after a rebuild"))
         seen += remaining(ledgers, rehearsal.listed, report.problems)
+        readings = readings_of(ledgers.after, readable)
+        told = any(last.others for _, last in readings.values())
+        others = self._cluster.pods(lambda pod: may_be_other(pod, readings)) if told else ()
+        seen += checkout_findings(ledgers.after, readings, others)
         return Examination(
             findings=seen,
             claims=len(ledgers.after.claims()),

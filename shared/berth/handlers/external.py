@@ -24,8 +24,8 @@ from berth.telemetry.traces import Facts
 
 log = logging.getLogger("berth.external")
 
-_CLOSED = (
-    "nobody may call /external: name the accounts that may in BERTH_EXTERNAL_ACCOUNTS, "
+CLOSED = (
+    "nobody may call {}: name the accounts that may in BERTH_EXTERNAL_ACCOUNTS, "
     "or set a token of its own in BERTH_EXTERNAL_TOKEN or BERTH_EXTERNAL_TOKEN_FILE"
 )
 _LARGEST = 64 * 1024  # bytes of a call
@@ -47,7 +47,7 @@ def endpoint(ledger: Ledger, cluster: Cluster, settings: Settings, take: Callabl
 
     def answer(_: Mapping[str, str], body: Content) -> Reply:
         if authenticator is None:
-            return error_reply(403, _CLOSED)
+            return error_reply(403, CLOSED.format("/external"))
         if settings.pools is not None:
             return error_reply(409, _IN_A_FILE)
         return Reply(200, msgspec.json.encode(run(ledger, cluster, bytes(body), take)))

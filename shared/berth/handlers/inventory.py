@@ -22,7 +22,7 @@ from berth.controller.poolclaims import admit, publish_claims, publish_free, rea
 from berth.controller.requeue import free_in, room_in, wake
 from berth.controller.retention import claim_told, holdings_told, may_run, release_ended
 from berth.errors import BadInputError
-from berth.handlers import external
+from berth.handlers import external, licences
 from berth.handlers.wiring import ledger_and_cluster, teller
 from berth.http import cloudevents
 from berth.http.cloudevents import Event
@@ -247,7 +247,7 @@ def _warn(problems: Iterable[str]) -> None:
 
 
 def router(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Router:
-    """Return the path `external`, and events on any other."""
+    """Return the paths `external` and `licences`, and events on any other."""
     ledger, cluster = ledger_and_cluster(settings, metrics.of("inventory"))
     inventory = Inventory(ledger, cluster, settings, teller=teller(cluster, settings, "inventory", metrics))
 
@@ -256,7 +256,10 @@ def router(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Router:
 
     return Router(
         name="inventory",
-        endpoints={"external": external.endpoint(ledger, cluster, settings, inventory.look_at_pools)},
+        endpoints={
+            "external": external.endpoint(ledger, cluster, settings, inventory.look_at_pools),
+            "licences": licences.endpoint(ledger, cluster, settings),
+        },
         health=ledger.check,
         default=cloudevents.subscriber("inventory", handle, ledger.check, settings),
     )

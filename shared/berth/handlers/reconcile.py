@@ -22,6 +22,7 @@ from berth.controller.capacity_sync import prepare_domains, problems, sync_all, 
 from berth.controller.external_use import take_external
 from berth.controller.fencing import FENCE_SECONDS, fence_waiting, pods_to_fence, to_hold
 from berth.controller.gang import drop_notes, is_over, let_rest, tell_given_back
+from berth.controller.licence_reading import LicenceReader
 from berth.controller.line import has_seat
 from berth.controller.line_hold import LineHolds
 from berth.controller.node_status import publish_native
@@ -102,10 +103,12 @@ class Reconcile:
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
         rebuild_seconds: float = REBUILD_SECONDS,
         teller: Teller = SILENT,
+        licences: LicenceReader | None = None,
     ) -> None:
+        """`licences` reads what others use of pools; without it nothing is read, as in a rehearsal."""
         self._ledger, self._cluster, self._settings = ledger, cluster, settings
         self._clock, self._monotonic, self._new_id = clock, monotonic, new_id
-        self._rebuild_seconds, self._teller = rebuild_seconds, teller
+        self._rebuild_seconds, self._teller, self._licences = rebuild_seconds, teller, licences
         self._mark: Version | None = None  # of the rebuild that goes on
         # In that rebuild: no Binding of before the loss can land on these.
         self._fenced: set[str] = set()
@@ -140,7 +143,8 @@ class Reconcile:
         if nodes is not None:
             self._note_overruns()
         line = self._hold_in_line(nodes)
-        report.woken = self._wake(nodes or ())
+        report.woken = self._wake(nodes or (), self._ledger.view().free)
+        report.woken += self._read_licences(nodes or ())
         schedulers, months = self._settings.scheduler_names, self._settings.usage_months
         report.problems += keep_journal(self._ledger, self._pods, schedulers, self._looked, months)
         self._pods = []
@@ -284,7 +288,19 @@ class Reconcile:
             self._report.problems.append(f"who is first in line was not looked at: {error}")
             return line
 
-    def _wake(self, nodes: Iterable[Node]) -> int:
+    def _read_licences(self, nodes: Iterable[Node]) -> int:
+        """Read what others use, after all else was mended: a licence server may be slow. Return how many
+        pods were woken by it."""
+        if self._licences is None:
+            return 0
+        try:
+            room = self._licences.run()
+        except BerthError as error:
+            self._report.problems.append(f"what others use of pools was not read: {error}")
+            return 0
+        return self._wake(nodes, room)
+
+    def _wake(self, nodes: Iterable[Node], pools: Iterable[str]) -> int:
         view, now = self._ledger.view(), self._clock()
         shut = {node.metadata.name for node in nodes if node.spec.unschedulable}
         seated = [pod for pod in self._pods if pod.waiting and has_seat(pod, view)]
@@ -294,7 +310,7 @@ class Reconcile:
             self._ledger,
             self._cluster,
             self._settings.scheduler_names,
-            free_in(view, view.free, now),
+            free_in(view, pools, now),
             now,
             rotate=True,
             shut=lambda: shut,
@@ -356,7 +372,8 @@ def endpoint(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
     ledger, cluster = ledger_and_cluster(settings, metrics.of("reconcile"), while_closed=True)
     told = teller(cluster, settings, "reconcile", metrics)
     # Two at once would do the same work, and anybody may ask for it.
-    reconciled = Coalesced(Reconcile(ledger, cluster, settings, teller=told).run)
+    licences = LicenceReader(ledger)
+    reconciled = Coalesced(Reconcile(ledger, cluster, settings, teller=told, licences=licences).run)
 
     def handle(_: Mapping[str, str], __: bytes) -> Mapping[str, object]:
         """Reconcile, whatever was sent: a clock's tick, a dead letter, a person's call."""

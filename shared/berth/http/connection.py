@@ -344,6 +344,8 @@ class Connection(asyncio.BufferedProtocol):
         admitted = endpoint.admit(
             shared.target, request.method, _path(request), request.headers, shared.hosts
         )
+        if isinstance(admitted, Endpoint) and admitted.queried:
+            request.headers |= {endpoint.PATH: _path(request), endpoint.QUERY: _query(request)}
         if admitted is None:
             self._work(request, shared.health, lambda: endpoint.health(shared.target))
         elif isinstance(admitted, Reply):

@@ -124,7 +124,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     anyone may call. With a `body_limit` of 0 no body is read, and `answer` gets an empty one. `at_once` does
     what `answer` does where that takes no wait, and returns None where it takes one. `scrape` answers
     GET /metrics. `metrics` count each reply to a call. One that only `reads` takes GET in place of POST, with
-    no body, and gets what is asked for as the headers PATH and QUERY. `traceparent` tells which trace a call
+    no body, and gets what is asked for as the headers PATH and QUERY, and so does one that is `queried`,
+    which takes POST. `traceparent` tells which trace a call
     is a part of, where the header of that name does not.
     """
 
@@ -139,6 +140,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     scrape: "Endpoint | None" = None
     metrics: Metrics = UNCOUNTED
     reads: bool = False
+    queried: bool = False
     traceparent: Callable[[Mapping[str, str], Content], str] | None = None
 
 

@@ -12,6 +12,7 @@ CLUSTER = "cluster"  # the identity of the cluster whose pods hold the claims
 RECONCILED = "reconciled"  # what the last reconcile mended and left
 OVERRUNS = "overruns"  # owners whose pods ran longer than they had said
 POOL, DOMAIN, NODE, TURN = "pool/", "domain/", "node/", "turn/"  # how keys begin
+READING = "reading/"  # how keys begin of what was read last of others' use
 USAGE = "usage/"  # how keys of the journal begin
 GANG = "gang/"  # how keys of what is noted of gangs begin
 RELEASES = f"{USAGE}releases"  # the latest, for people
@@ -122,6 +123,11 @@ def turn_key(pool: str) -> str:
 def gang_key(label: str) -> str:
     """Return the key of what is noted of a gang, which is given as namespace/name."""
     return f"{GANG}{label}"
+
+
+def reading_key(pool: str) -> str:
+    """Return the key of the document that says who had what of the pool by its last reading."""
+    return f"{READING}{pool}"
 
 
 def kept_at(owner: str, pool: str, place: str) -> str:

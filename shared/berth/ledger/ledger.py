@@ -11,7 +11,7 @@ from typing import Literal, Self
 
 from msgspec.structs import replace
 
-from berth.api.pool import Pool
+from berth.api.pool import EVERYWHERE, Pool
 from berth.errors import (
     BerthError,
     ContentionError,
@@ -20,7 +20,7 @@ from berth.errors import (
     RefusedError,
     StoreFailedError,
 )
-from berth.ledger import allocation, capacity, overruns, refusals, retained, transitions
+from berth.ledger import allocation, capacity, last_reading, overruns, refusals, retained, transitions
 from berth.ledger.allocation import STRIPE, At, Requester, Short, StripeFullError
 from berth.ledger.capacity import Capacity, CapacityChange
 from berth.ledger.gang_note import GangNote, GangSeen, claims_now, encode_note, note_of
@@ -40,11 +40,15 @@ from berth.ledger.keys import (
     node_key,
     parse_domain,
     pool_key,
+    reading_key,
     stripe_keys,
     turn_key,
 )
+from berth.ledger.last_reading import LastReading
 from berth.ledger.last_reconcile import LastReconcile, body_of, last_reconcile_of
 from berth.ledger.model import (
+    EXTERNAL,
+    EXTERNAL_NAME,
     HELD_BACK_KEYS,
     NOTHING_HELD_BACK,
     Claim,
@@ -56,6 +60,7 @@ from berth.ledger.model import (
     Places,
     PoolClaimSpec,
     Rank,
+    Reading,
     decode_domain,
     decode_pool,
     encode,
@@ -63,6 +68,7 @@ from berth.ledger.model import (
     held_back_of,
     in_order,
 )
+from berth.ledger.readings import head_key, why_held
 from berth.ledger.retained import NOTHING_RETAINED, RetainedByUnit
 from berth.ledger.seats import Member, Seat, seated, without_claim
 from berth.ledger.transaction import (
@@ -163,7 +169,10 @@ class Ledger:
                 _require_limits(short, view)
                 if looked:
                     scattered = refusals.scattered(holding.pool for holding in holdings)
-                    raise RefusedError("; ".join(lack.text() for lack in short) or scattered)
+                    lacks = _unread(wanted.holdings, view, at, requester.now) or [
+                        lack.text() for lack in short
+                    ]
+                    raise RefusedError("; ".join(lacks) or scattered)
             except StripeFullError as error:
                 if deadline.left() <= 0:
                     raise BusyError from error
@@ -202,6 +211,8 @@ class Ledger:
         suspended = sorted({holding.pool for holding in holdings if _suspended(holding, view)})
         if suspended:
             raise RefusedError("; ".join(map(refusals.suspended, suspended)))
+        if unread := _unread(holdings, view, domains.__getitem__, requester.now):
+            raise RefusedError("; ".join(unread))
         taken, short = allocation.taken(holdings, domains.__getitem__, requester)
         _require_limits(short, view)
         transitions.refuse(short)
@@ -634,6 +645,51 @@ class Ledger:
             self.reopen(which)
         return {part for part in over if heads[part].closed}
 
+    # What others use, as it was read
+
+    def take_reading(self, pool: str, units: int, reading: Reading, last: LastReading) -> bool:
+        """Count so many units of a pool of scope Cluster as used by others, as of this reading, in one
+        commit, room or not; `last` says who has them. Return False, and change nothing, where a later reading
+        stands."""
+        claim = Claim(
+            uid=f"{EXTERNAL}{pool}",
+            namespace="",
+            name=EXTERNAL_NAME,
+            node="",
+            holdings=(Holding(pool, EVERYWHERE, units),) if units else (),
+            state="bound",
+            since=reading.at,
+        )
+        view, deadline, head = self.view(), self._commits.deadline(), head_key(pool)
+        also = {reading_key(pool): last_reading.body_of(last)}
+        at: At = view.at
+        while True:
+            bound = self._bound(claim, view, at, None)
+            decide = partial(_read, bound, head, reading, self._clock(), also)
+            try:
+                freed = self._commits.run(_places(bound, view) | {head}, decide)
+                break
+            except StripeFullError as error:
+                if deadline.left() <= 0:
+                    raise BusyError from error
+                view = self.view()
+                at = self._look(claim, view)
+        self._reopen_closed([*(freed or ()), *bound.holdings])
+        return freed is not None
+
+    def note_failed_reading(self, pool: str, why: str) -> None:
+        """Say why what others use of the pool could not be read; the last reading stands."""
+        head = head_key(pool)
+        self._commits.run([head], partial(transitions.with_failed_reading, head, why))
+
+    def forget_readings(self, pools: Collection[str]) -> None:
+        """Forget when it was read what others use of these pools."""
+        for batch in self._store.batches([head_key(pool) for pool in pools]):
+            self._commits.run(batch, partial(transitions.without_reading, batch))
+        keys = [reading_key(pool) for pool in pools]
+        for batch in self._store.batches(keys):
+            self._commits.write(dict.fromkeys(batch))
+
     # What is there
 
     def check(self) -> None:
@@ -721,7 +777,8 @@ class Ledger:
         changed = sorted(name for name in {*known, *pools} if known.get(name) != pools.get(name))
         writes = {pool_key(name): encode(pools[name]) if name in pools else None for name in changed}
         # Whoever has the turn to list units of a Pool that goes lists no more; nothing of it stays.
-        writes |= {turn_key(name): None for name in changed if name not in pools}
+        gone = [name for name in changed if name not in pools]
+        writes |= {key: None for name in gone for key in (turn_key(name), reading_key(name))}
         for batch in self._store.batches(writes):
             write = self._take_turn if self._turn else self._commits.write
             write({key: writes[key] for key in batch})
@@ -1010,6 +1067,21 @@ def _drawn(claim: Claim, view: View) -> Drawn:
 def _suspended(holding: Holding, view: View) -> bool:
     pool = view.pools.get(holding.pool)
     return pool is not None and not holding.is_quota and pool.suspends(holding.whole)
+
+
+def _read(
+    claim: Claim, key: str, reading: Reading, now: float, also: Writes, domains: Domains
+) -> tuple[tuple[Holding, ...] | None, Writes]:
+    """Decide as transitions.with_reading, and write `also` where that changes something."""
+    freed, changed = transitions.with_reading(claim, key, reading, now, domains)
+    return freed, {**changed, **also} if freed is not None else {}
+
+
+def _unread(holdings: Iterable[Holding], view: View, at: At, now: float) -> list[str]:
+    """Return why nothing new is given of pools of which nobody knows what others use."""
+    names = sorted({holding.pool for holding in holdings if not holding.is_quota} & view.pools.keys())
+    read = [view.pools[name] for name in names if view.pools[name].external_from is not None]
+    return [why for pool in read if (why := why_held(pool, at(head_key(pool.name)), now))]
 
 
 def _limit(holding: Holding, view: View) -> int | None:

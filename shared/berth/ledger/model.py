@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 COPY = "copy "  # begins the body of REBUILD where a copy fills the ledger
 EXTERNAL = "external:"  # begins the holder's name where it is no pod: no pod's UID looks so
+EXTERNAL_NAME = "external use"  # the name of such a claim, for people
 
 # Without gc: there are tens of thousands, they hold no cycles, and Python's collector would go through all of
 # them every few calls (26 ms for 25,000 claims, ten times what a filter call costs).
@@ -230,6 +231,15 @@ class LineHold(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return by is None or rank.ends + (self.rests or 0) > by
 
 
+class Reading(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """When it was read last what others use of a pool (Unix seconds; 0: never), and by which source (the
+    mark of api.pool.ExternalFrom). `failed` says why a later try came to nothing."""
+
+    at: float = 0.0
+    mark: str = ""
+    failed: str = ""
+
+
 MOST_ENDED = 256
 """Notes that one document takes until reconcile has counted them; of more the oldest are forgotten."""
 
@@ -257,7 +267,8 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     rest, or are kept for somebody. With `stripes` the claims stand in so many documents `DOMAIN#0` and on,
     each with a part of the capacity; while it is `closed`, more is used than there is, and nothing new is
     given. `poolclaim` is there where it is a PoolClaim's document. `ended` is what the journal has to count.
-    `line_hold` is for the first in line.
+    `line_hold` is for the first in line. `reading` is there where what others use is read; where there are
+    stripes it stands in the head.
     """
 
     capacity: int | None = None
@@ -269,6 +280,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     poolclaim: PoolClaimSpec | None = msgspec.field(default=None, name="wants")
     ended: tuple[EndedUse, ...] = ()
     line_hold: LineHold | None = msgspec.field(default=None, name="hold")
+    reading: Reading | None = msgspec.field(default=None, name="read")
 
     def used(self, pool: str, domain: str) -> int:
         return sum(holding.count for _, holding in self._holdings(pool, domain))

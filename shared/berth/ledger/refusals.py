@@ -241,6 +241,14 @@ def suspended(pool: str) -> str:
     return f"{pool}: suspended, no new pods"
 
 
+def unread(pool: str, limit: int | None) -> str:
+    """Return the words for a pool of which nobody knows what others use: the last reading is older than so
+    many seconds; None: there is none."""
+    if limit is None:
+        return f"{pool}: what others use of it is not known yet; nothing new is given until it is read"
+    return f"{pool}: what others use of it was not read for {limit} s; nothing new is given until it is"
+
+
 def held_back(pool: str) -> str:
     """Return the words for a pool of which a Binding from before the ledger was lost may still take units."""
     return (

@@ -11,6 +11,7 @@ from berth.api.pool import EVERYWHERE, Pool
 from berth.ledger.free import Free
 from berth.ledger.keys import PoolDomain, domain_of, namespace_quota, parse_domain
 from berth.ledger.model import Domain, Rank
+from berth.ledger.readings import ReadingState, head_key, noted, reading_state, told
 from berth.ledger.view import View
 
 _TROUBLES = 3  # that a headline tells of
@@ -71,7 +72,9 @@ class PoolRow(_Row, frozen=True, kw_only=True):
     pods wait for it.
 
     Nothing is given of a pool that is `suspended` or `held_back`. `external` units are used outside the
-    cluster. Pods of `priority_at_least` may have the units that are `priority_only`.
+    cluster. Where that is read, `external_state` is what the last reading is worth (fresh, ignored, stale or
+    never: with the last two nothing is given), `external_age` how many seconds old it is, and `external_note`
+    says what is wrong with it. Pods of `priority_at_least` may have the units that are `priority_only`.
     """
 
     name: str
@@ -91,6 +94,9 @@ class PoolRow(_Row, frozen=True, kw_only=True):
     held_in_line: int = 0
     first_in_line: str = ""
     external: int = 0
+    external_state: str = ""
+    external_age: float | None = None
+    external_note: str = ""
     priority_only: int = 0
     priority_at_least: int | None = None
     preemption: str = "None"
@@ -98,9 +104,14 @@ class PoolRow(_Row, frozen=True, kw_only=True):
     domains: tuple[DomainRow, ...]
 
     @property
+    def unread(self) -> bool:
+        """Whether nothing is given for want of a reading of what others use."""
+        return self.external_state in ("stale", "never")
+
+    @property
     def given(self) -> int:
         """Return the free units that some pod may have."""
-        return 0 if self.held_back else sum(row.given for row in self.domains)
+        return 0 if self.held_back or self.unread else sum(row.given for row in self.domains)
 
 
 def names(view: View) -> list[str]:
@@ -113,7 +124,8 @@ def pool_rows(
     view: View, waiting: Mapping[str, int] | None = None, only: str | None = None, now: float | None = None
 ) -> list[PoolRow]:
     """Return pools by name with their domains; `waiting` is the number of pods by pool, None if it is not
-    known. What rests or is kept at the time `now` (Unix seconds) is told apart only if that is given."""
+    known. What rests or is kept at the time `now` (Unix seconds), and what a reading is worth then, is told
+    only if that is given."""
     lost = _lost(view)
     return [
         _pool_row(name, view, None if waiting is None else waiting.get(name, 0), lost, now)
@@ -145,6 +157,7 @@ def pool_notes(pool: PoolRow) -> list[str]:
         *filter(None, [held, places and f"suspended: {places}"]),
         *_notes(pool, pool.over_committed, pool.priority_at_least),
         *([f"{pool.external} used outside the cluster"] if pool.external else []),
+        *([pool.external_note] if pool.external_note else []),
         *(["what is free may be for a pod that preempts"] if preempts else []),
         *([f"limits: {_limit_notes(pool.limits)}"] if pool.limits else []),
     ]
@@ -194,6 +207,7 @@ def _troubles(row: PoolRow) -> list[str]:
         f"is suspended {places}": row.suspended_domains,
         f"is over-committed by {row.over_committed}": row.over_committed,
         f"is held back{idle}": row.held_back,
+        f"gives nothing new: what others use is not read{idle}": row.unread,
         f"has {counted(row.lost, 'unit')} held for lost pods": row.lost,
     }
     return [text for text, there in troubles.items() if there]
@@ -215,6 +229,7 @@ def _pool_row(
     name: str, view: View, waiting: int | None, lost: Mapping[PoolDomain, int], now: float | None
 ) -> PoolRow:
     pool = view.pools.get(name)
+    state = None if pool is None or now is None else reading_state(pool, view.at(head_key(name)), now)
     rows = tuple(_domain_row(name, place, view, lost, now) for place in sorted(view.names(name), key=natural))
     return PoolRow(
         name=name,
@@ -233,7 +248,10 @@ def _pool_row(
         kept=sum(row.kept for row in rows),
         held_in_line=sum(row.held_in_line for row in rows),
         first_in_line=next(filter(None, (row.first_in_line for row in rows)), ""),
-        external=0 if pool is None else _external(pool, view),
+        external=0 if pool is None else external_units(pool, view),
+        external_state="" if state is None else state.state,
+        external_age=None if state is None else state.age,
+        external_note=_reading_note(pool, state),
         priority_only=sum(row.priority_only for row in rows),
         priority_at_least=pool.spec.reserved.priority_at_least if pool and pool.spec.reserved else None,
         preemption="None" if pool is None else pool.spec.preemption,
@@ -301,12 +319,26 @@ def turn_told(view: View, uid: str, now: float) -> str:
     return f"it is first in line: what comes free is held for it, so far {', '.join(told)}" if told else ""
 
 
+def _reading_note(pool: Pool | None, state: ReadingState | None) -> str:
+    source = None if pool is None else pool.external_from
+    return "" if source is None or state is None else noted(state, source.stale_after_seconds)
+
+
+def reading_told(view: View, pool: str, now: float) -> str:
+    """Return in words when it was read last what others use of the pool; empty where nothing is read."""
+    there = view.pools.get(pool)
+    state = None if there is None else reading_state(there, view.at(head_key(pool)), now)
+    if there is None or state is None or there.external_from is None:
+        return ""
+    return told(state, there.external_from.stale_after_seconds)
+
+
 def _priority_only(pool: str, name: str, view: View, free: int) -> int:
     share = view.unreserved.get(pool, Free()).get(name)
     return 0 if share is None else max(0, free - share[0])
 
 
-def _external(pool: Pool, view: View) -> int:
+def external_units(pool: Pool, view: View) -> int:
     """Return how many units are used outside the cluster, as the ledger has it."""
     if pool.spec.scope != "Cluster":
         return 0

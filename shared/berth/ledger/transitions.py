@@ -24,6 +24,7 @@ from berth.ledger.model import (
     LineHold,
     Places,
     PoolClaimSpec,
+    Reading,
     RetainedUnits,
     decode_places,
     encode,
@@ -137,6 +138,33 @@ def with_line_holds(wanted: Mapping[str, LineHold], domains: Domains) -> tuple[b
     if any(domains[key].line_hold is not None for key in wanted):
         return False, {}
     return True, {key: replace(domains[key], line_hold=hold) for key, hold in wanted.items()}
+
+
+def with_reading(
+    claim: Claim, key: str, reading: Reading, now: float, domains: Domains
+) -> tuple[tuple[Holding, ...] | None, Domains]:
+    """Count the claim for what others use, as of this reading, which stands in the document of this key.
+    Return what was freed elsewhere; None, and change nothing, where a later reading stands."""
+    standing = domains[key].reading
+    if standing is not None and standing.mark == reading.mark and reading.at < standing.at <= now:
+        return None, {}
+    if claim.holdings:
+        freed, changed = adopted(claim, True, domains)
+    else:
+        freed, changed = released(claim.uid, domains)
+    return freed or (), {**changed, key: replace(changed.get(key, domains[key]), reading=reading)}
+
+
+def with_failed_reading(key: str, why: str, domains: Domains) -> tuple[None, Domains]:
+    """Say in the document of this key why the last try to read came to nothing; the last reading stands."""
+    reading = domains[key].reading or Reading()
+    changed = reading.failed != why and not domains[key].empty
+    return None, {key: replace(domains[key], reading=replace(reading, failed=why))} if changed else {}
+
+
+def without_reading(keys: Collection[str], domains: Domains) -> tuple[None, Domains]:
+    """Forget the readings in these documents."""
+    return None, {key: replace(domains[key], reading=None) for key in keys if domains[key].reading}
 
 
 def with_returns(uid: str, after: Mapping[str, int | None], domains: Domains) -> tuple[None, Domains]:

@@ -5,7 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 LARGEST = 64 * 1024 * 1024
-"""Bytes of a server's text that are read: some half a million checkouts."""
+"""Bytes of a server's text that are read by a command: some half a million checkouts."""
+
+LARGEST_OF_A_FUNCTION = 8 * 1024 * 1024
+"""Bytes that a function reads, which has less memory: some 60,000 checkouts."""
 
 Match = Literal["host", "user", "display"]
 """By which word of a checkout a pod of ours is known, which is the pod's name."""
@@ -75,23 +78,50 @@ def use_of(feature: Feature, claimed: Mapping[str, Sequence[int]], match: Match 
     of it explains. Outside use is never a difference between what is in use and what is claimed. Of pods with
     one name in several namespaces nobody knows whose a checkout is: it may be that of the smallest claim.
     """
-    claims: dict[str, list[int]] = {}
-    for name, units in claimed.items():
-        claims.setdefault(_known_as(name, match), []).extend(units)
-    ours, others = Counter[str](), 0
-    for checkout in _lines(feature):
-        who = next((name for name in _names(checkout, match) if name in claims), None)
-        if who is None:
-            others += checkout.licences
-        else:
-            ours[who] += checkout.licences
+    claims = _claims(claimed, match)
+    ours, strangers = _by_holder(feature, claims, match)
+    others = strangers.total()
     unexplained = max(0, feature.in_use - others - ours.total() - feature.reserved)
     return Use(
         pods=sum(map(sum, claims.values())),
         unclaimed=sum(max(0, units - min(claims[who])) for who, units in ours.items()),
         others=others + feature.reserved + unexplained,
-        idle=tuple(sorted(name for name in claimed if not ours[_known_as(name, match)])),
+        idle=tuple(sorted(name for name in claimed if not ours[known_as(name, match)])),
     )
+
+
+def holders_of(
+    feature: Feature, claimed: Mapping[str, Sequence[int]], match: Match = "host"
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Return who has licences that no claim counts, and how many: pods that have more than their claims, and
+    others, by the word that `match` says."""
+    claims = _claims(claimed, match)
+    ours, strangers = _by_holder(feature, claims, match)
+    beyond = {who: units - min(claims[who]) for who, units in ours.items()}
+    return {who: units for who, units in beyond.items() if units > 0}, dict(strangers)
+
+
+def _claims(claimed: Mapping[str, Sequence[int]], match: Match) -> dict[str, list[int]]:
+    """Return the claims by the names of pods as checkouts have them."""
+    claims: dict[str, list[int]] = {}
+    for name, units in claimed.items():
+        claims.setdefault(known_as(name, match), []).extend(units)
+    return claims
+
+
+def _by_holder(
+    feature: Feature, claims: Mapping[str, Sequence[int]], match: Match
+) -> tuple[Counter[str], Counter[str]]:
+    """Return the licences of pods that hold claims, and those of others, by their names."""
+    ours, others = Counter[str](), Counter[str]()
+    for checkout in _lines(feature):
+        names = _names(checkout, match)
+        who = next((name for name in names if name in claims), None)
+        if who is None:
+            others[names[0]] += checkout.licences
+        else:
+            ours[who] += checkout.licences
+    return ours, others
 
 
 def _lines(feature: Feature) -> Sequence[Checkout]:
@@ -115,6 +145,6 @@ def _names(checkout: Checkout, match: Match) -> tuple[str, ...]:
     return (checkout.user if match == "user" else checkout.display,)
 
 
-def _known_as(pod: str, match: Match) -> str:
+def known_as(pod: str, match: Match) -> str:
     """Return the pod's name as checkouts have it: its hostname is what kubelet makes of the name."""
     return pod[:_LONGEST_HOSTNAME].rstrip("-.").lower() if match == "host" else pod

@@ -19,7 +19,7 @@ from berth.ledger.holders import PodName, pod_name, wholes
 from berth.ledger.keys import domain_of, parse_domain, poolclaim_quota
 from berth.ledger.model import FIRST, Claim, LineHold, PoolClaimSpec
 from berth.ledger.refusals import KEPT, Requirement, elsewhere
-from berth.ledger.report import natural, turn_told, withheld
+from berth.ledger.report import natural, reading_told, turn_told, withheld
 from berth.ledger.view import View
 from berth.scheduling.demand import (
     Demand,
@@ -367,7 +367,13 @@ class _Waiting:
         """Return what is to be known besides: that the pod's demand stays, or to which domains it keeps."""
         if self._demand.refusal is not None:
             return (_UNCHANGEABLE,)
-        return self._turn() + self._lent() + self._kept()
+        return self._turn() + self._lent() + self._read() + self._kept()
+
+    def _read(self) -> tuple[str, ...]:
+        """Return what is known of others' use of pools of which nothing new is given for want of that."""
+        held = [obstacle.pool for obstacle in self._obstacles if obstacle.rule == "unread"]
+        notes = ((pool, reading_told(self._view, pool, self._now)) for pool in held)
+        return tuple(f"{pool}: {note}" for pool, note in notes)
 
     def _turn(self) -> tuple[str, ...]:
         """Return what is held for the pod, if it is first in line, and by when all of it is there."""

@@ -12,6 +12,7 @@ from berth.kube.types import Pod
 from berth.ledger import refusals
 from berth.ledger.keys import domain_of, namespace_quota, parse_domain, poolclaim_quota
 from berth.ledger.model import Domain
+from berth.ledger.readings import head_key, why_held
 from berth.ledger.refusals import KEPT, Requirement
 from berth.ledger.view import Shares, View
 from berth.scheduling.demand import Demand, is_unreserved, owners_of, rank_of, terms_of
@@ -85,7 +86,7 @@ def _missing(node: str, requirements: Iterable[Requirement]) -> dict[tuple[str, 
 class Obstacle(NamedTuple):
     """Why a pod can be served on no node, whatever that has; `poolclaim` names the one that it is about."""
 
-    rule: Literal["suspended", "heldBack", "limit", "leaving", "poolClaim", "gang"]
+    rule: Literal["suspended", "heldBack", "unread", "limit", "leaving", "poolClaim", "gang"]
     pool: str
     text: str
     poolclaim: str = ""
@@ -151,6 +152,8 @@ class Fit:
                 obstacles.append(Obstacle("suspended", name, refusals.suspended(name)))
             if pool.resource in self._view.held:
                 obstacles.append(Obstacle("heldBack", name, refusals.held_back(name)))
+            if (unread := self._unread(pool)) is not None:
+                obstacles.append(Obstacle("unread", name, unread))
             limited = self._limited(pool, count)
             if limited is not None and not limited.there:
                 obstacles.append(Obstacle("limit", name, limited.text))
@@ -222,6 +225,13 @@ class Fit:
         """Return nodes' domains; None where each node is its own."""
         is_node = self._view.pools[pool].spec.scope == "Node"
         return None if is_node else self._view.places.get(pool, {})
+
+    def _unread(self, pool: Pool) -> str | None:
+        """Return why nothing new is given for want of a reading of what others use; None if there is one, or
+        none is read."""
+        if pool.external_from is None:
+            return None
+        return why_held(pool, self._view.at(head_key(pool.name)), self._now) or None
 
     def _leaving(self, pool: Pool) -> bool:
         """Whether units that are to be kept for this pod are not free yet: a pod of its name had them, which

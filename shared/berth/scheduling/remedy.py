@@ -45,6 +45,7 @@ Kind = Literal[
     "freeUnits",
     "leave",
     "reconcile",
+    "read",
     "wait",
 ]
 
@@ -195,6 +196,9 @@ class _Search:
                 step = Step(kind="reconcile", text=text, pool=pool, command="berth reconcile")
                 resource = self._view.pools[pool].resource
                 return [_Change(step, lambda draft: _give_out(draft, resource))]
+            case "unread":
+                step = Step(kind="read", text=f"what others use of {pool} is read again", pool=pool)
+                return [_Change(step, lambda draft: draft.read(pool))]
             case "limit":
                 return [self._raise_limit(pool)]
             case "leaving":

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from berth.api.pool import Pool
+from berth.api.pool import EVERYWHERE, Pool
 from berth.api.units import Units
 from berth.kube.types import Pod
 from berth.ledger import transitions
@@ -19,7 +19,7 @@ from berth.ledger.keys import (
     stripe,
     unreserved_quota,
 )
-from berth.ledger.model import LAST, Claim, Domain, PoolClaimSpec, Rank, encode
+from berth.ledger.model import LAST, Claim, Domain, PoolClaimSpec, Rank, Reading, encode
 from berth.ledger.overruns import body_of
 from berth.ledger.view import View
 from berth.scheduling.fit import evaluate
@@ -62,6 +62,13 @@ class Draft:
         left = tuple(name for name in before.spec.suspended_domains if name != domain)
         suspended = False if domain is None else left or False
         self._pools[pool] = replace(before, spec=replace(before.spec, suspended=suspended))
+
+    def read(self, pool: str) -> None:
+        """Let what others use of the pool have been read just now, and be as much as it was."""
+        source = self._pool(pool).external_from
+        if source is not None:
+            head = self._domain(pool, EVERYWHERE)
+            self._domains[pool, EVERYWHERE] = replace(head, reading=Reading(self.now, source.mark))
 
     def limit(self, pool: str, namespace: str, units: int) -> None:
         """Let the namespace hold so many units."""
