@@ -156,3 +156,21 @@ def test_a_file_that_is_not_there_is_named(pools: Path, capsys: pytest.CaptureFi
     assert main(["licences", "matlab", "--from", "/none/lmstat.txt"]) == 1
     assert "can't read /none/lmstat.txt: No such file or directory" in capsys.readouterr().err
     assert external(pools) == 0
+
+
+def test_a_pool_that_reads_what_others_use_names_the_feature_and_is_not_written_by_hand(
+    pools: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = {"feature": "MATLAB", "staleAfterSeconds": 90}
+    seats = pool_document("matlab", scope="Cluster", capacity={"domains": {"*": 10}}, externalFrom=source)
+    pools.write_text(yaml.safe_dump_all([seats]))
+    assert main(["reconcile"]) == 0
+    capsys.readouterr()
+    assert main(["licences", "matlab", "--from", text]) == 0
+    said = capsys.readouterr().out
+    assert "external        6  what no pod may get; the ledger counts 0\n" in said
+    assert said.endswith("what others use was never read: nothing new is given\n")
+    for words in (["licences", "matlab", "--from", text, "--write"], ["external", "matlab", "3"]):
+        assert main(words) == 1
+        assert "Pool matlab has externalFrom: what others use is read" in capsys.readouterr().err
+    assert external(pools) == 0

@@ -130,6 +130,22 @@ def test_files_alone_tell_what_fits_where_and_what_is_short(capsys: pytest.Captu
     assert sorted(path.name for path in Path().iterdir()) == ["nodes.yaml", "pods.yaml", "pools.yaml"]
 
 
+def test_what_others_use_is_taken_for_what_was_read_last(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of an empty ledger for none; a capacity that is read is as it was read, or as it is said."""
+    _write("pods.yaml", _web(1, "solver", seat=3))
+    source = {"feature": "F"}
+    _write(
+        "pools.yaml", pool_document("seat", scope="Cluster", capacity={"perDomain": 3}, externalFrom=source)
+    )
+    assert _report(capsys, 0, "-f", "pods.yaml", *FILES)["summary"]["fit"] == 1
+    issued = pool_document("seat", scope="Cluster", externalFrom={**source, "capacity": "Issued"})
+    del issued["spec"]["capacity"]
+    _write("pools.yaml", issued)
+    out, _ = _said(capsys, 1, "-f", "pods.yaml", *FILES)
+    assert "2 seat: 0 of 0 free, 3 asked" in out
+    assert _report(capsys, 0, "-f", "pods.yaml", *FILES, "--capacity", "seat=3")["summary"]["fit"] == 1
+
+
 def test_with_what_it_says_would_do_all_fit_and_with_one_less_they_do_not(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

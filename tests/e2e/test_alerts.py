@@ -77,6 +77,7 @@ def churn(world: Watched, name: str) -> Callable[[], None]:
 
 def test_alerts_on_pools_fire_and_the_board_has_data(system_of: Systems, tmp_path: Path) -> None:
     before = [of_cluster("full", 1), of_cluster("idle", 5), of_cluster("cut", 2), of_cluster("line", 16)]
+    before.append(of_cluster("read", 1, externalFrom={"feature": "F"}))
     with watched(system_of, tmp_path, FACTOR, before) as world:
         cluster = world.system.cluster
         cluster.wait_bound(
@@ -85,7 +86,7 @@ def test_alerts_on_pools_fire_and_the_board_has_data(system_of: Systems, tmp_pat
         line = world.create("line", 16, resource("line"))
         cluster.wait_bound(*line)
         assert world.ever_fired() == set()
-        changed = [before[0], of_cluster("idle", 5, suspended=True), of_cluster("cut", 1), before[3]]
+        changed = [before[0], of_cluster("idle", 5, suspended=True), of_cluster("cut", 1), *before[3:]]
         world.system.berth.write_pools(changed)
         world.system.berth.reconcile()
         world.create("waiter", 2, resource("full"))

@@ -46,16 +46,8 @@ PAGES = {
     },
     "docs/stores": {"index", "sqlite", "redis", "configmap", "dynamodb"},
     "docs/concepts": {
-        *(
-            "claims-and-waking",
-            "named-units",
-            "sticky",
-            "limits",
-            "line",
-            "gangs",
-            "preemption",
-            "lost-nodes",
-        ),
+        *("claims-and-waking", "named-units", "sticky", "limits", "line", "gangs", "licences"),
+        *("preemption", "lost-nodes"),
     },
     "docs/reference": {"pool", "poolclaim", "settings", "cli", "checks"},
 }

@@ -165,6 +165,13 @@ def test_external_use_is_set_by_who_has_its_own_token_and_where_the_pools_are(
         status, kind, answer = send(url, "POST", "/external", body, {"Authorization": "Bearer s3cret"})
         why = "the Pools are in a file (BERTH_POOLS): set spec.external there, or say berth external POOL N"
         assert (status, kind, json.loads(answer)) == (409, "application/json", {"error": why})
+        token = {"Authorization": "Bearer s3cret"}
+        status, _, answer = send(url, "POST", "/licences?pool=ip", b"a licence server's text", token)
+        assert (status, json.loads(answer)) == (
+            400,
+            {"error": "no Pool 'ip' has externalFrom; there are: none"},
+        )
+        assert send(url, "POST", "/licences?pool=ip", b"a text", {})[0] == 401
         event = {"Content-Type": "application/cloudevents+json"}
         assert send(url, "POST", "/", tick, event)[0] == 204
 

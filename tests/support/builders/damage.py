@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from berth.controller.checkouts import GRACE_SECONDS
+from berth.controller.licence_reading import take_text
 from berth.ledger.keys import CLUSTER, UNFENCED, domain_key, node_key, pool_key, stripe
 from berth.ledger.model import Claim, Domain, Holding, decode_domain, decode_epoch, encode
 from berth.stores.base import EPOCH, Store
@@ -18,6 +20,7 @@ POOLS: dict[str, dict[str, Any]] = {
     "seat": {"scope": "Cluster", "capacity": {"perDomain": 300}, "limits": {"default": 20}, "external": 2},
     "slot": {"scope": "Topology", "topologyKey": "rack", "capacity": {"perDomain": 4}},
     "gpu": {"capacity": {"perDomain": 1}, "preemption": "Native"},
+    "flex": {"scope": "Cluster", "capacity": {"perDomain": 9}, "externalFrom": {"feature": "F"}},
     "port": {"units": {"n1": ["p-0", "p-1"]}, "annotations": {"example.com/port": "port {unit}"}},
 }
 NODES = {"n1": {"rack": "r1"}, "n2": {"rack": "r2"}}
@@ -224,6 +227,38 @@ def _external(stage: PoolsStage) -> None:
     write(stage.store, key, body.replace(b'"external":2', b'"external":5'))
 
 
+def _read(stage: PoolsStage, **hosts: int) -> None:
+    """A licence server says who has how many of `flex`."""
+    lines = "".join(
+        f"    u {host} :0 (v1) (s/27000 1), start Wed 1/1 0:00, {count} licenses\n"
+        for host, count in hosts.items()
+    )
+    text = (
+        f"Users of F:  (Total of 9 licenses issued;  Total of {sum(hosts.values())} licenses in use)\n{lines}"
+    )
+    (pool,) = (pool for pool in stage.ledger().view().pools.values() if pool.name == "flex")
+    assert pool.external_from is not None
+    take_text(stage.ledger(), pool, pool.external_from, text.encode(), stage.time())
+
+
+def _no_checkout(stage: PoolsStage) -> None:
+    _read(stage)
+    stage.bound_pod("idle", flex=2)
+    stage.time.now += GRACE_SECONDS + 1
+    _read(stage, desk=3)
+
+
+def _beyond(stage: PoolsStage) -> None:
+    _read(stage)
+    stage.bound_pod("greedy", flex=1)
+    _read(stage, greedy=3)
+
+
+def _no_claim(stage: PoolsStage) -> None:
+    stage.pod("stranger", node="n1")
+    _read(stage, stranger=1)
+
+
 def _native(stage: PoolsStage) -> None:
     stage.cluster.set_node_status("n1", {"capacity": {"native.berth.dev/gpu": "7"}})
 
@@ -303,6 +338,9 @@ DAMAGES = {
     "a PoolClaim that is gone": Damage("poolclaim", _poolclaim_extra),
     "a PoolClaim of another phase": Damage("poolclaim-status", _poolclaim_status),
     "other use outside the cluster": Damage("external", _external),
+    "a claim and no checkout": Damage("no-checkout", _no_checkout, ("no-checkout",)),
+    "more checked out than is claimed": Damage("no-claim", _beyond, ("no-claim",)),
+    "a checkout and no claim": Damage("no-claim", _no_claim, ("no-claim",)),
     "a node that shows other units": Damage("native", _native),
     "no epoch": Damage("closed", _closed),
     "no cluster": Damage("unowned", _unowned),

@@ -8,7 +8,12 @@ Spec = dict[str, Any]
 CAPACITY: Spec = {"capacity": {"perDomain": 3}}
 TOPOLOGY: Spec = {"scope": "Topology", "topologyKey": "topology.kubernetes.io/zone"}
 CLUSTER: Spec = {"scope": "Cluster"}
+READ: Spec = {**CLUSTER, **CAPACITY, "externalFrom": {"feature": "MATLAB"}}
+ISSUED: Spec = {**CLUSTER, "externalFrom": {"feature": "MATLAB", "capacity": "Issued"}}
 NAMED: Spec = {"units": {"node-1": ["k80-0", "k80-1"]}}
+
+USER = "poller:hush"
+URL_FORM = "http://HOST/PATH or https://HOST/PATH, without a user or password"
 
 RIGHT_SPECS: list[Spec] = [
     CAPACITY,
@@ -41,6 +46,24 @@ RIGHT_SPECS: list[Spec] = [
     {**CAPACITY, "line": {"holds": "FirstInLine", "holdAfterSeconds": 0, "whileHeldSeconds": 2_678_400}},
     {**CAPACITY, "gangSeconds": 3600},
     {**CAPACITY, "line": {}},
+    READ,
+    {**READ, "external": 0},
+    ISSUED,
+    {**ISSUED, "units": {}, "reserved": {"priorityAtLeast": 5, "units": 2}},
+    {**CLUSTER, "units": {"*": ["seat-1"]}, "externalFrom": {"feature": "M", "capacity": "Pool"}},
+    {
+        **READ,
+        "externalFrom": {
+            "feature": "MATLAB",
+            "url": "http://[fd00::1]:9319/metrics?a=b%20c",
+            "format": "prometheus",
+            "match": "user",
+            "everySeconds": 30,
+            "staleAfterSeconds": 31,
+            "whenStale": "Ignore",
+        },
+    },
+    {**READ, "externalFrom": {"feature": "MATLAB", "url": "https://licences.example"}},
 ]
 
 # What is wrong, what Berth says, and what of that the API server says, or its own words.
@@ -100,6 +123,40 @@ WRONG_SPECS: list[tuple[Spec, str, str]] = [
             "spec.adoptFrom should be an annotation's key, such as example.com/ip",
         ),
         ({**NAMED, "onAnnotated": "Refuse"}, "spec.onAnnotated goes with annotations only"),
+        ({**READ, "scope": "Node"}, "spec.externalFrom goes with scope Cluster only"),
+        (
+            {**READ, "external": 1},
+            "spec has external and externalFrom; what others use is then read: remove external",
+        ),
+        (
+            {**ISSUED, **CAPACITY},
+            "spec.externalFrom.capacity: Issued goes without capacity and units: remove them",
+        ),
+        (
+            {**ISSUED, "units": {"*": ["seat-1"]}},
+            "spec.externalFrom.capacity: Issued goes without capacity and units: remove them",
+        ),
+        *(
+            (
+                {**READ, "externalFrom": {"feature": "MATLAB", **seconds}},
+                "spec.externalFrom.staleAfterSeconds should be more than everySeconds",
+            )
+            for seconds in ({"everySeconds": 180}, {"staleAfterSeconds": 60}, {"staleAfterSeconds": 7})
+        ),
+        *(
+            (
+                {**READ, "externalFrom": {"feature": "MATLAB", "url": url}},
+                f"spec.externalFrom.url should be {URL_FORM}",
+            )
+            for url in (
+                "",
+                "ftp://host/x",
+                "http://",
+                f"http://{USER}@host/x",
+                "http://host/a b",
+                "http://h#x",
+            )
+        ),
     ]
 ] + [
     (

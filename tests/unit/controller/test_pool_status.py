@@ -1,12 +1,14 @@
 """The conditions of a Pool by what the ledger has of it."""
 
+from typing import Any
+
 import pytest
 
 from berth.api.pool import Pool
 from berth.controller.pool_source import Judged
 from berth.controller.pool_status import conditions_of
 from berth.ledger.keys import POOL, domain_key
-from berth.ledger.model import Claim, Domain, Epoch, Holding, encode
+from berth.ledger.model import Claim, Domain, Epoch, Holding, Reading, encode
 from berth.ledger.report import pool_rows
 from berth.ledger.view import View
 from berth.stores.base import EPOCH
@@ -33,7 +35,7 @@ def conditions(
     right = {} if wrong else {"ip": now or taken or pool("ip")}
     judged = Judged(right, {"ip": wrong} if wrong else {})
     row = next((row for row in pool_rows(view) if row.name == "ip"), None)
-    found = conditions_of("ip", row, judged, view)
+    found = conditions_of("ip", row, judged, view, 0.0)
     return {one.type: (one.status, one.reason, one.message) for one in found}
 
 
@@ -91,3 +93,31 @@ def test_what_is_used_beyond_the_capacity_is_said_with_its_domains() -> None:
         "BeyondCapacity",
         "by 2 in domain n1",
     )
+
+
+@pytest.mark.parametrize(
+    ("spec", "reading", "told"),
+    [
+        ({}, None, ("False", "NeverRead", "nothing new is given")),
+        ({}, (0.0, "refused"), ("False", "NeverRead", "nothing new is given: refused")),
+        ({}, (-180.0, ""), ("True", "Read", "")),
+        ({}, (-180.0, "refused"), ("True", "Failing", "the last try failed: refused")),
+        ({}, (181.0, ""), ("False", "Stale", "the last reading is older than 180 s: nothing new is given")),
+        (
+            {"whenStale": "Ignore"},
+            (-181.0, "refused"),
+            ("False", "Ignored", "the last reading is older than 180 s, and stands: refused"),
+        ),
+    ],
+)
+def test_a_pool_that_reads_what_others_use_says_whether_it_is_known(
+    spec: dict[str, str], reading: tuple[float, str] | None, told: tuple[str, str, str]
+) -> None:
+    """At the time 0; a reading of the time 0 is none."""
+    taken = pool("ip", scope="Cluster", externalFrom={"feature": "F", **spec})
+    assert taken.external_from is not None
+    there = None if reading is None else Reading(reading[0], taken.external_from.mark, reading[1])
+    everywhere: Any = {"*": Domain(2, reading=there)}
+    found = conditions(taken, **everywhere)
+    assert found["ExternalRead"] == told
+    assert list(found) == ["Ready", "Suspended", "OverCommitted", "ExternalRead"]

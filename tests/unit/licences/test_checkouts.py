@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.licences.checkouts import Checkout, Feature, Match, Use, use_of
+from berth.licences.checkouts import Checkout, Feature, Match, Use, holders_of, use_of
 
 HOSTS = ["pod-1", "pod-2", "desk-1", "desk-2"]
 
@@ -31,6 +31,14 @@ def test_a_pod_with_its_claim_and_not_yet_its_checkout_counts_once() -> None:
 def test_what_a_pod_has_beyond_its_claim_is_outside_use() -> None:
     found = use_of(feature(of("pod-1", 3), of("pod-2", 1)), {"pod-1": [2]})
     assert (found.pods, found.unclaimed, found.others, found.outside) == (2, 1, 1, 2)
+
+
+def test_it_is_said_who_has_licences_that_no_claim_counts() -> None:
+    there = feature(of("pod-1", 3), of("POD-2"), of("desk-1", 2, "ann"), of("desk-1", 1, "bob"), of("desk-2"))
+    claimed = {"pod-1": [2], "pod-2": [1]}
+    assert holders_of(there, claimed) == ({"pod-1": 1}, {"desk-1": 3, "desk-2": 1})
+    assert holders_of(feature(of("desk-1", 2, "ann")), {}, "user") == ({}, {"ann": 2})
+    assert holders_of(feature(in_use=7), claimed) == ({}, {})
 
 
 def test_reservations_and_what_no_line_explains_are_outside_use() -> None:
