@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from berth.stores import open_store
 from berth.stores.base import EPOCH
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import pool
+from tests.e2e.test_licences import licence_server
 from tests.e2e.watched import Watched, watched
 from tests.monitoring.board import queries
 from tests.support.cluster import Object, wait
@@ -77,8 +78,13 @@ def churn(world: Watched, name: str) -> Callable[[], None]:
 
 def test_alerts_on_pools_fire_and_the_board_has_data(system_of: Systems, tmp_path: Path) -> None:
     before = [of_cluster("full", 1), of_cluster("idle", 5), of_cluster("cut", 2), of_cluster("line", 16)]
-    before.append(of_cluster("read", 1, externalFrom={"feature": "F"}))
-    with watched(system_of, tmp_path, FACTOR, before) as world:
+    before.append(of_cluster("unread", 1, externalFrom={"feature": "F"}))
+    with ExitStack() as stack:
+        server, url = stack.enter_context(licence_server())
+        server.hosts = {"desk": 1}
+        source = {"feature": "F", "url": url, "format": "json", "everySeconds": 1}
+        before.append(of_cluster("read", 3, externalFrom=source))
+        world = stack.enter_context(watched(system_of, tmp_path, FACTOR, before))
         cluster = world.system.cluster
         cluster.wait_bound(
             *world.create("holder", 1, resource("full")), *world.create("cut", 2, resource("cut"))

@@ -73,8 +73,9 @@ class GangTraffic:
 
     def go_on(self, steps: int) -> None:
         """Let so many steps pass, and then more in which nobody comes: all that can be served are."""
-        most = (4 if self.hopeless_gangs else 2) * steps
-        for number in range(most):
+        for number in range(20 * steps):
+            if number > steps and not self.left():
+                return
             self.time.now += STEP
             if number < steps and self.dice.random() < 0.5:
                 self.come()
@@ -86,9 +87,12 @@ class GangTraffic:
                 self.tick()
             self.schedule(hurried=number < steps)
             self.look()
-        left = {pod.metadata.name for pod in self.waiting() if gang_of(pod) is None}
-        left |= {label for label in self.whole - self.served if label not in self.hopeless}
-        assert not left, f"nobody else is there, and they wait for ever: {sorted(left)}"
+        assert not self.left(), f"nobody else is there, and they wait for ever: {sorted(self.left())}"
+
+    def left(self) -> set[str]:
+        """The pods and gangs that wait, and that could be served."""
+        pods = {pod.metadata.name for pod in self.waiting() if gang_of(pod) is None}
+        return pods | (self.whole - self.served - self.hopeless)
 
     def waiting(self) -> list[PodInFull]:
         return [pod for pod in self.pods.values() if not pod.spec.node_name]
