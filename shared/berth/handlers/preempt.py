@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 
+from berth.api.gang import gang_or_none
 from berth.handlers import wiring
 from berth.http import extender_v1
 from berth.http.endpoint import Content, Endpoint
@@ -59,6 +60,9 @@ class Preempt:
             return {}
         if not demand.units:
             return call.victims
+        gang = gang_or_none(call.pod)
+        if gang is not None and gang.size > 1:
+            return {}  # what is freed for one of them may be too little for all: nobody is evicted in vain
         evictions = Evictions(call.pod, demand, view, self._clock())
         rest = max(view.pools[name].spec.reuse_after_seconds for name in demand.units)
         if self._settling(call, evictions, rest):
