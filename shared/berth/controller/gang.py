@@ -20,7 +20,7 @@ from berth.errors import RefusedError
 from berth.kube.cluster import Cluster
 from berth.kube.types import Node, Pod, PodInFull
 from berth.ledger import refusals
-from berth.ledger.gang_note import BELIEVED_SECONDS, GangMember, GangNote, GangSeen
+from berth.ledger.gang_note import BELIEVED_SECONDS, LONGEST_REST, GangMember, GangNote, GangSeen
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim
 from berth.ledger.seats import Member, NoSeatError
@@ -33,9 +33,6 @@ from berth.telemetry import calls
 from berth.telemetry.traces import Facts
 
 log = logging.getLogger("berth.claims")
-
-LONGEST_REST = 3600.0
-"""Seconds that nothing is reserved for a gang whose seats were given back, at most."""
 
 _LOOKS = 5
 """So often a bind looks at a gang while other binds of its pods are first."""
@@ -96,7 +93,7 @@ class GangBinding:
         terms = terms_of(view)
         demands = {one.metadata.uid: terms.demand(one) for one in (pod, *rest.waiting)}
         note = self._noted(pod, rest, demands)
-        if rest.together and self._clock() < seen.note.rests_until:
+        if rest.together and seen.note.rests(self._clock()):
             raise RefusedError(refusals.gang_rests(gang.name))
         if rest.absent:
             self._ledger.note_gang(seen, note)

@@ -114,8 +114,11 @@ class LineHolds:
         return asked
 
     def _all_of(self, gang: Gang, waiting: Sequence[Pod]) -> Demand:
-        """Return what the rest of a gang asks for together; nothing where it is not there, or where units are
-        not all in one place: there is no telling on which nodes they are to be held."""
+        """Return what the rest of a gang asks for together; nothing where it is not there or rests, or where
+        units are not all in one place: there is no telling on which nodes they are to be held."""
+        note = self._view.gangs.get(gang.label)
+        if note is not None and note.rests(self._now):
+            return _NOTHING
         missing = gang.size - len(self._view.gang(gang.label))
         demands = [terms_of(self._view).demand(pod) for pod in waiting[:missing]]
         pools = {pool for demand in demands for pool in demand.units}

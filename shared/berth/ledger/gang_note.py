@@ -13,6 +13,9 @@ from berth.stores.base import Version
 BELIEVED_SECONDS = 300.0
 """How long a note is believed that a gang can't be had: then bind looks at its pods anew."""
 
+LONGEST_REST = 3600.0
+"""Seconds that nothing is reserved for a gang whose seats were given back, at most."""
+
 
 class GangMember(msgspec.Struct, frozen=True, gc=False):
     """A pod that waited for its gang: its name, and the units that it asks for, by pool."""
@@ -43,6 +46,11 @@ class GangNote(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.vain:
             return replace(self, seats=before.seats)
         return replace(self, seats=before.seats, vain=before.vain, rests_until=before.rests_until)
+
+    def rests(self, now: float) -> bool:
+        """Whether nothing is reserved for it yet. One that is to rest longer than any may was noted by a
+        wrong clock, and must not wait for that."""
+        return now < self.rests_until <= now + LONGEST_REST
 
     def is_as(self, other: "GangNote") -> bool:
         """Whether it says what the other says, at about the same time."""

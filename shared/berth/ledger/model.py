@@ -420,12 +420,11 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return self._lacked(hold, pool, domain)
 
     def _lacked(self, hold: LineHold, pool: str, domain: str) -> int:
-        """Return how many units the first in line has not yet of what is for it here."""
-        if hold.gang:
-            own = [claim for claim in self.claims.values() if claim.gang_label == hold.gang]
-        else:
-            own = [self.claims[hold.uid]] if hold.uid in self.claims else []
-        holdings = (one for claim in own for one in claim.holdings)
+        """Return how many units the first in line has not yet of what is for it here. A gang has none of it:
+        its next claim ends the hold (`transitions.with_claim`), and those before were not asked for again."""
+        if hold.gang or hold.uid not in self.claims:
+            return hold.count
+        holdings = self.claims[hold.uid].holdings
         had = sum(one.count for one in holdings if (one.pool, one.domain) == (pool, domain))
         return max(0, hold.count - had)
 

@@ -21,7 +21,7 @@ def gang_obstacle(pod: Pod, view: View, shares: Shares, now: float) -> tuple[str
     note, uid = view.gangs.get(gang.label), pod.metadata.uid
     if note is None or view.keys_of(uid):
         return None
-    if now < note.rests_until and len(view.gang(gang.label)) < gang.size - 1:
+    if note.rests(now) and len(view.gang(gang.label)) < gang.size - 1:
         return min(shares.free, default=""), refusals.gang_rests(gang.name)
     if uid not in note.members or abs(now - note.at) >= BELIEVED_SECONDS:
         return None
