@@ -4,15 +4,18 @@ Whatever comes, no pod has two claims, nobody waits for ever, and nothing is hel
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from berth.api.gang import GANG, GANG_SIZE
 from berth.handlers.preempt import Preempt
 from berth.http.extender_v1 import BindingCall, PreemptionCall, Victims
 from berth.ledger.gang_note import LONGEST_REST
 from berth.testing.api_server import StandIn
 from tests.features.test_gangs import GANG_SECONDS, NODES, POOLS, Gangs
 from tests.support.builders.places import Place
+from tests.support.builders.steps import each_step
 
 pytestmark = pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)
 
@@ -64,3 +67,57 @@ def test_the_line_holds_all_that_the_rest_of_a_gang_asks_for_and_nothing_while_i
     assert [stage.bind(pod) for pod in pods[1:]] == ["", ""]
     stage.gone(small)
     stage.check_well()
+
+
+def test_a_pool_that_goes_while_a_gang_is_bound_is_no_crash(stage: Gangs) -> None:
+    for step in each_step():
+        stage.clear_pods()
+        stage.pools(seat=POOLS["seat"], gpu=POOLS["gpu"])
+        noted = {GANG: f"gang-{step.number}", GANG_SIZE: "2"}
+        launcher = stage.pod(f"launcher-{step.number}", annotations=noted, seat=1)
+        worker = stage.pod(f"worker-{step.number}", annotations=noted, gpu=1)
+        stage.bind(launcher, step=step.doing(lambda: stage.pools(seat=None)))
+        assert [claims_of(stage, pod) for pod in (launcher, worker)] in ([0, 0], [0, 1], [1, 1])
+
+
+def test_seats_wait_as_long_as_any_pool_of_the_gang_says(stage: Gangs) -> None:
+    stage.pools(gpu={**POOLS["gpu"], "gangSeconds": 600})
+    noted = {GANG: "mpi", GANG_SIZE: "2"}
+    launcher = stage.pod("launcher", annotations=noted, seat=1)
+    stage.pod("worker", annotations=noted, gpu=1)
+    assert stage.bind(launcher) == ""
+    stage.time.now += GANG_SECONDS
+    stage.reconcile()
+    assert stage.seats().keys() == {"worker"}
+
+
+def test_a_pod_with_a_seat_that_names_another_gang_has_one_claim(stage: Gangs) -> None:
+    pods = stage.gang("one", 2, gpu=1)
+    assert stage.bind(pods[0]) == ""
+    assert stage.seats() == {"one-1": "n1"}
+    stage.note("one-1", {GANG: "two", GANG_SIZE: "2"})
+    other = stage.pod("two-0", annotations={GANG: "two", GANG_SIZE: "2"}, gpu=1)
+    assert stage.bind(pods[1], "n2") == ""
+    assert [claims_of(stage, pod) for pod in (*pods, other)] == [1, 1, 1]
+
+
+def test_a_pod_with_a_seat_that_names_another_gang_gets_no_second_one(stage: Gangs) -> None:
+    pods = stage.gang("one", 2, gpu=1)
+    assert stage.bind(pods[0]) == ""
+    stage.note("one-1", {GANG: "two", GANG_SIZE: "2"})
+    other = stage.pod("two-0", annotations={GANG: "two", GANG_SIZE: "2"}, gpu=1)
+    stage.bind(other, "n2")
+    assert [claims_of(stage, pod) for pod in pods] == [1, 1]
+    stage.time.now += GANG_SECONDS
+    stage.reconcile()
+    assert stage.bind(other, "n2") == ""
+    assert stage.bind(pods[1], "n2") == ""
+    assert [claims_of(stage, pod) for pod in (*pods, other)] == [1, 1, 1]
+
+
+def test_a_note_has_no_more_pods_than_a_gang_may_have(stage: Gangs, monkeypatch: Any) -> None:
+    monkeypatch.setattr("berth.controller.gang.LARGEST_GANG", 4)
+    stage.bound_pod("first", seat=3)
+    pods = [stage.pod(f"train-{n}", annotations={GANG: "train", GANG_SIZE: "2"}, seat=1) for n in range(9)]
+    assert stage.bind(pods[0]).startswith("gang train: no room for 2 pods")
+    assert len(stage.ledger().view().gangs["default/train"].members) == 4

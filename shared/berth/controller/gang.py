@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from berth.api.gang import Gang, gang_name, gang_or_none
+from berth.api.gang import LARGEST_GANG, Gang, gang_name, gang_or_none
 from berth.api.run_time import ends_at
 from berth.controller.line import in_line
 from berth.controller.notices import Subject, Teller
@@ -25,6 +25,7 @@ from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim
 from berth.ledger.seats import Member, NoSeatError
 from berth.ledger.transaction import OvertakenError
+from berth.ledger.transitions import ElsewhereError
 from berth.ledger.view import View
 from berth.scheduling.demand import Demand, Terms, rank_of, terms_of
 from berth.scheduling.fit import Fit, kind_of
@@ -74,7 +75,10 @@ class GangBinding:
         for _ in range(_LOOKS):
             seen = self._ledger.gang(gang.label)
             mine = seen.claims.get(wanted.uid)
-            rank = rank_of(pod, self._ledger.view(), self._clock())
+            view = self._ledger.view()
+            if mine is None and (other := _other_claim(pod, gang, view)) is not None:
+                raise ElsewhereError(other)
+            rank = rank_of(pod, view, self._clock())
             try:
                 if mine is not None and mine.is_seat:
                     return Seats(self._ledger.take_seat(wanted, mine, rank))
@@ -99,12 +103,12 @@ class GangBinding:
             self._ledger.note_gang(seen, note)
             raise RefusedError(refusals.gang_absent(gang.name, gang.size - rest.absent, gang.size))
         others = [one for one in rest.waiting[: rest.together] if demands[one.metadata.uid].units]
-        for one in others:
+        for one in (pod, *others):
             if (refusal := demands[one.metadata.uid].refusal) is not None:
                 raise RefusedError(refusals.gang_refused(gang.name, one.metadata.name, refusal))
         others.sort(key=lambda one: -sum(demands[one.metadata.uid].units.values()))
-        pools = {holding.pool for holding in wanted.holdings}
-        seconds = max(view.pools[pool].gang_seconds for pool in pools)
+        pools = {pool for one in (pod, *others) for pool in demands[one.metadata.uid].units}
+        seconds = max(terms.pools[pool].gang_seconds for pool in pools)
         until = self._clock() + seconds if others else 0.0
         own = replace(wanted, seat_until=until)
         seating = _Seating(terms, view, self._clock(), until, own.node, self._nodes)
@@ -126,7 +130,9 @@ class GangBinding:
     def _rest(self, pod: Pod, gang: Gang, seen: GangSeen) -> _Rest:
         uid, timeout = pod.metadata.uid, self._deadline.timeout()
         pods = self._cluster.pods_in(pod.namespace, lambda one: gang_or_none(one) == gang, timeout)
+        view = self._ledger.view()
         others = [one for one in pods if one.metadata.uid != uid and self._is_there(one)]
+        others = [one for one in others if not (one.waiting and _other_claim(one, gang, view))]
         waiting = [one for one in others if one.waiting and one.metadata.uid not in seen.claims]
         served = len(others) - len(waiting)
         together = max(0, gang.size - 1 - served)
@@ -140,7 +146,7 @@ class GangBinding:
         return is_ours or (bool(pod.spec.node_name) and pod.metadata.deletion_timestamp is None)
 
     def _noted(self, pod: Pod, rest: _Rest, demands: Mapping[str, Demand]) -> GangNote:
-        pods = (pod, *rest.waiting)
+        pods = (pod, *rest.waiting[: LARGEST_GANG - 1])  # more may bear its name than a document takes
         members = {
             one.metadata.uid: GangMember(one.metadata.name, demands[one.metadata.uid].units) for one in pods
         }
@@ -188,13 +194,20 @@ class _Seating:
         """Return the nodes that the pod may have, the one of the first pod before the others."""
         fit = Fit(pod, demand, self._view, self._now)
         names = set() if fit.own_obstacles() else fit.nodes()
-        if all(self._view.pools[pool].spec.scope == "Cluster" for pool in demand.units):
+        if all(self._terms.pools[pool].spec.scope == "Cluster" for pool in demand.units):
             return sorted(names, key=lambda name: (name != self._first, name))[:1]  # they have the same units
         if self._by_name is None:
             self._by_name = {node.metadata.name: node for node in self._list()}
         there = (self._by_name[name] for name in names if name in self._by_name)
         allowed = [node.metadata.name for node in there if why_not(pod, node) is None]
         return sorted(allowed, key=lambda name: (name != self._first, name))
+
+
+def _other_claim(pod: Pod, gang: Gang, view: View) -> Claim | None:
+    """Return what the pod got before it named this gang: annotations may be changed. Its own bind settles
+    that, and until then it is none of the gang."""
+    claims = view.claims_of(pod.metadata.uid)
+    return next((claim for claim in claims if claim.gang_label != gang.label), None)
 
 
 def is_over(seat: Claim, now: float) -> bool:
