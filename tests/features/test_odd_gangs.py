@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from berth.api.gang import GANG, GANG_SIZE
+from berth.controller.settle import BIND_SECONDS
 from berth.handlers.preempt import Preempt
 from berth.http.extender_v1 import BindingCall, PreemptionCall, Victims
 from berth.ledger.gang_note import LONGEST_REST
@@ -121,3 +122,32 @@ def test_a_note_has_no_more_pods_than_a_gang_may_have(stage: Gangs, monkeypatch:
     pods = [stage.pod(f"train-{n}", annotations={GANG: "train", GANG_SIZE: "2"}, seat=1) for n in range(9)]
     assert stage.bind(pods[0]).startswith("gang train: no room for 2 pods")
     assert len(stage.ledger().view().gangs["default/train"].members) == 4
+
+
+def test_a_gang_whose_pods_differ_too_much_takes_no_longer_than_bind_may(
+    stage: Gangs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*_: object) -> None:
+        stage.time.now += 1  # for each look whether a pod may go to a node
+
+    monkeypatch.setattr("berth.controller.gang.why_not", slow)
+    stage.pools(gpu={"capacity": {"perDomain": 9}})
+    noted = {GANG: "varied", GANG_SIZE: "9"}
+    pods = [stage.pod(f"varied-{n}", annotations=noted, tolerates=f"key-{n}", gpu=1) for n in range(9)]
+    began = stage.time.now
+    assert stage.bind(pods[0]).startswith(
+        "gang varied: its pods select or tolerate too many different things"
+    )
+    assert stage.time.now - began < BIND_SECONDS + 1
+    assert stage.states() == {}
+
+
+def test_pods_that_select_and_tolerate_the_same_are_looked_at_once(
+    stage: Gangs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    monkeypatch.setattr("berth.controller.gang.why_not", lambda pod, node: looked.append(node.metadata.name))
+    stage.pools(gpu={"capacity": {"perDomain": 9}, "sticky": {"by": "Pod", "forSeconds": 60}})
+    pods = stage.gang("train", 9, gpu=1)
+    assert stage.bind(pods[0]) == ""
+    assert sorted(looked) == ["n1", "n2"]

@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -68,6 +69,7 @@ class GangBinding:
     ) -> None:
         self._ledger, self._cluster, self._schedulers = ledger, cluster, schedulers
         self._clock, self._deadline = clock, deadline
+        self._listed: Sequence[Node] = ()
 
     def reserve(self, pod: Pod, gang: Gang, wanted: Claim, after: str | None) -> Seats:
         """Hold what is wanted for the pod: as its seat, or with what the rest of its gang asks for. Raises as
@@ -111,7 +113,7 @@ class GangBinding:
         seconds = max(terms.pools[pool].gang_seconds for pool in pools)
         until = self._clock() + seconds if others else 0.0
         own = replace(wanted, seat_until=until)
-        seating = _Seating(terms, view, self._clock(), until, own.node, self._nodes)
+        seating = _Seating(terms, view, self._clock(), until, own.node, partial(self._nodes, gang))
         members = [Member([own.node], lambda _: own, own.uid, rank_of(pod, view, self._clock()))]
         members += [seating.member(one, demands[one.metadata.uid]) for one in others]
         try:
@@ -152,8 +154,13 @@ class GangBinding:
         }
         return GangNote(self._clock(), members, rest.together + 1, rest.absent)
 
-    def _nodes(self) -> list[Node]:
-        return self._cluster.nodes(self._deadline.timeout())
+    def _nodes(self, gang: Gang) -> Sequence[Node]:
+        """Return all nodes, which are listed once. Each of many pods that select or tolerate different things
+        needs a look at all of them: that must not go on for longer than bind may."""
+        if self._deadline.left() <= 0:
+            raise RefusedError(refusals.gang_slow(gang.name))
+        self._listed = self._listed or self._cluster.nodes(self._deadline.timeout())
+        return self._listed
 
 
 class _Seating:
@@ -168,10 +175,11 @@ class _Seating:
         first: str,
         nodes: Callable[[], Sequence[Node]],
     ) -> None:
-        """`first` is the node of the pod that is being bound, `nodes` lists all."""
+        """`first` is the node of the pod that is being bound. `nodes` returns all, as long as there is time
+        to look at them."""
         self._terms, self._view, self._now, self._until = terms, view, now, until
-        self._first, self._list = first, nodes
-        self._by_name: Mapping[str, Node] | None = None
+        self._first, self._nodes = first, nodes
+        self._allowed: dict[bytes, Sequence[str]] = {}  # by what pods select and tolerate
         self._known: dict[Hashable, Sequence[str]] = {}
 
     def member(self, pod: PodInFull, demand: Demand) -> Member:
@@ -180,7 +188,7 @@ class _Seating:
         rules = msgspec.json.encode((spec.node_selector, spec.affinity, spec.tolerations))
         kind = kind_of(pod, demand, self._view, self._now), rules
         if kind not in self._known:
-            self._known[kind] = self._open_to(pod, demand)
+            self._known[kind] = self._open_to(pod, demand, rules)
 
         def on(node: str) -> Claim:
             claim = claim_of(pod, node, self._terms, demand, "", self._now)
@@ -190,17 +198,23 @@ class _Seating:
         rank = rank_of(pod, self._view, self._now)._replace(ends=0.0)
         return Member(self._known[kind], on, kind, rank)
 
-    def _open_to(self, pod: PodInFull, demand: Demand) -> list[str]:
+    def _open_to(self, pod: PodInFull, demand: Demand, rules: bytes) -> list[str]:
         """Return the nodes that the pod may have, the one of the first pod before the others."""
         fit = Fit(pod, demand, self._view, self._now)
         names = set() if fit.own_obstacles() else fit.nodes()
         if all(self._terms.pools[pool].spec.scope == "Cluster" for pool in demand.units):
-            return sorted(names, key=lambda name: (name != self._first, name))[:1]  # they have the same units
-        if self._by_name is None:
-            self._by_name = {node.metadata.name: node for node in self._list()}
-        there = (self._by_name[name] for name in names if name in self._by_name)
-        allowed = [node.metadata.name for node in there if why_not(pod, node) is None]
-        return sorted(allowed, key=lambda name: (name != self._first, name))
+            return sorted(names, key=self._place)[:1]  # they have the same units
+        if rules not in self._allowed:
+            self._allowed[rules] = self._allowed_to(pod)
+        return [name for name in self._allowed[rules] if name in names]
+
+    def _allowed_to(self, pod: PodInFull) -> list[str]:
+        """Return the nodes where kube-scheduler may put the pod, whatever room they have."""
+        allowed = (node.metadata.name for node in self._nodes() if why_not(pod, node) is None)
+        return sorted(allowed, key=self._place)
+
+    def _place(self, name: str) -> tuple[bool, str]:
+        return name != self._first, name
 
 
 def _other_claim(pod: Pod, gang: Gang, view: View) -> Claim | None:

@@ -229,6 +229,14 @@ def gang_refused(gang: str, pod: str, why: str) -> str:
     return f"gang {gang}: its pod {pod} can't be served: {why}"
 
 
+def gang_slow(gang: str) -> str:
+    """Return the words for a gang whose pods are too different for one bind to look where all may go."""
+    return (
+        f"gang {gang}: its pods select or tolerate too many different things to look in time where all of "
+        "them may go: make them alike, or the gang smaller"
+    )
+
+
 def gang_large(gang: str, pods: int, most: int) -> str:
     """Return the words for a gang whose pods would stand in more documents than one commit takes."""
     return (
