@@ -146,8 +146,46 @@ def test_pods_that_select_and_tolerate_the_same_are_looked_at_once(
     stage: Gangs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []
-    monkeypatch.setattr("berth.controller.gang.why_not", lambda pod, node: looked.append(node.metadata.name))
+    monkeypatch.setattr("berth.controller.gang.why_not", lambda _, node: looked.append(node.metadata.name))
     stage.pools(gpu={"capacity": {"perDomain": 9}, "sticky": {"by": "Pod", "forSeconds": 60}})
     pods = stage.gang("train", 9, gpu=1)
     assert stage.bind(pods[0]) == ""
     assert sorted(looked) == ["n1", "n2"]
+
+
+@pytest.mark.slow
+def test_a_seat_can_be_taken_though_its_pool_has_a_limit_by_now(stage: Gangs) -> None:
+    pods = stage.gang("train", 3, seat=1)
+    assert stage.bind(pods[0]) == ""
+    stage.pools(seat={**POOLS["seat"], "limits": {"default": 3}})
+    assert [stage.bind(pod) for pod in pods[1:]] == ["", ""]
+
+
+def test_units_kept_for_each_pod_of_a_gang_are_for_all_of_it(stage: Gangs) -> None:
+    stage.pools(seat={**POOLS["seat"], "sticky": {"by": "Pod", "forSeconds": 86400}})
+    pods = stage.gang("train", 3, seat=1)
+    assert [stage.bind(pod) for pod in pods] == ["", "", ""]
+    for pod in pods:
+        stage.gone(pod)
+    first = stage.bound_pod("first", seat=1)
+    again = stage.gang("train", 3, there=2, seat=1)
+    assert stage.bind(again[0]) == "gang train: 2 of its 3 pods are there"
+    extra = stage.pod("train-2", annotations={GANG: "train", GANG_SIZE: "3"}, seat=2)
+    assert stage.bind(extra).startswith("gang train: no room for 3 pods of it at once")
+    stage.gone(first)
+    assert stage.whys(again) == [{}, {}]
+
+
+def test_filter_refuses_a_gang_that_its_namespace_may_not_hold_whole(stage: Gangs) -> None:
+    """Else each of its pods would be bound in vain, again and again."""
+    stage.pools(seat={**POOLS["seat"], "limits": {"default": 3}})
+    pods = stage.gang("train", 4, seat=1)
+    assert stage.bind(pods[0]).startswith("gang train: no room for 4 pods of it at once")
+    why = (
+        "seat: 3 of the 3 that namespace default may hold are free, 4 asked by 4 pods of gang train together"
+    )
+    assert stage.whys(pods) == [{"n1": why, "n2": why}] * 4
+    stage.pools(seat={**POOLS["seat"], "limits": {"default": 4}})
+    assert stage.whys(pods) == [{}] * 4
+    assert stage.woken() == {pod.name for pod in pods}
+    assert [stage.bind(pod) for pod in pods] == [""] * 4

@@ -212,6 +212,11 @@ def gang_short(pool: str, gang: str, free: int, asked: int, pods: int) -> str:
     return f"{pool}: {free} free, {asked} asked by {pods} pods of gang {gang} together"
 
 
+def gang_limited(limited: str, gang: str, pods: int) -> str:
+    """Return the words for a gang of which so many pods ask for more than their namespace may hold."""
+    return f"{limited} by {pods} pods of gang {gang} together"
+
+
 def gang_rests(gang: str) -> str:
     """Return the words for a gang for which units were reserved that its pods have not taken."""
     return (

@@ -2,11 +2,14 @@
 It refuses only what can't be: whether all find room side by side, bind's one commit decides."""
 
 from collections.abc import Hashable, Iterator, Mapping
+from typing import NamedTuple
 
 from berth.api.gang import Gang, gang_name, gang_or_none
 from berth.kube.types import Pod
 from berth.ledger import refusals
-from berth.ledger.gang_note import BELIEVED_SECONDS, GangMember, GangNote
+from berth.ledger.free import Share
+from berth.ledger.gang_note import BELIEVED_SECONDS, GangMember
+from berth.ledger.keys import namespace_quota
 from berth.ledger.view import Shares, View
 
 
@@ -25,7 +28,12 @@ def gang_obstacle(pod: Pod, view: View, shares: Shares, now: float) -> tuple[str
         return min(shares.free, default=""), refusals.gang_rests(gang.name)
     if uid not in note.members or abs(now - note.at) >= BELIEVED_SECONDS:
         return None
-    pool, text = _lack(gang, note, view, shares) or ("", "")
+    if note.absent:
+        pool, text = "", refusals.gang_absent(gang.name, gang.size - note.absent, gang.size)
+    else:
+        first = [*note.members.items()][: note.together]
+        waiting = [member for uid, member in first if not view.keys_of(uid)]
+        pool, text = next(_short(gang, waiting, _Room(pod.namespace, view, shares, now)), ("", ""))
     return (pool or min(shares.free, default=""), text) if text else None
 
 
@@ -38,23 +46,46 @@ def gang_kind(pod: Pod, view: View) -> Hashable:
     return name, note is not None and pod.metadata.uid in note.members
 
 
-def _lack(gang: Gang, note: GangNote, view: View, shares: Shares) -> tuple[str, str] | None:
-    if note.absent:
-        return "", refusals.gang_absent(gang.name, gang.size - note.absent, gang.size)
-    first = [*note.members.items()][: note.together]
-    waiting = [member for uid, member in first if not view.keys_of(uid)]
-    return next(_short(gang, waiting, shares), None)
+class _Room(NamedTuple):
+    """What there is for a gang of this namespace at most, as one of its pods sees it."""
+
+    namespace: str
+    view: View
+    shares: Shares
+    now: float
+
+    def free(self, pool: str, asked: list[int]) -> tuple[int, int]:
+        """Return how many units are free in all domains, and for how many pods that ask for so many each
+        takes what it asks for of one domain."""
+        free = [units for units, _ in self.shares.free[pool].values()]
+        most = sum(units // min(asked) for units in free)
+        if self.view.pools[pool].spec.sticky is None:
+            return sum(free), most
+        # What is kept for the others this one does not see as free.
+        return sum(free) + self.view.kept(pool, self.now), len(asked)
+
+    def of_limit(self, pool: str) -> Share | None:
+        """Return the share of the namespace's limit; None where it has none, or what is kept for the pods is
+        counted by it already."""
+        limit = self.view.pools[pool].limit(self.namespace)
+        if limit is None or self.view.pools[pool].spec.sticky is not None:
+            return None
+        return self.shares.quotas[pool].get(namespace_quota(self.namespace), (limit, limit))
 
 
-def _short(gang: Gang, seats: list[GangMember], shares: Shares) -> Iterator[tuple[str, str]]:
-    """Yield the pools of which these pods ask for more than is free in all domains together."""
+def _short(gang: Gang, seats: list[GangMember], room: _Room) -> Iterator[tuple[str, str]]:
+    """Yield the pools of which these pods ask for more than there is for them, wherever they go."""
     for pool, asked in _asked(seats).items():
-        if pool in shares.free:
-            free = [units for units, _ in shares.free[pool].values()]
-            # Each of them takes what it asks for of one domain.
-            most = sum(units // min(asked) for units in free)
-            if sum(free) < sum(asked) or most < len(asked):
-                yield pool, refusals.gang_short(pool, gang.name, sum(free), sum(asked), len(asked))
+        if pool in room.shares.free:
+            free, most = room.free(pool, asked)
+            if free < sum(asked) or most < len(asked):
+                yield pool, refusals.gang_short(pool, gang.name, free, sum(asked), len(asked))
+            share = room.of_limit(pool)
+            if share is not None and share[0] < sum(asked):
+                text = refusals.limited(
+                    pool, room.namespace, share, sum(asked), room.view.pools[pool].retains
+                )
+                yield pool, refusals.gang_limited(text, gang.name, len(asked))
 
 
 def _asked(seats: list[GangMember]) -> Mapping[str, list[int]]:
