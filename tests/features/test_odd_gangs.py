@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from berth.api.gang import GANG, GANG_SIZE
+from berth.controller.gang import drop_notes
 from berth.controller.settle import BIND_SECONDS
 from berth.handlers.preempt import Preempt
 from berth.http.extender_v1 import BindingCall, PreemptionCall, Victims
-from berth.ledger.gang_note import LONGEST_REST
+from berth.ledger.gang_note import BELIEVED_SECONDS, LONGEST_REST
 from berth.testing.api_server import StandIn
 from tests.features.test_gangs import GANG_SECONDS, NODES, POOLS, Gangs
 from tests.support.builders.places import Place
@@ -189,3 +190,33 @@ def test_filter_refuses_a_gang_that_its_namespace_may_not_hold_whole(stage: Gang
     assert stage.whys(pods) == [{}] * 4
     assert stage.woken() == {pod.name for pod in pods}
     assert [stage.bind(pod) for pod in pods] == [""] * 4
+
+
+def test_a_note_that_is_new_is_not_dropped_by_who_saw_the_old_one(
+    stage: Gangs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names the documents of seats for the next bind, whose View may lag as well."""
+    pods = stage.gang("train", 3, there=2, seat=1)
+    assert stage.bind(pods[0]) == "gang train: 2 of its 3 pods are there"
+    lagging = stage.ledger()
+    seen = lagging.view()
+    monkeypatch.setattr(lagging, "view", lambda: seen)
+    stage.time.now += BELIEVED_SECONDS + 1
+    stage.pod("train-2", annotations={GANG: "train", GANG_SIZE: "3"}, seat=1)
+    assert stage.bind(pods[0]) == ""
+    drop_notes(lagging, [], stage.time.now)
+    assert stage.ledger().view().gangs["default/train"].seats
+
+
+def test_a_seat_is_not_given_back_for_one_that_its_pod_had_before(stage: Gangs) -> None:
+    pods = stage.gang("train", 2, seat=1)
+    assert stage.bind(pods[0]) == ""
+    (before,) = (claim for claim in stage.ledger().view().claims() if claim.is_seat)
+    stage.time.now += GANG_SECONDS
+    stage.reconcile()
+    stage.gone(pods[0])
+    stage.time.now += GANG_SECONDS
+    first = stage.pod("train-new", annotations={GANG: "train", GANG_SIZE: "2"}, seat=1)
+    assert stage.bind(first) == ""
+    assert stage.ledger().cancel(before) == ()
+    assert stage.seats().keys() == {"train-1"}

@@ -261,4 +261,6 @@ def drop_notes(ledger: Ledger, pods: Iterable[Pod], now: float) -> None:
     for label, note in ledger.view().gangs.items():
         if label not in waiting and abs(now - note.at) > BELIEVED_SECONDS:
             with suppress(OvertakenError):
-                ledger.note_gang(ledger.gang(label), None)
+                seen = ledger.gang(label)
+                if seen.note == note:  # what was noted since, names where seats are
+                    ledger.note_gang(seen, None)

@@ -202,7 +202,8 @@ class _Judge:
             why = f"asks for no pool: why has it the schedulerName {pod.spec.scheduler_name}? it waits for "
             return _Waiter(pod, demand, "noPool", why + _scheduler(pod))
         if (claim := own_claim(pod, self._seen.view)) is not None:
-            why = f"its units are reserved on {claim.node}: it is being bound"
+            what = "it has a seat with its gang" if claim.is_seat else "it is being bound"
+            why = f"its units are reserved on {claim.node}: {what}"
             return _Waiter(pod, demand, "reserved", why)
         if why := self._seen.closed or self._refusal(pod, demand):
             why = "; ".join(filter(None, (why, turn_told(self._seen.view, pod.metadata.uid, self._seen.now))))

@@ -190,14 +190,19 @@ def cancelled(claim: Claim, now: float, domains: Domains) -> tuple[tuple[Holding
     mine = {
         key: domain
         for key, domain in domains.items()
-        if (standing := domain.claims.get(claim.uid)) is not None
-        and (standing.attempt, standing.state) == (claim.attempt, claim.state)
+        if (standing := domain.claims.get(claim.uid)) is not None and _is_same(standing, claim)
     }
     if claim.attempt and now < claim.seat_until:
         seats = {key: replace(domain.claims[claim.uid], attempt="") for key, domain in mine.items()}
         return (), {key: _with(seat, key, mine[key]) for key, seat in seats.items()}
     freed = tuple(holding for holding in claim.holdings if holding.key in mine)
     return freed, without(claim.uid, mine)
+
+
+def _is_same(standing: Claim, claim: Claim) -> bool:
+    """Whether it was not taken over, confirmed or, as a seat, which no attempt names, given anew since."""
+    of = standing.attempt, standing.state, standing.seat_until
+    return of == (claim.attempt, claim.state, claim.seat_until)
 
 
 def without(uid: str, domains: Domains) -> Domains:

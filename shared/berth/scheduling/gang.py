@@ -82,9 +82,7 @@ def _short(gang: Gang, seats: list[GangMember], room: _Room) -> Iterator[tuple[s
                 yield pool, refusals.gang_short(pool, gang.name, free, sum(asked), len(asked))
             share = room.of_limit(pool)
             if share is not None and share[0] < sum(asked):
-                text = refusals.limited(
-                    pool, room.namespace, share, sum(asked), room.view.pools[pool].retains
-                )
+                text = refusals.limited(pool, room.namespace, share, sum(asked))
                 yield pool, refusals.gang_limited(text, gang.name, len(asked))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from berth.api.poolclaim import CLAIMS
 from berth.controller.waiting import Seen, Waiting, WaitingRow, waiting
@@ -186,6 +187,13 @@ def test_a_pod_that_is_being_bound_is_in_no_line() -> None:
     found = seen(pod("a", said=None), pod("b"), view=view)
     assert told(found)[1] == (None, "a", "ip", "reserved", "its units are reserved on n1: it is being bound")
     assert (row(found, "b").place, row(found, "b").state) == (1, "placeable")
+
+
+def test_a_pod_with_a_seat_is_told_so() -> None:
+    seat = replace(claim("a", "reserved", ip=1), attempt="", gang="train")
+    found = seen(pod("a", said=None), view=view_of({("ip", "n1"): 2}, seat, pools=("ip",)))
+    why = "its units are reserved on n1: it has a seat with its gang"
+    assert told(found) == [(None, "a", "ip", "reserved", why)]
 
 
 @pytest.mark.parametrize(
