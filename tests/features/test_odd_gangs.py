@@ -220,3 +220,18 @@ def test_a_seat_is_not_given_back_for_one_that_its_pod_had_before(stage: Gangs) 
     assert stage.bind(first) == ""
     assert stage.ledger().cancel(before) == ()
     assert stage.seats().keys() == {"train-1"}
+
+
+def test_a_gang_of_whose_turn_nothing_came_has_its_pause_whoever_of_it_is_first(stage: Gangs) -> None:
+    stage.gang("vain", 3, seat=1)
+    held, looks = 0, 120
+    filling = [stage.bound_pod(f"filling-{number}", seat=1) for number in range(4)]
+    stage.time.now += 60
+    stage.reconcile()
+    for pod in filling:
+        stage.gone(pod)
+    for _ in range(looks):
+        stage.time.now += 60
+        stage.reconcile()
+        held += bool(stage.ledger().view().line_holds)
+    assert held < looks / 4, "its pods can't be bound, and others can't have the units meanwhile"

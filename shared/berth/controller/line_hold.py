@@ -99,7 +99,7 @@ class LineHolds:
 
     def _together(self, line: Iterable[Pod]) -> dict[str, Demand]:
         """Return what pods of gangs ask for in line, by UID: one of a gang for all of it (who has the
-        turn, else the first), and the others for nothing."""
+        turn, or had the last one, else the first), and the others for nothing."""
         gangs: dict[Gang, list[Pod]] = {}
         for pod in line:
             if (gang := gang_or_none(pod)) is not None and gang.size > 1:
@@ -108,10 +108,15 @@ class LineHolds:
         for gang, pods in gangs.items():
             asked |= dict.fromkeys((pod.metadata.uid for pod in pods), _NOTHING)
             waiting = [pod for pod in pods if not self._view.keys_of(pod.metadata.uid)]
-            first = next((pod for pod in waiting if self._held(pod.metadata.uid)), next(iter(waiting), None))
-            if first is not None:
+            if waiting:
+                first = max(waiting, key=self._had_turn)
                 asked[first.metadata.uid] = self._all_of(gang, waiting)
         return asked
+
+    def _had_turn(self, pod: Pod) -> tuple[bool, int]:
+        """Return what is largest for the pod that has its gang's turn, or had most of its turns in vain. That
+        is noted of this one: others would have a turn at once."""
+        return bool(self._held(pod.metadata.uid)), self._note(pod).vain
 
     def _all_of(self, gang: Gang, waiting: Sequence[Pod]) -> Demand:
         """Return what the rest of a gang asks for together; nothing where it is not there or rests, or where
