@@ -14,6 +14,8 @@ from berth.controller.settle import BIND_SECONDS
 from berth.handlers.preempt import Preempt
 from berth.http.extender_v1 import BindingCall, PreemptionCall, Victims
 from berth.ledger.gang_note import BELIEVED_SECONDS, LONGEST_REST
+from berth.ledger.ledger import Ledger
+from berth.ledger.transaction import BusyError
 from berth.testing.api_server import StandIn
 from tests.features.test_gangs import GANG_SECONDS, NODES, POOLS, Gangs
 from tests.support.builders.places import Place
@@ -235,3 +237,25 @@ def test_a_gang_of_whose_turn_nothing_came_has_its_pause_whoever_of_it_is_first(
         stage.reconcile()
         held += bool(stage.ledger().view().line_holds)
     assert held < looks / 4, "its pods can't be bound, and others can't have the units meanwhile"
+
+
+@pytest.mark.slow
+def test_those_with_seats_are_woken_though_the_first_pod_is_written_meanwhile(stage: Gangs) -> None:
+    for step in each_step():
+        stage.clear_pods()
+        pods = stage.gang(f"gang-{step.number}", 2, seat=1)
+        note = step.doing(lambda: stage.note(pods[0].name, {"step": "1"}))  # noqa: B023
+        assert stage.bind(pods[0], step=note) == ""
+        assert stage.woken() == {pods[1].name}, f"step {step.number}"
+
+
+def test_a_gang_is_bound_though_its_turn_can_not_be_ended(
+    stage: Gangs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*_: object, **__: object) -> None:
+        raise BusyError
+
+    pods = stage.gang("train", 2, seat=2)
+    monkeypatch.setattr(Ledger, "drop_line_hold", busy)
+    assert stage.bind(pods[0]) == ""
+    assert stage.woken() == {"train-1"}

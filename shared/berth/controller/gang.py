@@ -17,7 +17,7 @@ from berth.controller.line import in_line
 from berth.controller.notices import Subject, Teller
 from berth.controller.settle import BIND_SECONDS, claim_of
 from berth.deadline import Deadline
-from berth.errors import RefusedError
+from berth.errors import BerthError, RefusedError
 from berth.kube.cluster import Cluster
 from berth.kube.types import Node, Pod, PodInFull
 from berth.ledger import refusals
@@ -123,11 +123,18 @@ class GangBinding:
             name = (pod, *others)[error.number].metadata.name
             raise RefusedError(refusals.gang_seatless(gang.name, len(members), name, str(error))) from error
         said = "pod %s is first of its gang: %d of its other pods have seats"
-        self._ledger.drop_line_hold(claim.uid, gang=gang.label)
+        self._end_turn(claim, gang)
         if others:
             facts: Facts = {"seats": len(others)}
             calls.decided(log, "seated", facts, said, pod.label, len(others))
         return Seats(claim, others)
+
+    def _end_turn(self, claim: Claim, gang: Gang) -> None:
+        """Hold nothing for the gang in line any more, which has its units."""
+        try:
+            self._ledger.drop_line_hold(claim.uid, gang=gang.label)
+        except BerthError as error:
+            log.warning("what is held in line for gang %s waits for reconcile: %s", gang.label, error)
 
     def _rest(self, pod: Pod, gang: Gang, seen: GangSeen) -> _Rest:
         uid, timeout = pod.metadata.uid, self._deadline.timeout()

@@ -192,7 +192,8 @@ class BindAttempt:
             return self._ledger.reserve(wanted, after=after, view=view, rank=rank_of(pod, view, now))
         deadline = self._deadline.later(-_SETTLE_SECONDS)
         binding = GangBinding(self._ledger, self._cluster, self._schedulers, self._clock, deadline)
-        claim, self._seated = binding.reserve(pod, gang, wanted, after)
+        claim, others = binding.reserve(pod, gang, wanted, after)
+        self._seated = others or self._seated  # of an attempt before, whose Binding met a change of the pod
         return claim
 
     def _demanded(self, pod: Pod, terms: Terms, now: float) -> Claim | None:
