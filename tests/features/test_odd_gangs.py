@@ -259,3 +259,18 @@ def test_a_gang_is_bound_though_its_turn_can_not_be_ended(
     monkeypatch.setattr(Ledger, "drop_line_hold", busy)
     assert stage.bind(pods[0]) == ""
     assert stage.woken() == {"train-1"}
+
+
+def test_who_lags_knows_all_seats_of_a_gang_after_a_pod_came_in_place_of_another(
+    stage: Gangs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lagging = stage.ledger()
+    seen = lagging.view()
+    monkeypatch.setattr(lagging, "view", lambda: seen)
+    pods = stage.gang("train", 3, gpu=1)
+    assert stage.bind(pods[0]) == ""
+    assert stage.seats() == {"train-1": "n1", "train-2": "n2"}
+    stage.gone(pods[0])
+    new = stage.pod("train-new", annotations={GANG: "train", GANG_SIZE: "3"}, gpu=1)
+    assert stage.bind(new) == ""
+    assert lagging.gang("default/train").claims.keys() == {pods[1].uid, pods[2].uid, new.uid}

@@ -29,8 +29,8 @@ class GangNote(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `members` are its pods that waited without a claim, by their UIDs, as they are in line, where they could
     not be had `at` that time (Unix seconds): the first of them `together`. `absent` of the gang's pods were
-    not there. `seats` are the documents in which seats were reserved last; `vain` times seats were given
-    back, and nothing is reserved for it `rests_until` then.
+    not there. `seats` are the documents in which seats were reserved last, or waited then; `vain` times seats
+    were given back, and nothing is reserved for it `rests_until` then.
     """
 
     at: float = 0.0
@@ -69,6 +69,12 @@ class GangSeen(NamedTuple):
     @property
     def name(self) -> str:
         return self.label.partition("/")[2]
+
+    @property
+    def reserved(self) -> set[str]:
+        """Return the documents of its pods that wait for their Bindings."""
+        reserved = (claim for claim in self.claims.values() if claim.state == "reserved")
+        return {holding.key for claim in reserved for holding in claim.holdings}
 
 
 _decoder = msgspec.json.Decoder(GangNote)

@@ -315,7 +315,7 @@ class Ledger:
         places, keys = {holding.key for holding in holdings}, allocation.keys(holdings)
         if len(keys) >= self._commits.most_keys:
             raise RefusedError(refusals.gang_large(seen.name, len(picked), self._commits.most_keys - 1))
-        note = GangNote(self._clock(), seats=tuple(sorted(places)), vain=seen.note.vain)
+        note = GangNote(self._clock(), seats=tuple(sorted(places | seen.reserved)), vain=seen.note.vain)
         decide = partial(self._seated, picked, view, {gang_key(seen.label): encode_note(note)})
         drawn = {resource: pool for seat in picked for resource, pool in _drawn(seat.claim, view).items()}
         try:
