@@ -13,7 +13,7 @@ from berth.controller.gang import drop_notes
 from berth.controller.settle import BIND_SECONDS
 from berth.handlers.preempt import Preempt
 from berth.http.extender_v1 import BindingCall, PreemptionCall, Victims
-from berth.ledger.gang_note import BELIEVED_SECONDS, LONGEST_REST
+from berth.ledger.gang_note import BELIEVED_SECONDS, LONGEST_REST, STUCK_SECONDS
 from berth.ledger.ledger import Ledger
 from berth.ledger.transaction import BusyError
 from berth.testing.api_server import StandIn
@@ -274,3 +274,20 @@ def test_who_lags_knows_all_seats_of_a_gang_after_a_pod_came_in_place_of_another
     new = stage.pod("train-new", annotations={GANG: "train", GANG_SIZE: "3"}, gpu=1)
     assert stage.bind(new) == ""
     assert lagging.gang("default/train").claims.keys() == {pods[1].uid, pods[2].uid, new.uid}
+
+
+def test_a_gang_that_finds_no_room_in_what_is_free_is_not_bound_again_and_again(stage: Gangs) -> None:
+    """Each bind lists the namespace's pods and the nodes, and kube-scheduler tries each pod every 10 s."""
+    half = [stage.bound_pod(f"half-{node}", on=node, gpu=1) for node in ("n1", "n2")]
+    pods = stage.gang("train", 2, gpu=1)
+    stage.write_node("n2", taints=[{"key": "away", "effect": "NoSchedule"}])
+    why = "gang train: no room for 2 pods of it at once (train-1: gpu: 0 of 2 free, 1 asked)"
+    assert stage.bind(pods[0]) == why
+    assert stage.whys(pods) == [{"n1": why, "n2": why}] * 2
+    stage.time.now += STUCK_SECONDS
+    assert stage.whys(pods) == [{}, {}], "a node may have another taint by now, say"
+    assert stage.bind(pods[1]) == why.replace("train-1", "train-0")
+    assert stage.whys(pods)[0].keys() == {"n1", "n2"}
+    stage.gone(half[0])
+    assert stage.woken() == {"train-0", "train-1"}
+    assert [stage.bind(pod) for pod in pods] == ["", ""]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Never
 
 import msgspec
 from msgspec.structs import replace
@@ -24,12 +24,13 @@ from berth.ledger import refusals
 from berth.ledger.gang_note import BELIEVED_SECONDS, LONGEST_REST, GangMember, GangNote, GangSeen
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim
-from berth.ledger.seats import Member, NoSeatError
+from berth.ledger.seats import GangLargeError, Member, NoSeatError
 from berth.ledger.transaction import OvertakenError
 from berth.ledger.transitions import ElsewhereError
 from berth.ledger.view import View
 from berth.scheduling.demand import Demand, Terms, rank_of, terms_of
 from berth.scheduling.fit import Fit, kind_of
+from berth.scheduling.gang import free_for
 from berth.scheduling.node_fit import why_not
 from berth.telemetry import calls
 from berth.telemetry.traces import Facts
@@ -107,7 +108,7 @@ class GangBinding:
         others = [one for one in rest.waiting[: rest.together] if demands[one.metadata.uid].units]
         for one in (pod, *others):
             if (refusal := demands[one.metadata.uid].refusal) is not None:
-                raise RefusedError(refusals.gang_refused(gang.name, one.metadata.name, refusal))
+                self._stuck(seen, note, refusals.gang_refused(gang.name, one.metadata.name, refusal), view)
         others.sort(key=lambda one: -sum(demands[one.metadata.uid].units.values()))
         pools = {pool for one in (pod, *others) for pool in demands[one.metadata.uid].units}
         seconds = max(terms.pools[pool].gang_seconds for pool in pools)
@@ -119,15 +120,23 @@ class GangBinding:
         try:
             claim, *_ = self._ledger.reserve_gang(seen, members)
         except NoSeatError as error:
-            self._ledger.note_gang(seen, note)
             name = (pod, *others)[error.number].metadata.name
-            raise RefusedError(refusals.gang_seatless(gang.name, len(members), name, str(error))) from error
+            self._stuck(seen, note, refusals.gang_seatless(gang.name, len(members), name, str(error)), view)
+        except GangLargeError as error:
+            self._stuck(seen, note, str(error), view)
         said = "pod %s is first of its gang: %d of its other pods have seats"
         self._end_turn(claim, gang)
         if others:
             facts: Facts = {"seats": len(others)}
             calls.decided(log, "seated", facts, said, pod.label, len(others))
         return Seats(claim, others)
+
+    def _stuck(self, seen: GangSeen, note: GangNote, why: str, view: View) -> Never:
+        """Refuse, and have filter refuse for a while: each of many pods would list pods and nodes again."""
+        namespace = seen.label.partition("/")[0]
+        free = free_for(namespace, note.members.values(), view, self._clock())
+        self._ledger.note_gang(seen, replace(note, why=why, free=free))
+        raise RefusedError(why)
 
     def _end_turn(self, claim: Claim, gang: Gang) -> None:
         """Hold nothing for the gang in line any more, which has its units."""

@@ -13,6 +13,9 @@ from berth.stores.base import Version
 BELIEVED_SECONDS = 300.0
 """How long a note is believed that a gang can't be had: then bind looks at its pods anew."""
 
+STUCK_SECONDS = 30.0
+"""How long a note is believed that a gang finds no room though enough is free, and no more came free."""
+
 LONGEST_REST = 3600.0
 """Seconds that nothing is reserved for a gang whose seats were given back, at most."""
 
@@ -30,7 +33,8 @@ class GangNote(msgspec.Struct, frozen=True, omit_defaults=True):
     `members` are its pods that waited without a claim, by their UIDs, as they are in line, where they could
     not be had `at` that time (Unix seconds): the first of them `together`. `absent` of the gang's pods were
     not there. `seats` are the documents in which seats were reserved last, or waited then; `vain` times seats
-    were given back, and nothing is reserved for it `rests_until` then.
+    were given back, and nothing is reserved for it `rests_until` then. `why` it could not be had where enough
+    seemed to be free: so many units (`free`) of its pools, and of its namespace's limits.
     """
 
     at: float = 0.0
@@ -40,6 +44,8 @@ class GangNote(msgspec.Struct, frozen=True, omit_defaults=True):
     seats: tuple[str, ...] = ()
     vain: int = 0
     rests_until: float = 0.0
+    why: str = ""
+    free: Mapping[str, int] = {}
 
     def after(self, before: "GangNote") -> "GangNote":
         """Return what is known then: where seats were, and how long the gang rests, if that is no news."""
@@ -54,7 +60,7 @@ class GangNote(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def is_as(self, other: "GangNote") -> bool:
         """Whether it says what the other says, at about the same time."""
-        near = abs(self.at - other.at) < BELIEVED_SECONDS / 2
+        near = abs(self.at - other.at) < (STUCK_SECONDS if self.why else BELIEVED_SECONDS) / 2
         return near and replace(self, at=0.0) == replace(other, at=0.0)
 
 

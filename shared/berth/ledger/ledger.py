@@ -70,7 +70,7 @@ from berth.ledger.model import (
 )
 from berth.ledger.readings import head_key, why_held
 from berth.ledger.retained import NOTHING_RETAINED, RetainedByUnit
-from berth.ledger.seats import Member, Seat, seated, without_claim
+from berth.ledger.seats import GangLargeError, Member, Seat, seated, without_claim
 from berth.ledger.transaction import (
     MOST_KEYS,
     NOTHING,
@@ -314,7 +314,7 @@ class Ledger:
         holdings = [holding for seat in picked for holding in seat.claim.holdings]
         places, keys = {holding.key for holding in holdings}, allocation.keys(holdings)
         if len(keys) >= self._commits.most_keys:
-            raise RefusedError(refusals.gang_large(seen.name, len(picked), self._commits.most_keys - 1))
+            raise GangLargeError(refusals.gang_large(seen.name, len(picked), self._commits.most_keys - 1))
         note = GangNote(self._clock(), seats=tuple(sorted(places | seen.reserved)), vain=seen.note.vain)
         decide = partial(self._seated, picked, view, {gang_key(seen.label): encode_note(note)})
         drawn = {resource: pool for seat in picked for resource, pool in _drawn(seat.claim, view).items()}

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from berth.errors import RefusedError
 from berth.ledger import allocation, transitions
 from berth.ledger.allocation import At, Requester, Short
 from berth.ledger.model import Claim, Domain, Holding, Rank
@@ -35,6 +36,10 @@ class NoSeatError(Exception):
     def __init__(self, number: int, short: Sequence[Short]) -> None:
         super().__init__("; ".join(lack.text() for lack in short))
         self.number = number
+
+
+class GangLargeError(RefusedError):
+    """Its pods would stand in more documents than one commit takes."""
 
 
 def seated(members: Iterable[Member], at: At, requester_of: Callable[[Claim, Rank], Requester]) -> list[Seat]:

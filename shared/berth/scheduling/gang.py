@@ -1,14 +1,14 @@
 """Whether the rest of a pod's gang could be served as well, as far as the ledger's View knows.
 It refuses only what can't be: whether all find room side by side, bind's one commit decides."""
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from berth.api.gang import Gang, gang_name, gang_or_none
 from berth.kube.types import Pod
 from berth.ledger import refusals
-from berth.ledger.free import Share
-from berth.ledger.gang_note import BELIEVED_SECONDS, GangMember
+from berth.ledger.free import Free, Share
+from berth.ledger.gang_note import BELIEVED_SECONDS, STUCK_SECONDS, GangMember, GangNote
 from berth.ledger.keys import namespace_quota
 from berth.ledger.view import Shares, View
 
@@ -33,8 +33,31 @@ def gang_obstacle(pod: Pod, view: View, shares: Shares, now: float) -> tuple[str
     else:
         first = [*note.members.items()][: note.together]
         waiting = [member for uid, member in first if not view.keys_of(uid)]
-        pool, text = next(_short(gang, waiting, _Room(pod.namespace, view, shares, now)), ("", ""))
+        stuck = "", note.why if _is_stuck(pod, note, view, now) else ""
+        pool, text = next(_short(gang, waiting, _Room(pod.namespace, view, shares, now)), stuck)
     return (pool or min(shares.free, default=""), text) if text else None
+
+
+def free_for(namespace: str, members: Iterable[GangMember], view: View, now: float) -> dict[str, int]:
+    """Return how many units are free, or kept for somebody, in the pools of these pods, and of the limits of
+    their namespace."""
+    free: dict[str, int] = {}
+    quota = namespace_quota(namespace)
+    for name in sorted({name for member in members for name in member.units} & view.pools.keys()):
+        pool, domains = view.pools[name], view.free.get(name, Free())
+        kept = 0 if pool.spec.sticky is None else view.kept(name, now)
+        free[name] = sum(units for units, _ in domains.values()) + kept
+        if (limit := pool.limit(namespace)) is not None:
+            free[f"{name}/{quota}"] = view.quotas.get(name, Free()).get(quota, (limit, limit))[0]
+    return free
+
+
+def _is_stuck(pod: Pod, note: GangNote, view: View, now: float) -> bool:
+    """Whether there is no more for the gang than a moment ago, when it found no room in that."""
+    if not note.why or abs(now - note.at) >= STUCK_SECONDS:
+        return False
+    free = free_for(pod.namespace, note.members.values(), view, now)
+    return free.keys() == note.free.keys() and all(free[what] <= note.free[what] for what in free)
 
 
 def gang_kind(pod: Pod, view: View) -> Hashable:
