@@ -291,3 +291,21 @@ def test_a_gang_that_finds_no_room_in_what_is_free_is_not_bound_again_and_again(
     stage.gone(half[0])
     assert stage.woken() == {"train-0", "train-1"}
     assert [stage.bind(pod) for pod in pods] == ["", ""]
+
+
+def test_a_gang_that_can_not_be_noted_is_a_problem_and_keeps_nobody_asleep(
+    stage: Gangs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pods = stage.gang("train", 3, seat=1)
+    assert stage.bind(pods[0]) == ""
+    single = stage.pod("single", seat=1)
+    stage.time.now += GANG_SECONDS
+
+    def busy(*_: object) -> object:
+        raise BusyError
+
+    monkeypatch.setattr(Ledger, "note_gang", busy)
+    report = stage.reconcile()
+    (problem,) = report.problems
+    assert problem.startswith("gangs that gave back their seats were not noted: berth's ledger was too busy")
+    assert single.name in stage.woken()

@@ -137,9 +137,7 @@ class Reconcile:
                 # A later look knows the Pools better. It may be an event's, which mends less: look again.
                 if not left:
                     report.problems.append(_OVERTAKEN)
-        tell_given_back(self._given_back, self._ledger.view(), self._teller)
-        let_rest(self._ledger, self._given_back, self._clock())
-        drop_notes(self._ledger, self._pods, self._clock())
+        self._end_seats()
         if nodes is not None:
             self._note_overruns()
         line = self._hold_in_line(nodes)
@@ -271,6 +269,15 @@ class Reconcile:
             note_overruns(self._ledger, self._pods, self._looked, self._teller)
         except BerthError as error:
             self._report.problems.append(f"who runs longer than they said was not noted: {error}")
+
+    def _end_seats(self) -> None:
+        """Tell of gangs' seats that were given back, let these gangs rest, and forget those that are gone."""
+        try:
+            tell_given_back(self._given_back, self._ledger.view(), self._teller)
+            let_rest(self._ledger, self._given_back, self._clock())
+            drop_notes(self._ledger, self._pods, self._clock())
+        except BerthError as error:
+            self._report.problems.append(f"gangs that gave back their seats were not noted: {error}")
 
     def _hold_in_line(self, nodes: Sequence[Node] | None) -> LineNotes:
         """Return what is to be remembered of the line. Without `nodes` no look was taken over: all stays."""
