@@ -67,6 +67,7 @@ def test_programs_get_the_same_numbers_in_each_format(capsys: pytest.CaptureFixt
     (row,) = document["usage"]["rows"]
     assert (row["usedHours"], row["waitedHours"], row["peak"]) == (14.0, 3.0, 2)
     assert (row["hoursAtZeroFree"], row["oneMoreHours"], row["mean"]) == (6.0, 3.0, 1.75)
+    assert row["heldHours"] == 0.0
     (line,) = csv.DictReader(io.StringIO(_said(capsys, "-o", "csv")))
     assert {name: line[name] for name in ("pool", "usedHours", "oneMoreHours")} == {
         "pool": "seat",

@@ -97,6 +97,22 @@ def test_what_comes_free_is_held_for_the_first_in_line_until_it_is_enough(stage:
 
 
 @CHEAP
+def test_the_journal_has_what_was_held_in_line_and_in_no_use(stage: Line) -> None:
+    small = stage.full()
+    stage.pod("big", seat=4)
+    stage.ticks(60)
+    stage.gone(small[0])
+    stage.ticks(60)
+    stage.gone(small[1])
+    stage.ticks(60)
+    days = [
+        day for page in stage.ledger().journal().pages().values() for day in page.days.values() if day.held
+    ]
+    (day,) = days
+    assert day.held == 55_000 + 2 * 60_000, "one unit until five seconds before a look, then two"
+
+
+@CHEAP
 def test_a_pod_of_a_higher_priority_need_not_wait_for_the_first_in_line(stage: Line) -> None:
     small = stage.full()
     stage.pod("big", seat=4, priority=5)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from berth.errors import BerthError
 from berth.kube.types import Pod
 from berth.ledger.journal import Ended
-from berth.ledger.keys import PoolDomain
+from berth.ledger.keys import PoolDomain, domain_of
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import EndedUse
 from berth.ledger.transitions import used_from
@@ -34,7 +34,7 @@ def keep_journal(
     try:
         view = ledger.view()
         journal, until = ledger.journal(months), looked - SETTLED_SECONDS
-        problems = journal.record(uses_of(view, pods, schedulers), milliseconds(until))
+        problems = journal.record(uses_of(view, pods, schedulers, looked), milliseconds(until))
         over = _over(notes_of(view), until)
         journal.note_releases(over)
         journal.drop_notes(over)
@@ -43,8 +43,9 @@ def keep_journal(
     return problems
 
 
-def uses_of(view: View, pods: Collection[Pod], schedulers: Collection[str]) -> dict[str, PoolUse]:
-    """Return by pool what is, and was, in use and waited for, as far as claims, notes and these pods tell."""
+def uses_of(view: View, pods: Collection[Pod], schedulers: Collection[str], now: float) -> dict[str, PoolUse]:
+    """Return by pool what is, and was, in use and waited for, as far as claims, notes and these pods tell,
+    and what is held for the first in line now."""
     used: dict[str, list[Span]] = defaultdict(list)
     waited: dict[str, list[Span]] = defaultdict(list)
     running = {pod.metadata.uid for pod in pods if pod.spec.node_name}
@@ -61,9 +62,21 @@ def uses_of(view: View, pods: Collection[Pod], schedulers: Collection[str]) -> d
             waited[pool] += _waits(note.namespace, note.count, note.made, note.start)
     for pool, span in _waiting(view, pods, schedulers):
         waited[pool].append(span)
+    held = _held(view, now)
     return {
-        pool: PoolUse(_capacity(view, pool), used.get(pool, ()), waited.get(pool, ())) for pool in view.pools
+        pool: PoolUse(_capacity(view, pool), used.get(pool, ()), waited.get(pool, ()), held.get(pool, ()))
+        for pool in view.pools
     }
+
+
+def _held(view: View, now: float) -> dict[str, list[Span]]:
+    """Return by pool the units that are free and held for the first in line, as if so many had been since it
+    has its turn: between two looks nobody knows better."""
+    held: dict[str, list[Span]] = defaultdict(list)
+    for key, hold in view.line_holds.items():
+        pool, name = domain_of(key)
+        held[pool].append(Span("", view.held_at(pool, name, now), hold.since))
+    return held
 
 
 def _waits(namespace: str, count: int, made: float, start: float) -> tuple[Span, ...]:

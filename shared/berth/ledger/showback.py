@@ -34,6 +34,7 @@ class UsageRow(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False)
     hours_at_zero_free: float | None = None
     one_more_hours: float | None = None
     counted_hours: float = 0.0
+    held_hours: float | None = None
 
 
 class UsageReport(msgspec.Struct, frozen=True, rename="camel"):
@@ -90,6 +91,7 @@ def _whole(use: _Use) -> UsageRow:
         hours_at_zero_free=_hours(days.full),
         one_more_hours=_hours(days.more),
         counted_hours=_hours(days.counted),
+        held_hours=_hours(days.held),
     )
 
 

@@ -35,11 +35,13 @@ class Span(NamedTuple):
 
 
 class PoolUse(NamedTuple):
-    """What is known of a pool's use: spans may begin before and end after the time that is counted."""
+    """What is known of a pool's use: spans may begin before and end after the time that is counted. `held`
+    are units that were free, and held for the first in line."""
 
     capacity: int = 0
     used: Sequence[Span] = ()
     waited: Sequence[Span] = ()
+    held: Sequence[Span] = ()
 
 
 class NamespaceUse(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -56,7 +58,8 @@ class NamespaceUse(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class DayUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """A pool's day: milliseconds that were `counted`, unit-milliseconds of `capacity`, the most units in use
     at once, milliseconds in which nothing was free (`full`), unit-milliseconds of waiting that one more unit
-    would have served (`more`), and use by namespace."""
+    would have served (`more`), use by namespace, and unit-milliseconds that were free and `held` for the
+    first in line."""
 
     counted: int = 0
     capacity: int = 0
@@ -64,6 +67,7 @@ class DayUse(msgspec.Struct, frozen=True, omit_defaults=True):
     full: int = 0
     more: int = 0
     namespaces: dict[str, NamespaceUse] = {}
+    held: int = 0
 
     def plus(self, other: "DayUse") -> "DayUse":
         """Return both together: two parts of a day, or two days."""
@@ -77,6 +81,7 @@ class DayUse(msgspec.Struct, frozen=True, omit_defaults=True):
             self.full + other.full,
             self.more + other.more,
             namespaces,
+            self.held + other.held,
         )
 
 
@@ -194,7 +199,7 @@ def _in_lines(use: PoolUse, lines: set[str]) -> PoolUse:
         [span._replace(namespace=OTHERS) if span.namespace in beyond else span for span in spans]
         for spans in (use.used, use.waited)
     )
-    return PoolUse(use.capacity, used, waited)
+    return use._replace(used=used, waited=waited)
 
 
 def tallied(use: PoolUse, since: Milliseconds, until: Milliseconds) -> DayUse:
@@ -213,7 +218,13 @@ def tallied(use: PoolUse, since: Milliseconds, until: Milliseconds) -> DayUse:
         name: NamespaceUse(used[name], waited[name], levels.peaks.get(name, 0)) for name in {*used, *waited}
     }
     return DayUse(
-        until - since, use.capacity * (until - since), levels.peak, levels.full, levels.more, namespaces
+        counted=until - since,
+        capacity=use.capacity * (until - since),
+        peak=levels.peak,
+        full=levels.full,
+        more=levels.more,
+        namespaces=namespaces,
+        held=_Changes(since, until).take(use.held, waits=False).total(),
     )
 
 

@@ -59,7 +59,7 @@ def test_a_watermark_of_a_wrong_clock_does_not_stop_the_journal() -> None:
 
 
 def test_a_page_is_read_as_it_was_written_and_damage_is_told() -> None:
-    page = UsagePage(5, {"1970-01-01": DayUse(1, 2, 3, 4, 5, {"a": NamespaceUse(6, 7, 8)})})
+    page = UsagePage(5, {"1970-01-01": DayUse(1, 2, 3, 4, 5, {"a": NamespaceUse(6, 7, 8)}, 9)})
     assert decode_page(encode_page(page), "usage/1970-01.ip") == page
     with pytest.raises(StoreFailedError, match=r"usage/1970-01\.ip can't be read"):
         decode_page(b"{", "usage/1970-01.ip")
