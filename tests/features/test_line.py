@@ -9,6 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from berth.api.gang import GANG, GANG_SIZE
 from berth.controller import line_hold
 from berth.controller.waiting import Seen, waiting
 from berth.handlers.reconcile import Reconcile
@@ -36,6 +37,18 @@ CHEAP = pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)  # 
 
 class Line(LineStage):
     """With what people see of the line."""
+
+    def give_a_turn_that_has_to_move(self) -> None:
+        """Have what comes free of ip on n2 held for a pod that may go to n1 alone by now."""
+        for node in ("n1", "n2"):
+            for number in range(2):
+                self.bound_pod(f"{node}-{number}", on=node, ip=1)
+        self.write_node("n1", cordoned=True)
+        self.pod("big", ip=2)
+        self.ticks(60)
+        assert self.holds() == {"domain/ip/n2": ("default/big", 2)}
+        self.write_node("n1", cordoned=False)
+        self.write_node("n2", taints=[{"key": "broken", "effect": "NoSchedule"}])
 
     def check_told(self, first: BindingCall, other: BindingCall) -> None:
         """People see it in `berth status`, `berth waiting`, `berth explain` and the metrics."""
@@ -300,15 +313,7 @@ def test_a_pod_of_two_pools_has_its_turn_in_both_or_in_none(stage: Line) -> None
 
 @CHEAP
 def test_a_hold_is_placed_where_its_pod_may_go_and_moves_when_it_may_not(stage: Line) -> None:
-    for node in ("n1", "n2"):
-        for number in range(2):
-            stage.bound_pod(f"{node}-{number}", on=node, ip=1)
-    stage.write_node("n1", cordoned=True)
-    stage.pod("big", ip=2)
-    stage.ticks(60)
-    assert stage.holds() == {"domain/ip/n2": ("default/big", 2)}
-    stage.write_node("n1", cordoned=False)
-    stage.write_node("n2", taints=[{"key": "broken", "effect": "NoSchedule"}])
+    stage.give_a_turn_that_has_to_move()
     stage.ticks(60)
     assert stage.holds() == {"domain/ip/n1": ("default/big", 2)}
     stage.pools(ip={"capacity": {"perDomain": 1}})
@@ -419,15 +424,7 @@ def test_a_pool_that_goes_while_the_line_is_looked_at_is_held_for_nobody(
     stage: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process takes it away between two looks of one reconcile."""
-    for node in ("n1", "n2"):
-        for number in range(2):
-            stage.bound_pod(f"{node}-{number}", on=node, ip=1)
-    stage.write_node("n1", cordoned=True)
-    stage.pod("big", ip=2)
-    stage.ticks(60)
-    assert stage.holds() == {"domain/ip/n2": ("default/big", 2)}
-    stage.write_node("n1", cordoned=False)
-    stage.write_node("n2", taints=[{"key": "broken", "effect": "NoSchedule"}])
+    stage.give_a_turn_that_has_to_move()
     dropped = Ledger.drop_line_hold
 
     def drops(ledger: Ledger, uid: str) -> object:
@@ -442,3 +439,23 @@ def test_a_pool_that_goes_while_the_line_is_looked_at_is_held_for_nobody(
     assert not stage.holds()
     stage.ticks(60)
     assert stage.holds() == {"domain/ip/n1": ("default/big", 2)}
+
+
+@CHEAP
+def test_a_pool_of_a_gang_that_goes_while_the_line_is_looked_at_ends_no_reconcile(
+    stage: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.full()
+    stage.give_a_turn_that_has_to_move()
+    for number in range(4):
+        stage.pod(f"gang-{number}", annotations={GANG: "gang", GANG_SIZE: "4"}, seat=1)
+    dropped = Ledger.drop_line_hold
+
+    def drops(ledger: Ledger, uid: str) -> object:
+        ledger.apply_pools({name: pool for name, pool in ledger.view().pools.items() if name != "seat"})
+        return dropped(ledger, uid)
+
+    stage.time.now += 60
+    with monkeypatch.context() as overtaken:
+        overtaken.setattr(Ledger, "drop_line_hold", drops)
+        assert not stage.reconcile().problems

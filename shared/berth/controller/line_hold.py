@@ -78,6 +78,8 @@ class LineHolds:
         for pod in line:
             uid, note = pod.metadata.uid, self._note(pod)
             demand = together[uid] if uid in together else terms_of(self._view).demand(pod)
+            if not demand.units.keys() <= self._view.pools.keys():
+                demand = _NOTHING  # a Pool went since it was known what the gang asks for
             if self._is_bound(pod):
                 continue
             if demand.refusal is None and self._is_served(demand):
