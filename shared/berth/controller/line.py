@@ -1,11 +1,12 @@
-"""The line in which pods wait, as kube-scheduler takes them: by priority, then by age.
+"""The line in which pods wait: by priority, then by age, then by name (ledger.model.place_in_line).
 It knows no store and no cluster. A place says who is woken first, and is no promise: see `lines`."""
 
 from collections.abc import Iterable
+from math import inf
 from typing import TypeVar
 
 from berth.kube.types import Pod
-from berth.ledger.model import Claim
+from berth.ledger.model import Claim, place_in_line
 from berth.ledger.view import View
 from berth.scheduling.demand import terms_of
 
@@ -13,8 +14,14 @@ AnyPod = TypeVar("AnyPod", bound=Pod)
 
 
 def in_line(pods: Iterable[AnyPod]) -> list[AnyPod]:
-    """Return the pods in the order in which they are woken: the most important first, then the oldest."""
-    return sorted(pods, key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or ""))
+    """Return the pods in the order in which they are woken: the most important first, then the oldest. It is
+    the order in which holds bar (LineHold.bars), too."""
+    return sorted(pods, key=_place)
+
+
+def _place(pod: Pod) -> tuple[int, float, str]:
+    made = pod.made_at
+    return place_in_line(pod.spec.priority or 0, inf if made is None else made, pod.label)
 
 
 def own_claim(pod: Pod, view: View) -> Claim | None:

@@ -182,7 +182,7 @@ class Rank(NamedTuple):
     By these it is before or behind in line.
 
     `ends` is when it would be gone at the latest if it had them now; 0: it does not say, inf: it is not
-    believed. `gang` is the gang that it is of, as namespace/name.
+    believed. `gang` is the gang that it is of, `label` the pod itself, as namespace/name.
     """
 
     uid: str = ""
@@ -190,6 +190,13 @@ class Rank(NamedTuple):
     made: float = inf
     ends: float = 0.0
     gang: str = ""
+    label: str = ""
+
+
+def place_in_line(priority: int, made: float, label: str) -> tuple[int, float, str]:
+    """Return what orders pods in line, the first in line first: by priority, then by age, then by
+    namespace/name, for Kubernetes knows the age of a pod in whole seconds."""
+    return -priority, made, label
 
 
 LAST = Rank()
@@ -224,8 +231,8 @@ class LineHold(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     def bars(self, rank: Rank, whole_by: Callable[[], float | None]) -> bool:
         """Whether these units are not for a pod of this rank: it is another, not before this one, and not
         sure to be gone before all of them are there. `whole_by` tells when that is; None: nobody knows."""
-        before = (-rank.priority, rank.made) < (-self.priority, self.made)
-        if before or self.is_for(rank.uid, rank.gang):
+        place = place_in_line(rank.priority, rank.made, rank.label)
+        if place < place_in_line(self.priority, self.made, self.label) or self.is_for(rank.uid, rank.gang):
             return False
         by = whole_by() if 0.0 < rank.ends < inf else None
         return by is None or rank.ends + (self.rests or 0) > by

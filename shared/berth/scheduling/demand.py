@@ -244,7 +244,7 @@ def rank_of(pod: Pod, view: View, now: float) -> Rank:
         ends = inf
     name = gang_name(pod) if view.line_holds else ""
     made, gang = inf if pod.made_at is None else pod.made_at, f"{pod.namespace}/{name}" if name else ""
-    return Rank(pod.metadata.uid, pod.spec.priority or 0, made, ends, gang)
+    return Rank(pod.metadata.uid, pod.spec.priority or 0, made, ends, gang, pod.label)
 
 
 def disbelieved_until(pod: Pod, view: View, now: float) -> float:

@@ -1,7 +1,12 @@
 """The line in which pods wait, and who is in it."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from berth.controller.line import in_line, lines
 from berth.kube.types import Gate, Meta, Pod, PodSpec
+from berth.ledger.model import LineHold
+from berth.scheduling.demand import rank_of
 from tests.support.builders.objects import container
 from tests.unit.cli.test_tables import claim, view_of
 
@@ -40,3 +45,30 @@ def test_each_pool_has_a_line_of_its_own() -> None:
 def test_who_can_be_given_nothing_and_who_has_its_units_is_in_no_line() -> None:
     elsewhere = pod("bound"), pod("binding"), pod("gated"), pod("runs", node="n1")
     assert named(*elsewhere, pod("refused", 9, ip=1, typo=1), pod("first")) == {"ip": ["first"]}
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(-2, 2), st.integers(0, 3), st.uuids().map(str)),
+        min_size=2,
+        max_size=8,
+        unique_by=lambda drawn: drawn[2],
+    )
+)
+def test_there_is_one_order_whoever_asks(drawn: list[tuple[int, int, str]]) -> None:
+    """What is held for one in line bars those who stand behind it in `berth waiting`, and no other."""
+    pods = [
+        Pod(
+            Meta(name=uid, uid=uid, creation_timestamp=f"2026-01-01T00:00:0{second}Z"),
+            PodSpec(priority=priority),
+        )
+        for priority, second, uid in drawn
+    ]
+    line = in_line(pods)
+    assert line == in_line(reversed(pods))
+    ranks = [rank_of(pod, VIEW, 0.0) for pod in line]
+    for place, rank in enumerate(ranks):
+        hold = LineHold(rank.uid, rank.label, 1, rank.priority, rank.made)
+        assert [hold.bars(other, lambda: None) for other in ranks] == [
+            number > place for number in range(len(ranks))
+        ]
