@@ -4,16 +4,20 @@ nobody can get any more, and nobody gets early what still rests."""
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import msgspec
 import pytest
 
 from berth.http.extender_v1 import BindingCall
+from berth.kube.types import PodStatus
 from berth.ledger import allocation, capacity
 from berth.ledger.keys import DOMAIN
 from berth.ledger.model import decode_domain
 from berth.stores.base import Version
 from tests.support.builders.places import Place
-from tests.support.builders.pools_stage import PoolsStage, pools_staged
+from tests.support.builders.pools_stage import PoolsStage, pools_staged, utc
+from tests.support.builders.stage import DOWN
 
 HOUR = 3600
 YEAR = 365 * 24 * HOUR
@@ -308,3 +312,131 @@ def test_a_unit_that_was_reserved_by_whom_it_was_kept_for_waits_once(stage: Pool
     assert stage.free("ip", "n1") == (1, 2)
     left = decode_domain(stage.store.changes(None).documents[f"{DOMAIN}ip/n1"]).retained
     assert [each.units for each in left] == [("a1",)]
+
+
+REJECTED = {"phase": "Failed", "reason": "OutOfcpu", "startTime": "2026-01-01T00:00:05Z"}
+"""What a kubelet writes that refuses a pod; it writes when it saw the pod first too."""
+
+WAITS: Any = {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}
+NEVER_RAN = [
+    REJECTED,
+    {**REJECTED, "reason": "UnexpectedAdmissionError", "containerStatuses": []},
+    {**REJECTED, "reason": "DeadlineExceeded", "containerStatuses": [WAITS]},
+    {**REJECTED, "containerStatuses": [{**WAITS, "restartCount": 0, "started": False, "lastState": {}}]},
+    {**REJECTED, "initContainerStatuses": [WAITS], "containerStatuses": [WAITS]},
+    {**REJECTED, "podIP": "", "podIPs": []},
+]
+ENDED = {"terminated": {"exitCode": 1, "finishedAt": "2026-01-01T00:00:09Z"}}
+MAY_HAVE_RUN = [
+    {**REJECTED, "phase": "Succeeded"},
+    {**REJECTED, "containerStatuses": [{"name": "main", "state": ENDED}]},
+    {**REJECTED, "containerStatuses": [{"name": "main", "state": {"running": {}}}]},
+    {**REJECTED, "containerStatuses": [WAITS, {"name": "other", "state": ENDED}]},
+    {**REJECTED, "containerStatuses": [{**WAITS, "lastState": ENDED}]},
+    {**REJECTED, "containerStatuses": [{**WAITS, "restartCount": 1}]},
+    {**REJECTED, "containerStatuses": [{**WAITS, "started": True}]},
+    {**REJECTED, "containerStatuses": [{**WAITS, "containerID": "containerd://1"}]},
+    {**REJECTED, "initContainerStatuses": [{"name": "init", "state": ENDED}], "containerStatuses": [WAITS]},
+    {**REJECTED, "initContainerStatuses": [{"name": "sidecar", "state": {"running": {}}}]},
+    {**REJECTED, "ephemeralContainerStatuses": [{"name": "debug", "state": ENDED}]},
+    {**REJECTED, "containerStatuses": [WAITS], "podIP": "10.0.3.17"},
+    {**REJECTED, "podIPs": [{"ip": "10.0.3.17"}]},
+    {**REJECTED, "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}]},
+]
+
+ENDS: dict[str, Callable[[PoolsStage, BindingCall], object]] = {
+    "release": lambda stage, call: stage.event_of(stage.get(call.name), "update"),
+    "reconcile": lambda stage, _: stage.reconcile(),
+}
+
+
+def ended(stage: PoolsStage, status: Any, how: str) -> tuple[str, ...]:
+    """The units of a pod that was bound and whose status was written then, after the event or a reconcile."""
+    call = stage.bound_pod(ip=3)
+    units = stage.of(call, "ip")[2]
+    stage.status_of(call.name, status)
+    ENDS[how](stage, call)
+    assert call.name not in stage.held()
+    return units
+
+
+@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("status", NEVER_RAN)
+def test_units_of_a_pod_of_which_nothing_ran_do_not_rest(stage: PoolsStage, status: Any, how: str) -> None:
+    for _ in range(5):  # a kubelet refuses one pod after the other
+        assert ended(stage, status, how) == ("a1", "a2", "a3")
+    assert stage.free("ip", "n1") == (3, 3)
+
+
+@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("status", MAY_HAVE_RUN)
+def test_units_of_a_pod_of_which_something_may_have_run_rest(
+    stage: PoolsStage, status: Any, how: str
+) -> None:
+    ended(stage, status, how)
+    assert stage.why(stage.pod(ip=1), "n1") == {"n1": FULL}
+    stage.time.now += HOUR
+    assert stage.free("ip", "n1") == (0, 3) or stage.bind(stage.pod(ip=1)) == ""
+
+
+def test_what_an_event_says_of_a_pod_that_is_gone_ends_no_rest(stage: PoolsStage) -> None:
+    """Anybody may write it who reaches release."""
+    call = stage.bound_pod(ip=3)
+    stage.status_of(call.name, {**REJECTED})
+    pod = stage.get(call.name)
+    stage.delete(call)
+    stage.event_of(pod, "delete")
+    assert stage.why(stage.pod(ip=1), "n1") == {"n1": FULL}
+
+
+@CHEAP
+def test_what_an_event_says_of_a_pod_that_ran_ends_no_rest(stage: PoolsStage) -> None:
+    call = stage.bound_pod(ip=3)
+    stage.status_of(call.name, {**REJECTED, "podIP": "10.0.3.17"})
+    pod = stage.get(call.name)
+    stage.event_of(msgspec.structs.replace(pod, status=PodStatus("Failed")), "update")
+    assert stage.why(stage.pod(ip=1), "n1") == {"n1": FULL}
+
+
+@CHEAP
+def test_a_kubelet_that_was_restarted_and_refuses_what_ran_before_ends_no_rest(stage: PoolsStage) -> None:
+    """It writes the status anew, without containers and addresses: the time of its write is what tells."""
+    for seconds, rest in ((3, False), (300, True)):
+        call = stage.bound_pod(ip=3)
+        bound = stage.time.now
+        stage.status_of(call.name, {**REJECTED, "conditions": [scheduled(bound)]}, written=bound + seconds)
+        stage.event_of(stage.get(call.name), "update")
+        assert (stage.free("ip", "n1") == (3, 3)) is not rest
+
+
+def scheduled(at: float) -> dict[str, str]:
+    return {"type": "PodScheduled", "status": "True", "lastTransitionTime": utc(at)}
+
+
+@CHEAP
+def test_what_is_kept_for_a_pod_that_never_ran_is_kept_for_the_next(stage: PoolsStage) -> None:
+    stage.pools(slot={**POOLS["slot"], "reuseAfterSeconds": HOUR})
+    call = stage.bound_pod("web-0", slot=2)
+    stage.status_of(call.name, REJECTED)
+    stage.event_of(stage.get(call.name), "update")
+    assert stage.why(stage.pod(slot=1), "n1") == {"n1": "slot: 0 of 2 free, 1 asked"}
+    stage.delete(call)
+    assert stage.bind(stage.pod("web-0", slot=2)) == ""
+
+
+@CHEAP
+def test_a_pod_that_is_refused_while_it_is_bound_leaves_no_rest(stage: PoolsStage) -> None:
+    """The Binding's answer is lost, and the kubelet has refused the pod by the time that bind looks."""
+    call, bind = stage.pod(ip=3), stage.cluster.bind
+
+    def lose(*arguments: Any) -> None:
+        bind(*arguments)
+        stage.status_of(call.name, REJECTED)
+        raise DOWN
+
+    with mock.patch.object(stage.cluster._cluster, "bind", lose):
+        stage.bind(call)
+    assert stage.free("ip", "n1") == (3, 3)
+    assert stage.bind(stage.pod(ip=3)) == ""

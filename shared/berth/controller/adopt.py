@@ -251,7 +251,8 @@ def _drop_ended(
         pod = there.get(claim.uid)
         if pod is None or (pod.finished and held_by(pod, terms, now) is None):
             pools = terms.judged_by()
-            release_ended(ledger, claim, pod, cluster.node, now, also=claim.holdings, pools=pools)
+            reads = cluster.node, cluster.ended_pod
+            release_ended(ledger, claim, pod, *reads, now, also=claim.holdings, pools=pools)
 
 
 def _as_they_are(cluster: Cluster, claims: Collection[Claim]) -> dict[str, Pod]:

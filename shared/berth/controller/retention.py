@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from berth.api.pool import Pool
-from berth.kube.types import Node, Pod
+from berth.kube.types import EndedPod, Node, Pod
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding
 from berth.telemetry import calls
@@ -68,25 +68,51 @@ def until_deleted(claims: Iterable[Claim], pools: Mapping[str, Pool]) -> frozens
     return frozenset(name for name in held if pools[name].spec.release_on == "Deleted")
 
 
+def has_rest(
+    claims: Iterable[Claim],
+    pod: Pod | None,
+    pools: Mapping[str, Pool],
+    read: Callable[[Pod], EndedPod | None],
+) -> bool:
+    """Whether the units of a finished pod, or of one that is gone (None), rest. Those of a pod of which
+    nothing ever ran do not; that is what the API server says, for events may be forged. `read` is called
+    where it matters."""
+    if pod is None or pod.status.phase != "Failed":
+        return True
+    if not any(pools[name].spec.reuse_after_seconds for claim in claims for name in _pools(claim, pools)):
+        return True
+    ended = read(pod)
+    return ended is None or not ended.never_ran
+
+
 def release_ended(
     ledger: Ledger,
     claim: Claim,
     pod: Pod | None,
     node: Callable[[str], Node | None],
+    read: Callable[[Pod], EndedPod | None],
     now: float,
     *,
     also: Iterable[Holding] = (),
     pools: Mapping[str, Pool] | None = None,
 ) -> tuple[Holding, ...]:
     """Release what the claim's pod holds, which is finished or gone (None), except what stays held. Return
-    what was freed. `pools` decide in place of the ledger's; `also` is as in Ledger.release.
+    what was freed. `node` and `read` ask the API server; `pools` decide in place of the ledger's; `also` is
+    as in Ledger.release.
     """
     view = ledger.view()
     rules = view.pools if pools is None else pools
-    held = still_held([claim, *view.claims_of(claim.uid)], pod, rules, node, now)
+    claims = [claim, *view.claims_of(claim.uid)]
+    held, rests = still_held(claims, pod, rules, node, now), has_rest(claims, pod, rules, read)
     ended, bound = (None, False) if pod is None else (pod.finished_at, bool(pod.spec.node_name))
     freed = ledger.release(
-        claim.uid, also=also, hold=held.pools, hold_as=held.state, ended=ended, bound=bound
+        claim.uid,
+        also=also,
+        hold=held.pools,
+        hold_as=held.state,
+        ended=ended,
+        bound=bound,
+        rests=rests,
     )
     if freed:
         why = "is gone" if pod is None else "has finished"

@@ -18,7 +18,7 @@ from berth.controller.retention import release_ended
 from berth.deadline import Deadline
 from berth.errors import BerthError
 from berth.kube.cluster import Cluster
-from berth.kube.types import Node, Pod
+from berth.kube.types import EndedPod, Node, Pod
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding, in_order
 from berth.scheduling.demand import Demand, Terms, owner_of, terms_of
@@ -74,9 +74,13 @@ def settle(ledger: Ledger, cluster: Cluster, claim: Claim, now: float, deadline:
     def node_now(name: str) -> Node | None:
         return cluster.node(name, deadline.timeout())
 
+    def ended_pod(pod: Pod) -> EndedPod | None:
+        return cluster.ended_pod(pod, deadline.timeout())
+
     pod = fence_claim(cluster, claim, now, deadline)
     if pod is None or pod.finished:
-        return Settled(pod, release_ended(ledger, claim, pod, node_now, now, also=claim.holdings))
+        freed = release_ended(ledger, claim, pod, node_now, ended_pod, now, also=claim.holdings)
+        return Settled(pod, freed)
     node = pod.spec.node_name
     if not node:
         return Settled(pod, ledger.cancel(claim))

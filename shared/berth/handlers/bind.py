@@ -35,7 +35,7 @@ from berth.handlers.wiring import ledger_and_cluster
 from berth.http import extender_v1
 from berth.http.endpoint import Content, Endpoint
 from berth.kube.cluster import Cluster
-from berth.kube.types import Node, Pod, PodToBind
+from berth.kube.types import EndedPod, Node, Pod, PodToBind
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding
 from berth.ledger.transitions import ElsewhereError, MissingClaimError, SupersededError
@@ -326,8 +326,10 @@ class BindAttempt:
         meta, timeout = pod.metadata, self._deadline.later(_WAKE_SECONDS).timeout(_WAKE_SECONDS)
         there = self._cluster.pod(pod.namespace, meta.name, timeout, uid=meta.uid)
         if there is None or there.finished:
-            now = self._clock()
-            self._free(release_ended(self._ledger, claim, there, self._node, now, also=claim.holdings))
+            freed = release_ended(
+                self._ledger, claim, there, self._node, self._ended_pod, self._clock(), also=claim.holdings
+            )
+            self._free(freed)
 
     def _held(self) -> tuple[Holding, ...]:
         return () if self._claim is None else self._claim.holdings
@@ -356,6 +358,9 @@ class BindAttempt:
                 self._ledger.metrics.changed("woken", woken)
             except BerthError as error:
                 log.warning("the pods of a gang were not woken, reconcile will: %s", error)
+
+    def _ended_pod(self, pod: Pod) -> EndedPod | None:
+        return self._cluster.ended_pod(pod, self._deadline.timeout())
 
     def _node(self, name: str) -> Node | None:
         return self._cluster.node(name, self._deadline.timeout())

@@ -220,7 +220,7 @@ class Inventory:
         there, node, pools = {pod.metadata.uid for pod in pods}, cache(self._cluster.node), terms.judged_by()
         for claim in claims:
             if claim.uid not in there and claim.state != "lost":
-                freed = release_ended(ledger, claim, None, node, now, pools=pools)
+                freed = release_ended(ledger, claim, None, node, self._cluster.ended_pod, now, pools=pools)
                 publish_free(ledger, self._cluster, freed, clock=self._clock)
 
     def _claims(self) -> Done:

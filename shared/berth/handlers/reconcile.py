@@ -350,7 +350,8 @@ class Reconcile:
     ) -> None:
         if pod is None or pod.finished:
             now, pools = self._clock(), terms.judged_by()
-            freed = release_ended(self._ledger, claim, pod, node, now, pools=pools)
+            read = self._cluster.ended_pod
+            freed = release_ended(self._ledger, claim, pod, node, read, now, pools=pools)
             self._report.released += bool(freed)
             if pod is not None:
                 self._teller.released(Subject.of_pod(pod), freed, claim.node, FINISHED)

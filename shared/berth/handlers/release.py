@@ -8,7 +8,7 @@ from berth.api.names import is_name
 from berth.controller.notices import FINISHED, SILENT, Subject, Teller
 from berth.controller.poolclaims import publish_free
 from berth.controller.requeue import SharedWake, room_in, wake
-from berth.controller.retention import holdings_told, still_held
+from berth.controller.retention import has_rest, holdings_told, still_held
 from berth.errors import BadInputError
 from berth.handlers.wiring import ledger_and_cluster, teller
 from berth.http import cloudevents
@@ -64,7 +64,8 @@ class Release:
         """Free what the pod holds, which is `there` or gone (None), and wake who can use it. `ended` is when
         its use ended, as far as that is known."""
         uid, view = pod.metadata.uid, self._ledger.view()
-        held = still_held(view.claims_of(uid), there, view.pools, self._cluster.node, self._clock())
+        claims = view.claims_of(uid)
+        held = still_held(claims, there, view.pools, self._cluster.node, self._clock())
         freed = self._ledger.release(
             uid,
             pod.label,
@@ -73,6 +74,7 @@ class Release:
             view=view,
             ended=self._believed(ended),
             bound=bool(pod.spec.node_name),
+            rests=has_rest(claims, there, view.pools, self._cluster.ended_pod),
         )
         calls.about(**holdings_told(freed))
         turn = self._ledger.drop_line_hold(uid)

@@ -13,7 +13,7 @@ import msgspec
 from berth.deadline import NO_DEADLINE, Deadline
 from berth.errors import BadInputError, ClusterRefusedError, ClusterUnavailableError
 from berth.kube.client import DEFAULT_TIMEOUT, ApiServer, Client, Request, configured
-from berth.kube.types import Node, Pod, PodInFull, PodToBind, PriorityClass
+from berth.kube.types import EndedPod, Node, Pod, PodInFull, PodToBind, PriorityClass
 
 if TYPE_CHECKING:
     from berth.kube.configuration import Right
@@ -149,6 +149,11 @@ class Cluster:
     def pod_with_conditions(self, namespace: str, name: str) -> PodInFull | None:
         """Return the pod as it is now (a consistent read), with its conditions, or None."""
         return self._get(PodInFull, _pod_path(namespace, name))
+
+    def ended_pod(self, pod: Pod, timeout: float = DEFAULT_TIMEOUT) -> EndedPod | None:
+        """Return this pod as it is now (a consistent read), with all that tells whether it ran, or None."""
+        there = self._get(EndedPod, _pod_path(pod.namespace, pod.metadata.name), timeout)
+        return None if there is None or there.metadata.uid != pod.metadata.uid else there
 
     def node(self, name: str, timeout: float = DEFAULT_TIMEOUT) -> Node | None:
         """Return the node as it is now (a consistent read), or None."""

@@ -23,6 +23,8 @@ FINISHED = ("Succeeded", "Failed")
 """The phases of a pod in which no container can run any more."""
 
 _OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+_REFUSED_WITHIN = 30.0
+"""Seconds after its Binding in which a kubelet that refuses a pod has said so."""
 _UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 
 
@@ -351,6 +353,90 @@ class Node(_Object, frozen=True):
         conditions = self.status.conditions or ()
         ready = (condition for condition in conditions if condition.type == "Ready")
         return next((condition for condition in ready if condition.status == "True"), None)
+
+
+class FieldsWrite(_Object, frozen=True):
+    """One of metadata.managedFields: when somebody last wrote something of the object, or of its status."""
+
+    subresource: str | None = None
+    time: str | None = None
+
+
+class WrittenMeta(Meta, kw_only=True, frozen=True):
+    managed_fields: list[FieldsWrite] | None = None
+
+
+class StateInFull(_Object, frozen=True):
+    """A container's state; with neither of these it waits."""
+
+    running: Anything | None = None
+    terminated: Anything | None = None
+
+
+class StatusInFull(_Object, kw_only=True, frozen=True):
+    """A container's status, by which one that never ran is known."""
+
+    state: StateInFull | None = None
+    last_state: StateInFull | None = None
+    restart_count: int | None = None
+    started: bool | None = None
+    container_id: str | None = msgspec.field(default=None, name="containerID")
+
+    @property
+    def may_have_run(self) -> bool:
+        states = [state for state in (self.state, self.last_state) if state is not None]
+        ran = any(state.running is not None or state.terminated is not None for state in states)
+        return ran or bool(self.restart_count or self.started or self.container_id)
+
+
+class EndedStatus(PodStatus, kw_only=True, frozen=True):
+    conditions: Sequence[PodCondition] | None = None
+    container_statuses: Sequence[StatusInFull] | None = None  # type: ignore[assignment]
+    init_container_statuses: Sequence[StatusInFull] | None = None
+    ephemeral_container_statuses: Sequence[StatusInFull] | None = None
+    pod_ip: str | None = msgspec.field(default=None, name="podIP")
+    pod_ips: list[Anything] | None = msgspec.field(default=None, name="podIPs")
+
+
+class EndedPod(Pod, frozen=True):
+    """A Pod with all that tells whether anything of it ever ran: read for those that failed alone."""
+
+    metadata: WrittenMeta
+    status: EndedStatus = EndedStatus()
+
+    @property
+    def never_ran(self) -> bool:
+        """Whether its kubelet refused it, or gave it up before its sandbox had an address and a container
+        ran (docs/kubernetes.md#a-pod-that-never-ran)."""
+        status = self.status
+        if status.phase != "Failed":
+            return False
+        if not self.spec.node_name:
+            return True
+        lists = (
+            status.init_container_statuses,
+            status.container_statuses,
+            status.ephemeral_container_statuses,
+        )
+        had_address = bool(status.pod_ip or status.pod_ips)
+        may_have_run = any(container.may_have_run for statuses in lists for container in statuses or ())
+        return not (had_address or may_have_run or self._was_disrupted or self._was_written_late)
+
+    @property
+    def _was_disrupted(self) -> bool:
+        """Whether another than its kubelet may have failed it, who does not know what runs."""
+        conditions = self.status.conditions or ()
+        return any(one.type == "DisruptionTarget" and one.status == "True" for one in conditions)
+
+    @property
+    def _was_written_late(self) -> bool:
+        """Whether its status was written long after it was bound. A kubelet that was restarted may refuse a
+        pod that ran, and then writes nothing of what ran. Both times are the API server's."""
+        fields = self.metadata.managed_fields or ()
+        times = [unix_seconds(write.time) for write in fields if write.subresource == "status"]
+        written = max((time for time in times if time is not None), default=None)
+        bound = self.bound_at
+        return written is not None and bound is not None and written - bound > _REFUSED_WITHIN
 
 
 class PriorityClass(_Object, frozen=True):

@@ -258,6 +258,7 @@ class Ledger:
         view: View | None = None,
         ended: float | None = None,
         bound: bool = False,
+        rests: bool = True,
     ) -> tuple[Holding, ...]:
         """Drop every claim of a pod that the caller knows to be gone or finished; what was freed. Units of
         the pools in `hold` stay held, by a claim in state `hold_as`.
@@ -267,7 +268,8 @@ class Ledger:
         claims are found, may lag behind those that were made a moment before. It is the one by which the
         caller has just judged what to hold; without it, this looks by itself. `ended` is when the pod's use
         ended (None: now), which is noted for the journal in the same commit; `bound`: the pod was bound, also
-        where its claim says that it is reserved.
+        where its claim says that it is reserved. Without `rests` nothing of the pod ran, and its units need
+        no rest.
         """
 
         view = self.view() if view is None else view
@@ -278,7 +280,7 @@ class Ledger:
                 return (), {}
             now = self._clock()
             over = now if ended is None else min(now, ended)
-            how = ReleasePolicy(view.pools, now, hold, hold_as, over, bound)
+            how = ReleasePolicy(view.pools, now, hold, hold_as, over, bound, rests)
             return transitions.released(uid, domains, how)
 
         freed = self._free(uid, {*view.keys_of(uid), *_stripes_too(also, view)}, decide)

@@ -218,7 +218,7 @@ class ReleasePolicy(NamedTuple):
     """How a pod's units are freed at this time: by what these Pools say of a next pod. Units of the pools in
     `hold` stay held, by a claim in state `hold_as`. `ended` is when the pod's use ended, for the journal;
     None: it goes on, or nothing is known of it. `bound`: the pod was bound, also where its claim is reserved
-    still."""
+    still. Without `rests` nothing of the pod ran, and its units need no rest."""
 
     pools: Mapping[str, Pool] = MappingProxyType({})
     now: float = 0.0
@@ -226,6 +226,7 @@ class ReleasePolicy(NamedTuple):
     hold_as: Literal["bound", "lost"] = "lost"
     ended: float | None = None
     bound: bool = False
+    rests: bool = True
 
     def held(self, claim: Claim) -> Claim:
         """Return what stays of the claim."""
@@ -239,7 +240,7 @@ class ReleasePolicy(NamedTuple):
             return None
         # A PoolClaim remembers by itself what it had.
         sticky = None if holding.claim else pool.spec.sticky
-        reuse = pool.spec.reuse_after_seconds
+        reuse = pool.spec.reuse_after_seconds if self.rests else 0
         rest_until = self.now + reuse if reuse else 0.0
         if sticky is None:
             return RetainedUnits(holding.count, holding.units, rest_until=rest_until) if reuse else None

@@ -36,6 +36,11 @@ Held = dict[str, dict[tuple[str, str], tuple[int, tuple[str, ...]]]]
 """By pod, what it holds: count and units' names by pool and domain."""
 
 
+def utc(at: float) -> str:
+    """A time in Unix seconds as Kubernetes writes it."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
 class WithPoolClaims:
     """A cluster that serves PoolClaims as well; the rest is the cluster's."""
 
@@ -148,7 +153,7 @@ class PoolsStage(Stage):
         Nobody is told."""
         condition = {**READY[0], "status": "True" if ready else "Unknown"}
         if since is not None:
-            condition["lastTransitionTime"] = f"{datetime.fromtimestamp(since, UTC):%Y-%m-%dT%H:%M:%SZ}"
+            condition["lastTransitionTime"] = utc(since)
         status = {"conditions": [condition]}
         spec = {"taints": list(taints), "unschedulable": cordoned}
         body = {"metadata": {"labels": labels}, "spec": spec, "status": status}
@@ -172,6 +177,13 @@ class PoolsStage(Stage):
         self.api.memory.patch(
             Key("pods", "default", pod), {"metadata": {"annotations": dict(annotations)}}, False, ""
         )
+
+    def status_of(self, pod: str, status: Mapping[str, Any], *, written: float | None = None) -> None:
+        """Write a pod's status as its kubelet does, at that time."""
+        stamp = {"manager": "kubelet", "subresource": "status", "time": utc(written or 0.0)}
+        meta = {"managedFields": [stamp]} if written is not None else {}
+        body = {"metadata": meta, "status": dict(status)}
+        self.api.memory.patch(Key("pods", "default", pod), body, False, "")
 
     def pods(self) -> set[str]:
         return {pod.metadata.name for pod in self.cluster.pods()}
