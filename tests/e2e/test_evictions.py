@@ -30,7 +30,7 @@ def shared(planes: Planes, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     folder = tmp_path_factory.mktemp("preemption")
     nodes = {name: {"labels": {LABEL: "r1"}} for name in NODES}
     with world_of(planes, folder, nodes, 1, POOLS) as world:
-        for name, value in (("low", 10), ("high", 1000)):
+        for name, value in (("low", 10), ("high", 1000), ("top", 2000)):
             world.cluster.create_priority_class(name, value)
         with world.scheduling():
             yield world
@@ -129,3 +129,25 @@ def test_nobody_is_evicted_for_a_pod_that_lacks_a_unit_that_evicting_does_not_fr
     assert f"Insufficient {K80}" in refusal(world, "high")
     assert "nominatedNodeName" not in world.cluster.get_pod("high")["status"]
     assert world.cluster.bound() == before
+
+
+def nominated(world: World, name: str, node: str) -> None:
+    """A pod of high priority that somebody else nominates for a node before it is tried."""
+    gates = ["example.com/nominated"]
+    world.cluster.create_pod(name, {K80: 1}, priority_class="high", spec=AT_ONCE_GONE, scheduling_gates=gates)
+    path = f"/api/v1/namespaces/default/pods/{name}"
+    world.cluster.patch(f"{path}/status", {"status": {"nominatedNodeName": node}})
+    world.cluster.patch(path, {"spec": {"schedulingGates": []}})
+
+
+@pytest.mark.parametrize("to", ["more important", "not there", "candidate"])
+def test_a_nomination_by_others_keeps_nobody_from_being_evicted_elsewhere(world: World, to: str) -> None:
+    """It was: 90 s in which nobody was evicted, and then nothing that had the pod tried again."""
+    create(world, "top", K80, priority="top")
+    (top,) = world.cluster.wait_bound("top").values()
+    before = holders(world, K80, len(NODES) - 1)
+    nominated(world, "high", {"more important": top, "not there": "node-9"}.get(to, before["holder-0"]))
+    (node,) = world.cluster.wait_bound("high", seconds=30).values()
+    victims = before.keys() - world.cluster.bound().keys()
+    assert [before[name] for name in victims] == [node]
+    settled(world)

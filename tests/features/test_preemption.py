@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from berth.api.pool import Capacity, Pool, PoolSpec
@@ -12,8 +15,10 @@ from berth.kube.types import Container, Meta, Pod, PodSpec, PodStatus, Resources
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding
 from berth.stores import open_store
+from berth.testing.api_server.rules import Key
 from tests.support.builders.ledgers import Time, catch_up, ledger_on, opened
 from tests.support.builders.places import Place
+from tests.support.builders.pools_stage import PoolsStage, pools_staged
 
 K80 = "native.berth.dev/k80"
 
@@ -96,3 +101,70 @@ def test_what_it_kept_bind_can_reserve_once_the_victim_is_released(
     hold(ledger, "high", "n1", Holding("k80", "n1", 1))
     catch_up(theirs, ledger)
     assert kept(verb, [K80], n1="high", n2="low-2") == ["n1", "n2"]  # its own claim is in nobody's way
+
+
+POOLS: dict[str, Any] = {
+    "k80": {"capacity": {"perDomain": 1}, "preemption": "Native"},
+    "ip": {"capacity": {"perDomain": 1}},
+}
+
+
+@pytest.fixture
+def stage(tmp_path: Path, place: Place) -> Iterator[PoolsStage]:
+    with pools_staged(tmp_path, place, POOLS) as found:
+        found.serve_node_status()
+        yield found
+
+
+def priorities(stage: PoolsStage) -> dict[str, int | None]:
+    return {claim.name: claim.priority for claim in stage.ledger().view().claims()}
+
+
+CHEAP = pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)
+
+
+@CHEAP
+def test_a_claim_says_how_important_its_pod_is_where_pods_may_be_evicted_for_it(stage: PoolsStage) -> None:
+    stage.bound_pod("low", k80=1, priority=-5)
+    stage.bound_pod("none", ip=1, priority=10)
+    stage.pod("adopted", node="n2", k80=1, priority=7)
+    stage.reconcile()
+    assert priorities(stage) == {"low": -5, "none": None, "adopted": 7}
+
+
+@CHEAP
+def test_claims_of_an_older_version_are_brought_up_to_date_by_reconcile(stage: PoolsStage) -> None:
+    call = stage.pod("old", k80=1, priority=10)
+    ledger = stage._ledger(stage.store)
+    old = msgspec.structs.replace(stage.claim(stage.get("old"), "n1"), priority=None)
+    ledger.reserve(old)
+    assert stage.bind(call) == ""
+    standing = ledger.view().claims_of(call.uid)[0]
+    ledger.release(call.uid)
+    ledger.confirm(ledger.reserve(msgspec.structs.replace(standing, priority=None, state="reserved")))
+    assert priorities(stage) == {"old": None}
+    stage.reconcile()
+    assert priorities(stage) == {"old": 10}
+    stage.check_well()
+
+
+def nominate(stage: PoolsStage, name: str, node: str | None) -> None:
+    stage.status_of(name, {"nominatedNodeName": node})
+
+
+@CHEAP
+def test_a_pod_whose_nomination_comes_to_nothing_is_tried_again_with_each_reconcile(
+    stage: PoolsStage,
+) -> None:
+    """Nothing else tells kube-scheduler when preempt waits no longer for what was nominated."""
+    victim = stage.bound_pod("low", k80=1, ip=1)
+    stage.bound_pod("other", on="n2", k80=1, ip=1)
+    for name, pool in (("waits", "k80"), ("plain", "ip")):
+        stage.pod(name, priority=1000, **dict[str, Any]({pool: 1}))
+    assert stage.reconcile().woken == 0
+    for name in ("waits", "plain"):
+        nominate(stage, name, "n1")
+    assert stage.reconcile().woken == 1
+    assert stage.woken() == {"waits"}
+    stage.api.memory.delete(Key("pods", "default", victim.name), 30, {})
+    assert stage.reconcile().woken == 0  # its victim ends

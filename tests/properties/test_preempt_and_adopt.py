@@ -34,32 +34,37 @@ said = st.lists(
 )
 
 
-def a_pod(name: str, resource: str, count: int, node: str | None = None, uses: str = "") -> Pod:
-    spec = PodSpec(containers=[Container(Resources(requests={resource: str(count)}))], node_name=node)
+def a_pod(
+    name: str, resource: str, count: int, node: str | None = None, uses: str = "", priority: int = 0
+) -> Pod:
+    containers = [Container(Resources(requests={resource: str(count)}))]
+    spec = PodSpec(containers=containers, node_name=node, priority=priority)
     return Pod(Meta(name=name, namespace="d", uid=name, annotations={USED_IP: uses}), spec)
 
 
-def a_claim(uid: str, node: str, count: int) -> Claim:
+def a_claim(uid: str, node: str, count: int, priority: int | None = None) -> Claim:
     holdings = (Holding("k80", node, count),)
-    return Claim(uid=uid, namespace="d", name=uid, node=node, holdings=holdings, attempt="a")
+    return Claim(
+        uid=uid, namespace="d", name=uid, node=node, holdings=holdings, attempt="a", priority=priority
+    )
 
 
-def reserved(ledger: Ledger, uid: str, node: str, count: int) -> bool:
+def reserved(ledger: Ledger, uid: str, node: str, count: int, priority: int | None = None) -> bool:
     try:
-        ledger.reserve(a_claim(uid, node, count))
+        ledger.confirm(ledger.reserve(a_claim(uid, node, count, priority)))
     except RefusedError:
         return False
     return True
 
 
-def ledger_of(capacity: int, holders: Held) -> Ledger:
+def ledger_of(capacity: int, holders: Held, priorities: Sequence[int | None] = (None,) * 5) -> Ledger:
     """Native units on two nodes, held by as many of these pods as fit."""
     store = MemoryStore()
     reopen(store, {("k80", node): capacity for node in NODES})
     ledger = ledger_on(store)
     ledger.apply_pools({"k80": pool(name="k80", preemption="Native", capacity={"perDomain": capacity})})
     for number, (node, count) in enumerate(holders):
-        reserved(ledger, f"low-{number}", node, count)
+        reserved(ledger, f"low-{number}", node, count, priorities[number])
     return ledger
 
 
@@ -73,7 +78,7 @@ def chosen(holders: Held, evicted: set[int], node: str) -> list[str]:
 def test_preempt_keeps_whole_just_those_candidates_whose_victims_make_room(
     capacity: int, holders: Held, evicted: set[int], asked: int
 ) -> None:
-    victims = {node: Victims(tuple(chosen(holders, evicted, node))) for node in NODES}
+    victims = {node: Victims(uids) for node in NODES if (uids := tuple(chosen(holders, evicted, node)))}
     fitting = {}
     for node, some in victims.items():
         after = ledger_of(capacity, holders)
@@ -109,3 +114,33 @@ def test_what_running_pods_say_they_use_is_believed_only_where_it_is_listed_and_
         named = {unit for _, unit in mine.units}
         assert named <= free & {*uses}
         free -= named
+
+
+@given(st.integers(1, 4), held, st.lists(st.integers(0, 3), min_size=5, max_size=5), st.integers(1, 4))
+def test_chosen_victims_make_room_are_less_important_and_none_is_too_many(
+    capacity: int, holders: Held, priorities: list[int], asked: int
+) -> None:
+    ledger = ledger_of(capacity, holders, priorities)
+    held_by_uid = {claim.uid: claim for claim in ledger.view().claims()}
+    high = a_pod("high", "native.berth.dev/k80", asked, priority=2)
+    answer = Preempt(ledger, Time()).run(PreemptionCall(high, {"n1": Victims(())}))
+    there = [claim for claim in held_by_uid.values() if claim.node == "n1"]
+    free = capacity - sum(claim.holdings[0].count for claim in there)
+    sizes = {claim.uid: claim.holdings[0].count for claim in there if (claim.priority or 0) < 2}
+    if free >= asked or free + sum(sizes.values()) < asked:
+        assert answer == {}
+        return
+    victims = set(answer["n1"].uids)
+    assert victims <= sizes.keys()
+    assert free + sum(sizes[uid] for uid in victims) >= asked
+    for uid in victims:
+        assert free + sum(sizes[other] for other in victims - {uid}) < asked, f"{uid} is too many"
+    lowest = {uid for uid in sizes if (held_by_uid[uid].priority or 0) == 0}
+    if free + sum(sizes[uid] for uid in lowest) >= asked:
+        assert victims <= lowest
+        fewest = next(
+            number
+            for number in range(1, 6)
+            if free + sum(sorted((sizes[uid] for uid in lowest), reverse=True)[:number]) >= asked
+        )
+        assert len(victims) == fewest

@@ -238,7 +238,8 @@ def stands(claim: Claim, view: View) -> bool:
         return False
     (there,) = claims
     state = "lost" if claim.state == "lost" else "bound"
-    same = (there.node, there.state, there.logical()) == (claim.node, state, claim.logical())
+    due = claim.node, state, claim.priority, claim.logical()
+    same = (there.node, there.state, there.priority, there.logical()) == due
     return same and claim.units <= there.units
 
 

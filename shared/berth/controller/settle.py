@@ -39,6 +39,7 @@ class Settled(NamedTuple):
 def claim_of(pod: Pod, node: str, terms: Terms, demand: Demand, attempt: str, since: float) -> Claim:
     """Return the claim for what the pod requests, on that node; without an attempt it was bound before."""
     bound_at = None if attempt else pod.bound_at
+    evictable = any(terms.pools[pool].spec.preemption == "Native" for pool in demand.units)
     return Claim(
         uid=pod.metadata.uid,
         namespace=pod.namespace,
@@ -53,6 +54,7 @@ def claim_of(pod: Pod, node: str, terms: Terms, demand: Demand, attempt: str, si
         began=bound_at or 0.0,
         ends=ends_at(pod, since if bound_at is None else bound_at),
         gang=gang_name(pod),
+        priority=(pod.spec.priority or 0) if evictable else None,
     )
 
 

@@ -49,7 +49,8 @@ from berth.ledger.ledger import Ledger
 from berth.ledger.model import NOTHING_HELD_BACK, Claim, HeldBack
 from berth.ledger.transaction import LostAgainError, OutdatedError
 from berth.metrics import UNCOUNTED, Metrics
-from berth.scheduling.demand import Terms, might_ask, unnamed
+from berth.scheduling.demand import Terms, might_ask, terms_of, unnamed
+from berth.scheduling.preemption import in_vain
 from berth.settings import Settings
 from berth.stores.base import Version
 from berth.telemetry import calls
@@ -61,6 +62,7 @@ REBUILD_SECONDS = 540.0
 and `berth up` wait for 600 s, and `berth up` then replaces the function, which knows whom it has fenced."""
 
 _LOOKS = 3
+_MOST_NOMINATED = 100  # pods that are woken because nothing came of their nominations
 _LINES = 20  # mistakes in Pools that a report has
 _OVERTAKEN = "the Pools kept changing while they were looked at; the later looks take them over"
 
@@ -313,6 +315,9 @@ class Reconcile:
         seated = [pod for pod in self._pods if pod.waiting and has_seat(pod, view)]
         why = "its gang has its units"
         woken = wake_these(self._cluster, seated, why, now, writes=self._writes)
+        stalled = in_vain(self._pods, self._settings.scheduler_names, terms_of(view))[:_MOST_NOMINATED]
+        why = "no pod ends on the node that it is nominated for"
+        woken += wake_these(self._cluster, stalled, why, now, writes=self._writes)
         return woken + wake(
             self._ledger,
             self._cluster,

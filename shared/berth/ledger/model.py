@@ -64,7 +64,8 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
     the pod was created, `began` when it was bound, where no bind of ours knows: the journal counts by them.
     `gang` names the pods of its namespace with which it gets its units together; `seat_until` is until when
     (Unix seconds) they wait for it, where it was reserved by the bind of another of these.
-    `ends` is when the pod is gone at the latest, by what it declares; 0: it does not say.
+    `ends` is when the pod is gone at the latest, by what it declares; 0: it does not say. `priority` is the
+    pod's, where pods may be evicted for the units that it holds; None: nobody knows.
     """
 
     uid: str
@@ -82,6 +83,7 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
     gang: str = ""
     seat_until: float = 0.0
     ends: float = 0.0
+    priority: int | None = None
 
     @property
     def label(self) -> str:

@@ -423,9 +423,12 @@ def _amounts(holdings: Iterable[Holding], by_name: bool) -> Counter[tuple[str, s
 
 def _stands(claim: Claim, keys: Iterable[str], domains: Domains) -> bool:
     """Whether the pod's claim in these domains already says what the pod shows."""
-    shown = (claim.node, claim.state, claim.holdings)
+    shown = (claim.node, claim.state, claim.priority, claim.holdings)
     standing = (domains[key].claims.get(claim.uid) for key in keys)
-    return all(there is not None and (there.node, there.state, there.holdings) == shown for there in standing)
+    return all(
+        there is not None and (there.node, there.state, there.priority, there.holdings) == shown
+        for there in standing
+    )
 
 
 def _known(uid: str, holding: Holding, domains: Domains, unlisted: Collection[Unit]) -> Holding:

@@ -226,7 +226,7 @@ class PoolsStage(Stage):
     ) -> extender_v1.BindingCall:
         """A waiting pod that asks for so many units of these pools, or one that runs on a node already."""
         name = name or f"pod-{next(self._numbers)}"
-        limits = {f"berth.dev/{pool}": str(units) for pool, units in asked.items()}
+        limits = {self._resource(pool): str(units) for pool, units in asked.items()}
         noted = {**(annotations or {}), **({CLAIMS: claims} if claims else {})}
         noted |= {RUNS_FOR: runs_for} if runs_for else {}
         meta: dict[str, Any] = {"name": name, "annotations": noted}
@@ -244,6 +244,10 @@ class PoolsStage(Stage):
         self.cluster.create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": meta, "spec": spec})
         pod = self.get(name, namespace)
         return extender_v1.BindingCall(name, namespace, pod.metadata.uid, node or "n1")
+
+    def _resource(self, pool: str) -> str:
+        native = self.specs.get(pool, {}).get("preemption") == "Native"
+        return f"{'native.' if native else ''}berth.dev/{pool}"
 
     def get(self, name: str, namespace: str = "default") -> Pod:
         found: Pod | None = self.cluster.pod(namespace, name)

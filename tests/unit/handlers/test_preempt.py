@@ -57,11 +57,21 @@ class Scene:
         self.ledger = ledger_on(store, time=self.time)
         self.verb = Preempt(self.ledger, self.time)
 
-    def hold(self, name: str, node: str = "n1", owner: str = "", **pools: int) -> None:
+    def hold(
+        self, name: str, node: str = "n1", owner: str = "", priority: int | None = None, **pools: int
+    ) -> None:
+        """A pod that is bound; its claim is as of an older version unless it has a priority."""
         holdings = tuple(Holding(pool, node, count) for pool, count in sorted((pools or {"k80": 1}).items()))
-        self.ledger.reserve(
-            Claim(uid=name, namespace="team-a", name=name, node=node, holdings=holdings, owner=owner)
+        claim = Claim(
+            uid=name,
+            namespace="team-a",
+            name=name,
+            node=node,
+            holdings=holdings,
+            owner=owner,
+            priority=priority,
         )
+        self.ledger.confirm(self.ledger.reserve(claim))
 
     def kept(self, requester: Pod, **victims: Sequence[str]) -> list[str]:
         call = PreemptionCall(requester, {node: Victims(tuple(uids)) for node, uids in victims.items()})
@@ -244,6 +254,7 @@ def test_a_nominated_node_that_is_a_candidate_or_has_no_such_units_is_no_reason_
     scene.hold("a", "n1", k80=2)
     scene.hold("c", "n2", k80=2)
     assert scene.kept(pod(nominated="n1"), n1=["a"], n2=["c"]) == ["n1", "n2"]
+    scene.verb = Preempt(scene.ledger, scene.time)  # else a may have been evicted
     assert scene.kept(pod(nominated="gone"), n2=["c"]) == ["n2"]
 
 
@@ -295,6 +306,181 @@ def test_each_pod_waits_for_itself_and_so_do_many_in_bounded_memory(store: Sqlit
     assert len(scene.verb._made) <= 1000
 
 
+def test_a_nomination_to_a_node_of_more_important_pods_is_no_reason_to_wait(store: SqliteStore) -> None:
+    """Others than kube-scheduler may nominate a pod for a node, which evicts nobody there."""
+    scene = Scene(store)
+    scene.hold("a", "n1", k80=2, priority=2000)
+    scene.hold("c", "n2", k80=2, priority=10)
+    assert scene.kept(pod(nominated="n1", priority=1000), n2=["c"]) == ["n2"]
+
+
+@pytest.mark.parametrize("priority", [1000, 1001])
+def test_so_is_one_to_a_node_where_the_less_important_hold_too_little(
+    store: SqliteStore, priority: int
+) -> None:
+    scene = Scene(store)
+    scene.hold("a", "n1", k80=1, priority=priority)
+    scene.hold("b", "n1", k80=1, priority=10)
+    scene.hold("c", "n2", k80=2, priority=10)
+    assert scene.kept(pod(nominated="n1", k80=2, priority=1000), n2=["c"]) == ["n2"]
+    assert scene.kept(pod(nominated="n1", k80=1, priority=1000), n2=["c"]) == []  # b may have been evicted
+
+
+def test_a_process_that_remembers_nothing_waits_where_less_important_pods_claims_would_make_room(
+    store: SqliteStore,
+) -> None:
+    scene = Scene(store)
+    scene.hold("a", "n1", k80=2, priority=10)
+    scene.hold("c", "n2", k80=2, priority=10)
+    waiting = pod(nominated="n1", priority=1000)
+    assert scene.kept(waiting, n2=["c"]) == []
+    scene.time.now += 89
+    assert scene.kept(waiting, n2=["c"]) == []
+    scene.time.now += 1
+    assert scene.kept(waiting, n2=["c"]) == ["n2"]
+
+
+def test_a_claim_that_is_lost_with_its_node_is_no_eviction_under_way(store: SqliteStore) -> None:
+    scene = Scene(store)
+    scene.hold("a", "n1", k80=2, priority=10)
+    scene.ledger.release("a", hold={"k80"})
+    scene.hold("c", "n2", k80=2, priority=10)
+    assert scene.kept(pod(nominated="n1", priority=1000), n2=["c"]) == ["n2"]
+
+
+def test_a_nomination_for_one_node_takes_no_eviction_on_another_from_memory(store: SqliteStore) -> None:
+    scene = Scene(store)
+    scene.hold("a", "n1", k80=2, priority=10)
+    scene.hold("c", "n2", k80=2, priority=10)
+    assert scene.kept(pod(priority=1000), n1=["a"]) == ["n1"]
+    for nominated in ("gone", "n2", "gone", None):
+        assert scene.kept(pod(nominated=nominated, priority=1000), n2=["c"]) == []
+
+
+def test_victims_that_end_slowly_are_waited_for_after_an_error_took_the_nomination_away(
+    store: SqliteStore,
+) -> None:
+    """With the nomination kube-scheduler waits by itself; claims have 30 s of grace unless they say more."""
+    scene = Scene(store)
+    scene.hold("a", "n1", k80=2, priority=10)
+    scene.hold("c", "n2", k80=2, priority=10)
+    assert scene.kept(pod(priority=1000), n1=["a"]) == ["n1"]
+    assert scene.kept(pod(priority=1000), n2=["c"]) == []
+    scene.time.now += 119
+    assert scene.kept(pod(priority=1000), n2=["c"]) == []
+    scene.time.now += 1
+    assert scene.kept(pod(priority=1000), n2=["c"]) == ["n2"]
+
+
+def test_each_answer_is_waited_for_anew(store: SqliteStore) -> None:
+    """It was not: what was evicted on a node for the second time was not waited for."""
+    scene = Scene(store)
+    scene.hold("a", "n1", k80=2, priority=10)
+    scene.hold("c", "n2", k80=2, priority=10)
+    for _ in range(3):
+        assert scene.kept(pod(priority=1000), n1=["a"]) == ["n1"]
+        assert scene.kept(pod(nominated="n1", priority=1000), n2=["c"]) == []
+        scene.time.now += 90
+
+
+def test_a_clock_that_is_set_makes_nobody_wait_longer(store: SqliteStore) -> None:
+    scene, steady = Scene(store), Time()
+    scene.verb = Preempt(scene.ledger, scene.time, steady)
+    scene.hold("a", "n1", k80=2, priority=10)
+    waiting = pod(nominated="n1", priority=1000)
+    for hours in (1, -2, 1):
+        assert scene.kept(waiting, n2=["c"]) == []
+        scene.time.now += hours * 3600
+    steady.now += 90
+    scene.hold("c", "n2", k80=2, priority=10)
+    assert scene.kept(waiting, n2=["c"]) == ["n2"]
+
+
+def chosen(scene: Scene, requester: Pod, *nodes: str, **victims: Sequence[str]) -> dict[str, set[str]]:
+    """What is evicted, by node, where nodes are offered without victims."""
+    offered = {**dict.fromkeys(nodes, ()), **victims}
+    call = PreemptionCall(requester, {node: Victims(tuple(uids)) for node, uids in offered.items()})
+    return {node: set(found.uids) for node, found in scene.verb.run(call).items()}
+
+
+@pytest.mark.parametrize(
+    ("units", "priority", "victims"),
+    [
+        (1, 1000, {"b"}),
+        (2, 1000, {"c"}),
+        (3, 1000, {"b", "c"}),
+        (4, 1000, {"a", "b", "c"}),
+        (5, 1000, set()),
+        (1, 10, {"b"}),
+        (4, 10, set()),
+        (1, 5, set()),
+    ],
+)
+def test_where_no_victims_are_offered_the_fewest_and_least_important_are_chosen(
+    store: SqliteStore, units: int, priority: int, victims: set[str]
+) -> None:
+    """kube-scheduler 1.38 offers such nodes; 1.37 and older never do, and take no answer without a victim."""
+    scene = Scene(store, sizes={("k80", "n1"): 4})
+    for name, importance, held in (("a", 10, 1), ("b", 5, 1), ("c", 5, 2)):
+        scene.hold(name, "n1", k80=held, priority=importance)
+    expected = {"n1": victims} if victims else {}
+    assert chosen(scene, pod(k80=units, priority=priority), "n1") == expected
+
+
+def test_nobody_is_chosen_whose_importance_is_not_known_or_whom_the_scheduler_may_not_know(
+    store: SqliteStore,
+) -> None:
+    scene = Scene(store)
+    scene.hold("a", "n1", k80=2)
+    scene.ledger.reserve(
+        Claim(
+            uid="b",
+            namespace="d",
+            name="b",
+            node="n2",
+            holdings=(Holding("k80", "n2", 2),),
+            attempt="x",
+            priority=10,
+        )
+    )
+    assert chosen(scene, pod(priority=1000), "n1", "n2") == {}
+    scene.ledger.confirm(scene.ledger.view().claims_of("b")[0])
+    assert chosen(scene, pod(priority=1000), "n1", "n2") == {"n2": {"b"}}
+    scene.verb = Preempt(scene.ledger, scene.time)
+    scene.ledger.apply_pools({"k80": k80(release_on="Deleted")})  # b may have finished
+    assert chosen(scene, pod(priority=1000), "n2") == {}
+
+
+def test_nobody_is_chosen_for_units_that_nobody_may_be_evicted_for(store: SqliteStore) -> None:
+    scene = Scene(store)
+    scene.hold("a", "n1", k80=2, ip=2, priority=10)
+    assert chosen(scene, pod(ip=1, priority=1000), "n1") == {}
+    assert chosen(scene, pod(k80=1, ip=1, priority=1000), "n1") == {}
+    assert chosen(scene, pod(k80=1, priority=1000), "n1") == {"n1": {"a"}}
+
+
+def test_where_room_was_made_since_filter_looked_nobody_is_chosen(store: SqliteStore) -> None:
+    scene = Scene(store)
+    scene.hold("c", "n2", k80=2, priority=10)
+    assert chosen(scene, pod(priority=1000), "n1", n2=["c"]) == {}
+    scene.time.now += 5
+    assert chosen(scene, pod(priority=1000), "n1", n2=["c"]) == {"n2": {"c"}}
+
+
+def test_of_those_chosen_no_second_ones_are_chosen_until_their_claims_are_settled(store: SqliteStore) -> None:
+    scene = Scene(store)
+    scene.hold("a", "n1", k80=1, priority=10)
+    scene.hold("b", "n1", k80=1, priority=20)
+    scene.hold("c", "n2", k80=2, priority=10)
+    assert chosen(scene, pod(priority=1000), "n1") == {"n1": {"a"}}
+    for nominated in ("n1", None):
+        assert chosen(scene, pod(nominated=nominated, priority=1000), "n1", n2=["c"]) == {}
+    scene.ledger.release("a")
+    assert chosen(scene, pod(priority=1000), "n1", n2=["c"]) == {}
+    scene.hold("d", "n1", k80=1, priority=2000)
+    assert chosen(scene, pod(priority=1000), "n1") == {"n1": {"b"}}
+
+
 @pytest.mark.parametrize(
     ("node", "asked", "mendable"),
     [
@@ -335,6 +521,22 @@ def test_a_recorded_call_is_answered(store: SqliteStore, path: Path, name: str) 
     reply = ask(path, json.dumps(document).encode())
     assert reply.status == 200
     assert sorted(json.loads(reply.body)["NodeNameToMetaVictims"]) == ["n0", "n2"]
+
+
+@pytest.mark.parametrize("pods", [[], None])
+@pytest.mark.parametrize("field", ["NodeNameToMetaVictims", "NodeNameToVictims"])
+def test_a_call_without_victims_is_answered_with_uids(
+    store: SqliteStore, path: Path, field: str, pods: list[object] | None
+) -> None:
+    """As kube-scheduler 1.38 makes it, with and without nodeCacheCapable (source: its extender.go)."""
+    scene = Scene(store, sizes={("k80", "n3"): 2})
+    scene.hold("a", "n1", k80=2, priority=10)
+    scene.hold("b", "n2", k80=2, priority=1000)
+    on_node = {"Pods": pods, "NumPDBViolations": 0}
+    document = {"Pod": msgspec.to_builtins(pod(priority=1000)), field: {"n1": on_node, "n2": on_node}}
+    reply = ask(path, json.dumps(document).encode())
+    victims = {"n1": {"Pods": [{"UID": "a"}], "NumPDBViolations": 0}}
+    assert (reply.status, json.loads(reply.body)) == (200, {"NodeNameToMetaVictims": victims})
 
 
 def test_without_a_ledger_the_answer_is_an_error_by_which_kube_scheduler_evicts_nobody(path: Path) -> None:
