@@ -24,7 +24,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Reconcile once, with the functions' own settings; 1 if there are problems."""
     config = settings.from_environment()
-    reconcile = Reconcile(*ledger_and_cluster(config, while_closed=True), config, rebuild_seconds=math.inf)
+    ledger, cluster = ledger_and_cluster(config, while_closed=True)
+    reconcile = Reconcile(
+        ledger, cluster, config, clock=cluster.now, ahead=cluster.clock_ahead, rebuild_seconds=math.inf
+    )
     report = reconcile.run()
     if options.output == "json":
         print(msgspec.json.encode(report).decode())  # a line a run, as logs like it

@@ -15,7 +15,7 @@ from berth.api.gang import LARGEST_GANG, Gang, gang_name, gang_or_none
 from berth.api.run_time import ends_at
 from berth.controller.line import in_line
 from berth.controller.notices import Subject, Teller
-from berth.controller.settle import BIND_SECONDS, claim_of
+from berth.controller.settle import claim_of
 from berth.deadline import Deadline
 from berth.errors import BerthError, RefusedError
 from berth.kube.cluster import Cluster
@@ -32,6 +32,7 @@ from berth.scheduling.demand import Demand, Terms, rank_of, terms_of
 from berth.scheduling.fit import Fit, kind_of
 from berth.scheduling.gang import free_for
 from berth.scheduling.node_fit import why_not
+from berth.skew import MOST_APART
 from berth.telemetry import calls
 from berth.telemetry.traces import Facts
 
@@ -241,9 +242,9 @@ def _other_claim(pod: Pod, gang: Gang, view: View) -> Claim | None:
 
 
 def is_over(seat: Claim, now: float) -> bool:
-    """Whether the seat has waited long enough for its pod; one that is stamped later than now has, too: a
-    wrong clock must not keep it."""
-    return not seat.since - BIND_SECONDS <= now < seat.seat_until
+    """Whether the seat has waited long enough for its pod; one that is stamped much later than now has, too:
+    a wrong clock must not keep it."""
+    return not seat.since - MOST_APART <= now < seat.seat_until
 
 
 def tell_given_back(seats: Collection[Claim], view: View, teller: Teller) -> None:

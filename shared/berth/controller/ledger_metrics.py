@@ -63,6 +63,9 @@ GAUGES: Mapping[str, Gauge] = {
     "berth_reconcile_duration_seconds": Gauge((), "How long the last reconcile took"),
     "berth_reconcile_problems": Gauge((), "Problems that the last reconcile left"),
     "berth_reconcile_mended": Gauge(("kind",), "What the last reconcile mended, by kind"),
+    "berth_reconcile_clock_ahead_seconds": Gauge(
+        (), "How far the clock of the last reconcile's machine was ahead of the API server's; below 0: behind"
+    ),
 }
 
 
@@ -195,4 +198,5 @@ def _reconciled(seen: Snapshot) -> list[tuple[str, _Values]]:
         ("berth_reconcile_duration_seconds", {(): last.seconds}),
         ("berth_reconcile_problems", {(): last.left}),
         ("berth_reconcile_mended", {(kind,): count for kind, count in last.mended.items()}),
+        ("berth_reconcile_clock_ahead_seconds", {(): last.ahead or 0.0}),
     ]

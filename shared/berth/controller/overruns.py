@@ -22,7 +22,7 @@ def note_overruns(ledger: Ledger, pods: Iterable[Pod], looked: float, teller: Te
     """Disbelieve the owners of those of these pods, as they were listed at that time (Unix seconds) or later,
     that should have been gone by then. Tell of the pods once an hour."""
     late = {claim.uid: claim for claim in ledger.view().claims() if 0.0 < claim.ends < looked}
-    if not late:
+    if not late and not ledger.view().overruns:
         return
     there = [
         late[pod.metadata.uid]

@@ -55,6 +55,8 @@ def may_run(claim: Claim, node: Node | None, now: float) -> bool:
 
     A kubelet that was cut off learns of the pod's deletion some time after its node is ready again, and then
     gives the pod its grace period. Of a pod that was bound after the node became ready, it learns at once.
+    When it became ready, its own clock says: that may be 30 s off, which is half of RECONNECT_SECONDS, and
+    less than the time after which a silent node is lost.
     """
     if node is None or node.lost:
         return True

@@ -386,7 +386,7 @@ def endpoint(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
 def on(ledger: Ledger, cluster: Cluster, settings: Settings) -> Endpoint:
     """Return the endpoint on a ledger and a cluster that others may use too."""
     told = wiring.teller(cluster, settings, "bind", ledger.metrics)
-    bind = Bind(ledger, cluster, settings.scheduler_names, teller=told)
+    bind = Bind(ledger, cluster, settings.scheduler_names, cluster.now, teller=told)
 
     def answer(body: Content) -> bytes:
         bind.run(extender_v1.binding(body))

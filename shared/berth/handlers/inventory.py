@@ -249,7 +249,8 @@ def _warn(problems: Iterable[str]) -> None:
 def router(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Router:
     """Return the paths `external` and `licences`, and events on any other."""
     ledger, cluster = ledger_and_cluster(settings, metrics.of("inventory"))
-    inventory = Inventory(ledger, cluster, settings, teller=teller(cluster, settings, "inventory", metrics))
+    told = teller(cluster, settings, "inventory", metrics)
+    inventory = Inventory(ledger, cluster, settings, cluster.now, told)
 
     def handle(headers: Mapping[str, str], body: bytes) -> Mapping[str, object]:
         return inventory.run(cloudevents.decode(headers, body))
@@ -258,7 +259,7 @@ def router(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Router:
         name="inventory",
         endpoints={
             "external": external.endpoint(ledger, cluster, settings, inventory.look_at_pools),
-            "licences": licences.endpoint(ledger, cluster, settings),
+            "licences": licences.endpoint(ledger, cluster, settings, cluster.now),
         },
         health=ledger.check,
         default=cloudevents.subscriber("inventory", handle, ledger.check, settings),

@@ -13,12 +13,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, partial
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from berth.api.pool import Pool
 from berth.coalesce import Coalesced
 from berth.controller.adopt import adopt
 from berth.controller.capacity_sync import prepare_domains, problems, sync_all, withdraw
+from berth.controller.clocks import SeatTimes, clock_problems
 from berth.controller.external_use import take_external
 from berth.controller.fencing import FENCE_SECONDS, fence_waiting, pods_to_fence, to_hold
 from berth.controller.gang import drop_notes, is_over, let_rest, tell_given_back
@@ -106,11 +107,14 @@ class Reconcile:
         rebuild_seconds: float = REBUILD_SECONDS,
         teller: Teller = SILENT,
         licences: LicenceReader | None = None,
+        ahead: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """`licences` reads what others use of pools; without it nothing is read, as in a rehearsal."""
+        """`licences` reads what others use of pools; without it nothing is read, as in a rehearsal. `ahead`
+        tells how far this machine's clock is ahead of the API server's; None: nobody knows."""
         self._ledger, self._cluster, self._settings = ledger, cluster, settings
         self._clock, self._monotonic, self._new_id = clock, monotonic, new_id
         self._rebuild_seconds, self._teller, self._licences = rebuild_seconds, teller, licences
+        self._ahead, self._seats = ahead, SeatTimes()
         self._mark: Version | None = None  # of the rebuild that goes on
         # In that rebuild: no Binding of before the loss can land on these.
         self._fenced: set[str] = set()
@@ -128,6 +132,8 @@ class Reconcile:
         report = self._report = Report()
         self._writes = PodWrites(self._cluster, self._monotonic)
         self._given_back = []
+        last = self._ledger.last_reconcile()
+        self._seats = SeatTimes.after(last)
         poolclaims = False
         nodes: Sequence[Node] | None = None
         for left in reversed(range(_LOOKS)):
@@ -142,7 +148,7 @@ class Reconcile:
         self._end_seats()
         if nodes is not None:
             self._note_overruns()
-        line = self._hold_in_line(nodes)
+        line = self._hold_in_line(nodes, LineNotes() if last is None else last.line)
         report.woken = self._wake(nodes or (), self._ledger.view().free)
         report.woken += self._read_licences(nodes or ())
         schedulers, months = self._settings.scheduler_names, self._settings.usage_months
@@ -150,7 +156,11 @@ class Reconcile:
         self._pods = []
         report.problems += self._writes.problems
         self._publish(poolclaims=poolclaims)
-        self._ledger.note_reconcile(report.noted(self._clock(), self._monotonic() - began, line))
+        for problem in clock_problems(self._ahead(), self._ledger.view(), self._clock()):
+            log.warning("%s", problem)
+            report.problems.append(problem)
+        noted = report.noted(self._clock(), self._monotonic() - began, line)
+        self._ledger.note_reconcile(replace(noted, seats=self._seats.noted, ahead=self._ahead()))
         return report
 
     def _look(self) -> tuple[bool, Sequence[Node]]:
@@ -281,14 +291,13 @@ class Reconcile:
         except BerthError as error:
             self._report.problems.append(f"gangs that gave back their seats were not noted: {error}")
 
-    def _hold_in_line(self, nodes: Sequence[Node] | None) -> LineNotes:
+    def _hold_in_line(self, nodes: Sequence[Node] | None, before: LineNotes) -> LineNotes:
         """Return what is to be remembered of the line. Without `nodes` no look was taken over: all stays."""
         schedulers = self._settings.scheduler_names
         waiting = [pod for pod in self._pods if pod.waiting and pod.spec.scheduler_name in schedulers]
         if nodes is not None and not (waiting or self._ledger.view().line_holds):
             return LineNotes()
-        last = self._ledger.last_reconcile()
-        line = LineNotes() if last is None else last.line
+        line = before.believed(self._clock())
         if nodes is None:
             return line
         try:
@@ -363,7 +372,8 @@ class Reconcile:
         elif pod.spec.node_name:
             return  # adoption brings its claim to what it is to be
         elif claim.is_seat:
-            if is_over(claim, self._clock()) and self._ledger.cancel(claim):
+            seat = self._seats.by_our_clock(claim, self._clock())
+            if is_over(seat, self._clock()) and self._ledger.cancel(claim):
                 self._report.released += 1
                 self._given_back.append(claim)
         elif self._in_doubt(claim) and not self._writes.spent():
@@ -375,7 +385,10 @@ class Reconcile:
 
     def _in_doubt(self, claim: Claim) -> bool:
         """Whether the claim of a pod that is not bound is no bind's that is under way. One that is stamped
-        later than now is none either: a wrong clock must not keep it for as long."""
+        later than now is none either: a wrong clock must not keep it for as long.
+
+        With clocks that are apart a bind may be taken for dead that is under way: its pod is fenced, so it is
+        tried again, and nothing is given twice (decision 65)."""
         return claim.state == "bound" or abs(self._clock() - claim.since) > BIND_SECONDS
 
 
@@ -385,8 +398,16 @@ def endpoint(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
     ledger, cluster = ledger_and_cluster(settings, metrics.of("reconcile"), while_closed=True)
     told = teller(cluster, settings, "reconcile", metrics)
     # Two at once would do the same work, and anybody may ask for it.
-    licences = LicenceReader(ledger)
-    reconciled = Coalesced(Reconcile(ledger, cluster, settings, teller=told, licences=licences).run)
+    reconcile = Reconcile(
+        ledger,
+        cluster,
+        settings,
+        clock=cluster.now,
+        teller=told,
+        licences=LicenceReader(ledger, clock=cluster.now),
+        ahead=cluster.clock_ahead,
+    )
+    reconciled = Coalesced(reconcile.run)
 
     def handle(_: Mapping[str, str], __: bytes) -> Mapping[str, object]:
         """Reconcile, whatever was sent: a clock's tick, a dead letter, a person's call."""

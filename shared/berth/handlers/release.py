@@ -114,7 +114,7 @@ class Release:
 def endpoint(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
     ledger, cluster = ledger_and_cluster(settings, metrics.of("release"))
     told = teller(cluster, settings, "release", metrics)
-    release = Release(ledger, cluster, settings.scheduler_names, teller=told)
+    release = Release(ledger, cluster, settings.scheduler_names, cluster.now, teller=told)
 
     def handle(headers: Mapping[str, str], body: bytes) -> Mapping[str, object]:
         return release.run(cloudevents.decode(headers, body))

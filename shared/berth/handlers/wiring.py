@@ -96,7 +96,14 @@ def ledger_of(
 ) -> Ledger:
     """Return the cluster's ledger in a store that is open already."""
     name = redacted(settings.store)
-    return Ledger(store, while_closed=while_closed, cluster=cluster.identity, name=name, metrics=metrics)
+    return Ledger(
+        store,
+        clock=cluster.now,
+        while_closed=while_closed,
+        cluster=cluster.identity,
+        name=name,
+        metrics=metrics,
+    )
 
 
 def teller(cluster: "Cluster", settings: Settings, function: str, metrics: Metrics = UNCOUNTED) -> "Teller":

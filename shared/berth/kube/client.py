@@ -23,6 +23,7 @@ from berth.errors import (
     reason,
 )
 from berth.kube.connection import lean
+from berth.server_clock import ServerClock
 from berth.telemetry import calls
 from berth.telemetry.traces import Facts
 
@@ -82,7 +83,7 @@ class ApiServer:
     def __init__(self, api: Client, connections: int = 0) -> None:
         """`connections`: keep so many that nobody else uses; 0: share the client's. A proxy's are shared."""
         self._api, self._connections = api, connections
-        self.host = api.host
+        self.host, self.clock = api.host, ServerClock()
 
     def call(self, request: Request) -> bytes:
         """Return the answer's content."""
@@ -139,6 +140,13 @@ class ApiServer:
             return response
 
     def _answered(self, request: Request, more: Mapping[str, str], *, whole: bool) -> Any:
+        sent = self.clock.local()
+        response = self._sent(request, more, whole=whole)
+        # Of a retry only this is known: it was sent later than the first try.
+        self.clock.learn(response.headers.get("Date"), sent, self.clock.local())
+        return response
+
+    def _sent(self, request: Request, more: Mapping[str, str], *, whole: bool) -> Any:
         # Not by the kubernetes client's models: those cost more, and raise after a Binding that succeeded
         # (docs/kubernetes.md#a-binding-by-the-python-client).
         try:

@@ -125,6 +125,16 @@ class Cluster:
         self.host = self._server.host
         self._identity = ""
 
+    def now(self) -> float:
+        """Return the API server's time in Unix seconds, as its last answers told; this machine's own before
+        the first one. All that decides by times goes by it."""
+        return self._server.clock.now()
+
+    def clock_ahead(self) -> float | None:
+        """Return how many seconds this machine's clock is ahead of the API server's, below 0 where it is
+        behind; None: its answers have no Date."""
+        return self._server.clock.ahead()
+
     def identity(self) -> str:
         """Return the UID of namespace kube-system, which exists as long as its cluster; requested once."""
         if not self._identity:

@@ -15,13 +15,14 @@ _ILLEGAL = re.compile(r"[\r\n\0]")
 
 
 class Answer:
-    """An answer that was read to its end, with what a pool of urllib3's asks of it."""
+    """An answer that was read to its end, with what a pool of urllib3's asks of it. Of its headers only the
+    Date is kept."""
 
     version_string, length_remaining = "HTTP/1.1", 0  # for urllib3's log
 
-    def __init__(self, status: int, data: bytes) -> None:
+    def __init__(self, status: int, data: bytes, date: bytes = b"") -> None:
         self.status, self.data = status, data
-        self.headers: Mapping[str, str] = {}
+        self.headers: Mapping[str, str] = {"Date": date.decode("latin-1")} if date else {}
         self.retries: urllib3.Retry | None = None
 
 
@@ -31,6 +32,7 @@ class _Reader:
     def __init__(self) -> None:
         self._parser, self._parts = httptools.HttpResponseParser(self), list[bytes]()
         self._begun = self._headed = self._sized = False
+        self._date = b""
         self.keeps = False  # whether the connection is of use afterwards
         self.answer: Answer | None = None
 
@@ -62,15 +64,18 @@ class _Reader:
         self._complete()  # a body that its connection ends with
 
     def _complete(self) -> None:
-        self.answer = Answer(self._parser.get_status_code(), b"".join(self._parts))
+        self.answer = Answer(self._parser.get_status_code(), b"".join(self._parts), self._date)
         self._parts.clear()
 
     def on_message_begin(self) -> None:
         self._begun, self._headed, self._sized = True, False, False
         self.keeps = False  # where an answer is here already: nobody has asked for this one
 
-    def on_header(self, name: bytes, _: bytes) -> None:
-        self._sized = self._sized or name.lower() in (b"content-length", b"transfer-encoding")
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        self._sized = self._sized or name in (b"content-length", b"transfer-encoding")
+        if name == b"date":
+            self._date = value
 
     def on_headers_complete(self) -> None:
         self._headed = True

@@ -16,6 +16,13 @@ MOST_NOTES = 500
 """Pods of which is remembered that nothing came of their turns, the latest of them: 40 KB."""
 
 
+MOST_SEATS = 1000
+"""Seats of gangs of which is remembered when they were seen first: 60 KB."""
+
+LONGEST_BELIEVED = 86400.0
+"""Seconds from now that what is noted of the line may last: a clock that was wrong may have noted more."""
+
+
 class LineNote(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is remembered of a pod that units are, or were, held for in line; times in Unix seconds.
 
@@ -35,12 +42,22 @@ class LineNotes(msgspec.Struct, frozen=True, omit_defaults=True):
     pods: Mapping[str, LineNote] = {}
     rests: Mapping[str, float] = {}
 
+    def believed(self, now: float) -> "LineNotes":
+        """Return these notes without times that only a wrong clock can have noted."""
+        latest = now + LONGEST_BELIEVED
+        pods = {
+            uid: msgspec.structs.replace(note, whole=min(note.whole, now), until=min(note.until, latest))
+            for uid, note in self.pods.items()
+        }
+        return LineNotes(pods, {pool: min(until, latest) for pool, until in self.rests.items()})
+
 
 class LastReconcile(msgspec.Struct, frozen=True, kw_only=True):
     """One reconcile that ended well: when (seconds since the epoch of Unix), how long it took, what it
     mended, by kind, and what it left.
 
-    `more` problems are not written down.
+    `more` problems are not written down. `seats` is since when gangs' seats wait, by its clock, and `ahead`
+    how many seconds its machine's clock was ahead of the API server's; None: nobody knows.
     """
 
     at: float
@@ -49,6 +66,8 @@ class LastReconcile(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
     more: int = 0
     line: LineNotes = LineNotes()
+    seats: Mapping[str, float] = {}
+    ahead: float | None = None
 
     @property
     def left(self) -> int:

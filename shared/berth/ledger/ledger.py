@@ -96,6 +96,7 @@ from berth.ledger.unlisted import Believed, Unit, believed
 from berth.ledger.view import Follower, View
 from berth.metrics import UNCOUNTED, Metrics
 from berth.settings import DEFAULT_USAGE_MONTHS
+from berth.skew import MOST_APART
 from berth.stores.base import EPOCH, Changes, Cursor, Document, Prompt, Store, Version
 
 
@@ -1035,9 +1036,11 @@ class Ledger:
     def note_overruns(self, seen: Mapping[str, float]) -> Collection[str]:
         """Remember that pods of these owners were seen, at these times, to run longer than they had said.
         Return the owners of whom that is news."""
-        known, now = self.view().overruns, self._clock()
+        now = self._clock()
+        stored = self.view().overruns
+        known = overruns.believed(stored, now)
         news = overruns.news(known, seen)
-        if news:
+        if news or any(until > known[owner] + MOST_APART for owner, until in stored.items()):
             standing = {owner: until for owner, until in known.items() if until > now}
             self._commits.write({OVERRUNS: overruns.body_of({**standing, **news})})
         return news.keys()

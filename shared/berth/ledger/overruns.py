@@ -26,6 +26,13 @@ def body_of(overruns: Overruns) -> bytes:
     return msgspec.json.encode(dict(latest[:MOST_OWNERS]))
 
 
+def believed(known: Overruns, now: float) -> Overruns:
+    """Return these times without what only a wrong clock can have noted: none is later than such a note of
+    now would say."""
+    latest = now + DISBELIEVED_SECONDS
+    return {owner: min(until, latest) for owner, until in known.items()}
+
+
 def overruns_of(body: bytes | None) -> Overruns:
     """Return what the document says; nothing where there is none, or it can't be read."""
     try:

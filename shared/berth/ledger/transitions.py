@@ -30,6 +30,7 @@ from berth.ledger.model import (
     encode,
 )
 from berth.ledger.unlisted import Unit
+from berth.skew import MOST_APART
 
 Domains = Mapping[str, Domain]
 
@@ -186,13 +187,14 @@ def without_line_hold(uid: str, gang: str, domains: Domains) -> tuple[tuple[Hold
 def cancelled(claim: Claim, now: float, domains: Domains) -> tuple[tuple[Holding, ...], Domains]:
     """Drop the claim where it stands as it is given. Return what was freed.
 
-    What is reserved with a gang is a seat again as long as that waits for the pod: the others hold theirs."""
+    What is reserved with a gang is a seat again as long as that waits for the pod: the others hold theirs. By
+    clocks that are apart it may be one for longer; reconcile gives it back then."""
     mine = {
         key: domain
         for key, domain in domains.items()
         if (standing := domain.claims.get(claim.uid)) is not None and _is_same(standing, claim)
     }
-    if claim.attempt and now < claim.seat_until:
+    if claim.attempt and claim.seat_until and now < claim.seat_until + MOST_APART:
         seats = {key: replace(domain.claims[claim.uid], attempt="") for key, domain in mine.items()}
         return (), {key: _with(seat, key, mine[key]) for key, seat in seats.items()}
     freed = tuple(holding for holding in claim.holdings if holding.key in mine)
