@@ -143,7 +143,8 @@ class ApiServer:
         sent = self.clock.local()
         response = self._sent(request, more, whole=whole)
         # Of a retry only this is known: it was sent later than the first try.
-        self.clock.learn(response.headers.get("Date"), sent, self.clock.local())
+        headers: Mapping[str, str] = getattr(response, "headers", {})
+        self.clock.learn(headers.get("Date"), sent, self.clock.local())
         return response
 
     def _sent(self, request: Request, more: Mapping[str, str], *, whole: bool) -> Any:
