@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from berth.api.gang import GANG, GANG_SIZE
 from berth.api.run_time import RUNS_FOR
 from tests.controlplane.lent import Planes
 from tests.support.builders.manifests import ADMISSION, put, rendered, serve_pools, token_of
@@ -344,3 +345,55 @@ def test_a_request_in_the_overhead_alone_is_refused_where_kube_scheduler_would_n
 def test_the_overhead_is_a_request_like_any_other(boxing: Cluster) -> None:
     found = said(boxing, "POST", PODS, boxed({}, scheduler="default-scheduler"))
     assert "set spec.schedulerName to berth" in found
+
+
+STATEFUL_SETS = "/apis/apps/v1/namespaces/default/statefulsets"
+
+
+def stateful_set(name: str, noted: Mapping[str, str], **spec: Any) -> Object:
+    labels = {"app": name}
+    template = {
+        "metadata": {"labels": labels, "annotations": dict(noted)},
+        "spec": pod_document("a", {})["spec"],
+    }
+    whole = {"serviceName": name, "replicas": 3, "selector": {"matchLabels": labels}, "template": template}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": name},
+        "spec": {**whole, **spec},
+    }
+
+
+@pytest.mark.parametrize(
+    ("noted", "spec", "taken"),
+    [
+        ({GANG: "train", GANG_SIZE: "3"}, {}, False),
+        ({GANG: "train", GANG_SIZE: "3"}, {"podManagementPolicy": "OrderedReady"}, False),
+        ({GANG: "train", GANG_SIZE: "3"}, {"podManagementPolicy": "Parallel"}, True),
+        ({GANG: "train", GANG_SIZE: "1"}, {}, True),
+        ({}, {}, True),
+    ],
+)
+def test_a_statefulset_of_a_gang_makes_all_its_pods_at_once(
+    guarded: Cluster, noted: Mapping[str, str], spec: Mapping[str, Any], taken: bool
+) -> None:
+    wait(lambda: "one by one" in said(guarded, "POST", STATEFUL_SETS, FIRST), 60, "in force")
+    answer = said(guarded, "POST", STATEFUL_SETS, stateful_set("set", noted, **spec))
+    assert ("create it with podManagementPolicy Parallel" in answer) is not taken
+    assert bool(answer) is not taken
+
+
+def test_a_statefulset_that_was_there_before_the_policy_may_be_changed_but_for_its_gang(
+    guarded: Cluster,
+) -> None:
+    noted = {GANG: "train", GANG_SIZE: "1"}
+    guarded.call("POST", STATEFUL_SETS, stateful_set("old", noted))
+    path = f"{STATEFUL_SETS}/old"
+    assert said(guarded, "PATCH", path, {"spec": {"replicas": 2}}) == ""
+    larger = {"spec": {"template": {"metadata": {"annotations": {GANG_SIZE: "2"}}}}}
+    assert "podManagementPolicy Parallel" in said(guarded, "PATCH", path, larger)
+    guarded.call("DELETE", path)
+
+
+FIRST = stateful_set("probe", {GANG: "train", GANG_SIZE: "3"})

@@ -26,13 +26,13 @@ def test_gangs_are_served_whole_and_nobody_waits_for_ever(seed: int, hopeless: b
 
 
 def half_of_it_is_reserved() -> Any:
-    rest = GangBinding._rest
+    rolled = GangBinding._rolled
 
     def half(*arguments: Any) -> Any:
-        whole = rest(*arguments)
-        return whole._replace(together=whole.together // 2)
+        whole = rolled(*arguments)
+        return whole._replace(needed=(whole.needed + 1) // 2)
 
-    return mock.patch.object(GangBinding, "_rest", half)
+    return mock.patch.object(GangBinding, "_rolled", half)
 
 
 def seats_wait_for_ever() -> Any:

@@ -1,10 +1,11 @@
 """Gangs: pods of one namespace that get their units together or not at all, by two annotations.
-It does not know which pods there are, nor what they ask for."""
+A pod alone says which gang it is of. It does not know which pods there are, nor what they ask for."""
 
+import hashlib
 from typing import NamedTuple
 
 from berth.api.names import GROUP, is_name
-from berth.kube.types import Pod
+from berth.kube.types import Owner, Pod
 
 GANG = f"{GROUP}/gang"
 """The pod's annotation that names its gang, one of its namespace."""
@@ -15,16 +16,45 @@ GANG_SIZE = f"{GROUP}/gang-size"
 LARGEST_GANG = 512
 """Pods of a gang: what is known of it is one document."""
 
+_WORKLOADS = (
+    ("jobset.sigs.k8s.io/jobset-uid", "jobset.sigs.k8s.io/restart-attempt"),
+    ("jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/restart-attempt"),
+    ("leaderworkerset.sigs.k8s.io/group-key",),
+    ("training.kubeflow.org/job-name",),
+    ("ray.io/cluster",),
+)
+"""Labels by which operators name a workload whose pods have several controllers: its pods are one gang."""
+
+_INDEXES = (
+    ("batch.kubernetes.io/job-completion-index",),
+    ("training.kubeflow.org/replica-index", "training.kubeflow.org/replica-type"),
+)
+"""Labels of a pod that its replacement has as well, where a pod that has failed may stay without one."""
+
+_INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
+
 
 class Gang(NamedTuple):
-    """A gang as one of its pods names it; `label` is its namespace and name."""
+    """A gang as one of its pods names it.
+
+    `label` is its namespace and name, and which workload's it is where its pods have a controller; that is
+    opaque. Pods of one label and size are one gang.
+    """
 
     label: str
     size: int
 
     @property
     def name(self) -> str:
-        return self.label.partition("/")[2]
+        return name_of(self.label)
+
+
+class Family(NamedTuple):
+    """The pods that name one gang and are of one workload; empty: they have no controller."""
+
+    namespace: str
+    name: str
+    workload: str = ""
 
 
 def gang_of(pod: Pod) -> Gang | None:
@@ -42,7 +72,7 @@ def gang_of(pod: Pod) -> Gang | None:
         raise ValueError(f"annotation {GANG_SIZE}: {(size or '')[:64]!r} is no number of pods")
     if not 1 <= int(size) <= LARGEST_GANG:
         raise ValueError(f"annotation {GANG_SIZE}: {size} is not from 1 to {LARGEST_GANG}")
-    return Gang(f"{pod.namespace}/{name}", int(size))
+    return Gang(_label(pod, name, int(size)), int(size))
 
 
 def gang_or_none(pod: Pod) -> Gang | None:
@@ -53,7 +83,86 @@ def gang_or_none(pod: Pod) -> Gang | None:
         return None
 
 
-def gang_name(pod: Pod) -> str:
-    """Return the name of the pod's gang; empty where it is of none."""
+def gang_label(pod: Pod) -> str:
+    """Return the label of the pod's gang; empty where it is of none."""
     gang = gang_or_none(pod)
-    return "" if gang is None else gang.name
+    return "" if gang is None else gang.label
+
+
+def size_of(pod: Pod) -> int:
+    """Return the size that the pod says of its gang; 0 where it is of none."""
+    gang = gang_or_none(pod)
+    return 0 if gang is None else gang.size
+
+
+def family_of(pod: Pod) -> Family:
+    """Return which pods name the same gang as this one, which names one, and are of the same workload."""
+    return Family(pod.namespace, (pod.metadata.annotations or {}).get(GANG, ""), _workload_of(pod))
+
+
+def revision_of(pod: Pod) -> str:
+    """Return which template of its controller the pod was made by; empty where a controller has only one."""
+    owner, labels = controller_of(pod), pod.metadata.labels or {}
+    if owner is None:
+        return ""
+    if owner.kind == "StatefulSet":
+        return labels.get("controller-revision-hash", "")
+    return owner.uid if _is_of_deployment(owner, pod) else ""
+
+
+def controller_of(pod: Pod) -> Owner | None:
+    """Return who replaces the pod; None: nobody."""
+    return next((owner for owner in pod.metadata.owner_references or () if owner.controller), None)
+
+
+def index_of(pod: Pod) -> tuple[str, ...]:
+    """Return which of its workload's pods it is, as its replacement would be; empty: nobody knows."""
+    owner, labels = controller_of(pod), pod.metadata.labels or {}
+    for names in _INDEXES if owner is not None else ():
+        if names[0] in labels:
+            return ("" if owner is None else owner.uid, *(labels.get(name, "") for name in names))
+    return ()
+
+
+def fails_alone(pod: Pod) -> bool:
+    """Whether its controller gives up this pod without the others when it has failed often enough (a Job with
+    backoffLimitPerIndex; source: kubernetes.io/docs, Job, Backoff limit per index)."""
+    return _INDEX_FAILURES in (pod.metadata.annotations or {})
+
+
+def name_of(label: str) -> str:
+    """Return the name that is in a gang's label."""
+    return label.split("/")[1]
+
+
+def label_before(label: str) -> str:
+    """Return the label under which earlier versions of Berth kept the gang, whatever workload it was of."""
+    return "/".join(label.split("/")[:2])
+
+
+def _label(pod: Pod, name: str, size: int) -> str:
+    workload = _workload_of(pod)
+    if not workload:
+        return f"{pod.namespace}/{name}"
+    # The pods of an updated template are of the same gang only if that has the same size.
+    parts = f"{workload} {size}" if revision_of(pod) else workload
+    return f"{pod.namespace}/{name}/{hashlib.blake2b(parts.encode(), digest_size=8).hexdigest()}"
+
+
+def _workload_of(pod: Pod) -> str:
+    """Return which workload the pod is of: one that an operator names by a label, else its controller, of a
+    ReplicaSet the Deployment. Users may write these: pods are told apart by them, and given nothing."""
+    owner, labels = controller_of(pod), pod.metadata.labels or {}
+    if owner is None:
+        return ""
+    for names in _WORKLOADS:
+        if labels.get(names[0]):
+            return " ".join((names[0], *(labels.get(name, "") for name in names)))
+    if _is_of_deployment(owner, pod):
+        return f"Deployment {owner.name.removesuffix('-' + labels['pod-template-hash'])}"
+    return f"{owner.kind} {owner.uid or owner.name}"
+
+
+def _is_of_deployment(owner: Owner, pod: Pod) -> bool:
+    revision = (pod.metadata.labels or {}).get("pod-template-hash", "")
+    return owner.kind == "ReplicaSet" and bool(revision) and owner.name.endswith(f"-{revision}")

@@ -56,15 +56,17 @@ def adopt(
     known = ((pod.metadata.uid, view.claims_of(pod.metadata.uid)) for pod in asking)
     standing = {uid: held for uid, held in known if held}
     running = [*(pod for pod in asking if pod.spec.node_name), *_about_to_run(asking, standing, terms)]
+    waiting = {pod.metadata.uid for pod in asking if pod.waiting}
     # Units that a pod's own claim names are its own, whatever others have written into their annotations.
     mine = [
-        updated(pod, standing[pod.metadata.uid], terms, annotations=False)
+        _as_it_waits(updated(pod, standing[pod.metadata.uid], terms, annotations=False), standing, waiting)
         for pod in running
         if _had_names(standing.get(pod.metadata.uid, ()), terms)
     ]
     changed = _adopt_all(ledger, mine, view, terms, go_on)
     due = (claim_due(pod, standing.get(pod.metadata.uid, ()), terms, now) for pod in running)
-    claims = list(_one_holder_a_unit((claim for claim in due if claim is not None), standing))
+    held = (_as_it_waits(claim, standing, waiting) for claim in due if claim is not None)
+    claims = list(_one_holder_a_unit(held, standing))
     changed |= _adopt_all(ledger, claims, ledger.view() if changed else view, terms, go_on)
     if terms.before != terms.pools:
         view = ledger.view()
@@ -90,6 +92,15 @@ def _one_holder_a_unit(claims: Iterable[Claim], standing: Mapping[str, Sequence[
             mine = [unit for unit, holder in first if holder == claim.uid]
             holdings.append(replace(holding, units=tuple(mine)))
         yield replace(claim, holdings=tuple(holdings))
+
+
+def _as_it_waits(claim: Claim, standing: Mapping[str, Sequence[Claim]], waiting: Collection[str]) -> Claim:
+    """Return the claim; as a seat where it is one, whose pod waits: it follows its Pools as a bound one does,
+    and the others of its gang go on to wait with it."""
+    seat = next((held for held in standing.get(claim.uid, ()) if held.is_seat), None)
+    if seat is None or claim.uid not in waiting:
+        return claim
+    return replace(claim, state="reserved", attempt="", since=seat.since, seat_until=seat.seat_until)
 
 
 def updated(pod: Pod, standing: Sequence[Claim], terms: Terms, *, annotations: bool = True) -> Claim:
@@ -237,7 +248,7 @@ def stands(claim: Claim, view: View) -> bool:
     if len(claims) != 1 or view.keys_of(claim.uid) != {holding.key for holding in claims[0].holdings}:
         return False
     (there,) = claims
-    state = "lost" if claim.state == "lost" else "bound"
+    state = claim.state if claim.state == "lost" or claim.is_awaited else "bound"
     due = claim.node, state, claim.priority, claim.logical()
     same = (there.node, there.state, there.priority, there.logical()) == due
     return same and claim.units <= there.units

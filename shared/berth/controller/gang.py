@@ -3,7 +3,7 @@ The others get seats, which their own binds take. Which pods there are, the API 
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Never
@@ -11,12 +11,14 @@ from typing import NamedTuple, Never
 import msgspec
 from msgspec.structs import replace
 
-from berth.api.gang import LARGEST_GANG, Gang, gang_name, gang_or_none
+from berth.api.gang import LARGEST_GANG, Gang, gang_label, gang_or_none, label_before, name_of, size_of
 from berth.api.run_time import ends_at
-from berth.controller.line import in_line
+from berth.controller.gang_roll import Roll, names_gang, roll_of
+from berth.controller.line import AnyPod
 from berth.controller.notices import Subject, Teller
+from berth.controller.requeue import wake_these
 from berth.controller.settle import claim_of
-from berth.deadline import Deadline
+from berth.deadline import NO_DEADLINE, Deadline
 from berth.errors import BerthError, RefusedError
 from berth.kube.cluster import Cluster
 from berth.kube.types import Node, Pod, PodInFull
@@ -38,6 +40,11 @@ from berth.telemetry.traces import Facts
 
 log = logging.getLogger("berth.claims")
 
+COMPLETE = "the pods of its gang are there"
+"""Why pods are woken that waited for others of their gang."""
+
+_LIST_SECONDS = 10.0
+
 _LOOKS = 5
 """So often a bind looks at a gang while other binds of its pods are first."""
 
@@ -49,13 +56,8 @@ class Seats(NamedTuple):
     others: Sequence[Pod] = ()
 
 
-class _Rest(NamedTuple):
-    """The pods of a gang that wait without a claim, as they are in line: how many of these are to be had with
-    the pod that is being bound, and how many are not there that should be."""
-
-    waiting: Sequence[PodInFull]
-    together: int
-    absent: int
+class _SlowError(RefusedError):
+    """Its pods are too different to look in time where all of them may go."""
 
 
 class GangBinding:
@@ -85,9 +87,10 @@ class GangBinding:
             rank = rank_of(pod, view, self._clock())
             try:
                 if mine is not None and mine.is_seat:
-                    return Seats(self._ledger.take_seat(wanted, mine, rank))
-                if mine is None and gang.size > 1:
-                    return self._together(pod, gang, wanted, seen)
+                    return Seats(self._ledger.take_seat(seen, wanted, mine, rank))
+                roll = self._rolled(pod, gang, seen) if mine is None else Roll(())
+                if mine is None and (gang.size > 1 or roll.refusal):
+                    return self._together(pod, gang, wanted, seen, roll)
                 until = 0.0 if mine is None else mine.seat_until
                 wanted = replace(wanted, seat_until=until)
                 return Seats(self._ledger.reserve(wanted, after=after, rank=rank))
@@ -95,42 +98,63 @@ class GangBinding:
                 continue
         raise RefusedError(f"gang {gang.name}: other pods of it are being bound; it will be tried again")
 
-    def _together(self, pod: Pod, gang: Gang, wanted: Claim, seen: GangSeen) -> Seats:
+    def _together(self, pod: Pod, gang: Gang, wanted: Claim, seen: GangSeen, roll: Roll[PodInFull]) -> Seats:
         """Reserve for the pod and the rest of its gang, all or none."""
-        rest, view = self._rest(pod, gang, seen), self._ledger.view()
+        view, uid = self._ledger.view(), pod.metadata.uid
         terms = terms_of(view)
-        demands = {one.metadata.uid: terms.demand(one) for one in (pod, *rest.waiting)}
-        note = self._noted(pod, rest, demands)
-        if rest.together and seen.note.rests(self._clock()):
-            raise RefusedError(refusals.gang_rests(gang.name))
-        if rest.absent:
+        rest = [other for other in roll.waiting if other.metadata.uid != uid]
+        everybody: list[Pod] = [pod, *rest]
+        note = note_of(Roll(everybody, *roll[1:]), terms, self._clock())
+        if roll.needed > 1 and seen.note.rests(self._clock()):
             self._ledger.note_gang(seen, note)
-            raise RefusedError(refusals.gang_absent(gang.name, gang.size - rest.absent, gang.size))
-        others = [one for one in rest.waiting[: rest.together] if demands[one.metadata.uid].units]
-        for one in (pod, *others):
-            if (refusal := demands[one.metadata.uid].refusal) is not None:
-                self._stuck(seen, note, refusals.gang_refused(gang.name, one.metadata.name, refusal), view)
-        others.sort(key=lambda one: -sum(demands[one.metadata.uid].units.values()))
-        pools = {pool for one in (pod, *others) for pool in demands[one.metadata.uid].units}
-        seconds = max(terms.pools[pool].gang_seconds for pool in pools)
-        until = self._clock() + seconds if others else 0.0
-        own = replace(wanted, seat_until=until)
-        seating = _Seating(terms, view, self._clock(), until, own.node, partial(self._nodes, gang))
-        members = [Member([own.node], lambda _: own, own.uid, rank_of(pod, view, self._clock()))]
-        members += [seating.member(one, demands[one.metadata.uid]) for one in others]
+            raise RefusedError(refusals.gang_rests(gang.name))
+        if roll.refusal:
+            self._ledger.note_gang(seen, note)
+            raise RefusedError(roll.refusal)
+        others = [(other, terms.demand(other)) for other in rest[: max(0, roll.needed - 1)]]
+        for one, demand in ((pod, terms.demand(pod)), *others):
+            if demand.refusal is not None:
+                self._stuck(
+                    seen, note, refusals.gang_refused(gang.name, one.metadata.name, demand.refusal), view
+                )
+        others = [(other, demand) for other, demand in others if demand.units]
+        others.sort(key=lambda other: -sum(other[1].units.values()))
         try:
-            claim, *_ = self._ledger.reserve_gang(seen, members)
+            claim, *_ = self._seated(pod, gang, wanted, seen, others, view)
         except NoSeatError as error:
-            name = (pod, *others)[error.number].metadata.name
-            self._stuck(seen, note, refusals.gang_seatless(gang.name, len(members), name, str(error)), view)
-        except GangLargeError as error:
+            name = (pod, *(other for other, _ in others))[error.number].metadata.name
+            text = refusals.gang_seatless(gang.name, len(others) + 1, name, str(error))
+            self._stuck(seen, note, text, view)
+        except (GangLargeError, _SlowError) as error:
             self._stuck(seen, note, str(error), view)
-        said = "pod %s is first of its gang: %d of its other pods have seats"
         self._end_turn(claim, gang)
         if others:
             facts: Facts = {"seats": len(others)}
-            calls.decided(log, "seated", facts, said, pod.label, len(others))
-        return Seats(claim, others)
+            text = "pod %s is first of its gang: %d of its other pods have seats"
+            calls.decided(log, "seated", facts, text, pod.label, len(others))
+        return Seats(claim, [other for other, _ in others])
+
+    def _seated(
+        self,
+        pod: Pod,
+        gang: Gang,
+        wanted: Claim,
+        seen: GangSeen,
+        others: Sequence[tuple[PodInFull, Demand]],
+        view: View,
+    ) -> list[Claim]:
+        """Return claims for the pod and these others, the pod's first. Raises as Ledger.reserve_gang."""
+        terms, now = terms_of(view), self._clock()
+        pools = {
+            pool for demand in (terms.demand(pod), *(demand for _, demand in others)) for pool in demand.units
+        }
+        seconds = max(terms.pools[pool].gang_seconds for pool in pools)
+        until = now + seconds if others else 0.0
+        own = replace(wanted, seat_until=until)
+        seating = _Seating(terms, view, now, until, own.node, partial(self._nodes, gang))
+        members = [Member([own.node], lambda _: own, own.uid, rank_of(pod, view, now))]
+        members += [seating.member(other, demand) for other, demand in others]
+        return self._ledger.reserve_gang(seen, members)
 
     def _stuck(self, seen: GangSeen, note: GangNote, why: str, view: View) -> Never:
         """Refuse, and have filter refuse for a while: each of many pods would list pods and nodes again."""
@@ -146,36 +170,22 @@ class GangBinding:
         except BerthError as error:
             log.warning("what is held in line for gang %s waits for reconcile: %s", gang.label, error)
 
-    def _rest(self, pod: Pod, gang: Gang, seen: GangSeen) -> _Rest:
-        uid, timeout = pod.metadata.uid, self._deadline.timeout()
-        pods = self._cluster.pods_in(pod.namespace, lambda one: gang_or_none(one) == gang, timeout)
-        view = self._ledger.view()
-        others = [one for one in pods if one.metadata.uid != uid and self._is_there(one)]
-        others = [one for one in others if not (one.waiting and _other_claim(one, gang, view))]
-        waiting = [one for one in others if one.waiting and one.metadata.uid not in seen.claims]
-        served = len(others) - len(waiting)
-        together = max(0, gang.size - 1 - served)
-        return _Rest(in_line(waiting), together, max(0, together - len(waiting)))
-
-    def _is_there(self, pod: Pod) -> bool:
-        """Whether it counts as one of its gang: it has succeeded, runs, or could be bound by us."""
-        if pod.finished:
-            return pod.status.phase == "Succeeded"
-        is_ours = pod.waiting and pod.spec.scheduler_name in self._schedulers
-        return is_ours or (bool(pod.spec.node_name) and pod.metadata.deletion_timestamp is None)
-
-    def _noted(self, pod: Pod, rest: _Rest, demands: Mapping[str, Demand]) -> GangNote:
-        pods = (pod, *rest.waiting[: LARGEST_GANG - 1])  # more may bear its name than a document takes
-        members = {
-            one.metadata.uid: GangMember(one.metadata.name, demands[one.metadata.uid].units) for one in pods
-        }
-        return GangNote(self._clock(), members, rest.together + 1, rest.absent)
+    def _rolled(self, pod: Pod, gang: Gang, seen: GangSeen) -> Roll[PodInFull]:
+        timeout, uid = self._deadline.timeout(), pod.metadata.uid
+        pods = self._cluster.pods_in(pod.namespace, partial(names_gang, gang.name), timeout)
+        view = self._ledger.view()  # after the list: what it has of a pod is no older
+        pods = [
+            other
+            for other in pods
+            if other.metadata.uid == uid or not other.waiting or _other_claim(other, gang, view) is None
+        ]
+        return roll_of(pod, gang, pods, self._schedulers, lambda other: other.metadata.uid in seen.claims)
 
     def _nodes(self, gang: Gang) -> Sequence[Node]:
         """Return all nodes, which are listed once. Each of many pods that select or tolerate different things
         needs a look at all of them: that must not go on for longer than bind may."""
         if self._deadline.left() <= 0:
-            raise RefusedError(refusals.gang_slow(gang.name))
+            raise _SlowError(refusals.gang_slow(gang.name))
         self._listed = self._listed or self._cluster.nodes(self._deadline.timeout())
         return self._listed
 
@@ -237,8 +247,79 @@ class _Seating:
 def _other_claim(pod: Pod, gang: Gang, view: View) -> Claim | None:
     """Return what the pod got before it named this gang: annotations may be changed. Its own bind settles
     that, and until then it is none of the gang."""
+    labels = gang.label, label_before(gang.label)
     claims = view.claims_of(pod.metadata.uid)
-    return next((claim for claim in claims if claim.gang_label != gang.label), None)
+    return next((claim for claim in claims if claim.gang_label not in labels), None)
+
+
+def note_of(roll: Roll[AnyPod], terms: Terms, now: float) -> GangNote:
+    """Return what is to be noted of a gang with this roll that can't be had."""
+    pods = roll.waiting[:LARGEST_GANG]  # more may bear its name than a document takes
+    members = {
+        pod.metadata.uid: GangMember(pod.metadata.name, terms.demand(pod).units, size_of(pod)) for pod in pods
+    }
+    more = len(roll.waiting) - len(pods)
+    return GangNote(now, members, max(1, roll.needed), roll.absent, more, roll.refusal)
+
+
+def revised(
+    ledger: Ledger, label: str, pods: Collection[AnyPod], schedulers: Collection[str], now: float
+) -> Sequence[AnyPod]:
+    """Look anew at a gang that was refused because of which pods there were, by all pods of its namespace
+    that name it. Return those that may be tried again: now it may be had."""
+    view = ledger.view()
+    note, first = view.gangs.get(label), next((pod for pod in pods if _waits_in(pod, label)), None)
+    if note is None or first is None or not note.lacks_pods or (gang := gang_or_none(first)) is None:
+        return ()
+    pods = [pod for pod in pods if not pod.waiting or _other_claim(pod, gang, view) is None]
+    roll = roll_of(first, gang, pods, schedulers, lambda pod: bool(view.keys_of(pod.metadata.uid)))
+    if roll.refusal == note.refusal:
+        return ()
+    terms = terms_of(view)
+    with suppress(OvertakenError):
+        seen = ledger.gang(label)
+        ledger.note_gang(seen, note_of(roll, terms, now) if roll.refusal else GangNote(now))
+    return () if roll.refusal else [pod for pod in roll.waiting if terms.demand(pod).units]
+
+
+def _waits_in(pod: Pod, label: str) -> bool:
+    return pod.waiting and gang_label(pod) == label
+
+
+def came_or_went(
+    ledger: Ledger,
+    cluster: Cluster,
+    pod: Pod,
+    schedulers: Collection[str],
+    now: float,
+    *,
+    went: bool = False,
+    deadline: Deadline = NO_DEADLINE,
+) -> int:
+    """Wake the pods of a gang that waited for this one to come, where it asks for nothing and no bind of its
+    own reserves for them, or to go (`went`), where it said another size. Return how many were woken."""
+    gang = gang_or_none(pod)
+    note = None if gang is None else ledger.view().gangs.get(gang.label)
+    if gang is None or note is None or not note.lacks_pods or (went and note.absent):
+        return 0
+    pods = cluster.pods_in(pod.namespace, partial(names_gang, gang.name), deadline.timeout(_LIST_SECONDS))
+    tried = revised(ledger, gang.label, pods, schedulers, now)
+    return wake_these(cluster, tried, COMPLETE, now, deadline)
+
+
+def all_revised(
+    ledger: Ledger, pods: Iterable[AnyPod], schedulers: Collection[str], now: float
+) -> list[AnyPod]:
+    """Return the pods of gangs that may be tried again, by all pods that name one: an event was lost, say."""
+    labels = {label for label, note in ledger.view().gangs.items() if note.lacks_pods}
+    by_name: dict[str, list[AnyPod]] = {}
+    for pod in pods if labels else ():
+        if label := gang_label(pod):
+            by_name.setdefault(label_before(label), []).append(pod)
+    tried: list[AnyPod] = []
+    for label in sorted(labels):
+        tried += revised(ledger, label, by_name.get(label_before(label), ()), schedulers, now)
+    return tried
 
 
 def is_over(seat: Claim, now: float) -> bool:
@@ -252,7 +333,7 @@ def tell_given_back(seats: Collection[Claim], view: View, teller: Teller) -> Non
     for label, count in Counter(seat.gang_label for seat in seats).items():
         bound = [claim for claim in view.gang(label) if claim.state == "bound"]
         why = (
-            f"gang {label.partition('/')[2]}: {count} of its pods were not bound in time, and their units "
+            f"gang {name_of(label)}: {count} of its pods were not bound in time, and their units "
             f"are given back; {len(bound)} of it {'is' if len(bound) == 1 else 'are'} bound"
         )
         calls.decided(log, "unseated", {"seats": count}, "%s", f"{label}: {why}")
@@ -274,7 +355,7 @@ def let_rest(ledger: Ledger, seats: Collection[Claim], now: float) -> None:
 
 def drop_notes(ledger: Ledger, pods: Iterable[Pod], now: float) -> None:
     """Forget what is noted of gangs of which none of these pods waits."""
-    waiting = {f"{pod.namespace}/{gang_name(pod)}" for pod in pods if pod.waiting}
+    waiting = {gang_label(pod) for pod in pods if pod.waiting}
     for label, note in ledger.view().gangs.items():
         if label not in waiting and abs(now - note.at) > BELIEVED_SECONDS:
             with suppress(OvertakenError):

@@ -41,6 +41,7 @@ def still_held(
     A pod of a lost node is failed and deleted while it may still run (source: pkg/controller/podgc), so its
     end proves nothing.
     """
+    claims = [claim for claim in claims if not claim.is_seat]  # its pod was not bound, and never ran
     by_pod = frozenset[str]() if pod is None else until_deleted(claims, pools)
     by_node = frozenset(name for claim in claims for name in _pools(claim, pools) if pools[name].holds_lost)
     for claim in claims:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from berth.api.gang import gang_name
+from berth.api.gang import gang_label
 from berth.api.pool import Pool
 from berth.api.run_time import ends_at, grace_of
 from berth.controller.annotation import ALLOCATED, merged, pools_annotations
@@ -53,7 +53,7 @@ def claim_of(pod: Pod, node: str, terms: Terms, demand: Demand, attempt: str, si
         made=pod.made_at or 0.0,
         began=bound_at or 0.0,
         ends=ends_at(pod, since if bound_at is None else bound_at),
-        gang=gang_name(pod),
+        gang=gang_label(pod).partition("/")[2],
         priority=(pod.spec.priority or 0) if evictable else None,
     )
 
@@ -91,7 +91,7 @@ def settle(ledger: Ledger, cluster: Cluster, claim: Claim, now: float, deadline:
         view = ledger.view()
         # The claim as it stands now: a change of Pools may have moved it to others since it was made.
         latest = min([*view.claims_of(claim.uid), claim], key=lambda known: known.node != node)
-        there = moved(latest, node, terms_of(view))
+        there = replace(moved(latest, node, terms_of(view)), state="bound")
         freed = ledger.adopt(there, anew=False, also=claim.holdings) or ()
         return Settled(pod, (*freed, *follow_node(ledger, claim.uid)))
     except BerthError as error:

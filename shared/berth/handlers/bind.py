@@ -22,7 +22,7 @@ from berth.controller.adopt import claim_due, stands, told
 from berth.controller.annotation import OtherNamesError
 from berth.controller.capacity_sync import follow_node
 from berth.controller.fencing import woken_at
-from berth.controller.gang import GangBinding
+from berth.controller.gang import GangBinding, came_or_went
 from berth.controller.notices import SILENT, Subject, Teller
 from berth.controller.poolclaims import publish_free, publish_held
 from berth.controller.requeue import room_in, wake, wake_these
@@ -225,6 +225,8 @@ class BindAttempt:
             self._count_wake(pod)
             self._confirm(self._claim)
             self._end_turn(self._claim)
+        else:
+            self._wake_gang(pod)
         return True
 
     def _too_long(self, pod: Pod) -> RefusedError | None:
@@ -361,6 +363,17 @@ class BindAttempt:
 
     def _ended_pod(self, pod: Pod) -> EndedPod | None:
         return self._cluster.ended_pod(pod, self._deadline.timeout())
+
+    def _wake_gang(self, pod: Pod) -> None:
+        """Wake the pod's gang where it waited for this one, which asks for nothing."""
+        deadline = self._deadline.later(_WAKE_SECONDS)
+        try:
+            woken = came_or_went(
+                self._ledger, self._cluster, pod, self._schedulers, self._clock(), deadline=deadline
+            )
+            self._ledger.metrics.changed("woken", woken)
+        except BerthError as error:
+            log.warning("the gang of pod %s was not woken, reconcile will: %s", pod.label, error)
 
     def _node(self, name: str) -> Node | None:
         return self._cluster.node(name, self._deadline.timeout())

@@ -15,6 +15,7 @@ from functools import cache, partial
 import msgspec
 from msgspec.structs import asdict, replace
 
+from berth.api.gang import gang_label
 from berth.api.pool import Pool
 from berth.coalesce import Coalesced
 from berth.controller.adopt import adopt
@@ -22,7 +23,14 @@ from berth.controller.capacity_sync import prepare_domains, problems, sync_all, 
 from berth.controller.clocks import SeatTimes, clock_problems
 from berth.controller.external_use import take_external
 from berth.controller.fencing import FENCE_SECONDS, fence_waiting, pods_to_fence, to_hold
-from berth.controller.gang import drop_notes, is_over, let_rest, tell_given_back
+from berth.controller.gang import (
+    COMPLETE,
+    all_revised,
+    drop_notes,
+    is_over,
+    let_rest,
+    tell_given_back,
+)
 from berth.controller.licence_reading import LicenceReader
 from berth.controller.line import has_seat
 from berth.controller.line_hold import LineHolds
@@ -122,6 +130,7 @@ class Reconcile:
         self._report, self._writes = Report(), PodWrites(cluster, monotonic)  # of this run
         self._looked, self._pods = 0.0, list[Pod]()  # when its last look began, and the pods that it saw
         self._given_back: list[Claim] = []  # seats of gangs whose pods did not come
+        self._complete: list[Pod] = []  # pods of gangs that may be had now, whoever of these came or went
 
     def run(self) -> Report:
         """Make the ledger equal to the cluster. Return what was mended. Raises store and cluster
@@ -131,7 +140,7 @@ class Reconcile:
         self._deadline = Deadline.after(self._rebuild_seconds, self._monotonic)
         report = self._report = Report()
         self._writes = PodWrites(self._cluster, self._monotonic)
-        self._given_back = []
+        self._given_back, self._complete = [], []
         last = self._ledger.last_reconcile()
         self._seats = SeatTimes.after(last)
         poolclaims = False
@@ -233,10 +242,12 @@ class Reconcile:
 
     def _count(self, ledger: Ledger, terms: Terms, unfenced: Collection[str]) -> list[Pod]:
         """Bring claims to what pods hold, and units in use elsewhere too. Return the pods that matter: who
-        might ask for units, has a claim or is unfenced."""
+        might ask for units, is of a gang, has a claim or is unfenced."""
         claims = [claim for claim in ledger.view().claims() if not claim.is_external]
         uids = {*unfenced, *(claim.uid for claim in claims)}
-        pods = self._cluster.pods(lambda pod: pod.metadata.uid in uids or might_ask(pod))
+        pods = self._cluster.pods(
+            lambda pod: pod.metadata.uid in uids or might_ask(pod) or bool(gang_label(pod))
+        )
         self._mend(claims, pods, terms)
         settled, adopted = adopt(ledger, self._cluster, pods, terms, self._clock(), self._in_time)
         self._report.settled += settled
@@ -288,6 +299,8 @@ class Reconcile:
             tell_given_back(self._given_back, self._ledger.view(), self._teller)
             let_rest(self._ledger, self._given_back, self._clock())
             drop_notes(self._ledger, self._pods, self._clock())
+            schedulers, now = self._settings.scheduler_names, self._clock()
+            self._complete = all_revised(self._ledger, self._pods, schedulers, now)
         except BerthError as error:
             self._report.problems.append(f"gangs that gave back their seats were not noted: {error}")
 
@@ -327,6 +340,8 @@ class Reconcile:
         stalled = in_vain(self._pods, self._settings.scheduler_names, terms_of(view))[:_MOST_NOMINATED]
         why = "no pod ends on the node that it is nominated for"
         woken += wake_these(self._cluster, stalled, why, now, writes=self._writes)
+        complete, self._complete = self._complete, []
+        woken += wake_these(self._cluster, complete, COMPLETE, now, writes=self._writes)
         return woken + wake(
             self._ledger,
             self._cluster,

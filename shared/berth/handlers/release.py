@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from berth.api.names import is_name
+from berth.controller.gang import came_or_went
 from berth.controller.notices import FINISHED, SILENT, Subject, Teller
 from berth.controller.poolclaims import publish_free
 from berth.controller.requeue import SharedWake, room_in, wake
@@ -50,11 +51,15 @@ class Release:
         if not pod.metadata.uid or not pod.metadata.name:
             raise BadInputError("the event's Pod has no UID or no name")
         calls.about(pod=pod.label, uid=pod.metadata.uid, node=pod.spec.node_name or "")
-        if not (event.deletion or pod.finished):
-            return {"released": 0, "why": "the pod is neither deleted nor finished"}
+        ended = event.deletion or pod.finished
+        came = self._wake_gang(pod, went=ended) if ended or not might_ask(pod) else 0
+        woke = {"woken": came} if came else {}
+        if not ended:
+            return {"released": 0, **woke, "why": "the pod is neither deleted nor finished"}
         if not might_ask(pod):
             # Where the source can't select by label (before Kubernetes 1.36), most events are of such pods.
-            return {"released": 0, "why": "the pod asks for no extended resource, so it holds no unit"}
+            why = "the pod asks for no extended resource, so it holds no unit"
+            return {"released": 0, **woke, "why": why}
         there = self._cluster.pod(pod.namespace, pod.metadata.name, uid=pod.metadata.uid)
         if there is not None and not there.finished:
             return {"released": 0, "why": f"the API server says that pod {pod.label} lives"}
@@ -96,6 +101,14 @@ class Release:
             "woken": woken,
             **({"held": sorted(held.pools)} if held.pools else {}),
         }
+
+    def _wake_gang(self, pod: Pod, *, went: bool) -> int:
+        """Return how many pods were woken that waited for this one to come or to go. What asks for units is
+        tried by kube-scheduler when it comes, and its bind reserves for all."""
+        now = self._clock()
+        woken = came_or_went(self._ledger, self._cluster, pod, self._schedulers, now, went=went)
+        self._ledger.metrics.changed("woken", woken)
+        return woken
 
     def _believed(self, ended: float | None) -> float | None:
         """Return the time that an event tells, if it may be so: anybody may send an old one."""

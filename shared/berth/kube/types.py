@@ -33,6 +33,7 @@ class Owner(_Object, kw_only=True, frozen=True):
 
     kind: str = ""
     name: str = ""
+    uid: str = ""
     controller: bool | None = None
 
 

@@ -11,6 +11,7 @@ from typing import Literal, Self
 
 from msgspec.structs import replace
 
+from berth.api.gang import label_before
 from berth.api.pool import EVERYWHERE, Pool
 from berth.errors import (
     BerthError,
@@ -291,13 +292,16 @@ class Ledger:
     # Gangs
 
     def gang(self, label: str) -> GangSeen:
-        """Return what is known of a gang (namespace/name) and the claims of its pods: all that was reserved
-        for it until now."""
-        key = gang_key(label)
-        documents = self._store.read([key])
-        note = note_of(documents[key].body if key in documents else None)
-        claims = claims_now(label, self.view().gang(label), self._read(note.seats))
-        return GangSeen(label, note, versions_of(documents, [key]), claims)
+        """Return what is known of a gang, by its label, and the claims of its pods: all that was reserved for
+        it until now. Earlier versions of Berth reserved by its name alone, whatever workload it was of: such
+        claims are among them, also those of other workloads' pods."""
+        key, labels = gang_key(label), {label, label_before(label)}
+        documents = self._store.read([gang_key(each) for each in labels])
+        notes = {name: note_of(document.body) for name, document in documents.items()}
+        note, view = notes.get(key, GangNote()), self.view()
+        known = [claim for each in labels for claim in view.gang(each)]
+        seats = self._read(place for each in notes.values() for place in each.seats)
+        return GangSeen(label, note, versions_of(documents, [key]), claims_now(labels, known, seats))
 
     def reserve_gang(self, seen: GangSeen, members: Sequence[Member]) -> list[Claim]:
         """Hold units for all of these pods of a gang in one commit, or for none: the claims. The first is of
@@ -342,21 +346,25 @@ class Ledger:
             changed |= transitions.with_claim(claims[-1], now)
         return claims, {**changed, **note}
 
-    def take_seat(self, wanted: Claim, seat: Claim, rank: Rank) -> Claim:
+    def take_seat(self, seen: GangSeen, wanted: Claim, seat: Claim, rank: Rank) -> Claim:
         """Take the seat for a bind of its pod, on its node or on another that has room: the claim. Raises
-        RefusedError, and the seat stays; OvertakenError where it is no seat any more."""
+        RefusedError, and the seat stays; OvertakenError where it is no seat any more, or has to move and
+        another call was first."""
         view = self.view()
         requester = self._requester(wanted, view.pools)._replace(rank=rank)
-        stays = (seat.node, seat.logical()) == (wanted.node, wanted.logical())
+        # Whatever became of the Pool meanwhile, unless its units have come to have names.
+        stays = seat.is_for(wanted, view.pools) and not _unnamed(seat, view)
         at: At = without_claim(wanted.uid, view.at)
         for left in (1, 0):
             holdings, short = (seat.holdings, []) if stays else allocation.plan(wanted, at, requester)
             try:
                 if not short:
-                    decide = partial(self._seat_taken, wanted, seat, holdings, view, requester)
+                    moved = seen.moved_to({holding.key for holding in holdings})
+                    note = {} if moved is None else {gang_key(seen.label): encode_note(moved)}
+                    decide = partial(self._seat_taken, wanted, seat, holdings, view, requester, note)
                     places = {holding.key for holding in (*seat.holdings, *holdings)}
-                    beside = allocation.keys(holdings)
-                    return self._commits.run(places, decide, drawn=_drawn(wanted, view), beside=beside)
+                    beside, fence = allocation.keys(holdings), seen.version if note else NOTHING
+                    return self._commits.run(places, decide, fence, _drawn(wanted, view), beside)
                 transitions.refuse(short)
             except StripeFullError as error:
                 if not left:
@@ -371,16 +379,17 @@ class Ledger:
         holdings: tuple[Holding, ...],
         view: View,
         requester: Requester,
+        note: Writes,
         domains: Domains,
     ) -> tuple[Claim, Writes]:
         if any(domains[holding.key].claims.get(seat.uid) != seat for holding in seat.holdings):
             raise OvertakenError(f"the seat of pod {seat.label} has gone, or was taken; try again")
         changed = dict(transitions.without(seat.uid, domains))
-        if holdings != seat.holdings:
+        if holdings is not seat.holdings:  # else it stays, as it is
             allocation.require_whole(holdings, domains.__getitem__)
             holdings = self._taken(holdings, view, requester, {**domains, **changed})
         claim = replace(wanted, holdings=holdings, seat_until=seat.seat_until)
-        return claim, {**changed, **transitions.with_claim(claim, {**domains, **changed})}
+        return claim, {**changed, **transitions.with_claim(claim, {**domains, **changed}), **note}
 
     def note_gang(self, seen: GangSeen, note: GangNote | None) -> None:
         """Note of a gang why it could not be had; None: there is nothing to note any more. Raises
@@ -581,9 +590,9 @@ class Ledger:
         return result
 
     def _bound(self, claim: Claim, view: View, at: At, pools: Mapping[str, Pool] | None) -> Claim:
-        """Return the claim of a pod that runs, by documents: of each pool as it stands, or where there is
-        room."""
-        state = "bound" if claim.state == "reserved" else claim.state
+        """Return the claim of a pod that runs, or a seat that is to follow its Pools, by documents: of each
+        pool as it stands, or where there is room."""
+        state = "bound" if claim.state == "reserved" and not claim.is_awaited else claim.state
         now = view.pools if pools is None else pools
         reshaped = {
             name for name, pool in view.pools.items() if name in now and now[name].shape != pool.shape
@@ -1087,6 +1096,13 @@ def _unread(holdings: Iterable[Holding], view: View, at: At, now: float) -> list
     names = sorted({holding.pool for holding in holdings if not holding.is_quota} & view.pools.keys())
     read = [view.pools[name] for name in names if view.pools[name].external_from is not None]
     return [why for pool in read if (why := why_held(pool, at(head_key(pool.name)), now))]
+
+
+def _unnamed(claim: Claim, view: View) -> bool:
+    """Whether the claim holds units without a name of a pool whose units have names."""
+    named = {name for name, pool in view.pools.items() if pool.named}
+    held = (holding for holding in claim.holdings if holding.pool in named and not holding.is_quota)
+    return any(len(holding.units) < holding.count for holding in held)
 
 
 def _limit(holding: Holding, view: View) -> int | None:

@@ -100,6 +100,11 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
         return self.state == "reserved" and not self.attempt and bool(self.gang)
 
     @property
+    def is_awaited(self) -> bool:
+        """Whether it is a seat that the others of its gang wait with, and not a claim of a pod that runs."""
+        return self.is_seat and self.seat_until > 0.0
+
+    @property
     def debtor(self) -> str:
         """Return who answers for what the pod declares: its owner, or itself where it has none."""
         return self.owner or self.label
@@ -121,6 +126,12 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
     def logical(self) -> tuple[Holding, ...]:
         """Return its holdings by whole domains, without units' names: what was asked for it."""
         return tuple(replace(holding, units=()) for holding in by_whole(self.holdings))
+
+    def is_for(self, wanted: "Claim", pools: Collection[str]) -> bool:
+        """Whether it holds what is wanted, and of these Pools nothing else. What it holds of Pools that are
+        gone it keeps."""
+        held = (holding for holding in self.logical() if holding.pool in pools)
+        return tuple(held) == wanted.logical()
 
 
 class RetainedUnits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -9,6 +9,8 @@ from berth.ledger.free import Free, Share
 
 _TEXTS = 4  # more kinds of refusal than this are told in general, to keep the pod's condition short
 
+_MOST_SIZES = 3  # of the pods of one gang, that a refusal names
+
 KEPT = "units are kept for this pod on other nodes"
 """Said of nodes that could take a pod which finds the units it had before elsewhere."""
 
@@ -202,9 +204,39 @@ def both_write(one: str, other: str, key: str) -> str:
     return f"{one}, {other}: both write the annotation {key}: ask for one of them"
 
 
-def gang_absent(gang: str, there: int, size: int) -> str:
+MADE_IN_TURN = "a StatefulSet makes its pods one by one unless its podManagementPolicy is Parallel"
+RUN_UNKNOWN = "pods without a controller that had succeeded before may be of an earlier run, and do not count"
+OTHER_WORKLOADS = "pods that another controller made are another gang, though they have its name"
+
+
+def gang_absent(gang: str, there: int, size: int, because: str = "") -> str:
     """Return the words for a gang of which some pods are missing, or can't be scheduled yet."""
-    return f"gang {gang}: {there} of its {size} pods {'is' if there == 1 else 'are'} there"
+    text = f"gang {gang}: {there} of its {size} pods {'is' if there == 1 else 'are'} there"
+    return f"{text}; {because}" if because else text
+
+
+def gang_updated(sizes: Collection[int]) -> str:
+    """Return the words for what a gang lacks that has pods of another size, of its template before."""
+    return (
+        f"its controller has pods of gang size {_listed(sizes)} as well, and replaces them one by one: scale "
+        "it down to 0 and up again"
+    )
+
+
+def gang_disagrees(gang: str, sizes: Collection[int]) -> str:
+    """Return the words for a gang whose pods say different sizes."""
+    return (
+        f"gang {gang}: its pods say different sizes ({_listed(sizes)}): give all of them the same "
+        "berth.dev/gang-size, or those that are not of it another berth.dev/gang"
+    )
+
+
+def _listed(sizes: Collection[int]) -> str:
+    """Return the smallest of these numbers, as a text."""
+    first = [str(size) for size in sorted(sizes)[:_MOST_SIZES]]
+    if len(sizes) > len(first):
+        return f"{', '.join(first)} and more"
+    return " and ".join(filter(None, (", ".join(first[:-1]), first[-1])))
 
 
 def gang_short(pool: str, gang: str, free: int, asked: int, pods: int) -> str:

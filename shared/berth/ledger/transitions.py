@@ -195,7 +195,10 @@ def cancelled(claim: Claim, now: float, domains: Domains) -> tuple[tuple[Holding
         if (standing := domain.claims.get(claim.uid)) is not None and _is_same(standing, claim)
     }
     if claim.attempt and claim.seat_until and now < claim.seat_until + MOST_APART:
-        seats = {key: replace(domain.claims[claim.uid], attempt="") for key, domain in mine.items()}
+        seats = {
+            key: replace(domain.claims[claim.uid], attempt="", state="reserved")
+            for key, domain in mine.items()
+        }
         return (), {key: _with(seat, key, mine[key]) for key, seat in seats.items()}
     freed = tuple(holding for holding in claim.holdings if holding.key in mine)
     return freed, without(claim.uid, mine)

@@ -14,6 +14,7 @@ from typing import Any
 
 import urllib3
 
+from berth.api.gang import GANG
 from berth.errors import BerthError, ClusterRefusedError, ClusterUnavailableError, beneath
 from berth.kube.cluster import POOL_CLAIMS, POOLS, Cluster
 from berth.kube.types import FINISHED
@@ -289,8 +290,10 @@ def _begin(target: Callable[..., None], *arguments: object) -> None:
 
 
 def _may_free(change: str, pod: Mapping[str, Any]) -> bool:
-    """Whether release would look at this change of a pod: of all others it knows that they free nothing."""
-    return change == "DELETED" or (pod.get("status") or {}).get("phase") in FINISHED
+    """Whether release would look at this change of a pod: of all others it knows that they free nothing, and
+    that no gang waits for them."""
+    annotations = pod["metadata"].get("annotations") or {}
+    return change == "DELETED" or (pod.get("status") or {}).get("phase") in FINISHED or GANG in annotations
 
 
 def _event(host: str, change: str, item: Mapping[str, Any]) -> dict[str, str]:

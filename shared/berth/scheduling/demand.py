@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from berth.api.annotations import is_same_for_all, takes_one_unit
-from berth.api.gang import gang_name, gang_of
+from berth.api.gang import gang_label, gang_of
 from berth.api.names import is_ours
 from berth.api.pool import Pool, by_resource
 from berth.api.poolclaim import CLAIMS, named
@@ -242,8 +242,7 @@ def rank_of(pod: Pod, view: View, now: float) -> Rank:
     ends = ends_at(pod, now) if view.line_holds else 0.0  # nobody asks where nothing is held
     if ends and disbelieved_until(pod, view, now):
         ends = inf
-    name = gang_name(pod) if view.line_holds else ""
-    made, gang = inf if pod.made_at is None else pod.made_at, f"{pod.namespace}/{name}" if name else ""
+    made, gang = inf if pod.made_at is None else pod.made_at, gang_label(pod) if view.line_holds else ""
     return Rank(pod.metadata.uid, pod.spec.priority or 0, made, ends, gang, pod.label)
 
 

@@ -16,7 +16,7 @@ from berth.ledger.readings import head_key, why_held
 from berth.ledger.refusals import KEPT, Requirement
 from berth.ledger.view import Shares, View
 from berth.scheduling.demand import Demand, is_unreserved, owners_of, rank_of, terms_of
-from berth.scheduling.gang import gang_kind, gang_obstacle
+from berth.scheduling.gang import gang_kind, gang_obstacle, seated_on
 from berth.scheduling.preemption import resolvable
 from berth.scheduling.score import ScoredPool
 
@@ -37,10 +37,20 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(pod: Pod, nodes: Collection[str], view: View, now: float) -> Evaluation:
-    """Return which of these nodes can take the pod at this time (Unix seconds)."""
-    demand = terms_of(view).demand(pod)
+    """Return which of these nodes can take the pod at this time (Unix seconds): those too where its seat is,
+    whatever became of its Pools meanwhile."""
+    terms = terms_of(view)
+    demand = terms.demand(pod)
     if demand.refusal is not None:
         return Evaluation(dict.fromkeys(nodes, demand.refusal), nowhere=True, rules=[("", "demand")])
+    evaluation = _evaluated(pod, demand, nodes, view, now)
+    if not evaluation.reasons or not (seated := seated_on(pod, demand, terms, nodes, view)):
+        return evaluation
+    reasons = {node: text for node, text in evaluation.reasons.items() if node not in seated}
+    return Evaluation(reasons, evaluation.resolvable)
+
+
+def _evaluated(pod: Pod, demand: Demand, nodes: Collection[str], view: View, now: float) -> Evaluation:
     fit = Fit(pod, demand, view, now)
     if obstacles := fit.obstacles():
         text = "; ".join(obstacle.text for obstacle in obstacles)

@@ -4,38 +4,57 @@ It refuses only what can't be: whether all find room side by side, bind's one co
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from berth.api.gang import Gang, gang_name, gang_or_none
+from msgspec.structs import replace
+
+from berth.api.gang import Gang, gang_or_none
 from berth.kube.types import Pod
 from berth.ledger import refusals
 from berth.ledger.free import Free, Share
 from berth.ledger.gang_note import BELIEVED_SECONDS, STUCK_SECONDS, GangMember, GangNote
 from berth.ledger.keys import namespace_quota
 from berth.ledger.view import Shares, View
+from berth.scheduling.demand import Demand, Terms
 
 
 def gang_obstacle(pod: Pod, view: View, shares: Shares, now: float) -> tuple[str, str] | None:
     """Return the pool that it is about, and why the pod's gang can't be served whole; None: it may be.
 
-    It goes by the pods that bind saw last, so a pod that bind has not seen yet, and one that has units or a
-    seat, is let through."""
+    It goes by the pods that bind saw last, so a pod that bind has not seen yet, one that says another size
+    since, and one that has units or a seat, is let through. Where there were more pods than a note takes, it
+    goes for all of them."""
     gang = gang_or_none(pod)  # what is no gang is refused by its demand
     if gang is None:
         return None
     note, uid = view.gangs.get(gang.label), pod.metadata.uid
     if note is None or view.keys_of(uid):
         return None
-    if note.rests(now) and len(view.gang(gang.label)) < gang.size - 1:
+    is_known = note.knows(uid, gang.size)
+    if note.rests(now) and (len(view.gang(gang.label)) < gang.size - 1 or (is_known and note.together > 1)):
         return min(shares.free, default=""), refusals.gang_rests(gang.name)
-    if uid not in note.members or abs(now - note.at) >= BELIEVED_SECONDS:
+    if abs(now - note.at) >= BELIEVED_SECONDS or not is_known:
         return None
-    if note.absent:
-        pool, text = "", refusals.gang_absent(gang.name, gang.size - note.absent, gang.size)
+    if note.lacks_pods:
+        absent = refusals.gang_absent(gang.name, gang.size - note.absent, gang.size)
+        pool, text = "", note.refusal or absent
     else:
         first = [*note.members.items()][: note.together]
         waiting = [member for uid, member in first if not view.keys_of(uid)]
         stuck = "", note.why if _is_stuck(pod, note, view, now) else ""
         pool, text = next(_short(gang, waiting, _Room(pod.namespace, view, shares, now)), stuck)
     return (pool or min(shares.free, default=""), text) if text else None
+
+
+def seated_on(pod: Pod, demand: Demand, terms: Terms, nodes: Iterable[str], view: View) -> set[str]:
+    """Return those of these nodes on which the pod's seat is what it asks for: its bind takes that, whatever
+    is free, also where the pool is suspended or has fewer units by now."""
+    seat = next((claim for claim in view.claims_of(pod.metadata.uid) if claim.is_seat), None)
+    if seat is None or any(view.pools[pool].resource in view.held for pool in demand.units):
+        return set()
+    wanted = replace(seat, holdings=terms.holdings(pod, seat.node, demand))
+    if not seat.is_for(wanted, view.pools):
+        return set()
+    places = {pool: terms.place(pool, seat.node) for pool in demand.units}
+    return {node for node in nodes if all(terms.place(pool, node) == place for pool, place in places.items())}
 
 
 def free_for(namespace: str, members: Iterable[GangMember], view: View, now: float) -> dict[str, int]:
@@ -62,11 +81,11 @@ def _is_stuck(pod: Pod, note: GangNote, view: View, now: float) -> bool:
 
 def gang_kind(pod: Pod, view: View) -> Hashable:
     """Return a value that is equal for pods whose gangs are served, or not, alike."""
-    name = gang_name(pod)
-    if not name:
+    gang = gang_or_none(pod)
+    if gang is None:
         return None
-    note = view.gangs.get(f"{pod.namespace}/{name}")
-    return name, note is not None and pod.metadata.uid in note.members
+    note = view.gangs.get(gang.label)
+    return gang, note is not None and note.knows(pod.metadata.uid, gang.size)
 
 
 class _Room(NamedTuple):
