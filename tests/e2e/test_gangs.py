@@ -1,12 +1,16 @@
 """Gangs on a real kube-scheduler, which tries their pods one by one: served whole or not at all."""
 
+import time
 from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from berth.api.gang import GANG, GANG_SIZE
 from tests.e2e.conftest import Systems
+from tests.e2e.counting import CountedFilter
 from tests.e2e.harness import System, pool, settled
 from tests.e2e.test_line import AT_ONCE, FOR_LONG, UNITS, Traffic, reconciled
 from tests.support.cluster import Cluster, wait
@@ -16,6 +20,15 @@ pytestmark = pytest.mark.long
 SEAT = pool("seat", 4, scope="Cluster")
 GPU = pool("gpu", 2)
 _SECONDS = 60.0
+IDLE_SECONDS = 30
+
+
+def _says(system: System, text: str, name: str) -> bool:
+    return text in system.refusal_of(name)
+
+
+def _all_say(system: System, text: str, count: int) -> bool:
+    return all(_says(system, text, f"train-{number}") for number in range(count))
 
 
 def gang(
@@ -123,4 +136,47 @@ def test_bind_killed_while_gangs_are_bound_leaves_none_by_half(system_of: System
     for name in one:
         system.cluster.delete_pod(name)
     system.cluster.wait_bound(*two, seconds=_SECONDS)
+    settled(system)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [[2] * 520, [1, 4, 4, 4], [2, 3], [4, 4]],
+    ids=["crowd", "one and four", "two and three", "absent"],
+)
+def test_pods_of_a_gang_that_waits_cost_at_most_two_filter_calls_each_in_30_idle_seconds(
+    system_of: Systems, tmp_path: Path, sizes: list[int]
+) -> None:
+    """More of them than a note takes, pods that disagree, and some that wait for others."""
+    counted = CountedFilter(tmp_path)
+    system = system_of(2, pools=[SEAT], functions=counted.functions)
+    system.cluster.create_pod("single", {"berth.dev/seat": 3})
+    system.cluster.wait_bound("single")
+    for number, size in enumerate(sizes):
+        noted = {GANG: "train", GANG_SIZE: str(size)}
+        system.cluster.create_pod(f"train-{number}", {"berth.dev/seat": 1}, annotations=noted)
+    for number in range(len(sizes)):
+        system.refusal_of(f"train-{number}", 2 * _SECONDS)
+    if len(set(sizes)) > 1:
+        disagree = partial(_all_say, system, "say different sizes", len(sizes))
+        wait(disagree, _SECONDS, "all of them say what is wrong")
+    before = counted.calls
+    time.sleep(IDLE_SECONDS)  # the promise is about this time itself
+    made = counted.calls - before
+    assert sum(made.values()) <= 2 * len(sizes), f"filter calls: {made}"
+    assert max(made.values(), default=0) <= 2, f"filter calls: {made}"
+    assert set(system.cluster.bound()) == {"single"}
+
+
+def test_one_that_asks_for_nothing_and_comes_last_wakes_the_rest(system_of: Systems) -> None:
+    system = system_of(2, pools=[SEAT])
+    noted = {GANG: "mpi", GANG_SIZE: "4"}
+    workers = [f"worker-{number}" for number in range(3)]
+    for name in workers:
+        system.cluster.create_pod(name, {"berth.dev/seat": 1}, annotations=noted)
+    for name in workers:
+        absent = partial(_says, system, "3 of its 4 pods are there", name)
+        wait(absent, _SECONDS, f"{name} waits")
+    system.cluster.create_pod("launcher", {}, annotations=noted)
+    system.cluster.wait_bound("launcher", *workers, seconds=20)
     settled(system)

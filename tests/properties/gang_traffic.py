@@ -1,14 +1,14 @@
 """Gangs and single pods that come, run for a while and go, at random, on a ledger in memory: kube-scheduler
 and the functions that act on it in a few lines each. What must hold is asserted as it goes on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 import msgspec
 
-from berth.api.gang import GANG, GANG_SIZE, Gang, gang_of
+from berth.api.gang import GANG, GANG_SIZE, Gang, gang_label, gang_of
 from berth.api.pool import Pool, parse
 from berth.controller import gang as gangs
 from berth.controller.capacity_sync import sync_all
@@ -16,11 +16,18 @@ from berth.controller.gang import GangBinding
 from berth.controller.settle import BIND_SECONDS, claim_of
 from berth.deadline import NO_DEADLINE
 from berth.errors import RefusedError
-from berth.kube.types import Node, PodInFull
+from berth.kube.types import (
+    ContainerState,
+    ContainerStatus,
+    Node,
+    PodCondition,
+    PodInFull,
+    Terminated,
+)
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim
 from berth.ledger.transitions import ElsewhereError
-from berth.scheduling.demand import rank_of, terms_of
+from berth.scheduling.demand import might_ask, rank_of, terms_of
 from berth.scheduling.fit import evaluate
 from berth.testing.api_server.rules import timestamp
 from tests.properties.memory import MemoryStore
@@ -28,6 +35,7 @@ from tests.support.builders.ledgers import Time
 from tests.support.builders.objects import pool_document
 
 NODES = ("n1", "n2", "n3")
+INDEX = "batch.kubernetes.io/job-completion-index"
 STEP, TICK, LONGEST = 10, 60, 120
 SCOPES: dict[str, Any] = {
     "seat": {"scope": "Cluster", "capacity": {"perDomain": 5}, "line": {"holds": "None"}},
@@ -39,7 +47,8 @@ MOST_SEAT_SECONDS = 120 + TICK + STEP
 @dataclass
 class GangTraffic:
     """`pods` are all that are there, `ends` when those that run end, `hopeless` whom kube-scheduler binds
-    nowhere, `whole` the gangs of which no pod was deleted."""
+    nowhere, `whole` the gangs of which no pod was deleted; `odd` say another size than the others of theirs,
+    `again` come in place of pods that failed, and `narrow` is what a Pool is like for a while."""
 
     dice: Random
     hopeless_gangs: bool = False
@@ -49,6 +58,9 @@ class GangTraffic:
     hopeless: set[str] = field(default_factory=set)
     whole: set[str] = field(default_factory=set)
     served: set[str] = field(default_factory=set)
+    odd: set[str] = field(default_factory=set)
+    again: set[str] = field(default_factory=set)
+    narrow: bool = False
     made: int = 0
 
     def __post_init__(self) -> None:
@@ -80,7 +92,11 @@ class GangTraffic:
             if number < steps and self.dice.random() < 0.5:
                 self.come()
             for name in [name for name, end in self.ends.items() if end <= self.time.now]:
-                self.end(name)
+                self.end(name, fails=number < steps and self.dice.random() < 0.3)
+            for name in [name for name in sorted(self.odd) if self.dice.random() < 0.1 or number >= steps]:
+                self.delete(name)
+            if self.dice.random() < 0.1 or number >= steps:
+                self.change_pools(narrow=number < steps and not self.narrow)
             if number < steps and self.dice.random() < 0.05:
                 self.delete_any()
             if number * STEP % TICK == 0:
@@ -91,8 +107,10 @@ class GangTraffic:
 
     def left(self) -> set[str]:
         """The pods and gangs that wait, and that could be served."""
-        pods = {pod.metadata.name for pod in self.waiting() if gang_of(pod) is None}
-        return pods | (self.whole - self.served - self.hopeless)
+        waiting = {pod.metadata.name: gang_label(pod) for pod in self.waiting()}
+        pods = {name for name, label in waiting.items() if not label}
+        again = {name for name in self.again & waiting.keys() if waiting[name] in self.whole & self.served}
+        return pods | again | (self.whole - self.served - self.hopeless)
 
     def waiting(self) -> list[PodInFull]:
         return [pod for pod in self.pods.values() if not pod.spec.node_name]
@@ -104,21 +122,44 @@ class GangTraffic:
         if size == 1:
             self.add(f"pod-{self.made}", {"seat": self.dice.randint(1, 2)}, {})
             return
-        label = f"default/gang-{self.made}"
-        if self.hopeless_gangs and self.dice.random() < 0.3:
-            self.hopeless.add(label)
-        self.whole.add(label)
+        owned = self.dice.random() < 0.5  # by a Job, and then the runs have one name
+        gang, job = ("train", f"job-{self.made}") if owned else (f"gang-{self.made}", "")
         alike = self.dice.random() < 0.5
         asks = self.asks()
         for number in range(size):
-            noted = {GANG: f"gang-{self.made}", GANG_SIZE: str(size)}
-            self.add(f"gang-{self.made}-{number}", asks if alike else self.asks(), noted)
+            noted = {GANG: gang, GANG_SIZE: str(size)}
+            mine = {} if number and self.dice.random() < 0.1 else asks if alike else self.asks()
+            self.add(f"gang-{self.made}-{number}", mine, noted, job, number)
+        label = gang_label(self.pods[f"gang-{self.made}-0"])
+        if self.hopeless_gangs and self.dice.random() < 0.3:
+            self.hopeless.add(label)
+        self.whole.add(label)
+        if self.dice.random() < 0.1:
+            other = {GANG: gang, GANG_SIZE: str(size + 1 if self.dice.random() < 0.5 else 1)}
+            self.add(f"odd-{self.made}", self.asks(), other, job)
+            self.odd.add(f"odd-{self.made}")
+
+    def change_pools(self, *, narrow: bool) -> None:
+        """Let a Pool be suspended, or have fewer units, for a while."""
+        if narrow == self.narrow:
+            return
+        self.narrow = narrow
+        less = self.dice.choice(({"suspended": True}, {"capacity": {"perDomain": 1}}))
+        specs = {**SCOPES, "seat": {**SCOPES["seat"], **(less if narrow else {})}}
+        documents = (pool_document(name, **spec) for name, spec in specs.items())
+        self.pools = dict(parse(documents, "traffic"))
+        self.ledger.apply_pools(self.pools)
+        sync_all(self.ledger, self.pools, lambda: self.all_nodes)
 
     def asks(self) -> dict[str, int]:
         seat = self.dice.randint(0, 1)
         return {"seat": seat, "ip": 1 if not seat else self.dice.randint(0, 1)}
 
-    def add(self, name: str, asks: dict[str, int], noted: dict[str, str]) -> None:
+    def add(
+        self, name: str, asks: dict[str, int], noted: dict[str, str], job: str = "", index: int | None = None
+    ) -> None:
+        owners = [{"kind": "Job", "name": job, "uid": job, "controller": True}] if job else []
+        labels = {} if index is None or not job else {INDEX: str(index)}
         limits = {f"berth.dev/{pool}": str(units) for pool, units in asks.items() if units}
         document = {
             "metadata": {
@@ -127,6 +168,8 @@ class GangTraffic:
                 "uid": name,
                 "creationTimestamp": timestamp(self.time.now),
                 "annotations": noted,
+                "labels": labels,
+                "ownerReferences": owners,
             },
             "spec": {
                 "schedulerName": "berth",
@@ -136,22 +179,53 @@ class GangTraffic:
         }
         self.pods[name] = msgspec.convert(document, PodInFull)
 
-    def end(self, name: str) -> None:
+    def end(self, name: str, *, fails: bool) -> None:
+        """The pod ends. One of a Job that fails is replaced, or its index is given up."""
         del self.ends[name]
         pod = self.pods[name]
-        self.pods[name] = msgspec.structs.replace(
-            pod, status=msgspec.structs.replace(pod.status, phase="Succeeded")
-        )
+        job = next((owner.name for owner in pod.metadata.owner_references or ()), "")
+        gone_on = job and gang_label(pod) in self.served
+        phase = "Failed" if fails and gone_on else "Succeeded"
+        ended = ContainerState(Terminated(timestamp(self.time.now)))
+        status = msgspec.structs.replace(pod.status, phase=phase, container_statuses=[ContainerStatus(ended)])
+        self.pods[name] = msgspec.structs.replace(pod, status=status)
         self.ledger.release(name)
+        if phase == "Failed" and self.dice.random() < 0.5:
+            index = (pod.metadata.labels or {}).get(INDEX)
+            self.made += 1
+            self.add(
+                f"again-{self.made}",
+                {"seat": 1},
+                dict(pod.metadata.annotations or {}),
+                job,
+                int(index) if index else None,
+            )
+            self.again.add(f"again-{self.made}")
+
+    def delete(self, name: str) -> None:
+        """A pod is deleted that may have kept the others of its gang waiting."""
+        pod = self.pods.pop(name)
+        self.odd.discard(name)
+        self.ends.pop(name, None)
+        self.ledger.release(name)
+        self.look_again(pod)
+
+    def look_again(self, pod: PodInFull) -> None:
+        """What release does for the gang of a pod that went, and bind for one that asks for nothing."""
+        label = gang_label(pod)
+        kin = [other for other in self.pods.values() if gang_of(other)]
+        tried = gangs.revised(self.ledger, label, kin, ("berth",), self.time.now)
+        view = self.ledger.view()
+        for other in tried:
+            refused = evaluate(other, NODES, view, self.time.now).rules
+            assert ("", "gang") not in refused, f"{other.label} is there with all of its gang, and sleeps"
 
     def delete_any(self) -> None:
         """A pod that waits is deleted; its gang is not whole any more."""
         if waiting := sorted(pod.metadata.name for pod in self.waiting()):
             name = self.dice.choice(waiting)
-            gang = gang_of(self.pods.pop(name))
-            self.ledger.release(name)
-            if gang is not None:
-                self.whole.discard(gang.label)
+            self.whole.discard(gang_label(self.pods[name]))
+            self.delete(name)
 
     def tick(self) -> None:
         """What reconcile does: reservations in doubt end, and seats that nobody took."""
@@ -160,6 +234,7 @@ class GangTraffic:
             if over:
                 self.ledger.cancel(claim)
         gangs.drop_notes(self.ledger, self.pods.values(), self.time.now)
+        gangs.all_revised(self.ledger, self.pods.values(), ("berth",), self.time.now)
 
     def in_doubt(self, claim: Claim) -> bool:
         return claim.state == "reserved" and self.time.now - claim.since > BIND_SECONDS
@@ -170,7 +245,7 @@ class GangTraffic:
         names = sorted(pod.metadata.name for pod in self.waiting())
         self.dice.shuffle(names)
         for name in names:
-            refused = evaluate(self.pods[name], NODES, self.ledger.view(), self.time.now).reasons
+            refused = self.refused(name)
             late = hurried and self.dice.random() < 0.2
             nodes = [node for node in NODES if late or node not in refused]
             gang = gang_of(self.pods[name])
@@ -178,8 +253,22 @@ class GangTraffic:
             if nodes and not hopeless:
                 self.bind(self.pods[name], self.dice.choice(nodes), gang)
 
+    def refused(self, name: str) -> Collection[str]:
+        """The nodes that filter refuses, none where it is not asked."""
+        pod, view = self.pods[name], self.ledger.view()
+        if not might_ask(pod):
+            return ()
+        refused = evaluate(pod, NODES, view, self.time.now).reasons
+        seat = next((claim for claim in view.claims_of(pod.metadata.uid) if claim.is_seat), None)
+        assert seat is None or seat.node not in refused, f"{name} can't take its seat: {refused}"
+        return refused
+
     def bind(self, pod: PodInFull, node: str, gang: Gang | None) -> None:
         terms, uid, now = terms_of(self.ledger.view()), pod.metadata.uid, self.time.now
+        if not terms.demand(pod).units:
+            self.is_bound(pod, node, gang)
+            self.look_again(pod)
+            return
         claim = claim_of(pod, node, terms, terms.demand(pod), f"{uid} {now}", now)
         before = set() if gang is None else {one.uid for one in self.ledger.view().gang(gang.label)}
         try:
@@ -201,12 +290,18 @@ class GangTraffic:
             self.ledger.cancel(claim)  # its Binding was refused
         elif outcome > 0.05 + 0.1:
             self.ledger.confirm(claim)
-            spec = msgspec.structs.replace(pod.spec, node_name=node)
-            self.pods[uid] = msgspec.structs.replace(pod, spec=spec)
-            self.ends[uid] = now + self.dice.randint(STEP, LONGEST)
-            if gang is not None and all(one.spec.node_name for one in self.of(gang)):
-                self.served.add(gang.label)
+            self.is_bound(pod, node, gang)
         # else bind was killed, and nobody knows
+
+    def is_bound(self, pod: PodInFull, node: str, gang: Gang | None) -> None:
+        uid, now = pod.metadata.uid, self.time.now
+        spec = msgspec.structs.replace(pod.spec, node_name=node)
+        scheduled = PodCondition("PodScheduled", "True", timestamp(now))
+        status = msgspec.structs.replace(pod.status, conditions=[scheduled])
+        self.pods[uid] = msgspec.structs.replace(pod, spec=spec, status=status)
+        self.ends[uid] = now + self.dice.randint(STEP, LONGEST)
+        if gang is not None and all(one.spec.node_name for one in self.of(gang)):
+            self.served.add(gang.label)
 
     # What must hold
 
@@ -219,7 +314,8 @@ class GangTraffic:
             without = {
                 pod.metadata.name
                 for pod in self.of(gang)
-                if pod.status.phase != "Succeeded" and not self.ledger.view().keys_of(pod.metadata.uid)
+                if not (pod.finished or pod.metadata.name in self.again or not might_ask(pod))
+                and not self.ledger.view().keys_of(pod.metadata.uid)
             }
             assert not without, f"half of {gang.label} is reserved, and not {sorted(without)}"
 
@@ -227,7 +323,8 @@ class GangTraffic:
         view, now = self.ledger.view(), self.time.now
         for pool, domains in view.domains.items():
             for where, domain in domains.items():
-                assert domain.used(pool, where) <= (domain.capacity or 0), f"too much of {pool} in {where}"
+                most = (domain.capacity or 0) if pool != "seat" else 5
+                assert domain.used(pool, where) <= most, f"too much of {pool} in {where}"
         for claim in view.claims():
             assert len(view.claims_of(claim.uid)) == 1, f"{claim.label} has two claims"
             assert claim.uid in self.pods, f"{claim.label} is gone, and holds units"
@@ -236,10 +333,12 @@ class GangTraffic:
         for label in {claim.gang_label for claim in view.claims() if claim.is_seat} & self.whole:
             if any(now < claim.seat_until for claim in view.gang(label)):
                 claimed = {claim.uid for claim in view.gang(label)}
-                name = label.partition("/")[2]
                 lost = [
                     pod.metadata.name
                     for pod in self.waiting()
-                    if pod.metadata.name.startswith(f"{name}-") and pod.metadata.uid not in claimed
+                    if pod.metadata.uid not in claimed
+                    and gang_label(pod) == label
+                    and might_ask(pod)
+                    and pod.metadata.name not in self.odd | self.again
                 ]
                 assert not lost, f"seats of {label} wait, and not for {lost}"

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.controller import gang
+from berth.api.gang import gang_label
+from berth.controller import gang, gang_roll
 from berth.controller.gang import GangBinding
+from berth.controller.gang_roll import roll_of
 from berth.ledger import transitions
 from berth.scheduling import fit
 from tests.properties.gang_traffic import GangTraffic
@@ -54,6 +56,32 @@ def filter_forgets_no_gang() -> Any:
     return mock.patch.object(fit, "gang_obstacle", refused)
 
 
+def runs_of_one_name_are_one_gang() -> Any:
+    return mock.patch("berth.api.gang._workload_of", return_value="")
+
+
+def sizes_may_differ() -> Any:
+    def all_agree(*arguments: Any) -> Any:
+        return roll_of(*arguments)._replace(refusal="")
+
+    return mock.patch.object(gang, "roll_of", all_agree)
+
+
+def one_that_failed_is_waited_for() -> Any:
+    return mock.patch.object(gang_roll, "has_run", return_value=False)
+
+
+def nobody_looks_again() -> Any:
+    def forgotten(_: Any, label: str, pods: Any, *__: Any) -> Any:
+        return [pod for pod in pods if gang_label(pod) == label and pod.waiting]
+
+    return mock.patch.object(gang, "revised", forgotten)
+
+
+def seats_end_with_a_suspension() -> Any:
+    return mock.patch.object(fit, "seated_on", return_value=set())
+
+
 @pytest.mark.parametrize(
     ("bug", "said"),
     [
@@ -61,6 +89,11 @@ def filter_forgets_no_gang() -> Any:
         (seats_wait_for_ever, "a seat waits for"),
         (a_binding_that_fails_gives_up_the_seat, "and not for"),
         (filter_forgets_no_gang, "wait for ever"),
+        (runs_of_one_name_are_one_gang, "half of|wait for ever|and not for"),
+        (sizes_may_differ, "half of|wait for ever|and not for"),
+        (one_that_failed_is_waited_for, "wait for ever"),
+        (nobody_looks_again, "and sleeps"),
+        (seats_end_with_a_suspension, "can't take its seat"),
     ],
 )
 def test_a_bug_of_gangs_is_found(bug: Callable[[], Any], said: str) -> None:
