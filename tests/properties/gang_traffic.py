@@ -35,6 +35,7 @@ from tests.support.builders.ledgers import Time
 from tests.support.builders.objects import pool_document
 
 NODES = ("n1", "n2", "n3")
+FAILURES = "batch.kubernetes.io/job-index-failure-count"  # of a Job that gives up each index by itself
 INDEX = "batch.kubernetes.io/job-completion-index"
 STEP, TICK, LONGEST = 10, 60, 120
 SCOPES: dict[str, Any] = {
@@ -127,7 +128,7 @@ class GangTraffic:
         alike = self.dice.random() < 0.5
         asks = self.asks()
         for number in range(size):
-            noted = {GANG: gang, GANG_SIZE: str(size)}
+            noted = {GANG: gang, GANG_SIZE: str(size), **({FAILURES: "0"} if job else {})}
             mine = {} if number and self.dice.random() < 0.1 else asks if alike else self.asks()
             self.add(f"gang-{self.made}-{number}", mine, noted, job, number)
         label = gang_label(self.pods[f"gang-{self.made}-0"])

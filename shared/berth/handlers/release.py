@@ -107,7 +107,8 @@ class Release:
         tried by kube-scheduler when it comes, and its bind reserves for all."""
         now = self._clock()
         woken = came_or_went(self._ledger, self._cluster, pod, self._schedulers, now, went=went)
-        self._ledger.metrics.changed("woken", woken)
+        if woken:
+            self._ledger.metrics.changed("woken", woken)
         return woken
 
     def _believed(self, ended: float | None) -> float | None:
