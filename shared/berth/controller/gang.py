@@ -87,7 +87,7 @@ class GangBinding:
             rank = rank_of(pod, view, self._clock())
             try:
                 if mine is not None and mine.is_seat:
-                    return Seats(self._ledger.take_seat(seen, wanted, mine, rank))
+                    return Seats(self._ledger.take_seat(wanted, mine, rank, seen))
                 roll = self._rolled(pod, gang, seen) if mine is None else Roll(())
                 if mine is None and (gang.size > 1 or roll.refusal):
                     return self._together(pod, gang, wanted, seen, roll)

@@ -346,10 +346,10 @@ class Ledger:
             changed |= transitions.with_claim(claims[-1], now)
         return claims, {**changed, **note}
 
-    def take_seat(self, seen: GangSeen, wanted: Claim, seat: Claim, rank: Rank) -> Claim:
+    def take_seat(self, wanted: Claim, seat: Claim, rank: Rank, seen: GangSeen | None = None) -> Claim:
         """Take the seat for a bind of its pod, on its node or on another that has room: the claim. Raises
         RefusedError, and the seat stays; OvertakenError where it is no seat any more, or has to move and
-        another call was first."""
+        another call was first. Where it moves to is noted of the gang, as it was `seen`."""
         view = self.view()
         requester = self._requester(wanted, view.pools)._replace(rank=rank)
         # Whatever became of the Pool meanwhile, unless its units have come to have names.
@@ -359,11 +359,11 @@ class Ledger:
             holdings, short = (seat.holdings, []) if stays else allocation.plan(wanted, at, requester)
             try:
                 if not short:
-                    moved = seen.moved_to({holding.key for holding in holdings})
-                    note = {} if moved is None else {gang_key(seen.label): encode_note(moved)}
+                    moved = seen and seen.moved_to({holding.key for holding in holdings})
+                    note = {gang_key(seen.label): encode_note(moved)} if seen and moved else {}
                     decide = partial(self._seat_taken, wanted, seat, holdings, view, requester, note)
                     places = {holding.key for holding in (*seat.holdings, *holdings)}
-                    beside, fence = allocation.keys(holdings), seen.version if note else NOTHING
+                    beside, fence = allocation.keys(holdings), seen.version if seen and note else NOTHING
                     return self._commits.run(places, decide, fence, _drawn(wanted, view), beside)
                 transitions.refuse(short)
             except StripeFullError as error:
