@@ -151,6 +151,10 @@ bench: .venv redis ## filter and prioritize against a minimal Go extender, some 
 bench-e2e: .venv redis controlplane ## pods a second of a real kube-scheduler, beside an extender in Go (BENCH_ARGS=--help)
 	@$(BIN)/python -m tests.bench scheduled $(BENCH_ARGS)
 
+.PHONY: bench-wakes
+bench-wakes: .venv controlplane ## how soon and in which order waiters are bound, beside a real kube-scheduler
+	@BERTH_TEST_LONG=1 $(BIN)/pytest -q -s tests/e2e/test_wake_times.py | grep -E "^measured|passed|failed"
+
 .PHONY: build
 build: .venv ## the wheel, in dist/
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from berth.controller.fencing import CONDITION, condition
+from berth.controller.fencing import condition
 from berth.kube.cluster import Cluster as BerthsCluster
 from berth.kube.cluster import connect
 from berth.kube.types import Meta, Pod
+from berth.kube.woken import CONDITION
 from tests.controlplane.lent import Planes
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.harness import pool

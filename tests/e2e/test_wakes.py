@@ -160,13 +160,13 @@ def test_a_waiter_that_can_not_be_written_to_keeps_the_unit_from_nobody(world: W
         tell("from DELETE to Binding, behind one whose webhook is down", [took])
         assert took < AT_ONCE
         world.faults.set("deaf")
-        world.cluster.create_pod("next")
+        world.cluster.create_pod("young")
         world.wait_idle(2)
         world.cluster.delete_pod(holder_on(world, SMALL))
         world.wait_idle(2)
         with world.cluster.watch_pods() as seen:
             report = world.berth.reconcile()
-            wait(lambda: "next" in seen.bound_at, 20, "the next one is bound")
+            wait(lambda: "young" in seen.bound_at, 20, "the next one is bound")
     (told,) = report["problems"]
     assert told.startswith("pod default/stuck was not woken: the API server answered 500 to PATCH")
     settled(world)

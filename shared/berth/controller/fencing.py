@@ -2,7 +2,6 @@
 Before a lost ledger opens every waiting pod is fenced. One that can't be written to holds back only what it
 requests (decision 0026)."""
 
-import re
 import uuid
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
@@ -10,13 +9,12 @@ from datetime import UTC, datetime
 from berth.deadline import Deadline
 from berth.errors import ClusterRefusedError, ClusterUnavailableError
 from berth.kube.cluster import Cluster, list_waiting
-from berth.kube.types import Meta, Pod, PodToBind
+from berth.kube.types import Meta, Pod
+from berth.kube.woken import CONDITION
 from berth.kube.writes import PodWrites
 from berth.ledger.model import Claim, HeldBack
 from berth.scheduling.demand import might_ask, resources
 
-CONDITION = "berth.dev/Waiting"
-WOKEN = "Woken"
 FENCE_SECONDS = 5.0
 MOST_UNFENCED = 5000  # UIDs in one document
 
@@ -25,9 +23,6 @@ _GOLDEN = 0.618  # another pod is first each minute: those whose webhook hangs m
 # What is kept back of a deadline for the requests that come after the fence.
 _READ_SECONDS = 0.5
 _NODE_SECONDS = 0.2
-
-
-_WOKEN = re.compile(r"\(at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?)Z, [0-9a-f]{8}\)")
 
 
 def condition(reason: str, message: str, now: float) -> dict[str, str]:
@@ -45,16 +40,6 @@ def condition(reason: str, message: str, now: float) -> dict[str, str]:
         "message": f"{message} (at {exactly}, {uuid.uuid4().hex[:8]})",
         "lastTransitionTime": f"{at:%Y-%m-%dT%H:%M:%SZ}",
     }
-
-
-def woken_at(pod: PodToBind) -> float | None:
-    """Return when the pod was woken last (Unix seconds); None where the condition's last writer was no wake,
-    or does not say when."""
-    for condition in pod.status.conditions or ():
-        if condition.type == CONDITION and condition.reason == WOKEN:
-            told = _WOKEN.search(condition.message or "")
-            return None if told is None else datetime.fromisoformat(f"{told[1]}+00:00").timestamp()
-    return None
 
 
 def fence_claim(cluster: Cluster, claim: Claim, now: float, deadline: Deadline) -> Pod | None:

@@ -48,9 +48,8 @@ def lines(pods: Iterable[AnyPod], view: View) -> dict[str, list[AnyPod]]:
       comes after those that may be tried at once, and then the one whose back-off ends first, whatever its
       priority. A bind that failed begins one, too.
     - When a pod is deleted kube-scheduler tries all waiters at the moment in which release frees the units.
-      Those that were tried before are in back-off, and the next one gets them: seen for pods of a lower
-      priority, too, 2 of 9 times with five waiters.
-    - Several pods are told by filter of the last unit, and whose bind comes through first has it.
+      filter leaves them to those that are woken for them (scheduling/fresh.py), for a moment.
+    - Else several pods are told by filter of the last unit, and whose bind comes through first has it.
     """
     lines: dict[str, list[AnyPod]] = {}
     terms = terms_of(view)

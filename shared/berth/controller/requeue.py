@@ -2,18 +2,23 @@
 A woken pod may not fit for reasons that Berth does not know, so more are woken than there is room for."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
+from math import inf
+from typing import NamedTuple
 
 from berth.coalesce import Coalesced
-from berth.controller.fencing import WOKEN, condition
-from berth.controller.line import has_seat, in_line
+from berth.controller.fencing import condition
+from berth.controller.line import has_seat, in_line, own_claim
 from berth.deadline import NO_DEADLINE, Deadline
 from berth.kube.cluster import Cluster, list_waiting
 from berth.kube.types import Pod
+from berth.kube.woken import WOKEN
 from berth.kube.writes import PodWrites
 from berth.ledger.capacity import CapacityChange
+from berth.ledger.freed import moment
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Holding
 from berth.ledger.view import View
@@ -25,9 +30,64 @@ NEXT_IN_LINE = 400
 """The most pods that reconcile wakes, however much is free: of the first in line, and of those behind them. A
 handler of an event that was overtaken by a change of Pools wakes so many, too."""
 
+_LATER_SECONDS = 0.1  # than filter leaves what came free to the first in line
+_BOUND_SECONDS = 0.25
+"""How long the first in line have where filter leaves them nothing: kube-scheduler binds a woken pod some
+0.1 s later."""
+
+_LISTED_SECONDS = 0.1
+_MADE = "room was made"
 _PATCH_SECONDS = 3.0
 _MOST_LEFT = 64
 """Nodes that are remembered until a wake succeeds; pods may be woken for the others in vain."""
+
+
+class Again:
+    """What a process has in mind for all its wakes: who waits, and who was woken just now.
+
+    `turns` are the pods that were woken, by UID, with until when the units are left to them.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.turns: dict[str, float] = {}
+        self._clock = clock
+        self._listed, self._pods = -inf, list[Pod]()
+        self._counted, self._counts = list[Pod](), Counter[str]()
+
+    def waiting(self, read: Callable[[], list[Pod]]) -> list[Pod]:
+        """Return the pods that wait, in line, as they were a moment ago: a hundred pods may go at once, and
+        one list of those that wait does for many of them."""
+        now = self._clock()
+        if not 0 <= now - self._listed < _LISTED_SECONDS:
+            self._pods = in_line(read())
+            self._listed = now
+        return self._pods
+
+    def counts(self, read: Callable[[], list[Pod]], view: View) -> Mapping[str, int]:
+        """Return how many pods wait for units, by pool."""
+        pods, terms = self.waiting(read), terms_of(view)
+        if self._counted is not pods:
+            waiting = (pod for pod in pods if own_claim(pod, view) is None)
+            self._counts = Counter(pool for pod in waiting for pool in terms.demand(pod).units)
+            self._counted = pods
+        return self._counts
+
+    def forget(self) -> None:
+        """Forget who waits: it is not so any more."""
+        self._listed = -inf
+
+
+class Staged(NamedTuple):
+    """How pods are woken in two stages: `call` takes the room (units by pool) and when to wake once more, in
+    Unix seconds, if it is free still.
+
+    Where `a_pod_went` kube-scheduler tries all that wait, and filter leaves what came free to those that are
+    woken.
+    """
+
+    call: Callable[[Mapping[str, int], float], object]
+    again: Again
+    a_pod_went: bool = False
 
 
 def room_in(made: Iterable[Holding | CapacityChange]) -> dict[str, int]:
@@ -72,6 +132,7 @@ def wake(
     shut: Callable[[], Collection[str]] = frozenset,
     deadline: Deadline = NO_DEADLINE,
     writes: PodWrites | None = None,
+    staged: Staged | None = None,
 ) -> int:
     """Wake pods that could use the room made in these pools (units by pool). Return how many were woken.
 
@@ -80,6 +141,10 @@ def wake(
     of those behind, for the first in line are the same each time. `shut` returns the nodes that take no pods;
     it is called only when a pod could use the room. Reconcile wakes those that are left when the `deadline`
     is over. `writes` notes the pods that can't be written to.
+
+    Where it is `staged` only as many pods are woken as there are units for, in line, and this is to be called
+    once more a moment later, when it is not. kube-scheduler takes pods that are woken together in an order of
+    its own, and those for which nothing is left would be in back-off (docs/decisions/0062).
     """
     if not room:
         return 0
@@ -88,12 +153,42 @@ def wake(
     room = {pool: units for pool, units in room.items() if units}
     if not room:
         return 0  # taken meanwhile: no pods need to be listed
-    waiting = in_line(list_waiting(cluster, schedulers, deadline))
-    fitting = _fitting(waiting, room, view, now, shut)
-    first = 2 * sum(room.values()) + 8
-    pods = _queue(fitting, first, now) if rotate else islice(fitting, first)
-    woken = wake_these(cluster, pods, "room was made", now, deadline, writes)
+    if staged is not None:
+        woken = _wake_first(ledger, cluster, schedulers, room, now, staged, shut, deadline, writes)
+    else:
+        waiting = in_line(list_waiting(cluster, schedulers, deadline))
+        fitting = _fitting(waiting, room, view, now, shut)
+        first = 2 * sum(room.values()) + 8
+        pods = _queue(fitting, first, now) if rotate else islice(fitting, first)
+        woken = wake_these(cluster, pods, _MADE, now, deadline, writes)
     ledger.metrics.changed("woken", woken)
+    return woken
+
+
+def _wake_first(
+    ledger: Ledger,
+    cluster: Cluster,
+    schedulers: Iterable[str],
+    room: Mapping[str, int],
+    now: float,
+    staged: Staged,
+    shut: Callable[[], Collection[str]],
+    deadline: Deadline,
+    writes: PodWrites | None,
+) -> int:
+    """Wake as many of the first in line as there are units for, and have others woken later. Return how many
+    were woken."""
+    again, view, woken = staged.again, ledger.view(), 0
+    for _ in range(2):
+        waiting = again.waiting(lambda: list_waiting(cluster, schedulers, deadline))
+        lasts = moment(len(waiting)) + _LATER_SECONDS if staged.a_pod_went else _BOUND_SECONDS
+        pods = _first(_fitting(waiting, room, view, now, shut), room, view, again.turns, now + lasts, now)
+        written = wake_these(cluster, pods, _MADE, now, deadline, writes)
+        woken += written
+        if written == len(pods):
+            break
+        again.forget()  # some are gone, and their turns are others'
+    staged.call(room, now + lasts)
     return woken
 
 
@@ -153,6 +248,35 @@ class SharedWake:
         except BaseException:
             self._note(room, left)  # for the calls that share the next wake: some of this room may be theirs
             raise
+
+
+def _first(
+    fitting: Iterable[Pod],
+    room: Mapping[str, int],
+    view: View,
+    turns: dict[str, float],
+    until: float,
+    now: float,
+) -> list[Pod]:
+    """Return the first in line, as many as there are units for, and give each of them a turn. Who asks for
+    more than came free may have the rest where other units are free."""
+    terms, unclaimed, first = terms_of(view), dict(room), list[Pod]()
+    for pod in fitting:
+        units = {pool: count for pool, count in terms.demand(pod).units.items() if pool in room}
+        if (
+            own_claim(pod, view) is None
+            and all(unclaimed[pool] > 0 for pool in units)
+            and turns.get(pod.metadata.uid, 0.0) <= now
+        ):
+            first.append(pod)
+            turns[pod.metadata.uid] = until
+            for pool, count in units.items():
+                unclaimed[pool] -= count
+        if len(first) >= FIRST_IN_LINE or all(count <= 0 for count in unclaimed.values()):
+            break
+    for uid in [uid for uid, over in list(turns.items()) if over <= now]:
+        turns.pop(uid, None)
+    return first
 
 
 def _queue(fitting: Iterable[Pod], first: int, now: float) -> list[Pod]:

@@ -21,7 +21,6 @@ from berth.api.gang import gang_of
 from berth.controller.adopt import claim_due, stands, told
 from berth.controller.annotation import OtherNamesError
 from berth.controller.capacity_sync import follow_node
-from berth.controller.fencing import woken_at
 from berth.controller.gang import GangBinding, came_or_went
 from berth.controller.notices import SILENT, Subject, Teller
 from berth.controller.poolclaims import publish_free, publish_held
@@ -36,6 +35,7 @@ from berth.http import extender_v1
 from berth.http.endpoint import Content, Endpoint
 from berth.kube.cluster import Cluster
 from berth.kube.types import EndedPod, Node, Pod, PodToBind
+from berth.kube.woken import woken_at
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding
 from berth.ledger.transitions import ElsewhereError, MissingClaimError, SupersededError

@@ -10,11 +10,13 @@ from berth.http import extender_v1
 from berth.http.endpoint import Content, Endpoint, LongList
 from berth.http.extender_v1 import Refused
 from berth.kube.types import Pod
+from berth.kube.woken import woken_at
 from berth.ledger.ledger import Ledger
 from berth.ledger.refusals import KEPT
 from berth.metrics import UNCOUNTED, Metrics
 from berth.scheduling.demand import might_ask
 from berth.scheduling.fit import evaluate
+from berth.scheduling.fresh import left_to_others
 from berth.settings import Settings
 from berth.telemetry import calls
 from berth.telemetry.traces import Facts
@@ -60,7 +62,11 @@ def run(
     """Return why offered nodes can't take the pod."""
     if not might_ask(call.pod):
         return Refused()  # pods that ask nothing of us are served even while the ledger is away
-    fit, nominations = evaluate(call.pod, call.names, look(), clock()), nominations or Nominations()
+    view, now, nominations = look(), clock(), nominations or Nominations()
+    fit = evaluate(call.pod, call.names, view, now)
+    if len(fit.reasons) < len(call.names):
+        left = left_to_others(call.pod, call.names, view, woken_at(call.pod), now)
+        fit = fit._replace(reasons={**left, **fit.reasons}) if left else fit
     for pool, rule in dict.fromkeys(fit.rules):
         metrics.refused(pool, rule)
     if fit.nowhere:

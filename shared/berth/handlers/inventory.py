@@ -12,6 +12,7 @@ import msgspec
 from berth.api.pool import Pool
 from berth.coalesce import Coalesced
 from berth.controller.adopt import adopt
+from berth.controller.alarm import Alarm, alarm_of
 from berth.controller.capacity_sync import prepare_domains, sync_all, sync_node, withdraw
 from berth.controller.external_use import take_external
 from berth.controller.node_status import publish_native
@@ -94,8 +95,10 @@ class Inventory:
         settings: Settings,
         clock: Callable[[], float] = time.time,
         teller: Teller = SILENT,
+        alarm: Alarm | None = None,
     ) -> None:
-        self._teller = teller
+        """`alarm` wakes pods later, too; without it nobody does but the next event and reconcile."""
+        self._teller, self._alarm = teller, alarm
         self._ledger, self._cluster, self._settings, self._clock = ledger, cluster, settings, clock
         self.look_at_pools = Coalesced(self.take_pools)
         self._look_at_claims = Coalesced(lambda: self._after(self._claims(), publishes=False))
@@ -130,7 +133,12 @@ class Inventory:
     def _after(self, done: Done, *, publishes: bool) -> dict[str, object]:
         """Wake who fits now and, if it `publishes`, write the Pools' status."""
         ledger, cluster, schedulers = self._ledger, self._cluster, self._settings.scheduler_names
-        woken = wake(ledger, cluster, schedulers, done.room, self._clock(), rotate=done.overtaken)
+        staged = None if self._alarm is None else self._alarm.later(rotate=done.overtaken)
+        woken = wake(
+            ledger, cluster, schedulers, done.room, self._clock(), rotate=done.overtaken, staged=staged
+        )
+        if self._alarm is not None:
+            self._alarm.arm(ledger.view())
         if self._settings.pools is None and publishes:
             _warn(publish(ledger, cluster, schedulers, self._clock))
         return {"changed": done.changed, "woken": woken}
@@ -250,7 +258,8 @@ def router(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Router:
     """Return the paths `external` and `licences`, and events on any other."""
     ledger, cluster = ledger_and_cluster(settings, metrics.of("inventory"))
     told = teller(cluster, settings, "inventory", metrics)
-    inventory = Inventory(ledger, cluster, settings, cluster.now, told)
+    alarm = alarm_of(ledger, cluster, settings.scheduler_names, clock=cluster.now)
+    inventory = Inventory(ledger, cluster, settings, cluster.now, told, alarm)
 
     def handle(headers: Mapping[str, str], body: bytes) -> Mapping[str, object]:
         return inventory.run(cloudevents.decode(headers, body))
@@ -259,7 +268,7 @@ def router(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Router:
         name="inventory",
         endpoints={
             "external": external.endpoint(ledger, cluster, settings, inventory.look_at_pools),
-            "licences": licences.endpoint(ledger, cluster, settings, cluster.now),
+            "licences": licences.endpoint(ledger, cluster, settings, cluster.now, alarm),
         },
         health=ledger.check,
         default=cloudevents.subscriber("inventory", handle, ledger.check, settings),

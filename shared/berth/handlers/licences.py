@@ -9,6 +9,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from berth.api.pool import ExternalFrom, Pool
+from berth.controller.alarm import Alarm
 from berth.controller.licence_reading import note_failed, take_text
 from berth.controller.requeue import free_in, wake
 from berth.errors import BadInputError, alternatives
@@ -23,7 +24,11 @@ from berth.settings import Settings
 
 
 def endpoint(
-    ledger: Ledger, cluster: Cluster, settings: Settings, clock: Callable[[], float] = time.time
+    ledger: Ledger,
+    cluster: Cluster,
+    settings: Settings,
+    clock: Callable[[], float] = time.time,
+    alarm: Alarm | None = None,
 ) -> Endpoint:
     """Return the endpoint, which is closed while no caller is named. It takes one text at a time: a large one
     needs five times its size while it is read."""
@@ -34,7 +39,7 @@ def endpoint(
             return error_reply(403, CLOSED.format("/licences"))
         at = clock()  # before others' texts are read
         with one_at_a_time:
-            told = run(ledger, cluster, settings, headers.get(QUERY, ""), bytes(body), at)
+            told = run(ledger, cluster, settings, headers.get(QUERY, ""), bytes(body), at, alarm)
         return Reply(200, msgspec.json.encode(told))
 
     return Endpoint(
@@ -50,7 +55,13 @@ def endpoint(
 
 
 def run(
-    ledger: Ledger, cluster: Cluster, settings: Settings, query: str, body: bytes, now: float
+    ledger: Ledger,
+    cluster: Cluster,
+    settings: Settings,
+    query: str,
+    body: bytes,
+    now: float,
+    alarm: Alarm | None = None,
 ) -> dict[str, object]:
     """Return the pool, its licences, those that others use, and the units over its capacity. Raises
     BadInputError, store and cluster errors; then the last reading stands."""
@@ -63,7 +74,8 @@ def run(
         raise
     if taken.room:
         room = free_in(ledger.view(), [pool.name], now)
-        wake(ledger, cluster, settings.scheduler_names, room, now)
+        staged = None if alarm is None else alarm.later()
+        wake(ledger, cluster, settings.scheduler_names, room, now, staged=staged)
     (row,) = pool_rows(ledger.view(), None, pool.name, now)
     return {
         "pool": pool.name,

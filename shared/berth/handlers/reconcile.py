@@ -19,6 +19,7 @@ from berth.api.gang import gang_label
 from berth.api.pool import Pool
 from berth.coalesce import Coalesced
 from berth.controller.adopt import adopt
+from berth.controller.alarm import Alarm, alarm_of
 from berth.controller.capacity_sync import prepare_domains, problems, sync_all, withdraw
 from berth.controller.clocks import SeatTimes, clock_problems
 from berth.controller.external_use import take_external
@@ -70,6 +71,7 @@ REBUILD_SECONDS = 540.0
 """A rebuild ends by itself after so long, before its caller gives up, and goes on in the next tick: Knative
 and `berth up` wait for 600 s, and `berth up` then replaces the function, which knows whom it has fenced."""
 
+_DELAY_SECONDS = 0.3
 _LOOKS = 3
 _MOST_NOMINATED = 100  # pods that are woken because nothing came of their nominations
 _LINES = 20  # mistakes in Pools that a report has
@@ -116,9 +118,12 @@ class Reconcile:
         teller: Teller = SILENT,
         licences: LicenceReader | None = None,
         ahead: Callable[[], float | None] = lambda: None,
+        alarm: Alarm | None = None,
     ) -> None:
         """`licences` reads what others use of pools; without it nothing is read, as in a rehearsal. `ahead`
-        tells how far this machine's clock is ahead of the API server's; None: nobody knows."""
+        tells how far this machine's clock is ahead of the API server's; None: nobody knows. `alarm` wakes
+        pods until the next reconcile, too."""
+        self._alarm = alarm
         self._ledger, self._cluster, self._settings = ledger, cluster, settings
         self._clock, self._monotonic, self._new_id = clock, monotonic, new_id
         self._rebuild_seconds, self._teller, self._licences = rebuild_seconds, teller, licences
@@ -170,6 +175,8 @@ class Reconcile:
             report.problems.append(problem)
         noted = report.noted(self._clock(), self._monotonic() - began, line)
         self._ledger.note_reconcile(replace(noted, seats=self._seats.noted, ahead=self._ahead()))
+        if self._alarm is not None:
+            self._alarm.arm(self._ledger.view())
         return report
 
     def _look(self) -> tuple[bool, Sequence[Node]]:
@@ -342,6 +349,7 @@ class Reconcile:
         woken += wake_these(self._cluster, stalled, why, now, writes=self._writes)
         complete, self._complete = self._complete, []
         woken += wake_these(self._cluster, complete, COMPLETE, now, writes=self._writes)
+        staged = None if self._alarm is None else self._alarm.later(shut, rotate=True)
         return woken + wake(
             self._ledger,
             self._cluster,
@@ -351,6 +359,7 @@ class Reconcile:
             rotate=True,
             shut=lambda: shut,
             writes=self._writes,
+            staged=staged,
         )
 
     def _read_pools(self) -> Mapping[str, Pool]:
@@ -413,6 +422,8 @@ def endpoint(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
     ledger, cluster = ledger_and_cluster(settings, metrics.of("reconcile"), while_closed=True)
     told = teller(cluster, settings, "reconcile", metrics)
     # Two at once would do the same work, and anybody may ask for it.
+    # Later than release, which wakes for the same rest: by then nothing is left to wake for.
+    alarm = alarm_of(ledger, cluster, settings.scheduler_names, clock=cluster.now, delay=_DELAY_SECONDS)
     reconcile = Reconcile(
         ledger,
         cluster,
@@ -421,6 +432,7 @@ def endpoint(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
         teller=told,
         licences=LicenceReader(ledger, clock=cluster.now),
         ahead=cluster.clock_ahead,
+        alarm=alarm,
     )
     reconciled = Coalesced(reconcile.run)
 

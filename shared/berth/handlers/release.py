@@ -1,27 +1,32 @@
 """release: a pod event says that a pod may be gone or finished; if the API server agrees, free its units.
 A delete event alone frees nothing: see docs/kubernetes.md#a-delete-event-of-a-pod-that-lives."""
 
+import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 
 from berth.api.names import is_name
+from berth.controller.alarm import Alarm, alarm_of, cordoned
 from berth.controller.gang import came_or_went
 from berth.controller.notices import FINISHED, SILENT, Subject, Teller
 from berth.controller.poolclaims import publish_free
 from berth.controller.requeue import SharedWake, room_in, wake
 from berth.controller.retention import has_rest, holdings_told, still_held
-from berth.errors import BadInputError
+from berth.errors import BadInputError, BerthError
 from berth.handlers.wiring import ledger_and_cluster, teller
 from berth.http import cloudevents
 from berth.http.cloudevents import Event
 from berth.http.endpoint import Endpoint
-from berth.kube.cluster import Cluster
+from berth.kube.cluster import Cluster, list_waiting
 from berth.kube.types import Pod
 from berth.ledger.ledger import Ledger
+from berth.ledger.view import View
 from berth.metrics import UNCOUNTED, Metrics
 from berth.scheduling.demand import demand_of, might_ask
 from berth.settings import Settings
 from berth.telemetry import calls
+
+log = logging.getLogger("berth.claims")
 
 _LATEST_SECONDS = 600.0
 """How old an event's time may be that the journal believes: a source that tries again does so for as long."""
@@ -37,8 +42,10 @@ class Release:
         schedulers: tuple[str, ...],
         clock: Callable[[], float] = time.time,
         teller: Teller = SILENT,
+        alarm: Alarm | None = None,
     ) -> None:
-        self._teller = teller
+        """`alarm` wakes pods later, too; without it nobody does but the next event and reconcile."""
+        self._teller, self._alarm = teller, alarm
         self._ledger, self._cluster, self._schedulers, self._clock = ledger, cluster, schedulers, clock
         self._wake_shared = SharedWake(self._wake)
 
@@ -80,6 +87,7 @@ class Release:
             ended=self._believed(ended),
             bound=bool(pod.spec.node_name),
             rests=has_rest(claims, there, view.pools, self._cluster.ended_pod),
+            waiting=self._waiting(view) if view.keys_of(uid) else {},
         )
         calls.about(**holdings_told(freed))
         turn = self._ledger.drop_line_hold(uid)
@@ -87,6 +95,7 @@ class Release:
             self._teller.released(Subject.of_pod(there), freed, there.spec.node_name or "", FINISHED)
         publish_free(self._ledger, self._cluster, freed, clock=self._clock)
         demand = demand_of(pod, view.resources).units
+        retaining = {name for name, pool in view.pools.items() if pool.retains}
         demanded = {pool: units for pool, units in demand.items() if pool not in held.pools}
         room = room_in((*freed, *turn)) or demanded
         if held.state == "lost":
@@ -95,7 +104,14 @@ class Release:
         node = pod.spec.node_name or ""
         left = node if is_name(node) else ""  # a forged one would be asked for again and again
         # A repeated event frees nothing, but the first may have failed before it woke anyone.
-        woken = self._wake(room, [left]) if freed or turn else self._wake_shared(room, left)
+        if freed or turn:
+            woken = self._wake(room, [left])
+        elif self._alarm is not None and self._alarm.rings_soon(room):
+            woken = 0  # of a hundred pods that go at once many may have waited
+        else:
+            woken = self._wake_shared(room, left)
+        if self._alarm is not None and not retaining.isdisjoint(room):
+            self._alarm.arm(self._ledger.view())
         return {
             "released": sum(holding.count for holding in freed if not holding.is_quota),
             "woken": woken,
@@ -111,24 +127,40 @@ class Release:
             self._ledger.metrics.changed("woken", woken)
         return woken
 
+    def _waiting(self, view: View) -> Mapping[str, int]:
+        """Return how many pods wait for units, by pool, where there is an alarm; none where they can't be
+        listed now."""
+        if self._alarm is None:
+            return {}
+        try:
+            return self._alarm.known.counts(lambda: list_waiting(self._cluster, self._schedulers), view)
+        except BerthError as error:
+            log.warning("who waits is not known: %s", error)
+            return {}
+
     def _believed(self, ended: float | None) -> float | None:
         """Return the time that an event tells, if it may be so: anybody may send an old one."""
         return ended if ended is not None and self._clock() - ended <= _LATEST_SECONDS else None
 
     def _wake(self, room: Mapping[str, int], left: Collection[str]) -> int:
         """Return how many were woken for this room; no node that was `left` has any if it takes no pods."""
-
-        def shut() -> set[str]:
-            nodes = {name: self._cluster.node(name) for name in left if name}
-            return {name for name, node in nodes.items() if node is not None and node.spec.unschedulable}
-
-        return wake(self._ledger, self._cluster, self._schedulers, room, self._clock(), shut=shut)
+        staged = None if self._alarm is None else self._alarm.later(left, a_pod_went=True)
+        return wake(
+            self._ledger,
+            self._cluster,
+            self._schedulers,
+            room,
+            self._clock(),
+            shut=lambda: cordoned(self._cluster, left),
+            staged=staged,
+        )
 
 
 def endpoint(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
     ledger, cluster = ledger_and_cluster(settings, metrics.of("release"))
     told = teller(cluster, settings, "release", metrics)
-    release = Release(ledger, cluster, settings.scheduler_names, cluster.now, teller=told)
+    alarm = alarm_of(ledger, cluster, settings.scheduler_names, clock=cluster.now)
+    release = Release(ledger, cluster, settings.scheduler_names, cluster.now, told, alarm)
 
     def handle(headers: Mapping[str, str], body: bytes) -> Mapping[str, object]:
         return release.run(cloudevents.decode(headers, body))

@@ -15,7 +15,7 @@ import msgspec
 
 from berth.errors import BadInputError
 from berth.http.endpoint import Content, LongList
-from berth.kube.types import Pod
+from berth.kube.types import Pod, PodToBind
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class RawNodes(msgspec.Struct, frozen=True):
 
 
 class _Args(msgspec.Struct, frozen=True, rename="pascal"):
-    pod: Pod
+    pod: PodToBind
     nodes: RawNodes | msgspec.UnsetType | None = msgspec.UNSET
     node_names: list[str] | msgspec.UnsetType | None = msgspec.UNSET
 

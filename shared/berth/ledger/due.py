@@ -26,6 +26,10 @@ class Due:
             self._queue = [(time, key) for key, time in self._times.items()]
             heapq.heapify(self._queue)
 
+    def until(self, time: float) -> dict[Key, float]:
+        """Return the keys that are due by then, with their times. Any thread may call it."""
+        return {key: due for key, due in list(self._times.items()) if due <= time}
+
     def take(self, now: float) -> list[Key]:
         """Return the keys that are due by now; they have no time any more."""
         due = []

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, groupby
+from types import MappingProxyType
 from typing import Literal, Self
 
 from msgspec.structs import replace
@@ -261,6 +262,7 @@ class Ledger:
         ended: float | None = None,
         bound: bool = False,
         rests: bool = True,
+        waiting: Mapping[str, int] = MappingProxyType({}),
     ) -> tuple[Holding, ...]:
         """Drop every claim of a pod that the caller knows to be gone or finished; what was freed. Units of
         the pools in `hold` stay held, by a claim in state `hold_as`.
@@ -271,7 +273,8 @@ class Ledger:
         caller has just judged what to hold; without it, this looks by itself. `ended` is when the pod's use
         ended (None: now), which is noted for the journal in the same commit; `bound`: the pod was bound, also
         where its claim says that it is reserved. Without `rests` nothing of the pod ran, and its units need
-        no rest.
+        no rest. `waiting` says how many pods wait for units, by pool: what comes free is left to those that
+        are woken for it, for a moment.
         """
 
         view = self.view() if view is None else view
@@ -282,7 +285,7 @@ class Ledger:
                 return (), {}
             now = self._clock()
             over = now if ended is None else min(now, ended)
-            how = ReleasePolicy(view.pools, now, hold, hold_as, over, bound, rests)
+            how = ReleasePolicy(view.pools, now, hold, hold_as, over, bound, rests, waiting)
             return transitions.released(uid, domains, how)
 
         freed = self._free(uid, {*view.keys_of(uid), *_stripes_too(also, view)}, decide)

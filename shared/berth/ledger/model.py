@@ -177,6 +177,10 @@ class RetainedUnits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return mine and any(where == (holding.pool, holding.whole) for holding in claim.holdings)
 
 
+def _is_between(after: float, left: RetainedUnits, now: float) -> bool:
+    return any(after <= time <= now for time in (left.rest_until, left.kept_until))
+
+
 class EndedUse(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a pod held until it ended, noted for the journal until reconcile has counted it; times in Unix
     seconds, `made` (when the pod was created) 0 where nobody knows."""
@@ -263,6 +267,16 @@ class Reading(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 MOST_ENDED = 256
 """Notes that one document takes until reconcile has counted them; of more the oldest are forgotten."""
 
+
+class Freed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Units that came free `at` that time (Unix seconds) while so many pods were `waiting` for units of the
+    pool: for a moment filter leaves them to the pods that are woken for them. It is passed over later."""
+
+    at: float
+    count: int
+    waiting: int
+
+
 Refusal = Literal["", "unlisted", "forbidden"]
 
 
@@ -288,7 +302,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     each with a part of the capacity; while it is `closed`, more is used than there is, and nothing new is
     given. `poolclaim` is there where it is a PoolClaim's document. `ended` is what the journal has to count.
     `line_hold` is for the first in line. `reading` is there where what others use is read; where there are
-    stripes it stands in the head.
+    stripes it stands in the head. `freed` came free last, while pods waited.
     """
 
     capacity: int | None = None
@@ -301,6 +315,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     ended: tuple[EndedUse, ...] = ()
     line_hold: LineHold | None = msgspec.field(default=None, name="hold")
     reading: Reading | None = msgspec.field(default=None, name="read")
+    freed: Freed | None = None
 
     def used(self, pool: str, domain: str) -> int:
         return sum(holding.count for _, holding in self._holdings(pool, domain))
@@ -363,6 +378,11 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             return None
         times = (time for left in self.retained for time in (left.rest_until, left.kept_until) if time > now)
         return min(times, default=None)
+
+    def came_free(self, after: float, now: float) -> int:
+        """Return how many retained units rest no more, or are kept for nobody any more, since then."""
+        ended = (left for left in self.retained if _is_between(after, left, now))
+        return sum(left.count for left in ended)
 
     def _barred(self, pool: str, domain: str, owners: Collection[str], now: float) -> int:
         """Return how many retained units these owners may not have, and no pod holds."""

@@ -14,12 +14,14 @@ from berth.api.units import Units
 from berth.errors import BerthError, OtherClusterError, RefusedError
 from berth.ledger import retained
 from berth.ledger.allocation import Short, StripeFullError, require_whole
+from berth.ledger.freed import moment
 from berth.ledger.keys import NODE, PoolDomain, domain_key, domain_of, kept_at, node_key, parse_domain
 from berth.ledger.model import (
     MOST_ENDED,
     Claim,
     Domain,
     EndedUse,
+    Freed,
     Holding,
     LineHold,
     Places,
@@ -223,7 +225,8 @@ class ReleasePolicy(NamedTuple):
     """How a pod's units are freed at this time: by what these Pools say of a next pod. Units of the pools in
     `hold` stay held, by a claim in state `hold_as`. `ended` is when the pod's use ended, for the journal;
     None: it goes on, or nothing is known of it. `bound`: the pod was bound, also where its claim is reserved
-    still. Without `rests` nothing of the pod ran, and its units need no rest."""
+    still. Without `rests` nothing of the pod ran, and its units need no rest.
+    `waiting` says how many pods wait for units, by pool."""
 
     pools: Mapping[str, Pool] = MappingProxyType({})
     now: float = 0.0
@@ -232,6 +235,7 @@ class ReleasePolicy(NamedTuple):
     ended: float | None = None
     bound: bool = False
     rests: bool = True
+    waiting: Mapping[str, int] = MappingProxyType({})
 
     def held(self, claim: Claim) -> Claim:
         """Return what stays of the claim."""
@@ -304,7 +308,15 @@ def _after(claim: Claim, holding: Holding, domain: Domain, how: ReleasePolicy) -
     if left is not None:
         # What an earlier pod left of the same unit is over: this one had it since.
         standing = (*retained.without(standing, left.units), left)
+    elif waiting := how.waiting.get(holding.pool, 0):
+        domain = replace(domain, freed=_freed(holding.count, waiting, domain.freed, how.now))
     return replace(domain, retained=standing)
+
+
+def _freed(count: int, waiting: int, before: Freed | None, now: float) -> Freed:
+    """Return what came free, with what came free just before."""
+    recent = before is not None and 0 <= now - before.at <= moment(before.waiting)
+    return Freed(now, count + (before.count if recent and before is not None else 0), waiting)
 
 
 def _counted(claim: Claim, holding: Holding, how: ReleasePolicy) -> Iterator[RetainedUnits]:

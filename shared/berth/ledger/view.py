@@ -4,11 +4,13 @@ It may lag behind the store, so it advises (filter, scores, where a pod's claims
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import groupby
+from math import inf
 
 from berth.api.pool import Pool, by_resource
 from berth.coalesce import Coalesced
 from berth.ledger.due import Due
 from berth.ledger.free import Free, Share
+from berth.ledger.freed import moment
 from berth.ledger.gang_note import GangNote, note_of
 from berth.ledger.keys import (
     DOMAIN,
@@ -33,6 +35,7 @@ from berth.ledger.model import (
     Documents,
     Domain,
     Epoch,
+    Freed,
     LineHold,
     Places,
     Rank,
@@ -49,6 +52,7 @@ _EMPTY = Domain()
 _NO_DOMAINS = Overlay[Domain]()
 _NO_SHARES = Free()
 _NO_KEYS: frozenset[str] = frozenset()
+_RECENT_SECONDS = 10.0  # for so long it is known what was seen to be freed
 _FEW = 200
 """Changed documents that are decoded while others wait: a few milliseconds of work."""
 
@@ -88,7 +92,8 @@ class View:
     Of each pool: `domains` are its documents, `free` the shares of its places, `unreserved` those of the
     places' units that are not reserved, `quotas` those of the other quotas. `places` say where nodes are, in
     pools whose domains are not nodes; `line_holds` what is held for the first in line, by document; `gangs`
-    what is noted of gangs, by namespace/name; `overruns` until when owners are not believed how long their
+    what is noted of gangs, by namespace/name; `last_freed` when it was seen last that units came free
+    while pods waited; `overruns` until when owners are not believed how long their
     pods run.
     """
 
@@ -113,6 +118,8 @@ class View:
         self._of_gangs = Index()
         self._rooms: dict[tuple[str, str], int] = {}
         self._wholes: dict[str, tuple[Domain, float, float | None]] = {}
+        self.last_freed = -inf
+        self._freed: dict[str, dict[str, float]] = {}
         self._due = Due()  # when what is free of a document changes by itself
 
     @property
@@ -170,6 +177,21 @@ class View:
         """Free the units that have rested, or been kept, long enough; one thread, as for `update`."""
         for pool, keys in groupby(sorted(self._due.take(now)), lambda key: key[0]):
             self._recount(pool, [name for _, name in keys], now)
+
+    def due(self, until: float) -> dict[tuple[str, str], float]:
+        """Return when more of documents, as (pool, name), may be given by time alone, until that time. Any
+        thread may call it."""
+        return self._due.until(until)
+
+    def freed(self, pool: str, now: float) -> dict[str, Freed]:
+        """Return what came free just now of the pool's documents while pods waited, by their names. It was
+        seen here as short a time ago, too: a clock that is wrong must not make it last."""
+        recent: dict[str, Freed] = {}
+        for name, seen in list(self._freed.get(pool, {}).items()):
+            freed = self.document(pool, name).freed
+            if freed is not None and max(now - seen, abs(now - freed.at)) <= moment(freed.waiting):
+                recent[name] = freed
+        return recent
 
     # Claims
 
@@ -394,6 +416,11 @@ class View:
         domains = self.domains.get(pool, _NO_DOMAINS).with_changes(
             {name: None if domain.empty else domain for name, domain in changed.items()}
         )
+        freed = {name: now for name, one in changed.items() if one.freed != self.document(pool, name).freed}
+        if freed:
+            known = self._freed.get(pool, {}).items()
+            self._freed[pool] = {name: seen for name, seen in known if now - seen < _RECENT_SECONDS} | freed
+            self.last_freed = now
         self.domains = {**self.domains, pool: domains}
         self._update_line_holds(pool, changed)
         self._recount(pool, changed, now)
