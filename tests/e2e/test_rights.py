@@ -20,6 +20,7 @@ from tests.support.builders.accounts import Accounts
 from tests.support.builders.manifests import RIGHTS, component, put, rendered, serve_pools, token_of
 from tests.support.builders.objects import EVENTS
 from tests.support.cluster import Cluster, Object, wait
+from tests.support.kubernetes import POD_GROUPS, POD_GROUPS_ON, has
 
 pytestmark = pytest.mark.long
 
@@ -123,6 +124,7 @@ def plane(binaries: Path, tmp_path: Path, audit: Path) -> Iterator[ControlPlane]
     policy = tmp_path / "audit.json"
     policy.write_text(json.dumps(AUDIT))
     flags = [f"--audit-policy-file={policy}", f"--audit-log-path={audit}", "--audit-log-mode=blocking"]
+    flags += [POD_GROUPS_ON, f"--runtime-config={POD_GROUPS}=true"] if has("1.36") else []
     with ControlPlane(binaries, tmp_path / "plane", apiserver_flags=flags) as started:
         yield started
 
@@ -189,6 +191,8 @@ def test_with_its_own_rights_each_function_does_all_it_ever_does_and_needs_each_
     uses_outside(system)
     holds_a_claim_on_a_lost_node(system)
     binds_a_gang(system)
+    if has("1.36"):
+        binds_a_pod_group(system)
     cluster.create_pod("last")
     cluster.wait_bound("last")
     cluster.create_pod("waits")
@@ -209,6 +213,9 @@ def test_with_its_own_rights_each_function_does_all_it_ever_does_and_needs_each_
         made = {right for right in may[name] if right[2] == "configmaps"}
         assert used[name] & made >= {("get", "", "configmaps"), ("list", "", "configmaps"), UPDATES}
         used[name] |= made
+    if not has("1.36"):  # no pod can name a PodGroup there
+        used["berth-bind"].add(("get", "scheduling.k8s.io", "podgroups"))
+        used["berth-reconcile"].add(("list", "scheduling.k8s.io", "podgroups"))
     # Who looks as seldom as the page here reads all shards, and need not list which of them have changed.
     used["berth-status"].add(("list", "", "configmaps"))
     assert {name: may[name] for name in (*READERS, *WRITERS)} == {
@@ -285,6 +292,22 @@ def binds_a_gang(system: System) -> None:
     for name in names:
         noted = {"berth.dev/gang": "both", "berth.dev/gang-size": "2"}
         cluster.create_pod(name, {"berth.dev/team": 1}, annotations=noted)
+    cluster.wait_bound(*names, seconds=30)
+    for name in names:
+        cluster.delete_pod(name)
+
+
+def binds_a_pod_group(system: System) -> None:
+    """bind asks a PodGroup how many pods it wants at once, and reconcile for those of pods that wait."""
+    cluster, names = system.cluster, ("group-a", "group-b")
+    policy = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    body = {"apiVersion": POD_GROUPS, "kind": "PodGroup", "metadata": {"name": "group"}, "spec": policy}
+    for name in names:
+        spec = {"schedulingGroup": {"podGroupName": "group"}}
+        cluster.create_pod(name, {"berth.dev/team": 1}, spec=spec)
+    wait(lambda: any("no PodGroup" in text for text in cluster.events_of(names[0])), 60, "it is missed")
+    cluster.call("POST", f"/apis/{POD_GROUPS}/namespaces/default/podgroups", body)
+    mend(system)
     cluster.wait_bound(*names, seconds=30)
     for name in names:
         cluster.delete_pod(name)

@@ -45,3 +45,6 @@ OVERLAY = "per-verb" if has("1.36") else "below-1.36"
 # How soon who was woken is bound. Below 1.33 kube-scheduler has a pod sit out its back-off, 10 s at most, and
 # looks once a second whose is over.
 AT_ONCE = 1.0 if has("1.33") else 12.0
+# Kubernetes names gangs by PodGroups: their version, and the flag that turns them on (not in 1.32).
+POD_GROUPS = "scheduling.k8s.io/v1beta1" if has("1.37") else "scheduling.k8s.io/v1alpha2"
+POD_GROUPS_ON = f"--feature-gates=GenericWorkload=true{'' if has('1.37') else ',GangScheduling=true'}"

@@ -1,11 +1,16 @@
-"""Gangs: pods of one namespace that get their units together or not at all, by two annotations.
+"""Gangs: pods of one namespace that get their units together or not at all, by two annotations or a PodGroup.
 A pod alone says which gang it is of. It does not know which pods there are, nor what they ask for."""
 
 import hashlib
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from berth.api.names import GROUP, is_name
+from berth.api.pod_group import pod_group_of
 from berth.kube.types import Owner, Pod
+
+AnyPod = TypeVar("AnyPod", bound=Pod)
 
 GANG = f"{GROUP}/gang"
 """The pod's annotation that names its gang, one of its namespace."""
@@ -38,7 +43,7 @@ class Gang(NamedTuple):
     """A gang as one of its pods names it.
 
     `label` is its namespace and name, and which workload's it is where its pods have a controller; that is
-    opaque. Pods of one label and size are one gang.
+    opaque. Pods of one label and size are one gang. Its size is 0 where only a PodGroup says it: `sized`.
     """
 
     label: str
@@ -61,8 +66,9 @@ def gang_of(pod: Pod) -> Gang | None:
     """Return the gang that the pod is of; None: of none. Raises ValueError for what is no name or size."""
     annotations = pod.metadata.annotations or {}
     name, size = annotations.get(GANG), annotations.get(GANG_SIZE)
+    group = pod_group_of(pod)
     if name is None and size is None:
-        return None
+        return Gang(_label(pod, group, 0), 0) if group else None
     if name is None or not is_name(name):
         raise ValueError(
             f"annotation {GANG}: {(name or '')[:64]!r} can't be the name of a gang, which has lower-case"
@@ -72,6 +78,11 @@ def gang_of(pod: Pod) -> Gang | None:
         raise ValueError(f"annotation {GANG_SIZE}: {(size or '')[:64]!r} is no number of pods")
     if not 1 <= int(size) <= LARGEST_GANG:
         raise ValueError(f"annotation {GANG_SIZE}: {size} is not from 1 to {LARGEST_GANG}")
+    if group not in ("", name):
+        raise ValueError(
+            f"annotation {GANG} says {name[:64]!r}, and spec.schedulingGroup names PodGroup {group[:64]!r}: "
+            "name the same one, or leave out the annotations"
+        )
     return Gang(_label(pod, name, int(size)), int(size))
 
 
@@ -95,15 +106,30 @@ def size_of(pod: Pod) -> int:
     return 0 if gang is None else gang.size
 
 
+def sized(pod: AnyPod, size: int) -> AnyPod:
+    """Return the pod as if it said itself how many pods its gang has, where it leaves that to a PodGroup."""
+    if size == 0 or not is_sized_elsewhere(pod):
+        return pod
+    annotations = {**(pod.metadata.annotations or {}), GANG: pod_group_of(pod), GANG_SIZE: str(size)}
+    return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
+
+
+def is_sized_elsewhere(pod: Pod) -> bool:
+    """Whether only its PodGroup says how many pods the pod's gang has."""
+    gang = gang_or_none(pod)
+    return gang is not None and gang.size == 0
+
+
 def family_of(pod: Pod) -> Family:
     """Return which pods name the same gang as this one, which names one, and are of the same workload."""
-    return Family(pod.namespace, (pod.metadata.annotations or {}).get(GANG, ""), _workload_of(pod))
+    name = pod_group_of(pod) or (pod.metadata.annotations or {}).get(GANG, "")
+    return Family(pod.namespace, name, _workload_of(pod))
 
 
 def revision_of(pod: Pod) -> str:
     """Return which template of its controller the pod was made by; empty where a controller has only one."""
     owner, labels = controller_of(pod), pod.metadata.labels or {}
-    if owner is None:
+    if owner is None or pod_group_of(pod):
         return ""
     if owner.kind == "StatefulSet":
         return labels.get("controller-revision-hash", "")
@@ -152,6 +178,8 @@ def _label(pod: Pod, name: str, size: int) -> str:
 def _workload_of(pod: Pod) -> str:
     """Return which workload the pod is of: one that an operator names by a label, else its controller, of a
     ReplicaSet the Deployment. Users may write these: pods are told apart by them, and given nothing."""
+    if pod_group_of(pod):
+        return "PodGroup"  # whoever made them
     owner, labels = controller_of(pod), pod.metadata.labels or {}
     if owner is None:
         return ""

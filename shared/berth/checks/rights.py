@@ -24,7 +24,8 @@ _POOLS = (Right("list", GROUP, "pools"), Right("list", GROUP, "poolclaims"))
 
 _EVENTS = (Right("create", "events.k8s.io", "events"), Right("patch", "events.k8s.io", "events"))
 
-_BOUND = (Right("create", "", "pods/binding"), Right("list", "", "nodes"))
+_PODGROUPS = ("scheduling.k8s.io", "podgroups")
+_BOUND = (Right("create", "", "pods/binding"), Right("list", "", "nodes"), Right("get", *_PODGROUPS))
 _BIND = (*_PODS, _IDENTITY, *_CLAIM, *_EVENTS, *_BOUND)
 FUNCTIONS: dict[str, tuple[Right, ...]] = {
     "filter": (_REVIEW,),
@@ -37,7 +38,7 @@ FUNCTIONS: dict[str, tuple[Right, ...]] = {
         *(*_PODS, _IDENTITY, *_NODES, *_POOLS, *_STATUS, *_EVENTS, _REVIEW),
         *(Right("patch", GROUP, "pools"), Right("get", GROUP, "poolclaims")),
     ),
-    "reconcile": (*_PODS, _IDENTITY, *_NODES, *_POOLS, *_STATUS, *_EVENTS),
+    "reconcile": (*_PODS, _IDENTITY, *_NODES, *_POOLS, *_STATUS, *_EVENTS, Right("list", *_PODGROUPS)),
     "status": (Right("list", "", "pods"), Right("list", "", "nodes"), _IDENTITY),
     "events": tuple(
         Right(verb, group, resource)

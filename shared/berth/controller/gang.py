@@ -11,7 +11,16 @@ from typing import NamedTuple, Never
 import msgspec
 from msgspec.structs import replace
 
-from berth.api.gang import LARGEST_GANG, Gang, gang_label, gang_or_none, label_before, name_of, size_of
+from berth.api.gang import (
+    LARGEST_GANG,
+    Gang,
+    gang_label,
+    gang_or_none,
+    label_before,
+    name_of,
+    size_of,
+    sized,
+)
 from berth.api.run_time import ends_at
 from berth.controller.gang_roll import Roll, names_gang, roll_of
 from berth.controller.line import AnyPod
@@ -175,7 +184,7 @@ class GangBinding:
         pods = self._cluster.pods_in(pod.namespace, partial(names_gang, gang.name), timeout)
         view = self._ledger.view()  # after the list: what it has of a pod is no older
         pods = [
-            other
+            sized(other, gang.size)
             for other in pods
             if other.metadata.uid == uid or not other.waiting or _other_claim(other, gang, view) is None
         ]
@@ -262,6 +271,12 @@ def note_of(roll: Roll[AnyPod], terms: Terms, now: float) -> GangNote:
     return GangNote(now, members, max(1, roll.needed), roll.absent, more, roll.refusal)
 
 
+def note_refusal(ledger: Ledger, gang: Gang, refusal: str, now: float) -> None:
+    """Note why no pod of the gang can be had, whatever is free and whichever there are."""
+    with suppress(OvertakenError):
+        ledger.note_gang(ledger.gang(gang.label), GangNote(now, together=1, more=1, refusal=refusal))
+
+
 def revised(
     ledger: Ledger, label: str, pods: Collection[AnyPod], schedulers: Collection[str], now: float
 ) -> Sequence[AnyPod]:
@@ -271,6 +286,8 @@ def revised(
     note, first = view.gangs.get(label), next((pod for pod in pods if _waits_in(pod, label)), None)
     if note is None or first is None or not note.lacks_pods or (gang := gang_or_none(first)) is None:
         return ()
+    if not gang.size:
+        return ()  # who reads its PodGroup will see
     pods = [pod for pod in pods if not pod.waiting or _other_claim(pod, gang, view) is None]
     roll = roll_of(first, gang, pods, schedulers, lambda pod: bool(view.keys_of(pod.metadata.uid)))
     if roll.refusal == note.refusal:
@@ -302,16 +319,19 @@ def came_or_went(
     note = None if gang is None else ledger.view().gangs.get(gang.label)
     if gang is None or note is None or not note.lacks_pods or (went and note.absent):
         return 0
-    pods = cluster.pods_in(pod.namespace, partial(names_gang, gang.name), deadline.timeout(_LIST_SECONDS))
+    timeout = deadline.timeout(_LIST_SECONDS)
+    listed = cluster.pods_in(pod.namespace, partial(names_gang, gang.name), timeout)
+    pods = [sized(other, note.size) for other in listed]
     tried = revised(ledger, gang.label, pods, schedulers, now)
     return wake_these(cluster, tried, COMPLETE, now, deadline)
 
 
 def all_revised(
-    ledger: Ledger, pods: Iterable[AnyPod], schedulers: Collection[str], now: float
+    ledger: Ledger, pods: Iterable[AnyPod], schedulers: Collection[str], now: float, but: Collection[str] = ()
 ) -> list[AnyPod]:
-    """Return the pods of gangs that may be tried again, by all pods that name one: an event was lost, say."""
-    labels = {label for label, note in ledger.view().gangs.items() if note.lacks_pods}
+    """Return the pods of gangs that may be tried again, by all pods that name one: an event was lost, say.
+    None of those with the labels `but` may be."""
+    labels = {label for label, note in ledger.view().gangs.items() if note.lacks_pods and label not in but}
     by_name: dict[str, list[AnyPod]] = {}
     for pod in pods if labels else ():
         if label := gang_label(pod):

@@ -104,7 +104,7 @@ class LineHolds:
         turn, or had the last one, else the first), and the others for nothing."""
         gangs: dict[Gang, list[Pod]] = {}
         for pod in line:
-            if (gang := gang_or_none(pod)) is not None and gang.size > 1:
+            if (gang := gang_or_none(pod)) is not None and gang.size != 1:
                 gangs.setdefault(gang, []).append(pod)
         asked: dict[str, Demand] = {}
         for gang, pods in gangs.items():
@@ -124,7 +124,7 @@ class LineHolds:
         """Return what the rest of a gang asks for together; nothing where it is not there or rests, or where
         units are not all in one place: there is no telling on which nodes they are to be held."""
         note = self._view.gangs.get(gang.label)
-        if note is not None and note.rests(self._now):
+        if not gang.size or (note is not None and note.rests(self._now)):
             return _NOTHING
         missing = gang.size - len(self._view.gang(gang.label))
         demands = [terms_of(self._view).demand(pod) for pod in waiting[:missing]]

@@ -17,12 +17,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from berth.api.gang import gang_of
+from berth.api.gang import Gang, gang_of, sized
 from berth.controller.adopt import claim_due, stands, told
 from berth.controller.annotation import OtherNamesError
 from berth.controller.capacity_sync import follow_node
-from berth.controller.gang import GangBinding, came_or_went
+from berth.controller.gang import GangBinding, came_or_went, note_refusal
 from berth.controller.notices import SILENT, Subject, Teller
+from berth.controller.pod_groups import PodGroups
 from berth.controller.poolclaims import publish_free, publish_held
 from berth.controller.requeue import room_in, wake, wake_these
 from berth.controller.retention import holdings_told, release_ended, still_held
@@ -66,6 +67,7 @@ class Bind(NamedTuple):
     monotonic: Callable[[], float] = time.monotonic
     new_attempt: Callable[[], str] = lambda: uuid.uuid4().hex[:12]
     teller: Teller = SILENT
+    pod_groups: PodGroups | None = None  # None: a call reads them anew
 
     def run(self, call: extender_v1.BindingCall) -> None:
         """Return when the pod is bound to the node and its claim stands; else raise a BerthError that says
@@ -90,6 +92,7 @@ class BindAttempt:
         self._ledger, self._cluster, self._schedulers = verb.ledger, verb.cluster, verb.schedulers
         self._clock, self._new_attempt, self._teller = verb.clock, verb.new_attempt, verb.teller
         self._call, self._deadline = call, Deadline.after(BIND_SECONDS, verb.monotonic)
+        self._pod_groups = verb.pod_groups or PodGroups(verb.cluster, verb.monotonic)
         self._claim: Claim | None = None
         self._annotations: dict[str, str] = {}  # that the Binding writes
         self._seated: Sequence[Pod] = ()  # of its gang, that have seats since its reservation
@@ -190,11 +193,22 @@ class BindAttempt:
         gang = gang_of(pod)
         if gang is None:
             return self._ledger.reserve(wanted, after=after, view=view, rank=rank_of(pod, view, now))
-        deadline = self._deadline.later(-_SETTLE_SECONDS)
+        deadline, gang = self._deadline.later(-_SETTLE_SECONDS), self._with_size(pod, gang, view)
         binding = GangBinding(self._ledger, self._cluster, self._schedulers, self._clock, deadline)
-        claim, others = binding.reserve(pod, gang, wanted, after)
+        claim, others = binding.reserve(sized(pod, gang.size), gang, wanted, after)
         self._seated = others or self._seated  # of an attempt before, whose Binding met a change of the pod
         return claim
+
+    def _with_size(self, pod: Pod, gang: Gang, view: View) -> Gang:
+        """Return the gang as its PodGroup says it. Raises RefusedError, and has filter say the same to all
+        of its pods, where that is not known; not to one that has its units or its seat already."""
+        try:
+            return self._pod_groups.gang(pod, gang, self._deadline.later(-_SETTLE_SECONDS).timeout())
+        except RefusedError as error:
+            if view.keys_of(pod.metadata.uid):
+                return gang
+            note_refusal(self._ledger, gang, str(error), self._clock())
+            raise
 
     def _demanded(self, pod: Pod, terms: Terms, now: float) -> Claim | None:
         """Return what the pod is to hold there, None if it asks for nothing. Raises RefusedError."""
@@ -399,7 +413,8 @@ def endpoint(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
 def on(ledger: Ledger, cluster: Cluster, settings: Settings) -> Endpoint:
     """Return the endpoint on a ledger and a cluster that others may use too."""
     told = wiring.teller(cluster, settings, "bind", ledger.metrics)
-    bind = Bind(ledger, cluster, settings.scheduler_names, cluster.now, teller=told)
+    groups = PodGroups(cluster)
+    bind = Bind(ledger, cluster, settings.scheduler_names, cluster.now, teller=told, pod_groups=groups)
 
     def answer(body: Content) -> bytes:
         bind.run(extender_v1.binding(body))

@@ -69,7 +69,7 @@ class Preempt:
         if not demand.units:
             return _with_victims(call.victims)
         gang = gang_or_none(call.pod)
-        if gang is not None and gang.size > 1:
+        if gang is not None and gang.size != 1:
             return {}  # what is freed for one of them may be too little for all: nobody is evicted in vain
         evictions = Evictions(call.pod, demand, view, self._clock())
         rest = max(view.pools[name].spec.reuse_after_seconds for name in demand.units)

@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from berth.api.gang import gang_label
+from berth.api.pod_group import pod_group_of
 from berth.api.pool import Pool
 from berth.coalesce import Coalesced
 from berth.controller.adopt import adopt
@@ -38,6 +39,7 @@ from berth.controller.line_hold import LineHolds
 from berth.controller.node_status import publish_native
 from berth.controller.notices import FINISHED, SILENT, Subject, Teller
 from berth.controller.overruns import note_overruns
+from berth.controller.pod_groups import all_sized
 from berth.controller.pool_source import take_pools
 from berth.controller.pool_status import publish
 from berth.controller.poolclaims import admit, publish_claims, read_claims, take_claims
@@ -135,6 +137,7 @@ class Reconcile:
         self._report, self._writes = Report(), PodWrites(cluster, monotonic)  # of this run
         self._looked, self._pods = 0.0, list[Pod]()  # when its last look began, and the pods that it saw
         self._given_back: list[Claim] = []  # seats of gangs whose pods did not come
+        self._unsized: set[str] = set()  # gangs of which nobody knows how many pods they have
         self._complete: list[Pod] = []  # pods of gangs that may be had now, whoever of these came or went
 
     def run(self) -> Report:
@@ -253,8 +256,9 @@ class Reconcile:
         claims = [claim for claim in ledger.view().claims() if not claim.is_external]
         uids = {*unfenced, *(claim.uid for claim in claims)}
         pods = self._cluster.pods(
-            lambda pod: pod.metadata.uid in uids or might_ask(pod) or bool(gang_label(pod))
+            lambda pod: pod.metadata.uid in uids or might_ask(pod) or self._is_in_gang(pod)
         )
+        pods, self._unsized = all_sized(self._cluster, pods, self._report.problems)
         self._mend(claims, pods, terms)
         settled, adopted = adopt(ledger, self._cluster, pods, terms, self._clock(), self._in_time)
         self._report.settled += settled
@@ -262,6 +266,11 @@ class Reconcile:
         self._teller.adopted_all(adopted, pods, terms)
         take_external(ledger, terms.pools, self._clock())
         return pods
+
+    def _is_in_gang(self, pod: Pod) -> bool:
+        """Whether it is of a gang that Berth may have to do with: PodGroups are others' as well."""
+        is_ours = not pod_group_of(pod) or pod.spec.scheduler_name in self._settings.scheduler_names
+        return is_ours and bool(gang_label(pod))
 
     def _give(
         self,
@@ -307,7 +316,7 @@ class Reconcile:
             let_rest(self._ledger, self._given_back, self._clock())
             drop_notes(self._ledger, self._pods, self._clock())
             schedulers, now = self._settings.scheduler_names, self._clock()
-            self._complete = all_revised(self._ledger, self._pods, schedulers, now)
+            self._complete = all_revised(self._ledger, self._pods, schedulers, now, self._unsized)
         except BerthError as error:
             self._report.problems.append(f"gangs that gave back their seats were not noted: {error}")
 

@@ -13,7 +13,7 @@ import msgspec
 from berth.deadline import NO_DEADLINE, Deadline
 from berth.errors import BadInputError, ClusterRefusedError, ClusterUnavailableError
 from berth.kube.client import DEFAULT_TIMEOUT, ApiServer, Client, Request, configured
-from berth.kube.types import EndedPod, Node, Pod, PodInFull, PodToBind, PriorityClass
+from berth.kube.types import EndedPod, Node, Pod, PodGroup, PodInFull, PodToBind, PriorityClass
 
 if TYPE_CHECKING:
     from berth.kube.configuration import Right
@@ -31,6 +31,7 @@ _WATCH_SECONDS = 240
 _REVIEWS, _ACCOUNTS = "/apis/authentication.k8s.io/v1/tokenreviews", "system:serviceaccount:"
 _KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
 _AUTHORIZATION = "authorization.k8s.io/v1"
+_POD_GROUPS = tuple(f"/apis/scheduling.k8s.io/{version}" for version in ("v1beta1", "v1alpha2"))  # 1.37, 1.36
 _IDENTITY_SECONDS = 1.0  # within bind's deadline
 _MERGE = "application/merge-patch+json"
 _STRATEGIC_MERGE = "application/strategic-merge-patch+json"
@@ -203,6 +204,23 @@ class Cluster:
     def priority_classes(self) -> list[PriorityClass]:
         """Return all PriorityClasses."""
         return self._items(_List[PriorityClass], "/apis/scheduling.k8s.io/v1/priorityclasses", {})
+
+    def pod_group(self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT) -> PodGroup | None:
+        """Return the PodGroup as it is now (a consistent read), or None; also None where the cluster serves
+        no such kind. `timeout` is for each version of the kind that is tried."""
+        tail = f"namespaces/{_segment(namespace)}/podgroups/{_segment(name)}"
+        for version in _POD_GROUPS:
+            if (group := self._get(PodGroup, f"{version}/{tail}", timeout)) is not None:
+                return group
+        return None
+
+    def pod_groups(self) -> list[PodGroup]:
+        """Return all namespaces' PodGroups, as of one moment; none where the cluster serves no such kind."""
+        for version in _POD_GROUPS:
+            groups = self.collection(PodGroup, f"{version}/podgroups")
+            if groups is not None:
+                return groups
+        return []
 
     def bind(self, pod: Pod, node: str, annotations: Mapping[str, str], timeout: float) -> None:
         """Put the pod on the node; the annotations are merged into the pod in the same write.

@@ -146,6 +146,12 @@ class ContainerInFull(Container, frozen=True):
     ports: list[Port] | None = None
 
 
+class SchedulingGroup(_Object, frozen=True):
+    """Which PodGroup a pod is of."""
+
+    pod_group_name: str | None = None
+
+
 class PodSpec(_Object, kw_only=True, frozen=True):
     node_name: str | None = None
     scheduler_name: str | None = None
@@ -157,6 +163,7 @@ class PodSpec(_Object, kw_only=True, frozen=True):
     termination_grace_period_seconds: int | None = None
     active_deadline_seconds: int | None = None
     tolerations: list[Toleration] | None = None
+    scheduling_group: SchedulingGroup | None = None
 
 
 class SpecInFull(PodSpec, kw_only=True, frozen=True):
@@ -446,6 +453,29 @@ class PriorityClass(_Object, frozen=True):
     metadata: Meta
     value: int = 0
     global_default: bool = False
+
+
+class GangPolicy(_Object, frozen=True):
+    """How many pods of a PodGroup are to be placed at once, at least."""
+
+    min_count: int = 0
+
+
+class SchedulingPolicy(_Object, frozen=True):
+    """How the pods of a PodGroup are placed: as a gang, or else one by one."""
+
+    gang: GangPolicy | None = None
+
+
+class PodGroupSpec(_Object, frozen=True):
+    scheduling_policy: SchedulingPolicy = SchedulingPolicy()
+
+
+class PodGroup(_Object, frozen=True):
+    """A scheduling.k8s.io PodGroup: which of its pods are to be placed together."""
+
+    metadata: Meta
+    spec: PodGroupSpec = PodGroupSpec()
 
 
 def unix_seconds(time_stamp: str | None) -> float | None:

@@ -70,6 +70,11 @@ class GangNote(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether it says that the gang could not be had because of which pods there were."""
         return bool(self.absent or self.refusal)
 
+    @property
+    def size(self) -> int:
+        """Return the size that its members said of their gang; 0: none has said it."""
+        return max((member.size for member in self.members.values()), default=0)
+
     def knows(self, uid: str, size: int) -> bool:
         """Whether it is also about the pod with this UID, which says this size now."""
         member = self.members.get(uid)

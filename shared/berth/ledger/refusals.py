@@ -204,6 +204,8 @@ def both_write(one: str, other: str, key: str) -> str:
     return f"{one}, {other}: both write the annotation {key}: ask for one of them"
 
 
+_ANNOTATE = "or give its pods the annotations berth.dev/gang and berth.dev/gang-size"
+
 MADE_IN_TURN = "a StatefulSet makes its pods one by one unless its podManagementPolicy is Parallel"
 RUN_UNKNOWN = "pods without a controller that had succeeded before may be of an earlier run, and do not count"
 OTHER_WORKLOADS = "pods that another controller made are another gang, though they have its name"
@@ -280,6 +282,33 @@ def gang_large(gang: str, pods: int, most: int) -> str:
         f"gang {gang}: {pods} pods of it would stand in more than {most} documents of berth's ledger, which "
         "are the most at once: make the gang smaller"
     )
+
+
+def group_absent(gang: str) -> str:
+    """Return the words for a gang whose pods name a PodGroup that is not there."""
+    return f"gang {gang}: there is no PodGroup of this name, so its size is not known: make one, {_ANNOTATE}"
+
+
+def group_unread(gang: str, *, may_not: bool) -> str:
+    """Return the words for a gang whose PodGroup could not be read."""
+    if may_not:
+        why, action = "Berth may not read its PodGroup", "let Berth get podgroups of scheduling.k8s.io"
+    else:
+        why, action = "its PodGroup can't be read", "look at Berth's log"
+    return f"gang {gang}: {why}, so its size is not known: {action}, {_ANNOTATE}"
+
+
+def group_disagrees(gang: str, size: int, count: int) -> str:
+    """Return the words for a gang of which pods and PodGroup say different sizes."""
+    return (
+        f"gang {gang}: its pods say that it has {size} pods (berth.dev/gang-size), and its PodGroup {count} "
+        "(minCount): make them equal, or leave out the annotations"
+    )
+
+
+def group_large(gang: str, count: int, most: int) -> str:
+    """Return the words for a gang whose PodGroup wants more pods at once than a gang may have."""
+    return f"gang {gang}: its PodGroup wants {count} pods at once (minCount), and a gang has {most} at most"
 
 
 def suspended(pool: str) -> str:

@@ -28,6 +28,7 @@ def gang_obstacle(pod: Pod, view: View, shares: Shares, now: float) -> tuple[str
     note, uid = view.gangs.get(gang.label), pod.metadata.uid
     if note is None or view.keys_of(uid):
         return None
+    gang = gang._replace(size=gang.size or note.size)
     is_known = note.knows(uid, gang.size)
     if note.rests(now) and (len(view.gang(gang.label)) < gang.size - 1 or (is_known and note.together > 1)):
         return min(shares.free, default=""), refusals.gang_rests(gang.name)
@@ -85,7 +86,7 @@ def gang_kind(pod: Pod, view: View) -> Hashable:
     if gang is None:
         return None
     note = view.gangs.get(gang.label)
-    return gang, note is not None and note.knows(pod.metadata.uid, gang.size)
+    return gang, note is not None and note.knows(pod.metadata.uid, gang.size or note.size)
 
 
 class _Room(NamedTuple):
