@@ -14,7 +14,7 @@ from berth.http import extender_v1
 from berth.kube.cluster import list_waiting
 from berth.kube.types import PodToBind
 from berth.kube.writes import PodWrites
-from berth.ledger.freed import MOMENT_SECONDS, moment
+from berth.ledger.freed import MOMENT_SECONDS, Waiters, moment
 from berth.ledger.ledger import Ledger
 from tests.support.builders.places import Place
 from tests.support.builders.pools_stage import PoolsStage, pools_staged
@@ -76,7 +76,7 @@ class Turns:
         waiting = self.alarm.known.counts(
             lambda: list_waiting(self.stage.cluster, ["berth"]), self.ledger.view()
         )
-        self.ledger.release(pod.metadata.uid, bound=True, waiting=waiting)
+        self.ledger.release(pod.metadata.uid, bound=True, waiting=Waiters(self.stage.time(), waiting))
 
 
 @pytest.fixture
@@ -259,3 +259,23 @@ def test_a_reconcile_tells_of_the_first_in_line_that_was_not_woken_and_wakes_the
         assert turns._wake({"seat": 1}, staged=staged, writes=writes, rotate=True) == 1
     assert writes.problems == [f"pod default/{line[0].name} was not woken: a webhook says no"]
     assert stage.woken() == {line[1].name}
+
+
+def test_a_pod_that_was_woken_before_the_rest_was_over_for_filter_is_woken_again(
+    turns: Turns,
+) -> None:
+    """Clocks of functions differ: what is over for one is not yet over for the other."""
+    holder = turns.stage.bound_pod(resting=1)
+    (first,) = waiters(turns, 1, resting=1)
+    turns.free(holder)
+    turns.alarm.arm(turns.ledger.view())
+    turns.pass_(5.02)
+    early = turns.versions()[first.name]
+    assert turns.stage.woken() == {first.name}
+    turns.pass_(0.6)
+    later = turns.versions()[first.name]
+    assert later != early
+    turns.pass_(1)
+    assert turns.versions()[first.name] != later
+    turns.pass_(10)
+    assert not turns.clock.timers

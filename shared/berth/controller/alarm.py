@@ -5,7 +5,7 @@ import atexit
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -24,6 +24,10 @@ HORIZON_SECONDS = 90.0
 REST_SECONDS = 0.25
 """An alarm rings no more often, however many units come free one after another: a ring may list all pods that
 wait."""
+
+APART_SECONDS = (0.5, 1.2)
+"""So much later it rings again for what came free by time: filter goes by another clock, and refuses a pod
+that is woken before the rest is over by that."""
 
 _LATER_SECONDS = 0.01  # than what is due: the ledger's own clock may be read a little earlier
 _MOST_NODES = 64  # nodes that are looked at in one ring
@@ -69,11 +73,12 @@ class Alarm:
         clock: Callable[[], float] = time.time,
         start: Timer = timer,
         delay: float = 0.0,
+        apart: Sequence[float] = APART_SECONDS,
     ) -> None:
         """It rings `delay` seconds after what is due. Where others ring first, nothing is free by then, and
-        this one does nothing."""
+        this one does nothing. It rings again so many seconds `apart`."""
         self._look, self._wake, self._clock, self._start, self._delay = look, wake, clock, start, delay
-        self.known = Again(clock)
+        self.known, self._apart = Again(clock), apart
         self._lock = threading.Lock()
         self._due: dict[tuple[str, str], float] = {}  # documents, as (pool, name), of which more comes free
         self._later: list[_Later] = []
@@ -147,7 +152,11 @@ class Alarm:
                 soon = view.due(now + HORIZON_SECONDS)
                 with self._lock:
                     self._due = {**soon, **self._due}
-                self._wake(_together([room_of(view, due, now), *(one.room for one in later)]))
+                room = room_of(view, due, now)
+                if room.units:
+                    with self._lock:
+                        self._later += [_Later(now + seconds, room) for seconds in self._apart]
+                self._wake(_together([room, *(one.room for one in later)]))
         except BerthError as error:
             log.warning("waiting pods were not woken, reconcile will: %s", error)
         finally:

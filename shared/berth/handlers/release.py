@@ -19,6 +19,7 @@ from berth.http.cloudevents import Event
 from berth.http.endpoint import Endpoint
 from berth.kube.cluster import Cluster, list_waiting
 from berth.kube.types import Pod
+from berth.ledger.freed import NO_WAITERS, Waiters
 from berth.ledger.ledger import Ledger
 from berth.ledger.view import View
 from berth.metrics import UNCOUNTED, Metrics
@@ -43,8 +44,11 @@ class Release:
         clock: Callable[[], float] = time.time,
         teller: Teller = SILENT,
         alarm: Alarm | None = None,
+        wall: Callable[[], float] = time.time,
     ) -> None:
-        """`alarm` wakes pods later, too; without it nobody does but the next event and reconcile."""
+        """`alarm` wakes pods later, too; without it nobody does but the next event and reconcile. `wall` is
+        this machine's own clock, as filter goes by it."""
+        self._wall = wall
         self._teller, self._alarm = teller, alarm
         self._ledger, self._cluster, self._schedulers, self._clock = ledger, cluster, schedulers, clock
         self._wake_shared = SharedWake(self._wake)
@@ -87,7 +91,7 @@ class Release:
             ended=self._believed(ended),
             bound=bool(pod.spec.node_name),
             rests=has_rest(claims, there, view.pools, self._cluster.ended_pod),
-            waiting=self._waiting(view) if view.keys_of(uid) else {},
+            waiting=self._waiting(view) if view.keys_of(uid) else NO_WAITERS,
         )
         calls.about(**holdings_told(freed))
         turn = self._ledger.drop_line_hold(uid)
@@ -127,16 +131,16 @@ class Release:
             self._ledger.metrics.changed("woken", woken)
         return woken
 
-    def _waiting(self, view: View) -> Mapping[str, int]:
-        """Return how many pods wait for units, by pool, where there is an alarm; none where they can't be
-        listed now."""
+    def _waiting(self, view: View) -> Waiters:
+        """Return how many pods wait for units, where there is an alarm; none where they can't be listed."""
         if self._alarm is None:
-            return {}
+            return NO_WAITERS
         try:
-            return self._alarm.known.counts(lambda: list_waiting(self._cluster, self._schedulers), view)
+            waiting = self._alarm.known.counts(lambda: list_waiting(self._cluster, self._schedulers), view)
         except BerthError as error:
             log.warning("who waits is not known: %s", error)
-            return {}
+            return NO_WAITERS
+        return Waiters(self._wall(), waiting)
 
     def _believed(self, ended: float | None) -> float | None:
         """Return the time that an event tells, if it may be so: anybody may send an old one."""

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, groupby
-from types import MappingProxyType
 from typing import Literal, Self
 
 from msgspec.structs import replace
@@ -25,6 +24,7 @@ from berth.errors import (
 from berth.ledger import allocation, capacity, last_reading, overruns, refusals, retained, transitions
 from berth.ledger.allocation import STRIPE, At, Requester, Short, StripeFullError
 from berth.ledger.capacity import Capacity, CapacityChange
+from berth.ledger.freed import NO_WAITERS, Waiters
 from berth.ledger.gang_note import GangNote, GangSeen, claims_now, encode_note, note_of
 from berth.ledger.journal import Journal
 from berth.ledger.keys import (
@@ -262,7 +262,7 @@ class Ledger:
         ended: float | None = None,
         bound: bool = False,
         rests: bool = True,
-        waiting: Mapping[str, int] = MappingProxyType({}),
+        waiting: Waiters = NO_WAITERS,
     ) -> tuple[Holding, ...]:
         """Drop every claim of a pod that the caller knows to be gone or finished; what was freed. Units of
         the pools in `hold` stay held, by a claim in state `hold_as`.
@@ -273,7 +273,7 @@ class Ledger:
         caller has just judged what to hold; without it, this looks by itself. `ended` is when the pod's use
         ended (None: now), which is noted for the journal in the same commit; `bound`: the pod was bound, also
         where its claim says that it is reserved. Without `rests` nothing of the pod ran, and its units need
-        no rest. `waiting` says how many pods wait for units, by pool: what comes free is left to those that
+        no rest. `waiting` says how many pods wait for units: what comes free is left to those that
         are woken for it, for a moment.
         """
 

@@ -14,7 +14,7 @@ from berth.api.units import Units
 from berth.errors import BerthError, OtherClusterError, RefusedError
 from berth.ledger import retained
 from berth.ledger.allocation import Short, StripeFullError, require_whole
-from berth.ledger.freed import moment
+from berth.ledger.freed import NO_WAITERS, Waiters, moment
 from berth.ledger.keys import NODE, PoolDomain, domain_key, domain_of, kept_at, node_key, parse_domain
 from berth.ledger.model import (
     MOST_ENDED,
@@ -226,7 +226,7 @@ class ReleasePolicy(NamedTuple):
     `hold` stay held, by a claim in state `hold_as`. `ended` is when the pod's use ended, for the journal;
     None: it goes on, or nothing is known of it. `bound`: the pod was bound, also where its claim is reserved
     still. Without `rests` nothing of the pod ran, and its units need no rest.
-    `waiting` says how many pods wait for units, by pool."""
+    `waiting` says how many pods wait for units."""
 
     pools: Mapping[str, Pool] = MappingProxyType({})
     now: float = 0.0
@@ -235,7 +235,7 @@ class ReleasePolicy(NamedTuple):
     ended: float | None = None
     bound: bool = False
     rests: bool = True
-    waiting: Mapping[str, int] = MappingProxyType({})
+    waiting: Waiters = NO_WAITERS
 
     def held(self, claim: Claim) -> Claim:
         """Return what stays of the claim."""
@@ -308,8 +308,8 @@ def _after(claim: Claim, holding: Holding, domain: Domain, how: ReleasePolicy) -
     if left is not None:
         # What an earlier pod left of the same unit is over: this one had it since.
         standing = (*retained.without(standing, left.units), left)
-    elif waiting := how.waiting.get(holding.pool, 0):
-        domain = replace(domain, freed=_freed(holding.count, waiting, domain.freed, how.now))
+    elif waiting := how.waiting.pods.get(holding.pool, 0):
+        domain = replace(domain, freed=_freed(holding.count, waiting, domain.freed, how.waiting.at))
     return replace(domain, retained=standing)
 
 

@@ -54,7 +54,7 @@ class Stage:
         self.clock, self.view, self.rung = Clock(), View(), list[tuple[float, Room]]()
         self.view.pools = dict.fromkeys(("ip", "seat"), _POOL)  # type: ignore[arg-type]
         self.fails = False
-        self.alarm = Alarm(self.look, self.wake, clock=self.clock, start=self.clock.start)
+        self.alarm = Alarm(self.look, self.wake, clock=self.clock, start=self.clock.start, apart=())
 
     def look(self) -> View:
         self.view.refresh(self.clock.now)
