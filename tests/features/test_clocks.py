@@ -156,9 +156,10 @@ def test_units_of_a_lost_node_are_held_until_its_kubelet_knows_by_a_clock_that_i
 @pytest.mark.parametrize("ahead", [0.0, MOST_APART, YEAR])
 def test_what_is_noted_of_the_line_is_believed_for_a_day_at_most(ahead: float) -> None:
     now = 1000.0
-    notes = LineNotes({"a": LineNote(now + ahead, 1, now + ahead)}, {"seat": now + ahead}).believed(now)
+    pods = {"a": LineNote(vain=1, until=now + ahead, looked=now + ahead)}
+    notes = LineNotes(pods, {"seat": now + ahead}, at=now + ahead).believed(now)
     latest = now + min(ahead, LONGEST_BELIEVED)
-    assert notes == LineNotes({"a": LineNote(now, 1, latest)}, {"seat": latest})
+    assert notes == LineNotes({"a": LineNote(vain=1, until=latest, looked=now)}, {"seat": latest}, at=now)
 
 
 def test_an_owner_is_disbelieved_for_a_day_at_most() -> None:

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from berth.api.gang import GANG, GANG_SIZE
-from berth.controller import line_hold
+from berth.controller import line_budget
 from berth.controller.waiting import Seen, waiting
 from berth.handlers.reconcile import Reconcile
 from berth.http.extender_v1 import BindingCall
@@ -227,7 +227,7 @@ def test_a_turn_is_judged_where_its_units_are_held(stage: Line) -> None:
 
 @CHEAP
 def test_those_who_may_go_nowhere_take_nobody_s_turn(stage: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_hold, "MOST_READ", 2)
+    monkeypatch.setattr(line_budget, "MOST_READ", 2)
     stage.full()
     stage.write_node("n1", taints=[{"key": "broken", "effect": "NoSchedule"}])
     stage.write_node("n2", taints=[{"key": "broken", "effect": "NoSchedule"}])

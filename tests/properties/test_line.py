@@ -1,6 +1,6 @@
 """Nobody starves in the line: random traffics, whatever comes, goes, is lost or can't run (promise 11)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from random import Random
 from typing import Any
@@ -14,18 +14,27 @@ from msgspec.structs import replace
 from berth.api import run_time
 from berth.api.pool import Pool
 from berth.controller import adopt
+from berth.controller.idle_line import IdleLine
 from berth.controller.line_hold import LineHolds
 from berth.kube.types import Pod
 from berth.ledger import allocation
-from berth.ledger.last_reconcile import LineNote
+from berth.ledger.last_reconcile import LineTurn
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Domain
+from berth.ledger.view import View
 from berth.scheduling import demand
 from tests.properties import traffic
 from tests.properties.traffic import Kind, Traffic
 
-STEPS, SEEDS = 60, 30
-KINDS = st.builds(Kind, *[st.booleans()] * 5)
+STEPS, LONG, SEEDS = 60, 120, 30
+KINDS = st.builds(Kind, *[st.booleans()] * 6)
+
+
+@pytest.mark.drawn
+@given(st.integers(0, 2**32), st.booleans(), st.booleans())
+def test_no_units_idle_for_longer_than_their_pool_says(seed: int, priorities: bool, hopeless: bool) -> None:
+    """Whatever is missing: some pods never end, and some are deleted while they have their turn."""
+    Traffic(Random(seed), Kind(priorities, hopeless, services=True)).go_on(STEPS)
 
 
 @pytest.mark.drawn
@@ -49,7 +58,7 @@ def nothing_is_ever_held() -> Any:
 
 
 def a_turn_never_ends() -> Any:
-    return mock.patch.object(LineHolds, "_judged", return_value=(LineNote(), True))
+    return mock.patch.object(LineHolds, "_over", return_value="")
 
 
 def a_bind_leaves_it_behind() -> Any:
@@ -71,6 +80,25 @@ def test_a_bug_of_the_line_is_found(bug: Callable[[], Any], said: str) -> None:
     kind = Kind(priorities=False, hopeless=bug is a_turn_never_ends)
     with bug(), pytest.raises(AssertionError, match=said):
         _any_of(SEEDS, kind)
+
+
+def only_a_whole_turn_ends() -> Any:
+    return mock.patch.object(IdleLine, "worn", return_value="")
+
+
+def nobody_remembers_what_was_idle() -> Any:
+    def turns(self: IdleLine, view: View) -> Mapping[str, LineTurn]:
+        return {pool: replace(turn, idle_seconds=0.0) for pool, turn in known(self, view).items()}
+
+    known = IdleLine.turns
+    return mock.patch.object(IdleLine, "turns", turns)
+
+
+@pytest.mark.parametrize("bug", [only_a_whole_turn_ends, nobody_remembers_what_was_idle])
+def test_a_bug_by_which_units_idle_is_found(bug: Callable[[], Any]) -> None:
+    kind = Kind(priorities=True, hopeless=True, services=True)
+    with bug(), pytest.raises(AssertionError, match="are idle for"):
+        _any_of(SEEDS, kind, LONG)
 
 
 def it_is_lent_though_nobody_knows_until_when() -> Any:
@@ -152,6 +180,6 @@ def test_much_is_lent_in_these_traffics() -> None:
     assert sum(one.lent for one in traffics) > 5
 
 
-def _any_of(seeds: int, kind: Kind) -> None:
+def _any_of(seeds: int, kind: Kind, steps: int = STEPS) -> None:
     for seed in range(seeds):
-        Traffic(Random(seed), kind).go_on(STEPS)
+        Traffic(Random(seed), kind).go_on(steps)

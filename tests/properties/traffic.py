@@ -22,7 +22,7 @@ from berth.kube.types import Node, PodInFull
 from berth.ledger.keys import domain_of
 from berth.ledger.last_reconcile import LineNotes
 from berth.ledger.ledger import Ledger
-from berth.ledger.model import FIRST, LineHold, Rank
+from berth.ledger.model import FIRST, LineHold, Rank, place_in_line
 from berth.ledger.transitions import ElsewhereError
 from berth.ledger.view import View
 from berth.scheduling.demand import rank_of, terms_of
@@ -46,6 +46,14 @@ units have rested and, where an event is lost, until reconcile knows."""
 
 HELD_FOR_NOTHING = WHILE + 2 * TICK
 
+MOST_WAITING = 20
+
+IDLE = 300
+"""Seconds that units may be idle for the first in line, as the Pools say."""
+
+IDLE_AT_MOST = IDLE + 2 * TICK + STEP
+"""Seconds that they are, by what reconcile can see of it: it looks once a tick."""
+
 LATE = TICK + 2 * STEP + RESTS
 """Seconds that what came free is there later where an event was lost."""
 
@@ -57,19 +65,22 @@ SAID_AT_MOST = LONGEST - max(GRACES) - int(MARGIN_SECONDS)
 @dataclass(frozen=True)
 class Kind:
     """What kind of traffic it is: whether priorities differ, whether some pods lack CPU for ever, whether
-    units have names, and whether pods say how long they run, and some of these run longer."""
+    units have names, whether pods say how long they run, and some of these run longer, and whether some pods
+    never end."""
 
     priorities: bool
     hopeless: bool
     named: bool = False
     says: bool = False
     lies: bool = False
+    services: bool = False
 
 
 @dataclass
 class Traffic:
     """`first` is who is first in line, and since when; `whole` since when all is held for a pod. `said` is
-    when pods are gone by their word, `promised` when all is there of a hold, by document."""
+    when pods are gone by their word, `promised` when all is there of a hold, by document. `idle` is for how
+    long units of a pool have been held in no use without a break, `idled` in all."""
 
     dice: Random
     kind: Kind
@@ -86,17 +97,22 @@ class Traffic:
     said: dict[str, float] = field(default_factory=dict)
     promised: dict[tuple[str, str, float], float] = field(default_factory=dict)
     lent: int = 0
+    idle: dict[str, int] = field(default_factory=dict)
+    idled: dict[str, int] = field(default_factory=dict)
+    lost: int = 0
 
     def __post_init__(self) -> None:
         units = {"n1": ["a1", "a2", "a3"], "n2": ["b1", "b2", "b3"]}
         named = {"units": units, "capacity": None, "reuseAfterSeconds": RESTS}
         scopes: dict[str, Any] = {"ip": named if self.kind.named else {"capacity": {"perDomain": 3}}}
         scopes["seat"] = {"scope": "Cluster", "capacity": {"perDomain": 5}}
+        line = {"line": {"idleSeconds": IDLE}}
         self.pools: dict[str, Pool] = dict(
-            parse((pool_document(name, **spec) for name, spec in scopes.items()), "traffic")
+            parse((pool_document(name, **spec, **line) for name, spec in scopes.items()), "traffic")
         )
         documents = ({"metadata": {"name": name, "labels": {}}, "spec": {}} for name in NODES)
         self.nodes = [msgspec.convert(document, Node) for document in documents]
+        self.began = self.time.now
         self.begin_ledger()
 
     def begin_ledger(self) -> None:
@@ -121,7 +137,7 @@ class Traffic:
         """Let so many steps pass, and all that wait go after them."""
         for number in range(steps):
             self.time.now += STEP
-            for _ in range(self.dice.randrange(3)):
+            for _ in range(self.dice.randrange(3) if len(self.waiting) < MOST_WAITING else 0):
                 self.come()
             for name in [name for name, end in self.ends.items() if end <= self.time.now]:
                 self.end(name)
@@ -184,17 +200,22 @@ class Traffic:
                 self.ledger.cancel(claim)  # its bind has died
         if self.kind.says and self.dice.random() < 0.1:
             self.begin_ledger()
-            self.first, self.whole, self.line = ("", 0.0), {}, LineNotes()
+            self.forget_the_line()
         note_overruns(self.ledger, self.running.values(), self.time.now, SILENT)
         if self.dice.random() < 0.05:
             for uid in {hold.uid for hold in self.ledger.view().line_holds.values()}:
                 self.ledger.drop_line_hold(uid)
-            self.first, self.whole, self.line = ("", 0.0), {}, LineNotes()
+            self.forget_the_line()
         cluster: Any = self
         turns = LineHolds(self.ledger, cluster, self.nodes, self.time.now, self.line)
         self.line = turns.give(self.waiting.values())
         gone = {hold.uid for hold in self.ledger.view().line_holds.values()} - self.waiting.keys()
         assert not gone, f"something is held for pods that are gone: {gone}"
+
+    def forget_the_line(self) -> None:
+        """What reconcile remembers of turns is lost, and for how long units were idle with it."""
+        self.first, self.whole, self.line = ("", 0.0), {}, LineNotes()
+        self.idle, self.lost = {}, self.lost + 1
 
     def schedule(self) -> None:
         """Each pod that waits is tried, in any order; some as if filter had said yes a moment ago."""
@@ -247,6 +268,8 @@ class Traffic:
         lies = self.kind.lies and self.dice.random() < 0.1
         most = LONGEST if lies or name not in self.said else int(self.said[name] - self.time.now)
         self.ends[name] = self.time.now + self.dice.randint(1, most) + (LONGEST if lies else 0)
+        if self.kind.services and name not in self.said and self.dice.random() < 0.1:
+            self.ends[name] = inf
         document = msgspec.to_builtins(pod)
         document["metadata"]["annotations"] = {**(pod.metadata.annotations or {}), **annotations}
         document["spec"]["nodeName"] = node
@@ -338,7 +361,24 @@ class Traffic:
         }
         late = {uid for uid, since in self.whole.items() if self.time.now - since > HELD_FOR_NOTHING}
         assert not late, f"all that they ask for is held for too long: {late}"
+        self.look_at_what_is_idle(view)
         self.look_at_the_first()
+
+    def look_at_what_is_idle(self, view: View) -> None:
+        """No units are held in no use for longer than their Pool says, and for half of the time in all."""
+        for pool in self.pools:
+            idles = any(self.idles(view, key) for key in view.line_holds if domain_of(key)[0] == pool)
+            self.idle[pool] = self.idle.get(pool, 0) + STEP if idles else 0
+            self.idled[pool] = self.idled.get(pool, 0) + STEP * idles
+            assert self.idle[pool] <= IDLE_AT_MOST, f"units of {pool} are idle for {self.idle[pool]} s"
+            most = (self.time.now - self.began) / 2 + (self.lost + 1) * IDLE_AT_MOST
+            are_many = self.kind.services and self.idled[pool] > most
+            assert not are_many, f"units of {pool} are idle for {self.idled[pool]} s, and not {most:g}"
+
+    def idles(self, view: View, key: str) -> bool:
+        """Whether units of this document are free, and held for a pod."""
+        domain, now = view.at(key), self.time.now
+        return domain.room(*domain_of(key), (), now, rank=FIRST) > domain.room(*domain_of(key), (), now)
 
     def is_whole(self, view: View, uid: str) -> bool:
         """Whether all that the pod asks for is held for it, and free."""
@@ -353,11 +393,12 @@ class Traffic:
         first = line[0].metadata.name if line else ""
         if first != self.first[0]:
             self.first = (first, self.time.now)
-        if first and not (self.kind.priorities or self.kind.hopeless or self.kind.lies):
+        kind = self.kind
+        if first and not (kind.priorities or kind.hopeless or kind.lies or kind.services):
             waited, died = self.time.now - self.first[1], TICK if self.kind.says else 0
             assert waited <= BOUND + died, f"{first} is first in line for {waited:g} s"
 
 
 def _is_before(pod: PodInFull, hold: LineHold) -> bool:
-    priority, made = pod.spec.priority or 0, pod.made_at or 0.0
-    return priority > hold.priority or (priority == hold.priority and made < hold.made)
+    mine = place_in_line(pod.spec.priority or 0, pod.made_at or 0.0, pod.label)
+    return mine < place_in_line(hold.priority, hold.made, hold.label)

@@ -125,13 +125,14 @@ class Reserved(_Spec, frozen=True):
     units: Annotated[int, msgspec.Meta(ge=1, le=MOST)]
 
 
-class Line(_Spec, frozen=True):
-    """Whether units are held for the pod that is first in line: after how long a wait, and for how long once
-    they are enough for it."""
+class Line(_Spec, frozen=True, omit_defaults=True):
+    """Whether units are held for the pod that is first in line: after how long a wait, for how long once they
+    are enough for it, and for how long they may be idle in all."""
 
     holds: Literal["FirstInLine", "None"] = "FirstInLine"
     hold_after_seconds: _Seconds = 60
     while_held_seconds: Annotated[int, msgspec.Meta(ge=1, le=LONGEST_RETAINED)] = 30
+    idle_seconds: Annotated[int, msgspec.Meta(ge=1, le=LONGEST_RETAINED)] = 600
 
 
 class ExternalFrom(_Spec, kw_only=True, frozen=True):

@@ -62,7 +62,7 @@ class Release:
         if not pod.metadata.uid or not pod.metadata.name:
             raise BadInputError("the event's Pod has no UID or no name")
         calls.about(pod=pod.label, uid=pod.metadata.uid, node=pod.spec.node_name or "")
-        ended = event.deletion or pod.finished
+        ended = event.deletion or pod.finished or pod.never_runs
         came = self._wake_gang(pod, went=ended) if ended or not might_ask(pod) else 0
         woke = {"woken": came} if came else {}
         if not ended:
@@ -72,7 +72,7 @@ class Release:
             why = "the pod asks for no extended resource, so it holds no unit"
             return {"released": 0, **woke, "why": why}
         there = self._cluster.pod(pod.namespace, pod.metadata.name, uid=pod.metadata.uid)
-        if there is not None and not there.finished:
+        if there is not None and not (there.finished or there.never_runs):
             return {"released": 0, "why": f"the API server says that pod {pod.label} lives"}
         return self._end(pod, there, event.time if there is None else there.finished_at)
 
@@ -81,7 +81,8 @@ class Release:
         its use ended, as far as that is known."""
         uid, view = pod.metadata.uid, self._ledger.view()
         claims = view.claims_of(uid)
-        held = still_held(claims, there, view.pools, self._cluster.node, self._clock())
+        ran = claims if there is None or there.finished else ()
+        held = still_held(ran, there, view.pools, self._cluster.node, self._clock())
         freed = self._ledger.release(
             uid,
             pod.label,
@@ -94,8 +95,8 @@ class Release:
             waiting=self._waiting(view) if view.keys_of(uid) else NO_WAITERS,
         )
         calls.about(**holdings_told(freed))
-        turn = self._ledger.drop_line_hold(uid)
-        if there is not None:
+        turn = self._ledger.drop_line_hold(uid, label=pod.label)
+        if there is not None and there.finished:
             self._teller.released(Subject.of_pod(there), freed, there.spec.node_name or "", FINISHED)
         publish_free(self._ledger, self._cluster, freed, clock=self._clock)
         demand = demand_of(pod, view.resources).units

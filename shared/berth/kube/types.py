@@ -260,6 +260,13 @@ class Pod(_Object, frozen=True):
         return self._to_be_placed and not self.spec.scheduling_gates
 
     @property
+    def never_runs(self) -> bool:
+        """Whether it is being deleted and is on no node, as where a finalizer keeps it.
+
+        The API server binds no such pod (source: pkg/registry/core/pod/storage, setPodNodeAndMetadata)."""
+        return self.metadata.deletion_timestamp is not None and not self.spec.node_name
+
+    @property
     def gated(self) -> bool:
         """Whether it is in no scheduler's queue, because of its scheduling gates."""
         return self._to_be_placed and bool(self.spec.scheduling_gates)

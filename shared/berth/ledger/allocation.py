@@ -52,7 +52,8 @@ class Short(NamedTuple):
         pool, name, asked = self.holding.pool, self.holding.name, self.holding.count
         share = None if self.capacity is None else (self.free, self.capacity)
         if name.kind == "namespace":
-            return refusals.limited(pool, name.namespace, share, asked, self.retained)
+            held = self.held, self.first
+            return refusals.limited(pool, name.namespace, share, asked, self.retained, *held)
         if name.kind == "poolclaim":
             return refusals.claimed(pool, name.poolclaim, share, self.refused)
         if name.kind == "unreserved":

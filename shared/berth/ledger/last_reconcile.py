@@ -24,32 +24,50 @@ LONGEST_BELIEVED = 86400.0
 
 
 class LineNote(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is remembered of a pod that units are, or were, held for in line; times in Unix seconds.
+    """What is remembered of a pod that has, or had, a turn in line; times in Unix seconds.
 
-    `whole` is since when they are enough for it; 0: they are not. `vain` times nothing came of that, and it
-    has no turn `until` then.
+    All that it asks for was held for it for `whole_seconds` in all, however its turn was interrupted, and
+    `is_whole` at the last look. `vain` of its turns came to nothing, and it has no turn `until` then.
+    `looked` is when it was last seen that it may go to no node.
     """
 
-    whole: float = 0.0
+    whole_seconds: float = 0.0
+    is_whole: bool = False
     vain: int = 0
     until: float = 0.0
+    looked: float = 0.0
+
+
+class LineTurn(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The turn in the line of one pool: whose it is (UID, namespace/name), for how many seconds in all held
+    units were in no use since a turn in this line last ended well, and whether they were at the last look."""
+
+    uid: str
+    label: str
+    idle_seconds: float = 0.0
+    idles: bool = False
 
 
 class LineNotes(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one reconcile remembers of the line for the next: notes by the pods' UIDs, and until when nobody
-    has a turn in the line of a pool, after one that came to nothing (Unix seconds)."""
+    """What one reconcile remembers of the line for the next: notes by the pods' UIDs, until when nobody has a
+    turn in the line of a pool, after one that came to nothing, whose turn it is by pool, and when it looked
+    (Unix seconds)."""
 
     pods: Mapping[str, LineNote] = {}
     rests: Mapping[str, float] = {}
+    turns: Mapping[str, LineTurn] = {}
+    at: float = 0.0
 
     def believed(self, now: float) -> "LineNotes":
         """Return these notes without times that only a wrong clock can have noted."""
         latest = now + LONGEST_BELIEVED
+        replace = msgspec.structs.replace
         pods = {
-            uid: msgspec.structs.replace(note, whole=min(note.whole, now), until=min(note.until, latest))
+            uid: replace(note, until=min(note.until, latest), looked=min(note.looked, now))
             for uid, note in self.pods.items()
         }
-        return LineNotes(pods, {pool: min(until, latest) for pool, until in self.rests.items()})
+        rests = {pool: min(until, latest) for pool, until in self.rests.items()}
+        return replace(self, pods=pods, rests=rests, at=min(self.at, now))
 
 
 class LastReconcile(msgspec.Struct, frozen=True, kw_only=True):

@@ -160,7 +160,7 @@ class Ledger:
         at: At = view.at
         looked = False
         while True:
-            self._make_limits(wanted, view, at)
+            self._make_limits(wanted.holdings, view, at)
             holdings, short = (same, []) if same is not None else allocation.plan(wanted, at, requester)
             try:
                 if not short and len(keys := allocation.keys(holdings)) <= MOST_KEYS:
@@ -314,7 +314,7 @@ class Ledger:
         was first: look at the gang anew then.
         """
         for member in (one for one in members if one.nodes):
-            self._make_limits(member.on(member.nodes[0]), self._follower.last, self._follower.last.at)
+            self.make_limits(member.on(member.nodes[0]).holdings)
         view = self.view()
 
         def requester(claim: Claim, rank: Rank) -> Requester:
@@ -412,15 +412,20 @@ class Ledger:
         after their pods; None: lend nothing."""
         self._commits.run(after, partial(transitions.with_returns, uid, after))
 
-    def drop_line_hold(self, uid: str, but: Collection[str] = (), gang: str = "") -> tuple[Holding, ...]:
+    def drop_line_hold(
+        self, uid: str, but: Collection[str] = (), gang: str = "", label: str | None = None
+    ) -> tuple[Holding, ...]:
         """Hold nothing for this pod any more: it is bound, or gone; nor for its gang, where that has its
         units. Return what was held.
 
         It goes by the last View, and does not look: of one that it does not know, reconcile knows later.
-        `but` are the documents of a claim that was confirmed: there nothing is held any more.
+        `but` are the documents of a claim that was confirmed: there nothing is held any more. With `label`
+        (namespace/name) only what is held for a pod of that name: a forged event may pair the name of a pod
+        that is gone with the UID of the first in line.
         """
         holds = self._follower.last.line_holds.items()
-        keys = [key for key, hold in holds if hold.is_for(uid, gang) and key not in but]
+        mine = {key: hold for key, hold in holds if hold.is_for(uid, gang) and key not in but}
+        keys = [key for key, hold in mine.items() if label in (None, hold.label)]
         if not keys:
             return ()
         return self._commits.run(keys, partial(transitions.without_line_hold, uid, gang))
@@ -629,14 +634,22 @@ class Ledger:
                 domains |= self._read([key, *stripe_keys(*domain_of(key), head.stripes)])
         return lambda key: domains[key] if key in domains else view.at(key)
 
-    def _make_limits(self, wanted: Claim, view: View, at: At) -> None:
+    def make_limits(self, holdings: Iterable[Holding]) -> bool:
+        """Make the documents of the namespaces' limits among these holdings. Return whether any was made."""
+        view = self._follower.last
+        return self._make_limits(holdings, view, view.at)
+
+    def _make_limits(self, holdings: Iterable[Holding], view: View, at: At) -> bool:
         """Make the document of a namespace's limit, when its first pod comes."""
-        for holding in wanted.holdings:
+        made = False
+        for holding in holdings:
             limit = _limit(holding, view)
             if limit is None or at(holding.key).capacity is not None:
                 continue
             which = (holding.pool, holding.domain)
             self.set_capacities({which: limit}, {which: None}, {which} if (limit or 0) > STRIPE else ())
+            made = True
+        return made
 
     def _reopen_closed(self, changed: Collection[Holding]) -> set[Holding]:
         """Reopen as `_reopen` does, after a commit that may itself have closed a domain in stripes: the View

@@ -132,9 +132,13 @@ def absent(pool: str, which: str = "this") -> str:
 def held_in_line(pool: str, share: Share, asked: int, held: int, first: str, lent: bool = False) -> str:
     """Return the words for a domain of which some units are held for the pod that is first in line; `lent`:
     and for others that are done before that has all of them. When that is, would not last in a text."""
-    are = "is" if held == 1 else "are"
     more = ", or a pod that says it is done in time (berth.dev/runs-for)" if lent else ""
-    return f"{lacking(pool, share, asked)}; {held} more {are} held for {first}, first in line{more}"
+    return f"{lacking(pool, share, asked)}{_held_for(held, first)}{more}"
+
+
+def _held_for(held: int, first: str) -> str:
+    """Return the words for units that are held for the pod that is first in line; none for no units."""
+    return f"; {held} more {'is' if held == 1 else 'are'} held for {first}, first in line" if held else ""
 
 
 def too_late(pool: str, first: str) -> str:
@@ -147,12 +151,21 @@ def lacking(pool: str, share: Share | None, asked: int) -> str:
     return absent(pool) if share is None else f"{pool}: {share[0]} of {share[1]} free, {asked} asked"
 
 
-def limited(pool: str, namespace: str, share: Share | None, asked: int, retained: bool = False) -> str:
+def limited(
+    pool: str,
+    namespace: str,
+    share: Share | None,
+    asked: int,
+    retained: bool = False,
+    held: int = 0,
+    first: str = "",
+) -> str:
     """Return what is short of a namespace's limit; `retained`: of a pool where units rest, or are kept for
-    pods."""
+    pods. `held` of it are for the pod that is `first` in line."""
     free, limit = share or (0, 0)
     left = " (what its pods left counts while it rests or is kept)" if retained else ""
-    return f"{pool}: {free} of the {limit} that namespace {namespace} may hold are free, {asked} asked{left}"
+    lacks = f"{pool}: {free} of the {limit} that namespace {namespace} may hold are free, {asked} asked"
+    return f"{lacks}{left}{_held_for(held, first)}"
 
 
 def unreserved(pool: str, share: Share | None, asked: int) -> str:

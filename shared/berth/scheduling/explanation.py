@@ -15,6 +15,8 @@ from berth.api.poolclaim import named
 from berth.api.run_time import RUNS_FOR, mistake_in
 from berth.errors import RebuildingError
 from berth.kube.types import Node, Pod, unix_seconds
+from berth.ledger.forecast import obtainable
+from berth.ledger.free import Free
 from berth.ledger.holders import PodName, pod_name, wholes
 from berth.ledger.keys import domain_of, parse_domain, poolclaim_quota
 from berth.ledger.model import FIRST, Claim, LineHold, PoolClaimSpec
@@ -380,11 +382,36 @@ class _Waiting:
         uid = self._pod.metadata.uid
         told = turn_told(self._view, uid, self._now)
         if not told:
-            return ()
+            return self._no_turn()
         times = [by for hold, _, by in self._held() if hold.uid == uid]
         known = [by for by in times if by is not None and by > self._now]
         last = f", all of it by {_clock(max(known))} if those that hold it end as they say" if known else ""
         return (told + (last if None not in times else ""),)
+
+    def _no_turn(self) -> tuple[str, ...]:
+        """Return why nothing is ever held for the pod: on no node can as much come free as it asks for."""
+        pools = [self._view.pools[name] for name in self._demand.units]
+        if sum(self._demand.units.values()) < 2 or any(pool.line.holds == "None" for pool in pools):
+            return ()
+        notes = (self._never(pool, self._demand.units[pool.name]) for pool in pools)
+        return tuple(note for note in notes if note)
+
+    def _never(self, pool: Pool, count: int) -> str:
+        """Return what to say where nowhere so many units of the pool can come free, by what is known."""
+        terms = terms_of(self._view)
+        shares = self._view.free.get(pool.name) or Free()
+        domains = {terms.place(pool.name, name) for name in self._open} & shares.keys()
+        if not domains:
+            return ""
+        best = max(domains, key=lambda domain: obtainable(self._view, pool.name, domain, self._now))
+        units, capacity = obtainable(self._view, pool.name, best, self._now), shares[best][1]
+        if units >= count or capacity < count:
+            return ""
+        return (
+            f"nothing is held for it: {units} of {capacity} units of {pool.name} in {best} can come free at "
+            "most; the others are in use outside the cluster, lost with a node, or held by services, whose "
+            "pods do not end"
+        )
 
     def _lent(self) -> tuple[str, ...]:
         """Return to whom is lent, until when, what is held for a pod that is before this one in line."""

@@ -11,7 +11,7 @@ from berth.api.units import Units
 from berth.kube.types import Pod
 from berth.ledger import refusals
 from berth.ledger.keys import domain_of, namespace_quota, parse_domain, poolclaim_quota
-from berth.ledger.model import Domain
+from berth.ledger.model import FIRST, Domain
 from berth.ledger.readings import head_key, why_held
 from berth.ledger.refusals import KEPT, Requirement
 from berth.ledger.view import Shares, View
@@ -185,13 +185,14 @@ class Fit:
         """Return the nodes that the ledger knows to have what the pod asks for."""
         return frozenset.intersection(*(requirement.nodes() for requirement in self.requirements()))
 
-    def requirements(self) -> list[Requirement]:
-        """Return what nodes are judged by."""
+    def requirements(self, limits: bool = True) -> list[Requirement]:
+        """Return what nodes are judged by; without `limits` as if its namespace had none."""
         requirements = []
         for name, count in self._demand.units.items():
             pool, places = self._view.pools[name], self._places(name)
             label = refusals.unlabelled(name, pool.spec.topology_key or "")
-            free, not_here, held = self._shares.free[name], self._not_here(pool), self._held_in_line(pool)
+            free, held = self._shares.free[name], self._held_in_line(pool)
+            not_here = self._not_here(pool, limits)
             requirements.append(
                 Requirement(name, count, free, places, refusals.lacking, label, not_here, held)
             )
@@ -201,11 +202,29 @@ class Fit:
         return requirements
 
     def missing(self, names: Iterable[str]) -> dict[str, dict[tuple[str, str], int]]:
-        """Return how many units the pod lacks on these nodes, by (pool, domain); nodes are left out where it
-        can't get them though nobody held any."""
-        requirements = self.requirements()
+        """Return how many units the pod lacks on these nodes, by (pool, domain), a limit of its namespace
+        included; nodes are omitted where it can't get them whoever holds none, and all are where something
+        else keeps it from them."""
+        limits = self._limits()
+        if limits is None or any(obstacle.rule != "limit" for obstacle in self.own_obstacles()):
+            return {}
+        requirements = self.requirements(limits=False)
         lacks = {name: _missing(name, requirements) for name in names}
-        return {name: missing for name, missing in lacks.items() if missing is not None}
+        return {name: {**missing, **limits} for name, missing in lacks.items() if missing is not None}
+
+    def _limits(self) -> dict[tuple[str, str], int] | None:
+        """Return how many units its namespace lacks, by (pool, quota); None where it may not hold as many."""
+        lacks: dict[tuple[str, str], int] = {}
+        quota = namespace_quota(self._namespace)
+        for name, count in self._demand.units.items():
+            limit = self._view.pools[name].limit(self._namespace)
+            if limit is None:
+                continue
+            free, most = self._shares.quotas[name].get(quota, (limit, limit))
+            if most < count:
+                return None
+            lacks[(name, quota)] = max(0, count - free)
+        return lacks
 
     def scored(self) -> list[ScoredPool]:
         """Return the pools that nodes are scored by."""
@@ -261,13 +280,26 @@ class Fit:
             return None
         kept = self._view.kept_of_quota(pool.name, domain, self._owners, self._now)
         there = frozenset(place for place, units in kept.items() if share[0] + units >= count)
-        return _Limited(refusals.limited(pool.name, self._namespace, share, count, pool.retains), there)
+        held = self._held_of_limit(pool.name, domain)
+        text = refusals.limited(pool.name, self._namespace, share, count, pool.retains, *held)
+        return _Limited(text, there)
 
-    def _not_here(self, pool: Pool) -> dict[str, str]:
+    def _held_of_limit(self, pool: str, quota: str) -> tuple[int, str]:
+        """Return how many units of its namespace's limit are held for the pod that is first in line, and its
+        namespace/name."""
+        units, first = 0, ""
+        for name, part in self._view.parts(pool, quota).items():
+            if part.line_hold is not None and part.bars(pool, name, self._rank, self._now):
+                all_free = part.room(pool, name, (), self._now, rank=FIRST)
+                units += all_free - part.room(pool, name, (), self._now)
+                first = part.line_hold.label
+        return units, first
+
+    def _not_here(self, pool: Pool, limits: bool) -> dict[str, str]:
         """Return the domains that can't give any unit, and why."""
         free = self._shares.free[pool.name]
         reasons = dict.fromkeys(pool.spec.suspended_domains, refusals.suspended(pool.name))
-        limited = self._limited(pool, self._demand.units[pool.name])
+        limited = self._limited(pool, self._demand.units[pool.name]) if limits else None
         if limited is not None:
             reasons |= dict.fromkeys(free.keys() - limited.there, limited.text)
         for claim, of, spec in self._demand.claims:

@@ -44,6 +44,7 @@ RIGHT_SPECS: list[Spec] = [
     {**NAMED, "annotations": {f"{'a' * 253}/{'b' * 63}": "{unit}"}},
     {**CAPACITY, "line": {"holds": "None"}},
     {**CAPACITY, "line": {"holds": "FirstInLine", "holdAfterSeconds": 0, "whileHeldSeconds": 2_678_400}},
+    {**CAPACITY, "line": {"idleSeconds": 2_678_400}},
     {**CAPACITY, "gangSeconds": 3600},
     {**CAPACITY, "line": {}},
     READ,
@@ -223,6 +224,11 @@ WRONG_SPECS: list[tuple[Spec, str, str]] = [
         {**CAPACITY, "line": {"holds": "Youngest"}},
         "spec.line.holds 'Youngest' should be one of FirstInLine, None",
         'supported values: "FirstInLine", "None"',
+    ),
+    (
+        {**CAPACITY, "line": {"idleSeconds": 0}},
+        "spec.line.idleSeconds 0 should be a number from 1 to 2678400",
+        "spec.line.idleSeconds in body should be greater than or equal to 1",
     ),
     (
         {**CAPACITY, "line": {"whileHeldSeconds": 0}},

@@ -218,6 +218,8 @@ class PoolsStage(Stage):
         node: str = "",
         annotations: Mapping[str, str] | None = None,
         owner: str = "",
+        owner_kind: str = "StatefulSet",
+        selects: Mapping[str, str] | None = None,
         grace: int | None = None,
         tolerates: str = "",
         runs_for: str = "",
@@ -231,7 +233,7 @@ class PoolsStage(Stage):
         noted |= {RUNS_FOR: runs_for} if runs_for else {}
         meta: dict[str, Any] = {"name": name, "annotations": noted}
         if owner:
-            meta["ownerReferences"] = [{"kind": "StatefulSet", "name": owner, "controller": True}]
+            meta["ownerReferences"] = [{"kind": owner_kind, "name": owner, "controller": True}]
         spec: dict[str, Any] = {
             "schedulerName": "berth",
             "priority": priority,
@@ -239,6 +241,7 @@ class PoolsStage(Stage):
             **({"nodeName": node} if node else {}),
             **({"terminationGracePeriodSeconds": grace} if grace is not None else {}),
             **({"activeDeadlineSeconds": deadline} if deadline else {}),
+            **({"nodeSelector": dict(selects)} if selects else {}),
             **({"tolerations": [{"key": tolerates, "operator": "Exists"}]} if tolerates else {}),
         }
         self.cluster.create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": meta, "spec": spec})
