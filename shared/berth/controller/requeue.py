@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from berth.coalesce import Coalesced
 from berth.controller.fencing import condition
-from berth.controller.line import has_seat, in_line, own_claim
+from berth.controller.line import in_line, own_claim
 from berth.deadline import NO_DEADLINE, Deadline
 from berth.kube.cluster import Cluster, list_waiting
 from berth.kube.types import Pod
@@ -302,7 +302,8 @@ def _fitting(
         demand = terms.demand(pod)
         if demand.refusal is not None or not any(pool in room for pool in demand.units):
             continue
-        if has_seat(pod, view):
+        # It is being bound, or has a seat: a write would refuse its Binding.
+        if own_claim(pod, view) is not None:
             continue
         closed = shut() if closed is None else closed
         kind = kind_of(pod, demand, view, now)
