@@ -229,3 +229,12 @@ def test_a_node_patch_keeps_to_its_version_and_uid(api: Api) -> None:
     assert told(api.call("PATCH", f"{NODES}/{name}", wrong, "merge")) == (422, "Invalid")
     assert told(api.call("PATCH", f"{NODES}/none", {"metadata": {}}, "merge")) == (404, "NotFound")
     assert told(api.call("POST", NODES, {"metadata": {"name": name}})) == (409, "AlreadyExists")
+
+
+def test_a_deleted_pod_with_a_finalizer_is_marked_and_stays(api: Api) -> None:
+    api.create("one", finalizers=["example.com/kept"])
+    assert api.delete("one").status == 200
+    metadata = api.get("one")["metadata"]
+    assert metadata["deletionGracePeriodSeconds"] == 0
+    assert metadata["deletionTimestamp"].endswith("Z")
+    assert api.bind("one").status == 409

@@ -1,5 +1,5 @@
 """Pods and nodes in memory, under one lock, and the API server's rules for writing them.
-Any namespace exists; there are no finalizers, no owners, and no defaults but schedulerName."""
+Any namespace exists; there are no owners, and no defaults but schedulerName."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ class Memory:
             body = {**body, "metadata": {**(body.get("metadata") or {}), **fixed}}
             body.pop(keep, None)
             merged = rules.strategic_merge(old, body) if strategic else rules.merge(old, body)
-            return self._write(key, _completed(merged))
+            written = self._write(key, _completed(merged))
+            is_over = written["metadata"].get(_GRACE) == 0 and not written["metadata"].get("finalizers")
+            return self._remove(key) if is_over else written
 
     def bind(self, key: Key, binding: Json) -> None:
         metadata = binding.get("metadata") or {}
@@ -132,7 +134,7 @@ class Memory:
             until = rules.timestamp(self._clock() + grace)
             dying = self._write(key, _stamped(old, deletionTimestamp=until, deletionGracePeriodSeconds=grace))
             # Two writes even without grace: every watch sees the mark before the end.
-            return dying if grace else self._remove(key)
+            return dying if grace or old["metadata"].get("finalizers") else self._remove(key)
 
     def changes_after(self, revision: int, deadline: float) -> list[Change] | None:
         """Wait for changes until the deadline (monotonic); None: time is up or the stand-in has stopped."""
