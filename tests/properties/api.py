@@ -13,16 +13,20 @@ import msgspec
 import urllib3
 from urllib3.connection import HTTPConnection
 
+from berth.api.gang import GANG, GANG_SIZE
 from berth.api.poolclaim import CLAIMS
+from berth.api.run_time import RUNS_FOR
 from berth.kube.client import Client
 from berth.kube.cluster import BERTH_API, POOL_CLAIMS, POOLS, Cluster, pool_claim_path
 from berth.testing.api_server import calls
 from berth.testing.api_server.memory import Memory
 from berth.testing.api_server.rules import Json, Key, StatusError, merge
-from tests.properties.pools import CLAIM, NAMESPACE, SPACES, NodeIs, Spec
+from tests.properties.pools import CLAIM, NAMESPACE, NodeIs, Spec, space_of
+from tests.properties.wish import Wish
 
 HOST = "http://in.memory"
-OWNERS = {"p1": "web", "p2": "web", "p3": "web", "p4": "db", "p5": "db"}
+FINALIZER = "example.com/kept"
+_REVISION = "5d8f"
 _CLAIM_PATH = pool_claim_path(NAMESPACE, CLAIM)
 Carried = Callable[[str, str, Any, Callable[[], "Answer"]], "Answer"]
 
@@ -97,28 +101,48 @@ class Api:
 
     # What its users do
 
-    def create_pod(self, name: str, units: Mapping[str, int], claim: bool, priority: int) -> str:
+    def create_pod(self, name: str, wish: Wish) -> str:
         """A waiting pod; its UID."""
-        asked = {f"berth.dev/{pool}": str(number) for pool, number in units.items()}
+        asked = {f"berth.dev/{pool}": str(number) for pool, number in wish.units.items()}
         container = {"name": "main", "image": "x", "resources": {"limits": asked, "requests": asked}}
-        spec = {"schedulerName": "berth", "containers": [container], "priority": priority}
-        owner = {"kind": "StatefulSet", "name": OWNERS[name], "controller": True}
-        noted = {"annotations": {CLAIMS: CLAIM}} if claim else {}
-        body = {"metadata": {"name": name, "ownerReferences": [owner], **noted}, "spec": spec}
-        uid: str = self._memory.create("pods", SPACES[name], body)["metadata"]["uid"]
+        spec = {"schedulerName": "berth", "containers": [container], "priority": wish.priority}
+        kind, _, owner = wish.owner.partition(":")
+        revision = f"-{_REVISION}" if kind == "ReplicaSet" else ""
+        owners = (
+            [{"kind": kind, "name": f"{owner}{revision}", "uid": wish.owner, "controller": True}]
+            if kind
+            else []
+        )
+        labels = {"pod-template-hash": _REVISION} if kind == "ReplicaSet" else {}
+        notes = {CLAIMS: CLAIM} if wish.claim else {}
+        notes |= {RUNS_FOR: wish.runs_for} if wish.runs_for else {}
+        notes |= {GANG: wish.gang, GANG_SIZE: str(wish.size)} if wish.gang else {}
+        finalizers = [FINALIZER] if wish.finalizer else []
+        lists = {"ownerReferences": owners, "labels": labels, "annotations": notes, "finalizers": finalizers}
+        body = {"metadata": {"name": name, **{key: it for key, it in lists.items() if it}}, "spec": spec}
+        uid: str = self._memory.create("pods", space_of(name), body)["metadata"]["uid"]
         return uid
 
     def delete_pod(self, name: str, *, at_once: bool) -> None:
         """Not at once: a bound pod is marked, and runs on until it is deleted once more."""
         self._memory.delete(pod_key(name), 0 if at_once else None, {})
 
-    def finish_pod(self, name: str) -> None:
-        self._memory.patch(pod_key(name), {"status": {"phase": "Succeeded"}}, False, "spec")
+    def finish_pod(self, name: str, phase: str = "Succeeded") -> None:
+        self._memory.patch(pod_key(name), {"status": {"phase": phase}}, False, "spec")
+
+    def take_off_finalizer(self, name: str) -> None:
+        """A pod that was deleted goes by that."""
+        self._memory.patch(pod_key(name), {"metadata": {"finalizers": None}}, False, "spec")
 
     def write_pod(self, name: str, text: str) -> None:
         """Somebody writes to its status, which gives it a new resourceVersion."""
         note = {"type": "example.com/x", "status": "True", "message": text}
         self._memory.patch(pod_key(name), {"status": {"conditions": [note]}}, True, "spec")
+
+    def say_why_not(self, name: str, text: str) -> None:
+        """kube-scheduler says why it has placed the pod nowhere; the same again is no write."""
+        said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": text}
+        self._memory.patch(pod_key(name), {"status": {"conditions": [said]}}, True, "spec")
 
     def bind_around(self, name: str, node: str) -> None:
         """A Binding that berth had no part in."""
@@ -197,7 +221,7 @@ def lost() -> BaseException:
 
 
 def pod_key(name: str) -> Key:
-    return Key("pods", SPACES[name], name)
+    return Key("pods", space_of(name), name)
 
 
 def node_key(name: str) -> Key:

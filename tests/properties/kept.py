@@ -1,7 +1,7 @@
 """What the store took, as it took it: the ledger without asking a store that may be down or lost.
 How domains are cut into documents is undone here: the promises are about whole domains."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 from berth.api.pool import Pool
@@ -10,6 +10,8 @@ from berth.ledger.model import (
     Claim,
     Domain,
     Holding,
+    LineHold,
+    Rank,
     RetainedUnits,
     decode_domain,
     decode_epoch,
@@ -162,9 +164,55 @@ class Kept:
         found = decode_places(self.documents.get(node_key(node))).get(pool)
         return found or NOWHERE
 
+    def held_in_line(
+        self, where: Where, rank: Rank, *, lent: bool = False, own: Callable[[str], bool] = lambda _: False
+    ) -> int:
+        """Units of the domain that are free, and held for pods that one of this rank has to wait for. `lent`:
+        without those that others may have who are done in time. `own` says of a UID whether what is held for
+        it is for this pod too."""
+        return sum(
+            self._held_in_part(where, name, part, rank)
+            for name, part in self.wholes.get(where, {}).items()
+            if part.line_hold is not None
+            and not (lent and part.line_hold.rests is not None)
+            and not own(part.line_hold.uid)
+        )
+
+    def _held_in_part(self, where: Where, name: str, part: Domain, rank: Rank) -> int:
+        hold = part.line_hold
+        if hold is None or hold.uid == rank.uid:
+            return 0
+        if is_before(rank, hold):
+            return 0
+        return min(self.lacks(where, name), self.spare(where, name))
+
+    def lacks(self, where: Where, name: str) -> int:
+        """Units that the pod lacks for which some are held in this document."""
+        part = self.wholes[where][name]
+        hold = part.line_hold
+        if hold is None:
+            return 0
+        return max(0, hold.count - (0 if hold.gang else _count(part.claims.get(hold.uid), where[0], name)))
+
+    def spare(self, where: Where, name: str) -> int:
+        """Units of this document that no claim holds."""
+        part = self.wholes.get(where, {}).get(name, Domain())
+        return max(0, (part.capacity or 0) - sum(_count(one, where[0], name) for one in part.claims.values()))
+
     def suspends(self, where: Where) -> bool:
         pool = self.applied.get(where[0])
         return pool is not None and pool.suspends(where[1])
+
+
+def _count(claim: Claim | None, pool: str, domain: str) -> int:
+    holdings = () if claim is None else claim.holdings
+    return sum(one.count for one in holdings if (one.pool, one.domain) == (pool, domain))
+
+
+def is_before(rank: Rank, hold: LineHold) -> bool:
+    """Whether it is before the pod that something is held for: more important, older, or first by name."""
+    mine = -rank.priority, rank.made, rank.label
+    return mine < (-hold.priority, hold.made, hold.label)
 
 
 def spelled(entry: str) -> list[str]:

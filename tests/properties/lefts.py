@@ -123,7 +123,8 @@ class Lefts:
 
     def _left(self, spec: Spec, uid: str, holding: Holding, now: float, sure: bool) -> RetainedUnits:
         sticky = None if holding.claim else spec.get("sticky")
-        kept, owner = (now + sticky["forSeconds"], self.who(sticky["by"], uid)) if sticky else (0.0, "")
+        owner = self.who(sticky["by"], uid) if sticky else ""
+        kept = now + sticky["forSeconds"] if sticky and owner else 0.0
         rest = now + spec.get("reuseAfterSeconds", 0)
         return RetainedUnits(holding.count, set(holding.units), owner, rest, kept, sure, terms_of(spec))
 

@@ -1,8 +1,8 @@
 """What may happen, at random: hypothesis draws which of it, in which order, and shrinks what goes wrong.
 One thread runs at a time and no clock but the world's, so a failing example fails again."""
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -13,10 +13,21 @@ from berth.stores.base import Store
 from tests.properties import pools
 from tests.properties.api import bound_node
 from tests.properties.calls import Order
-from tests.properties.model import Wish
-from tests.properties.pools import NODES, RESOURCES, SPACES, Kind, NodeIs, Spec, kinds, suspended
+from tests.properties.pools import (
+    NODES,
+    RESOURCES,
+    SKEW,
+    SPACES,
+    Kind,
+    NodeIs,
+    Spec,
+    kinds,
+    space_of,
+    suspended,
+)
 from tests.properties.promises import ALL
 from tests.properties.random_world import World
+from tests.properties.wish import Wish
 from tests.support.builders.objects import event
 
 T = TypeVar("T")
@@ -24,10 +35,31 @@ T = TypeVar("T")
 NAMES = tuple(SPACES)
 MOST_UNDER_WAY = 3
 HOUR, YEAR = 3600.0, 365 * 24 * 3600.0
+VERBS = ("filter", "bind", "release", "inventory", "reconcile")
+ENDS = ("delete", "delete in time", "finish", "finish", "fail")
 
 units = st.sampled_from([{"ip": 1, "seat": 1}, {"ip": 1}, {"seat": 1}, {"ip": 2, "seat": 1}])
-asks = st.builds(Wish, units, st.just(False), st.sampled_from([0, 0, 9]), st.just("default")) | st.builds(
-    Wish, st.sampled_from([{"ip": 1, "seat": 1}, {"ip": 2}]), st.just(True), st.just(0), st.just("default")
+owners = st.sampled_from(["StatefulSet:web", "StatefulSet:web", "Job:run", "ReplicaSet:web", ""])
+gangs = st.just(("", 0))
+
+
+def _wish(units: Mapping[str, int], claim: bool, gang: tuple[str, int], **says: Any) -> Wish:
+    name, size = gang
+    return Wish(units, claim, gang=name, size=size, **says)
+
+
+asks = st.builds(
+    _wish,
+    units,
+    st.just(False),
+    gangs,
+    priority=st.sampled_from([0, 0, 9]),
+    runs_for=st.sampled_from(["", "", "", "5s"]),
+    owner=owners,
+    finalizer=st.sampled_from([False, False, False, True]),
+) | st.builds(_wish, st.sampled_from([{"ip": 1, "seat": 1}, {"ip": 2}]), st.just(True), st.just(("", 0)))
+skews = st.just((0.0,) * len(VERBS)) | st.tuples(
+    *[st.sampled_from([0.0, 0.0, 5.0, SKEW, -5.0, -SKEW])] * len(VERBS)
 )
 nodes = st.sampled_from(NODES)
 indexes = st.integers(0, 5)
@@ -80,10 +112,17 @@ class Machine(RuleBasedStateMachine):
         claim=claims,
         asked=st.tuples(asks, asks, asks, asks),
         file=st.sampled_from([False, False, False, True]),
+        skews=skews,
     )
     def all_is_well(
-        self, kinds: tuple[Kind, Kind], claim: Spec | None, asked: tuple[Wish, ...], file: bool
+        self,
+        kinds: tuple[Kind, Kind],
+        claim: Spec | None,
+        asked: tuple[Wish, ...],
+        file: bool,
+        skews: tuple[float, ...],
     ) -> None:
+        self.world.skews = {} if self.plain else dict(zip(VERBS, skews, strict=True))
         if file and not self.plain:
             self.world.keep_pools_in_a_file()
         self.names = {resource: resource for resource in RESOURCES}
@@ -122,10 +161,15 @@ class Machine(RuleBasedStateMachine):
         self.create_pod(self.unused()[0], asks)
 
     @precondition(lambda self: self.living())
-    @rule(which=indexes, how=st.sampled_from(["delete", "delete in time", "finish"]), told=st.booleans())
+    @rule(which=indexes, how=st.sampled_from(ENDS), told=st.booleans())
     def a_pod_ends(self, which: int, how: str, told: bool) -> None:
         self.world.end_pod(one_of(self.bound() or self.living(), which), how)
         self.tell(told)
+
+    @precondition(lambda self: self.kept_by_finalizers())
+    @rule(which=indexes)
+    def a_finalizer_is_taken_off(self, which: int) -> None:
+        self.world.let_go(one_of(self.kept_by_finalizers(), which))
 
     @precondition(lambda self: self.waiting())
     @rule(which=indexes, node=st.one_of(st.none(), nodes))
@@ -305,7 +349,7 @@ class Machine(RuleBasedStateMachine):
         """A pod's deletion, with the UID of one and the name of another."""
         uids = list(self.world.names)
         name = self.world.names[one_of(uids, named)]
-        metadata = {"name": name, "namespace": SPACES[name], "uid": one_of(uids, whose)}
+        metadata = {"name": name, "namespace": space_of(name), "uid": one_of(uids, whose)}
         return event("delete", {"kind": "Pod", "metadata": metadata})
 
     def create_pod(self, name: str, wish: Wish) -> None:
@@ -336,6 +380,12 @@ class Machine(RuleBasedStateMachine):
     def living(self) -> list[str]:
         return list(self.world.api.pods())
 
+    def kept_by_finalizers(self) -> list[str]:
+        """Pods that were deleted and are there still."""
+        pods = self.world.api.pods().items()
+        marked = [uid for uid, pod in pods if "deletionTimestamp" in pod["metadata"]]
+        return [uid for uid in marked if self.world.model.wishes[uid].finalizer]
+
     def waiting(self) -> list[str]:
         return sorted(self.world.model.waiters(self.world.api.pods()))
 
@@ -354,6 +404,9 @@ class Machine(RuleBasedStateMachine):
         return one_of(pairs, which)
 
     def a_pod_goes(self, uid: str) -> None:
+        self.world.let_go(uid)
+        if uid not in self.living():
+            return
         self.world.end_pod(uid, "delete")
         self.world.deliver(self.world.events[-1])
 

@@ -3,17 +3,17 @@ It knows no claims, events, epochs, processes or crashes; those are how berth co
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from berth.api.names import GROUP
 from berth.ledger import refusals
+from berth.ledger.model import Rank
 from berth.testing.api_server.rules import Json
 from tests.properties.api import bound_node, finished
 from tests.properties.pools import (
     CLAIM,
     CLAIMED,
     LIMIT,
-    NAMESPACE,
     SPACES,
     UNRESERVED,
     Domain,
@@ -24,6 +24,7 @@ from tests.properties.pools import (
     limit,
     resource_of,
 )
+from tests.properties.wish import Wish
 
 Share = tuple[int, int] | None
 """Units free and capacity; None: there is no such domain."""
@@ -51,22 +52,18 @@ class Ledger(Protocol):
 
     def leaving(self, pool: str) -> bool: ...
 
-
-class Wish(NamedTuple):
-    """What a pod asks for, by resource; with `claim` one unit of `ip` by the PoolClaim."""
-
-    units: Mapping[str, int]
-    claim: bool = False
-    priority: int = 0
-    space: str = NAMESPACE
+    def held_texts(self, where: Domain) -> Collection[str]: ...
 
 
 @dataclass
 class Model:
-    """What pods ask for, by UID; Pools by name as they are, and by resource all that they have been since the
-    last rest (None: there was none); and the largest capacity of each domain that berth may know of."""
+    """What pods ask for, when they were made, and namespace/name, by UID; Pools by name as they are, and by
+    resource all that they have been since the last rest (None: there was none); and the largest capacity of
+    each domain that berth may know of."""
 
     wishes: dict[str, Wish] = field(default_factory=dict)
+    made: dict[str, float] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
     pools: dict[str, Spec] = field(default_factory=dict)
     past: dict[str, list[tuple[str, Spec] | None]] = field(default_factory=dict)
     most: dict[Domain, int] = field(default_factory=dict)
@@ -125,6 +122,16 @@ class Model:
         return len(known) == len(past) > 0 and all(each == known[0] for each in known)
 
     # Pods
+
+    def rank(self, uid: str) -> Rank:
+        """Its place in line."""
+        return Rank(uid, self.wishes[uid].priority, self.made[uid], label=self.labels[uid])
+
+    def are_mates(self, uid: str, other: str) -> bool:
+        """Whether both are of one gang."""
+        if not (uid in self.wishes and other in self.wishes and self.wishes[uid].together):
+            return False
+        return self.wishes[uid].mates == self.wishes[other].mates
 
     def units(
         self, uid: str, place: Callable[[str], str], pools: Mapping[str, Spec] | None = None
@@ -189,7 +196,7 @@ class Model:
             if where == CLAIMED and ledger.refused:
                 said.add(refusals.claimed(where[0], CLAIM, share, ledger.refused))
             elif share is None or share[0] < asked:
-                said |= told(where, share, asked)
+                said |= {*told(where, share, asked), *ledger.held_texts(where)}
                 if share and wish.claim and where[0] == CLAIMED[0]:  # in two parts, or one
                     less = max(0, share[0] - 1), share[1]
                     said |= (

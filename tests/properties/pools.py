@@ -22,7 +22,7 @@ NODES = ("n1", "n2", "a")
 
 RESOURCES, ZONES = ("ip", "seat"), ("a", "b")
 SPACES = {"p1": "default", "p2": "default", "p3": "default", "p4": "default", "p5": "other"}
-"""The namespace of each pod, by its name."""
+"""The namespace of each of the machine's pods, by its name."""
 NAMESPACE = "default"
 EVERYWHERE, NOWHERE, UNRESERVED, LIMIT = "*", "?", "<", "@"
 CLAIM = "erc"
@@ -70,6 +70,10 @@ KINDS: list[list[Spec]] = [
 """Each a list of what a Pool may be, one after the other: its scope, and whether units have names, stay."""
 
 LONG = 3600
+GANG_SECONDS = 10
+SKEW = 60.0
+"""Seconds by which the verbs' clocks may differ from the right time."""
+
 _FIELDS: list[Spec] = [
     {},
     {},
@@ -91,11 +95,18 @@ def told_key(resource: str) -> str:
     return f"example.com/told-{resource}"
 
 
+def space_of(name: str) -> str:
+    """A pod's namespace, by its name."""
+    return SPACES.get(name, "other" if name.startswith("other-") else NAMESPACE)
+
+
 class Kind(NamedTuple):
-    """What a Pool is until it is rewritten: the index of its kind, and the fields that stay."""
+    """What a Pool is until it is rewritten: the index of its kind, the fields that stay, and whether units
+    are held for the first in line."""
 
     number: int
     fields: Spec
+    holds: bool = False
 
     @property
     def named(self) -> bool:
@@ -111,13 +122,25 @@ class Kind(NamedTuple):
             found = {**found, "capacity": {"nodeAnnotation": f"example.com/{resource}"}}
         template = "{pool} {units}" if self.named else "{pool}"
         told = {told_key(resource): template}
-        return {**found, "resource": f"{GROUP}/{resource}", "annotations": told, "line": _LINE}
+        return {
+            **found,
+            "resource": f"{GROUP}/{resource}",
+            "annotations": told,
+            "line": _HOLDS if self.holds else _LINE,
+            "gangSeconds": GANG_SECONDS,
+        }
 
 
 _LINE = {"holds": "None", "holdAfterSeconds": 60, "whileHeldSeconds": 30}
-"""Nothing is held for whoever is first in line: that is traffic.py's."""
+_HOLDS = {"holds": "FirstInLine", "holdAfterSeconds": 0, "whileHeldSeconds": 4}
+"""So short that a turn begins and ends within an example."""
 
-kinds = st.builds(Kind, st.integers(0, len(KINDS) - 1), st.sampled_from(_FIELDS))
+kinds = st.builds(
+    Kind,
+    st.integers(0, len(KINDS) - 1),
+    st.sampled_from(_FIELDS),
+    st.sampled_from([False, True, True]),
+)
 suspended = st.sampled_from(_SUSPENDED)
 
 

@@ -11,11 +11,12 @@ import msgspec
 
 from berth.controller.annotation import ALLOCATED
 from berth.ledger import refusals
-from berth.ledger.model import Claim
+from berth.ledger.keys import domain_key
+from berth.ledger.model import Claim, Rank
 from tests.properties import pools
-from tests.properties.api import Api, bound_node
+from tests.properties.api import Api, bound_node, finished
 from tests.properties.calls import Call
-from tests.properties.kept import Kept
+from tests.properties.kept import Kept, is_before
 from tests.properties.lefts import Lefts
 from tests.properties.model import Model
 from tests.properties.newer import Newer
@@ -35,7 +36,7 @@ from tests.properties.rest import Rest, held_for_the_node, resources_of, summed
 from tests.properties.seen import Seen, kinds
 from tests.support.builders.ledgers import Time
 
-ALL = range(1, 11)
+ALL = range(1, 13)
 REBUILDING = "berth's ledger is being rebuilt"
 _REASON = re.compile(
     r"(ip|seat)(-b|-c)?: (none on this node|the node has no label zone|suspended, no new pods"
@@ -47,6 +48,8 @@ _REASON = re.compile(
     r"|PoolClaim erc is refused: it names units that the Pool does not list"
     r"|another pod holds PoolClaim erc|the units of PoolClaim erc are not here, or not free)"
     r"|berth\.dev/(ip|seat): no Pool has this resource|there are: ([a-z., /]+)"
+    r"|\d+ more (is|are) held for (default|other)/[a-z0-9-]+, first in line"
+    r"(, or a pod that says it is done in time \(berth\.dev/runs-for\))?"
     rf"|there is no PoolClaim erc in the pod's namespace|{refusals.KEPT}"
 )
 
@@ -67,10 +70,14 @@ class Promises:
         if not kept and number in self._numbers and not self.broken:
             self.broken = f"promise {number}: {said}"
 
-    def seen(self, ledger: Kept, uid: str, *, sure: bool = True, filters: bool = True) -> Seen:
-        """The ledger as a pod sees it now, in filter or bind; see `RetainedUnits` for what is sure."""
+    def seen(
+        self, ledger: Kept, uid: str, *, sure: bool = True, filters: bool = True, holds: bool = True
+    ) -> Seen:
+        """The ledger as a pod sees it now, in filter or bind; see `RetainedUnits` for what is sure. Not
+        `holds`: as if nothing were held for the first in line."""
         name = self._lefts.who("Pod", uid)
-        return Seen(ledger, self._model, self._lefts, self._time(), uid, name, sure, filters)
+        rank = self._model.rank(uid)
+        return Seen(ledger, self._model, self._lefts, self._time(), uid, name, rank, sure, filters, holds)
 
     def changed(self) -> None:
         """Pools or nodes are others now."""
@@ -93,9 +100,11 @@ class Promises:
         holders = self._model.holders(pods, sure=True)
         self._nothing_given_beyond_capacity(before, after, now)
         self._no_unit_has_two_holders(after)
+        self._nothing_is_taken_of_what_is_held(before, after)
+        self._gangs_get_all_or_none(before, after)
         self._newer.committed(call, before, after)
         for uid, claims in after.claims.items():
-            if uid in pods and pods[uid]["status"]["phase"] != "Succeeded":
+            if uid in pods and not finished(pods[uid]):
                 self.keep(2, self._whole(uid, claims), f"{uid} has half a claim: {claims}")
         for uid, claims in before.claims.items():
             stays = self._model.holds(uid, pods[uid], sure=True) if uid in pods else frozenset()
@@ -120,7 +129,7 @@ class Promises:
 
         self._lefts.follow(before, after, ended, now, sure=sure, bounds=bounds)
         if before.open and after.open:
-            fits = {uid for uid in self._waiting(after) if self._fits(uid, after)}
+            fits = {uid for uid in self.waiting(after) if self._fits(uid, after)}
             call.owed |= {uid for uid in fits if not self._fits(uid, before)}
 
     def _nothing_given_beyond_capacity(self, before: Kept, after: Kept, now: float) -> None:
@@ -135,6 +144,45 @@ class Promises:
                 self.keep(1, used + barred <= most, f"{uid} has units of {where} that rest or are kept")
                 early = units & {unit for each in held[uid] for unit in each.units}
                 self.keep(1, not early, f"{uid} has {early} of {where}, which rest or are kept")
+
+    def _nothing_is_taken_of_what_is_held(self, before: Kept, after: Kept) -> None:
+        """Who reserves leaves what is held for pods before it in line; what may be lent does not count."""
+        for where, parts in before.wholes.items():
+            for name, part in parts.items():
+                hold, now = part.line_hold, after.domains.get(domain_key(where[0], name))
+                if hold is None or now is None or hold.rests is not None:
+                    continue
+                for uid in now.claims.keys() - part.claims.keys():
+                    rank = self._model.rank(uid) if uid in self._model.wishes else Rank(priority=2**31)
+                    behind = not (is_before(rank, hold) or self._model.are_mates(uid, hold.uid))
+                    took = before.spare(where, name) - after.spare(where, name)
+                    spare = max(0, before.spare(where, name) - before.lacks(where, name))
+                    given = now.claims[uid].state == "reserved" and behind and uid != hold.uid
+                    self.keep(
+                        11, not given or took <= spare, f"{uid} took of {name} what is held for {hold.label}"
+                    )
+
+    def _gangs_get_all_or_none(self, before: Kept, after: Kept) -> None:
+        """Of the pods of a gang that agree, and are of one owner, nobody gets units before the others."""
+        pods, wishes = self._api.pods(), self._model.wishes
+        begun = {wishes[uid].mates for uid in before.claims if uid in wishes}
+        for uid in after.claims.keys() - before.claims.keys():
+            wish = wishes.get(uid)
+            if wish is None or not wish.together or wish.mates in begun or after.state(uid) != "reserved":
+                continue
+            mates = [other for other in pods if wishes[other].mates == wish.mates]
+            without = [other for other in mates if not self._is_served(other, pods, after)]
+            served = len(mates) - len(without)
+            self.keep(
+                12,
+                served >= wish.size,
+                f"{uid} is served, and {served} of {wish.size}; {without} of its gang are not",
+            )
+
+    def _is_served(self, uid: str, pods: Mapping[str, Any], ledger: Kept) -> bool:
+        pod = pods[uid]
+        runs = bool(bound_node(pod)) and pod["status"]["phase"] != "Failed"
+        return uid in ledger.claims or runs or pod["status"]["phase"] == "Succeeded"
 
     def _no_unit_has_two_holders(self, after: Kept) -> None:
         for pool, spec in after.pools.items():
@@ -285,6 +333,8 @@ class Promises:
 
     def _filter_told(self, call: Call, ledger: Kept) -> None:
         reasons = call.result if isinstance(call.result, dict) else {}
+        if self._model.wishes[call.uid].together and any("gang " in reason for reason in reasons.values()):
+            return  # what its gang lacks, is not told here
         for node, reason in reasons.items():
             clear = node in NODES and all(map(_REASON.fullmatch, reason.split("; ")))
             self.keep(7, clear, f"filter refused {node}: {reason}")
@@ -304,6 +354,8 @@ class Promises:
         pod that is nominated there and offered it alone."""
         if any(call.disturbed or call.answer for call in (of_all, *alone)):
             return
+        if self._model.wishes[of_all.uid].together:
+            return
         for call in alone:
             (node,) = call.offered
             first, then = (found.result if isinstance(found.result, dict) else {} for found in (of_all, call))
@@ -322,7 +374,7 @@ class Promises:
         return first.union(*(self._model.refusal(uid, node, each) for each in between)), last
 
     def _undisturbed(self, call: Call, ledger: Kept) -> None:
-        left = {uid for uid in call.owed & self._waiting(ledger) if self._could_run(uid, ledger)}
+        left = {uid for uid in call.owed & self.waiting(ledger) if self._could_run(uid, ledger)}
         self.keep(6, not left, f"{call.kind} made room for {left} and woke {call.woken}")
         if call.kind == "reconcile" and not call.answer:
             fits = self.fitting(ledger)
@@ -345,6 +397,8 @@ class Promises:
             return None
         if not ledger.open:
             return 8, {REBUILDING}
+        if self._model.wishes[uid].together:
+            return None
         if uid in ledger.claims and (uid in self._api.refused or self._model.wishes[uid].claim):
             return None
         if any(claim.node == node for claim in ledger.claims.get(uid, ())):
@@ -360,11 +414,11 @@ class Promises:
         found = summed(((each.pool, each.whole), each.count) for each in claim.holdings)
         return found != self._model.units(uid, lambda pool: seen.place(pool, claim.node), seen.pools)
 
-    def _waiting(self, ledger: Kept) -> set[str]:
-        """Those that no bind call has in its hands."""
-        return {uid for uid in self._model.waiters(self._api.pods()) if self._model.wishes[uid].units} - set(
-            ledger.claims
-        )
+    def waiting(self, ledger: Kept) -> set[str]:
+        """Those that no bind call has in its hands; who waits for its gang is not told here."""
+        wishes = self._model.wishes
+        waiters = self._model.waiters(self._api.pods()) - set(ledger.claims)
+        return {uid for uid in waiters if wishes[uid].units and not wishes[uid].together}
 
     def _fits(self, uid: str, ledger: Kept) -> bool:
         seen = self.seen(ledger, uid, sure=False)
@@ -372,7 +426,7 @@ class Promises:
 
     def fitting(self, ledger: Kept, *, sure: bool = False) -> set[str]:
         """Waiting pods that are to be woken; `sure`: or that may be, for what was left may be free."""
-        return {uid for uid in self._waiting(ledger) if self._could_run(uid, ledger, sure=sure)}
+        return {uid for uid in self.waiting(ledger) if self._could_run(uid, ledger, sure=sure)}
 
     def _could_run(self, uid: str, ledger: Kept, *, sure: bool = False) -> bool:
         """Whether it is to be woken: it fits on a node that takes pods, and somebody can write to it."""

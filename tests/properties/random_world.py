@@ -22,17 +22,19 @@ from berth.kube.client import Client
 from berth.kube.cluster import Cluster
 from berth.kube.types import Pod
 from berth.ledger.ledger import Ledger
+from berth.ledger.model import LAST
 from berth.settings import Settings
 from berth.stores.base import Store
 from tests.properties import pools
-from tests.properties.api import OWNERS, Answer, Api, lost
+from tests.properties.api import Answer, Api, lost
 from tests.properties.calls import KILL, Call, Order
 from tests.properties.kept import Kept
 from tests.properties.lefts import Lefts
-from tests.properties.model import Model, Wish
-from tests.properties.pools import NODES, SPACES, NodeIs, Spec
+from tests.properties.model import Model
+from tests.properties.pools import NODES, NodeIs, Spec, space_of
 from tests.properties.promises import Promises
 from tests.properties.watched import Watched
+from tests.properties.wish import Wish
 from tests.support.builders.ledgers import Time
 from tests.support.builders.objects import event
 
@@ -58,6 +60,7 @@ class Process(NamedTuple):
     cluster: Cluster
     clock: Clock
     keeper: bool  # reconcile's, which works on a closed ledger too
+    skew: float = 0.0  # how far its clock is always from the right time
 
 
 class PoolsFile(PosixPath):
@@ -88,7 +91,8 @@ class World:
         self.events: list[Event] = []  # all that were ever sent
         self.under_way: dict[Call, Process] = {}
         self.newest: Event | None = None  # what tells of the last change, if anything does
-        self.ahead = 0.0  # how far the clock of the next call is from the right time
+        self.ahead = 0.0  # how far the clock of the next call is from that of its verb
+        self.skews: Mapping[str, float] = {}  # how far verbs' clocks are from the right time
         self.settings = Settings()
         self._store, self._watched, self._lose = store, Watched(store, self), lose
         self._client = client
@@ -111,20 +115,28 @@ class World:
 
     def create_pod(self, name: str, wish: Wish) -> None:
         """The PoolClaim is for pods of its own namespace."""
-        wish = wish._replace(space=SPACES[name], claim=wish.claim and SPACES[name] == pools.NAMESPACE)
-        uid = self.api.create_pod(name, wish.units, wish.claim, wish.priority)
+        space = space_of(name)
+        wish = wish._replace(space=space, claim=wish.claim and space == pools.NAMESPACE)
+        uid = self.api.create_pod(name, wish)
         self.model.wishes[uid], self.names[uid] = wish, name
+        self.model.made[uid], self.model.labels[uid] = float(int(self.time())), f"{space}/{name}"
         self.model.grow(self.api.nodes())
 
     def end_pod(self, uid: str, how: str) -> None:
-        """It finishes, or is deleted; the event of it is sent."""
-        if how == "finish":
-            self.api.finish_pod(self.names[uid])
+        """It finishes, fails, or is deleted; the event of it is sent."""
+        ends = {"finish": "Succeeded", "fail": "Failed"}
+        if how in ends:
+            self.api.finish_pod(self.names[uid], ends[how])
         pod = self.api.pods()[uid]
-        if how != "finish":
+        if how not in ends:
             self.api.delete_pod(self.names[uid], at_once=how == "delete")
-        self.newest = event("update" if how == "finish" else "delete", {**pod, "kind": "Pod"})
+        self.newest = event("update" if how in ends else "delete", {**pod, "kind": "Pod"})
         self.events.append(self.newest)
+
+    def let_go(self, uid: str) -> None:
+        """Its finalizer is taken off."""
+        if self.api.pods()[uid]["metadata"].get("finalizers"):
+            self.api.take_off_finalizer(self.names[uid])
 
     def interfere(self, uid: str, node: str | None) -> None:
         """Somebody binds a waiting pod, or only writes to it."""
@@ -179,8 +191,16 @@ class World:
         self.events += [told] if self.newest else []
 
     def _owner(self, by: str, uid: str) -> str:
-        name = self.names.get(uid, "")
-        return name if by == "Pod" else f"{SPACES.get(name)}/{OWNERS.get(name)}"
+        """Empty where it has none."""
+        name, wish = self.names.get(uid, ""), self.model.wishes.get(uid)
+        if by == "Pod" or wish is None:
+            return name
+        return f"{wish.space}/{wish.owner}" if wish.owner else ""
+
+    def said(self, uid: str) -> str:
+        """What kube-scheduler says of the pod."""
+        conditions = self.api.pods()[uid]["status"].get("conditions", ())
+        return next((str(one["message"]) for one in conditions if one["type"] == "PodScheduled"), "")
 
     def fits(self, uid: str, node: str) -> bool:
         """By what the ledger has."""
@@ -198,7 +218,7 @@ class World:
                 monotonic=self.time,
                 new_attempt=lambda: next(self._ids),
             )
-            verb.run(BindingCall(self.names[uid], SPACES[self.names[uid]], uid, node))
+            verb.run(BindingCall(self.names[uid], space_of(self.names[uid]), uid, node))
 
         expected = self.promises.expected(uid, node, self.kept)
         return self._start("bind", work, orders, uid, node, expected)
@@ -252,13 +272,13 @@ class World:
         self._call = None
         if call.ended:
             process = self.under_way.pop(call)
-            if call.answer is not None and not call.ahead:
+            if call.answer is not None and call.ahead == process.skew:
                 self._idle.append(process)
             self.promises.ended(call, self.kept)
 
     def _start(self, kind: str, work: Work, orders: Sequence[Order], *about: Any, **more: Any) -> Call:
-        process = self._process(keeper=kind == "reconcile")
-        process.clock.ahead, self.ahead = self.ahead, 0.0
+        process = self._process(keeper=kind == "reconcile", skew=self.skews.get(kind, 0.0))
+        process.clock.ahead, self.ahead = process.skew + self.ahead, 0.0
         call = Call(kind, lambda: work(process), *about, **more)
         call.ahead = process.clock.ahead
         self.under_way[call] = process
@@ -266,15 +286,16 @@ class World:
         self.go_on(call, orders)
         return call
 
-    def _process(self, *, keeper: bool) -> Process:
+    def _process(self, *, keeper: bool, skew: float) -> Process:
         """One that has nothing to do; calls that run at the same time are in processes of their own."""
-        idle = next((each for each in self._idle if each.keeper == keeper), None)
+        as_wanted = (each for each in self._idle if (each.keeper, each.skew) == (keeper, skew))
+        idle = next(as_wanted, None)
         if idle is not None:
             self._idle.remove(idle)
             return idle
-        return self._fresh(keeper=keeper)
+        return self._fresh(keeper=keeper, skew=skew)
 
-    def _fresh(self, *, keeper: bool) -> Process:
+    def _fresh(self, *, keeper: bool, skew: float = 0.0) -> Process:
         cluster, clock = self.api.cluster(self._client), Clock(self.time)
         ledger = Ledger(
             self._watched,
@@ -284,7 +305,7 @@ class World:
             while_closed=keeper,
             cluster=cluster.identity,
         )
-        return Process(ledger, cluster, clock, keeper)
+        return Process(ledger, cluster, clock, keeper, skew)
 
     # Rest
 
@@ -305,7 +326,8 @@ class World:
         """After a rest: reconcile agrees, the store has what it took, and every process sees that."""
         call = self.reconcile()
         report = call.result
-        useless = call.woken - self.promises.fitting(self.kept, sure=True)
+        gangs = {uid for uid in call.woken if self.model.wishes[uid].together}
+        useless = call.woken - gangs - self.promises.fitting(self.kept, sure=True)
         self.promises.keep(6, not useless, f"reconcile wrote to {useless}, which can't be had anywhere")
         mended = (report.released, report.settled, report.adopted) if isinstance(report, Report) else None
         self.promises.keep(3, mended == (0, 0, 0), f"a second reconcile mended {report}")
@@ -325,11 +347,12 @@ class World:
         fresh = self._fresh(keeper=False)
         for pool, shares in fresh.ledger.view().free.items():
             for domain, share in shares.items():
-                found = self.kept.share((pool, domain))
+                held = self.kept.held_in_line((pool, domain), LAST)
+                found = self.kept.share((pool, domain), barred=held)
                 self.promises.keep(
                     6,
                     found == share,
-                    f"{share} of {domain} in {pool} are free, and {found} are held by nobody",
+                    f"{share} of {domain} in {pool} are free, and {found} are held by nobody and for nobody",
                 )
 
     # Every call that a verb makes comes by here

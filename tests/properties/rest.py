@@ -3,6 +3,7 @@ The ledger is held against the API server's pods, nodes and Pools by the model, 
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from berth.ledger.keys import domain_of
 from berth.ledger.model import Claim
 from berth.testing.api_server.rules import Json
 from tests.properties import pools
@@ -11,6 +12,9 @@ from tests.properties.kept import Kept
 from tests.properties.model import Model
 from tests.properties.pools import CLAIM, CLAIMED, LIMIT, NOWHERE, Domain, NodeIs
 from tests.properties.seen import kinds
+
+LONGEST_SEAT = pools.GANG_SECONDS + 2 * pools.SKEW
+"""Seconds that a seat waits from now on at most: from a clock that is wrong by more nobody takes it."""
 
 
 class Rest:
@@ -36,7 +40,7 @@ class Rest:
             if uid not in holders
             and resources_of(found, None) <= held_for_the_node(found[0], self._model, nodes)
         }
-        beside = lost | {*self._spared} | self._uncounted(pods, ledger)
+        beside = lost | {*self._spared} | self._uncounted(pods, ledger) | self._seats(pods, ledger, now)
         held = {
             uid: {(claim.node, claim.state) for claim in found}
             for uid, found in ledger.claims.items()
@@ -51,6 +55,26 @@ class Rest:
         self._capacities(ledger, pools.capacities(self._model.pools, nodes))
         self._the_claim_is_judged(ledger)
         self._nothing_of_what_is_gone(ledger, now)
+        self._held_for_who_waits(ledger, pods)
+
+    def _held_for_who_waits(self, ledger: Kept, pods: Mapping[str, Json]) -> None:
+        """Units are held for pods that wait alone, and for one of them in a Pool."""
+        waiters = self._model.waiters(pods)
+        first: dict[str, set[str]] = {}
+        for key, part in ledger.domains.items():
+            if part.line_hold is not None and not part.empty:
+                first.setdefault(domain_of(key)[0], set()).add(part.line_hold.uid)
+        for pool, uids in first.items():
+            self._keep(uids <= waiters, f"units of {pool} are held for {uids - waiters}, which wait no more")
+            self._keep(len(uids) == 1, f"units of {pool} are held for several: {uids}")
+
+    def _seats(self, pods: Mapping[str, Json], ledger: Kept, now: float) -> set[str]:
+        """Pods that wait with what is reserved for their gang, and for as long as it waits for them."""
+        reserved = {
+            uid for uid, claims in ledger.claims.items() if all(claim.state == "reserved" for claim in claims)
+        }
+        waits = reserved & self._model.waiters(pods)
+        return {uid for uid in waits if now < ledger.claims[uid][0].seat_until <= now + LONGEST_SEAT}
 
     def _uncounted(self, pods: Mapping[str, Json], ledger: Kept) -> set[str]:
         """Pods that run, and hold units of no Pool that there is: what they held is kept, or forgotten."""

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from berth.ledger.model import Rank
 from tests.properties import pools
 from tests.properties.kept import Kept
 from tests.properties.lefts import Lefts
@@ -18,8 +19,11 @@ class Seen:
     now: float
     uid: str
     name: str
+    rank: Rank
     sure: bool = True
     filters: bool = True
+    holds: bool = True
+    """Whether what is held for the first in line is not its own."""
     over: int = 0
     """So many of the units that may be left are free again all the same."""
 
@@ -36,12 +40,37 @@ class Seen:
             self.lefts.barred(where, self.uid, self.now, self.ledger, sure=sure)[0]
             for sure in (self.sure, True)
         )
-        barred = max(surely, barred - self.over)
+        barred = max(surely, barred - self.over) + self._held_in_line(where)
         found = self.ledger.share(where, self.uid, barred, filters=self.filters)
         if found is None and where[1].startswith(LIMIT):
             most = pools.limit(self.pools[where[0]]) or 0
             return most, most
         return found
+
+    def _held_in_line(self, where: Domain) -> int:
+        """Whether a pod that says how long it runs is done in time, is not asked here: what may be lent to it
+        is not `sure` to be held from it."""
+        if not self.holds:
+            return 0
+        says = bool(self.rank.uid) and bool(self.model.wishes[self.rank.uid].runs_for)
+        return self.ledger.held_in_line(
+            where, self.rank, lent=says and self.sure, own=lambda other: self.model.are_mates(self.uid, other)
+        )
+
+    def held_texts(self, where: Domain) -> Collection[str]:
+        """What may be said of units that are held for the first in line, after what is free."""
+        parts = self.ledger.wholes.get(where, {}).values()
+        holds = [part.line_hold for part in parts if part.line_hold is not None]
+        most, more = (
+            sum(hold.count for hold in holds),
+            ", or a pod that says it is done in time (berth.dev/runs-for)",
+        )
+        return {
+            f"{units} more {'is' if units == 1 else 'are'} held for {hold.label}, first in line{lent}"
+            for hold in holds
+            for units in range(1, most + 1)
+            for lent in ("", more)
+        }
 
     def place(self, pool: str, node: str) -> str:
         return self.ledger.place(pool, self.pools[pool].get("scope", "Node"), node)

@@ -8,10 +8,10 @@ import pytest
 
 from tests.properties.api import api_client
 from tests.properties.memory import MemoryStore
-from tests.properties.model import Wish
 from tests.properties.pools import LONG, NodeIs
 from tests.properties.promises import ALL
 from tests.properties.random_world import World
+from tests.properties.wish import Wish
 
 COUNTED = {"scope": "Node", "capacity": {"perDomain": 3}, "reuseAfterSeconds": LONG}
 NAMED = {"scope": "Cluster", "units": {"*": ["s1", "s2", "s3"]}, "reuseAfterSeconds": LONG}

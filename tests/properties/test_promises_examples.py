@@ -23,10 +23,10 @@ from tests.properties.bugs import (
 from tests.properties.calls import KILL, Order
 from tests.properties.machine import HOUR, YEAR
 from tests.properties.memory import MemoryStore
-from tests.properties.model import Wish
 from tests.properties.pools import LONG, NODES, NodeIs, Spec, small_stripes
 from tests.properties.promises import ALL
 from tests.properties.random_world import World
+from tests.properties.wish import Wish
 
 Bug = Callable[[], AbstractContextManager[None]]
 Example = Callable[[World], object]
