@@ -31,5 +31,5 @@ class Wish(NamedTuple):
 
     @property
     def together(self) -> str:
-        """The gang without which it gets nothing, as namespace/name; empty where it is of none."""
-        return f"{self.space}/{self.gang}" if self.gang and self.size > 1 else ""
+        """The gang that it names, as namespace/name; empty where it names none."""
+        return f"{self.space}/{self.gang}" if self.gang else ""
