@@ -91,3 +91,30 @@ def test_two_binds_in_any_order_and_a_rival_share_no_unit(
         if tried_all:
             return
     pytest.fail("a bind makes more steps than were tried")
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("node", ["n1", "n2"])
+@pytest.mark.parametrize("first_goes", range(1, BEFORE_BINDING + 1))
+def test_two_binds_of_a_pod_that_others_write_to_bind_it(stage: Stage, first_goes: int, node: str) -> None:
+    """A write meanwhile has the API server refuse both Bindings; one of the calls goes on."""
+    every = 1 if IS_LONG else 3
+    for second_goes in range(BEFORE_BINDING - 2, BEFORE_BINDING + 1, every):
+        for goes_on in range(1 + first_goes % every, UNTIL_IT_TRIES_AGAIN, every):
+            stage.clear()
+            call = stage.add_pod()
+            first, second = Turns(stage, call, "n1"), Turns(stage, call, node)
+            first.go(first_goes)
+            second.go(second_goes)
+            first.go(BEFORE_BINDING - first_goes)
+            stage.touch(call)
+            first.go(goes_on)
+            second.go(goes_on)
+            first.finish()
+            second.finish()
+            answers = {"n1": first.answer, node: second.answer}
+            what = f"{first_goes}, {second_goes}, {goes_on}: {first.answer!r}, {second.answer!r}"
+            (on,) = stage.bound().values() or [""]
+            assert on and answers[on] == "", what
+            assert node != "n1" or first.answer == "", what
+            assert stage.claims() == {call.name: (on, "bound")}, what

@@ -2,7 +2,7 @@
 When it can't tell how a Binding ended, it fences the pod, looks, and only then confirms or cancels.
 
     GET pod ─► reserve ─► POST Binding ─┬─ 201 ─► confirm ─► success
-       ▲          ▲                     ├─ 409 ─► GET pod again, the reservation must still be ours
+       ▲          ▲                     ├─ 409 ─► GET pod again; of two calls with reservations one goes on
        └──────────┴─────────────────────┤
                                         └─ else ─► fence: PATCH the pod (else GET it), look at its node
                                                      ├─ on this node ─► confirm ─► success
@@ -110,9 +110,27 @@ class BindAttempt:
             except (ElsewhereError, OtherNamesError) as error:
                 self._time_left()
                 self._settle(error.claim)
+            except SupersededError as error:
+                self._go_on(error)
             else:
                 if self._bound(pod):
                     return
+
+    def _go_on(self, error: SupersededError) -> None:
+        """Go on although another call has a reservation for the pod, after our Binding was refused because the
+        pod had changed. Raises the error, and leaves no reservation of ours, where the other one is to go on.
+
+        Its Binding may have been refused for the same change: of two calls exactly one gives up.
+        """
+        mine, other = self._claim, error.by
+        if mine is not None and other is not None and other.node == mine.node:
+            self._claim = other  # to be taken over again, unless the pod is bound by now
+        elif mine is not None and other is not None and _order(other) < _order(mine):
+            self._time_left()
+            self._settle(other)
+        else:
+            self._cancel()
+            raise error
 
     def tell_if_late(self, error: BerthError) -> None:
         """Tell of a failure that comes so late that kube-scheduler, which would, may wait no longer."""
@@ -176,12 +194,7 @@ class BindAttempt:
         demanded = self._demanded(pod, terms, now)
         if demanded is None:
             return None
-        try:
-            claim = self._claimed(pod, demanded, view, now)
-        except SupersededError:
-            # The Binding of the one before was refused, or we would not try again.
-            self._cancel()
-            raise
+        claim = self._claimed(pod, demanded, view, now)
         self._annotations = allocated(claim, terms.pools)
         tell = self._deadline.later(-_SETTLE_SECONDS).within(_TELL_SECONDS)
         publish_held(self._cluster, claim, tell, self._clock)
@@ -404,6 +417,11 @@ class BindAttempt:
             what = f"pod {call.namespace}/{call.name} could not be bound to {call.node}"
             raise RefusedError(f"{what} within {BIND_SECONDS:g} s; it will be retried")
         return left
+
+
+def _order(claim: Claim) -> tuple[float, str]:
+    """Return what sorts the reservations that two calls have for one pod at once: the newest is the last."""
+    return claim.since, claim.attempt
 
 
 def endpoint(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Endpoint:

@@ -153,7 +153,7 @@ class Ledger:
         mine = view.claims_of(wanted.uid)
         other = next((claim for claim in mine if claim.node != wanted.node), None)
         if other is not None:
-            raise ElsewhereError(other) if after is None else SupersededError(wanted)
+            raise ElsewhereError(other) if after is None else SupersededError(wanted, other)
         requester = self._requester(wanted, view.pools)._replace(rank=rank or Rank(wanted.uid))
         deadline = self._commits.deadline()
         same = next((claim.holdings for claim in mine if claim.logical() == wanted.logical()), None)
@@ -193,7 +193,7 @@ class Ledger:
     ) -> tuple[Claim, Writes]:
         standing = transitions.standing(wanted, holdings, domains)
         if after is not None and (standing is None or standing.attempt != after):
-            raise SupersededError(wanted)
+            raise SupersededError(wanted, standing)
         if standing is not None and (standing.node, standing.logical()) != (wanted.node, wanted.logical()):
             raise ElsewhereError(standing)
         if standing is not None and standing.state == "bound":

@@ -46,12 +46,13 @@ class ElsewhereError(BerthError):
 
 
 class SupersededError(RefusedError):
-    """A newer bind call for the same pod has taken over."""
+    """Another bind call for the same pod has taken over: with the claim `by`, or that is gone by now."""
 
-    def __init__(self, claim: Claim) -> None:
+    def __init__(self, claim: Claim, by: Claim | None) -> None:
         super().__init__(
             f"pod {claim.label}: a newer bind call for this pod has taken over; this one did nothing"
         )
+        self.by = by
 
 
 class MissingClaimError(BerthError):

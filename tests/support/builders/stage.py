@@ -11,6 +11,7 @@ from unittest import mock
 
 import msgspec
 
+from berth.controller.fencing import condition
 from berth.controller.notices import Teller
 from berth.controller.settle import claim_of
 from berth.errors import BerthError, ClusterUnavailableError
@@ -175,6 +176,12 @@ class Stage:
 
     def lose_ledger(self) -> None:
         self._place.lose()
+
+    def touch(self, call: extender_v1.BindingCall) -> None:
+        """Write to the pod as any controller may, so that a Binding under way is refused."""
+        pod = self.cluster.pod("default", call.name)
+        assert pod is not None
+        self.cluster.set_condition(pod, condition("Touched", "by a test", self.time.now), 5.0)
 
     def delete(self, call: extender_v1.BindingCall) -> None:
         self.cluster.delete(f"/api/v1/namespaces/default/pods/{call.name}")
