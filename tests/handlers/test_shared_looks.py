@@ -136,7 +136,7 @@ def test_forged_deletions_of_pods_share_wakes(settings: Settings, monkeypatch: p
         wait(lambda: any(each.now == MANY for each in Waiters.made), SECONDS, "that all others wait")
         gate.let_go.set()
         assert {each.result(SECONDS).status for each in (first, *late)} == {204}
-        assert gate.lists == 2
+        assert gate.lists in (1, 2)  # the second wake may go by the list of a moment ago
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "x" * 2_000_000])
