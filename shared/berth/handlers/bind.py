@@ -117,8 +117,8 @@ class BindAttempt:
                     return
 
     def _go_on(self, error: SupersededError) -> None:
-        """Go on although another call has a reservation for the pod, after our Binding was refused because the
-        pod had changed. Raises the error, and leaves no reservation of ours, where the other one is to go on.
+        """Go on although another call has a reservation for the pod, after our Binding was refused because
+        the pod had changed. Raises the error, and leaves no reservation of ours, where the other goes on.
 
         Its Binding may have been refused for the same change: of two calls exactly one gives up.
         """
