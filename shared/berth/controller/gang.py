@@ -49,8 +49,8 @@ from berth.telemetry.traces import Facts
 
 log = logging.getLogger("berth.claims")
 
-COMPLETE = "the pods of its gang are there"
-"""Why pods are woken that waited for others of their gang."""
+COMPLETE = "what its gang lacked is there"
+"""Why pods are woken that waited for others of their gang, or for what these ask for."""
 
 _LIST_SECONDS = 10.0
 
@@ -120,19 +120,15 @@ class GangBinding:
         if roll.refusal:
             self._ledger.note_gang(seen, note)
             raise RefusedError(roll.refusal)
-        others = [(other, terms.demand(other)) for other in rest[: max(0, roll.needed - 1)]]
-        for one, demand in ((pod, terms.demand(pod)), *others):
-            if demand.refusal is not None:
-                self._stuck(
-                    seen, note, refusals.gang_refused(gang.name, one.metadata.name, demand.refusal), view
-                )
-        others = [(other, demand) for other, demand in others if demand.units]
+        demands = ((other, terms.demand(other)) for other in rest[: max(0, roll.needed - 1)])
+        others = [(other, demand) for other, demand in demands if demand.units]
         others.sort(key=lambda other: -sum(other[1].units.values()))
         try:
             claim, *_ = self._seated(pod, gang, wanted, seen, others, view)
         except NoSeatError as error:
-            name = (pod, *(other for other, _ in others))[error.number].metadata.name
-            text = refusals.gang_seatless(gang.name, len(others) + 1, name, str(error))
+            seatless = (pod, *(other for other, _ in others))[error.number]
+            why = str(error) or self._obstacles(seatless, view)
+            text = refusals.gang_seatless(gang.name, len(others) + 1, seatless.metadata.name, why)
             self._stuck(seen, note, text, view)
         except (GangLargeError, _SlowError) as error:
             self._stuck(seen, note, str(error), view)
@@ -165,6 +161,11 @@ class GangBinding:
         members += [seating.member(other, demand) for other, demand in others]
         return self._ledger.reserve_gang(seen, members)
 
+    def _obstacles(self, pod: Pod, view: View) -> str:
+        """Return what keeps the pod from all nodes, whatever they have; empty: nothing that is known."""
+        demand = terms_of(view).demand(pod)
+        return "; ".join(item.text for item in Fit(pod, demand, view, self._clock()).own_obstacles())
+
     def _stuck(self, seen: GangSeen, note: GangNote, why: str, view: View) -> Never:
         """Refuse, and have filter refuse for a while: each of many pods would list pods and nodes again."""
         namespace = seen.label.partition("/")[0]
@@ -188,7 +189,8 @@ class GangBinding:
             for other in pods
             if other.metadata.uid == uid or not other.waiting or _other_claim(other, gang, view) is None
         ]
-        return roll_of(pod, gang, pods, self._schedulers, lambda other: other.metadata.uid in seen.claims)
+        roll = roll_of(pod, gang, pods, self._schedulers, lambda other: other.metadata.uid in seen.claims)
+        return _judged(roll, gang, terms_of(view))
 
     def _nodes(self, gang: Gang) -> Sequence[Node]:
         """Return all nodes, which are listed once. Each of many pods that select or tolerate different things
@@ -261,6 +263,16 @@ def _other_claim(pod: Pod, gang: Gang, view: View) -> Claim | None:
     return next((claim for claim in claims if claim.gang_label not in labels), None)
 
 
+def _judged(roll: Roll[AnyPod], gang: Gang, terms: Terms) -> Roll[AnyPod]:
+    """Return the roll, refused also where a pod that is to be served with others can be served nowhere."""
+    if roll.refusal or roll.needed <= 1:
+        return roll
+    for pod in roll.waiting[: roll.needed]:
+        if (refusal := terms.demand(pod).refusal) is not None:
+            return roll._replace(refusal=refusals.gang_refused(gang.name, pod.metadata.name, refusal))
+    return roll
+
+
 def note_of(roll: Roll[AnyPod], terms: Terms, now: float) -> GangNote:
     """Return what is to be noted of a gang with this roll that can't be had."""
     pods = roll.waiting[:LARGEST_GANG]  # more may bear its name than a document takes
@@ -280,8 +292,9 @@ def note_refusal(ledger: Ledger, gang: Gang, refusal: str, now: float) -> None:
 def revised(
     ledger: Ledger, label: str, pods: Collection[AnyPod], schedulers: Collection[str], now: float
 ) -> Sequence[AnyPod]:
-    """Look anew at a gang that was refused because of which pods there were, by all pods of its namespace
-    that name it. Return those that may be tried again: now it may be had."""
+    """Look anew at a gang that was refused because of which pods there were, or because one of them asks for
+    what there is not, by all pods of its namespace that name it. Return those that may be tried again: now it
+    may be had. Else all of them are refused for as long as before."""
     view = ledger.view()
     note, first = view.gangs.get(label), next((pod for pod in pods if _waits_in(pod, label)), None)
     if note is None or first is None or not note.lacks_pods or (gang := gang_or_none(first)) is None:
@@ -289,10 +302,9 @@ def revised(
     if not gang.size:
         return ()  # who reads its PodGroup will see
     pods = [pod for pod in pods if not pod.waiting or _other_claim(pod, gang, view) is None]
-    roll = roll_of(first, gang, pods, schedulers, lambda pod: bool(view.keys_of(pod.metadata.uid)))
-    if roll.refusal == note.refusal:
-        return ()
     terms = terms_of(view)
+    roll = roll_of(first, gang, pods, schedulers, lambda pod: bool(view.keys_of(pod.metadata.uid)))
+    roll = _judged(roll, gang, terms)
     with suppress(OvertakenError):
         seen = ledger.gang(label)
         ledger.note_gang(seen, note_of(roll, terms, now) if roll.refusal else GangNote(now))
@@ -324,6 +336,18 @@ def came_or_went(
     pods = [sized(other, note.size) for other in listed]
     tried = revised(ledger, gang.label, pods, schedulers, now)
     return wake_these(cluster, tried, COMPLETE, now, deadline)
+
+
+def pools_changed(ledger: Ledger, cluster: Cluster, schedulers: Collection[str], now: float) -> int:
+    """Wake the pods of gangs that waited for a Pool or PoolClaim that one of them asks for and that is
+    there now. Return how many were woken."""
+    notes = {label: note for label, note in ledger.view().gangs.items() if note.lacks_pods}
+    if not notes:
+        return 0
+    names = {label_before(label) for label in notes}
+    listed = cluster.pods(lambda pod: label_before(gang_label(pod)) in names)
+    pods = [sized(pod, notes.get(gang_label(pod), GangNote()).size) for pod in listed]
+    return wake_these(cluster, all_revised(ledger, pods, schedulers, now), COMPLETE, now)
 
 
 def all_revised(

@@ -15,6 +15,7 @@ from berth.controller.adopt import adopt
 from berth.controller.alarm import Alarm, alarm_of
 from berth.controller.capacity_sync import prepare_domains, sync_all, sync_node, withdraw
 from berth.controller.external_use import take_external
+from berth.controller.gang import pools_changed
 from berth.controller.node_status import publish_native
 from berth.controller.notices import SILENT, Teller
 from berth.controller.pool_source import take_pools
@@ -22,7 +23,7 @@ from berth.controller.pool_status import INVALID, publish
 from berth.controller.poolclaims import admit, publish_claims, publish_free, read_claims, take_claims
 from berth.controller.requeue import free_in, room_in, wake
 from berth.controller.retention import claim_told, holdings_told, may_run, release_ended
-from berth.errors import BadInputError
+from berth.errors import BadInputError, BerthError
 from berth.handlers import external, licences
 from berth.handlers.wiring import ledger_and_cluster, teller
 from berth.http import cloudevents
@@ -74,11 +75,13 @@ class Done(NamedTuple):
     """How many domains' capacity changed, and units of room made by pool.
 
     A look that was `overtaken` by a later one can't tell what room it made: `room` is all there is then.
+    After a look at Pools or PoolClaims it `may_serve_gangs` that could not be served before.
     """
 
     changed: int
     room: Mapping[str, int]
     overtaken: bool = False
+    may_serve_gangs: bool = False
 
 
 class Inventory:
@@ -137,11 +140,22 @@ class Inventory:
         woken = wake(
             ledger, cluster, schedulers, done.room, self._clock(), rotate=done.overtaken, staged=staged
         )
+        woken += self._wake_gangs() if done.may_serve_gangs else 0
         if self._alarm is not None:
             self._alarm.arm(ledger.view())
         if self._settings.pools is None and publishes:
             _warn(publish(ledger, cluster, schedulers, self._clock))
         return {"changed": done.changed, "woken": woken}
+
+    def _wake_gangs(self) -> int:
+        """Wake the pods of gangs that were refused because one of them asks for a Pool or PoolClaim that was
+        not there. Return how many were woken."""
+        schedulers = self._settings.scheduler_names
+        try:
+            return pools_changed(self._ledger, self._cluster, schedulers, self._clock())
+        except BerthError as error:
+            log.warning("gangs were not looked at anew, reconcile will: %s", error)
+            return 0
 
     def _node(self, event: Event) -> Done:
         name: str = event.object_as(Node).metadata.name
@@ -195,7 +209,7 @@ class Inventory:
         except OutdatedError:
             overtaken = True
         view = self._ledger.view()
-        return Done(changed, free_in(view, view.pools, now), overtaken)
+        return Done(changed, free_in(view, view.pools, now), overtaken, may_serve_gangs=True)
 
     def _take_over(self, ledger: Ledger, pools: Mapping[str, Pool], now: float) -> int:
         """Return how many domains' capacity changed. What is held is counted before anything is given:
@@ -246,7 +260,7 @@ class Inventory:
         if changed:
             problems += publish_claims(self._ledger, self._cluster, most, clock=self._clock)
         _warn(problems)
-        return Done(0, {pool: 1 for pool, _ in changed})
+        return Done(0, {pool: 1 for pool, _ in changed}, may_serve_gangs=True)
 
 
 def _warn(problems: Iterable[str]) -> None:

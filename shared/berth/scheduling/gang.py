@@ -60,13 +60,14 @@ def seated_on(pod: Pod, demand: Demand, terms: Terms, nodes: Iterable[str], view
 
 def free_for(namespace: str, members: Iterable[GangMember], view: View, now: float) -> dict[str, int]:
     """Return how many units are free, or kept for somebody, in the pools of these pods, and of the limits of
-    their namespace."""
+    their namespace; of a pool of which nothing new is given none."""
     free: dict[str, int] = {}
     quota = namespace_quota(namespace)
     for name in sorted({name for member in members for name in member.units} & view.pools.keys()):
         pool, domains = view.pools[name], view.free.get(name, Free())
         kept = 0 if pool.spec.sticky is None else view.kept(name, now)
-        free[name] = sum(units for units, _ in domains.values()) + kept
+        is_shut = pool.spec.suspended is True or pool.resource in view.held
+        free[name] = 0 if is_shut else sum(units for units, _ in domains.values()) + kept
         if (limit := pool.limit(namespace)) is not None:
             free[f"{name}/{quota}"] = view.quotas.get(name, Free()).get(quota, (limit, limit))[0]
     return free
