@@ -3,14 +3,18 @@ A person's `berth release` is in test_release_by_hand.py."""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
+from msgspec.structs import replace
 
 from berth.controller.settle import BIND_SECONDS
 from berth.errors import ClusterRefusedError
+from berth.http.extender_v1 import BindingCall
 from berth.kube.client import DEFAULT_TIMEOUT
 from berth.kube.types import Node
+from berth.ledger.model import Claim
 from tests.support.builders.places import Place
 from tests.support.builders.pools_stage import OUT_OF_SERVICE, PoolsStage, mended, pools_staged
 
@@ -146,4 +150,118 @@ def test_units_that_are_freed_on_deletion_outlast_their_pod_s_end(stage: PoolsSt
     assert stage.gone(call)["released"] == 1
     assert waiter.name in stage.woken()
     assert stage.bind(waiter) == ""
+    stage.check_well()
+
+
+# A pod with two claims: two binds to two nodes at once, of which one saw nothing of the other
+
+
+def two_claims(stage: PoolsStage, **asked: Any) -> tuple[BindingCall, list[Claim]]:
+    """A waiting pod, and what binds to n1 and to n2 have reserved for it."""
+    call = stage.pod(**asked)
+    pod, ledger = stage.get(call.name), stage.ledger()
+    view = ledger.view()
+    wanted = [replace(stage.claim(pod, node), attempt=node) for node in ("n1", "n2")]
+    return call, [ledger.reserve(claim, view=view) for claim in wanted]
+
+
+def runs_on(stage: PoolsStage, call: BindingCall, claims: list[Claim], node: str, *confirmed: int) -> None:
+    """It is bound to the node; only these of the claims are bound, too."""
+    stage.cluster.bind(stage.get(call.name), node, {}, 5.0)
+    for number in confirmed:
+        stage.ledger().confirm(claims[number])
+
+
+def nodes_of(stage: PoolsStage, call: BindingCall) -> dict[str, str]:
+    return {claim.node: claim.state for claim in stage.ledger().view().claims_of(call.uid)}
+
+
+@CHEAP
+@pytest.mark.parametrize("by", ["event", "reconcile", "bind"])
+@pytest.mark.parametrize("confirmed", [(), (0,), (0, 1)])
+def test_a_pod_of_a_lost_node_that_is_gone_holds_nothing_on_another_node(
+    stage: PoolsStage, by: str, confirmed: tuple[int, ...]
+) -> None:
+    call, claims = two_claims(stage, ip=1, slot=1)
+    runs_on(stage, call, claims, "n1", *confirmed)
+    stage.write_node("n1", ready=False)
+    if by == "event":
+        stage.gone(call)
+    else:
+        stage.delete(call)
+        stage.time.now += BIND_SECONDS + 1
+        assert by == "reconcile" or "is gone" in stage.bind(call)
+    stage.reconcile()
+    assert nodes_of(stage, call) == {"n1": "lost"}
+    assert (stage.free("ip", "n1"), stage.free("ip", "n2")) == ((1, 2), (1, 1))
+    assert [stage.free("slot", node) for node in ("n1", "n2")] == [(1, 1), (1, 1)]
+    stage.check_well()
+    stage.write_node("n1")
+    stage.node_event("n1")
+    assert stage.claims() == {}
+    stage.check_well()
+
+
+@CHEAP
+@pytest.mark.parametrize("by", ["event", "reconcile"])
+def test_a_pod_that_was_bound_to_one_lost_node_holds_nothing_on_another_lost_one(
+    stage: PoolsStage, by: str
+) -> None:
+    call, claims = two_claims(stage, ip=1)
+    runs_on(stage, call, claims, "n2", 1)
+    for node in ("n1", "n2"):
+        stage.write_node(node, ready=False)
+    stage.delete_with_event(call) if by == "event" else stage.delete(call)
+    stage.reconcile()
+    assert nodes_of(stage, call) == {"n2": "lost"}
+    stage.check_well()
+
+
+@CHEAP
+@pytest.mark.parametrize("back", ["n1", "n2"])
+@pytest.mark.parametrize("by", ["event", "reconcile"])
+def test_a_pod_that_may_run_on_either_of_two_lost_nodes_holds_units_on_each_until_that_is_back(
+    stage: PoolsStage, back: str, by: str
+) -> None:
+    """It is gone, and neither bind has confirmed its claim: nobody knows which Binding was made."""
+    call, claims = two_claims(stage, ip=1)
+    runs_on(stage, call, claims, "n1")
+    for node in ("n1", "n2"):
+        stage.write_node(node, ready=False)
+    stage.delete(call)
+    stage.reconcile()
+    assert nodes_of(stage, call) == {"n1": "lost", "n2": "lost"}
+    stage.write_node(back)
+    if by == "event":
+        stage.node_event(back)
+    else:
+        stage.reconcile()
+    other = "n2" if back == "n1" else "n1"
+    assert nodes_of(stage, call) == {other: "lost"}
+    stage.write_node(other)
+    stage.reconcile()
+    assert stage.claims() == {}
+    stage.check_well()
+
+
+@CHEAP
+@pytest.mark.parametrize("by", ["event", "reconcile"])
+@pytest.mark.parametrize("lost", ["n1", "n2"])
+def test_a_pod_that_has_finished_holds_units_on_its_own_node_alone(
+    stage: PoolsStage, lost: str, by: str
+) -> None:
+    """Whichever node is lost: by its Pools it holds units of a lost node, and some until it is deleted."""
+    call, claims = two_claims(stage, ip=1, slot=1, disk=1)
+    runs_on(stage, call, claims, "n1", 0)
+    stage.write_node(lost, ready=False)
+    if by == "event":
+        stage.finished(call)
+    else:
+        stage.raw.finish_pod(call.name)
+        stage.time.now += BIND_SECONDS + 1
+    stage.reconcile()
+    assert nodes_of(stage, call) == {"n1": "bound"}
+    assert stage.free("disk", "n1") == (0, 1)
+    assert stage.free("ip", "n1") == ((1, 2) if lost == "n1" else (2, 2))
+    assert [stage.free(pool, "n2") for pool in ("ip", "disk")] == [(1, 1), (1, 1)]
     stage.check_well()

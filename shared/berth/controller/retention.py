@@ -2,7 +2,7 @@
 That the pod has ended, the caller knows from the API server. `berth release` may override what stays held."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from berth.api.pool import Pool
@@ -23,10 +23,12 @@ Twice the 30 s that its watch waits at most to connect again
 
 
 class StillHeld(NamedTuple):
-    """The pools whose units an ended pod still holds, and the state of the claim that holds them."""
+    """The pools whose units an ended pod still holds, and the state of the claim that holds them; of claims
+    on the nodes `elsewhere` it holds nothing."""
 
     pools: frozenset[str]
     state: Literal["bound", "lost"]
+    elsewhere: frozenset[str] = frozenset()
 
 
 def still_held(
@@ -41,13 +43,31 @@ def still_held(
     A pod of a lost node is failed and deleted while it may still run (source: pkg/controller/podgc), so its
     end proves nothing.
     """
-    claims = [claim for claim in claims if not claim.is_seat]  # its pod was not bound, and never ran
-    by_pod = frozenset[str]() if pod is None else until_deleted(claims, pools)
-    by_node = frozenset(name for claim in claims for name in _pools(claim, pools) if pools[name].holds_lost)
-    for claim in claims:
-        if _pools(claim, pools) & by_node and may_run(claim, node(claim.node), now):
-            return StillHeld(by_node | by_pod, "lost" if pod is None else "bound")
-    return StillHeld(by_pod, "bound")
+    ran = _where_it_ran([claim for claim in claims if not claim.is_seat], pod)  # who has a seat never ran
+    by_pod = frozenset[str]() if pod is None else until_deleted(ran, pools)
+    by_node = frozenset(name for claim in ran for name in _pools(claim, pools) if pools[name].holds_lost)
+    lost = {
+        claim.node
+        for claim in ran
+        if _pools(claim, pools) & by_node and may_run(claim, node(claim.node), now)
+    }
+    nodes = {claim.node for claim in claims}
+    if lost:
+        holding = lost if not by_pod else {claim.node for claim in ran}
+        return StillHeld(by_node | by_pod, "lost" if pod is None else "bound", frozenset(nodes - holding))
+    return StillHeld(by_pod, "bound", frozenset(nodes - {claim.node for claim in ran}))
+
+
+def _where_it_ran(claims: Sequence[Claim], pod: Pod | None) -> Sequence[Claim]:
+    """Return those of a pod's claims by which it may have run. It has more than one where two binds, to two
+    nodes, did not see each other's claim.
+
+    It ran on the node that it names. Of one that is gone (None) a bound claim tells it, for a claim is bound
+    after the Binding; as long as all are reserved, each of them may be the one.
+    """
+    if pod is not None:
+        return [claim for claim in claims if claim.node == pod.spec.node_name] or claims
+    return [claim for claim in claims if claim.state != "reserved"] or claims
 
 
 def may_run(claim: Claim, node: Node | None, now: float) -> bool:
@@ -113,6 +133,7 @@ def release_ended(
         also=also,
         hold=held.pools,
         hold_as=held.state,
+        elsewhere=held.elsewhere,
         ended=ended,
         bound=bound,
         rests=rests,

@@ -167,7 +167,9 @@ class BindAttempt:
         mine = [] if self._claim is None else [self._claim]
         held = still_held([*mine, *view.claims_of(call.uid)], None, view.pools, self._node, self._clock())
         label = f"{call.namespace}/{call.name}"
-        freed = self._ledger.release(call.uid, label, self._held(), held.pools, held.state)
+        freed = self._ledger.release(
+            call.uid, label, self._held(), held.pools, held.state, elsewhere=held.elsewhere
+        )
         if freed:
             calls.decided(
                 log, "released", holdings_told(freed), "pod %s is gone, and its units are free", label

@@ -22,7 +22,7 @@ from berth.controller.pool_source import take_pools
 from berth.controller.pool_status import INVALID, publish
 from berth.controller.poolclaims import admit, publish_claims, publish_free, read_claims, take_claims
 from berth.controller.requeue import free_in, room_in, wake
-from berth.controller.retention import claim_told, holdings_told, may_run, release_ended
+from berth.controller.retention import may_run, release_ended
 from berth.errors import BadInputError, BerthError
 from berth.handlers import external, licences
 from berth.handlers.wiring import ledger_and_cluster, teller
@@ -169,6 +169,9 @@ class Inventory:
             reads.append(cluster.node(name))
             return reads[-1]
 
+        def node_now(other: str) -> Node | None:
+            return node if other == name else cluster.node(other)
+
         before = ledger.view().nodes.get(name, {})
         changes = sync_node(ledger, name, read)
         after = ledger.view().nodes.get(name, {})
@@ -178,10 +181,7 @@ class Inventory:
         freed: list[Holding] = []
         for claim in ledger.view().lost(name):
             if not may_run(claim, node, now):
-                freed += (mine := ledger.release(claim.uid))
-                if mine:
-                    facts = claim_told(claim) | holdings_told(mine)
-                    calls.decided(log, "released", facts, "pod %s runs no more on its node", claim.label)
+                freed += release_ended(ledger, claim, None, node_now, cluster.ended_pod, now)
         publish_free(ledger, cluster, freed, clock=self._clock)
         view = ledger.view()
         if len(reads) > 1:  # a look at the Pools began meanwhile; a try before may have given capacity

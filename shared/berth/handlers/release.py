@@ -88,6 +88,7 @@ class Release:
             pod.label,
             hold=held.pools,
             hold_as=held.state,
+            elsewhere=held.elsewhere,
             view=view,
             ended=self._believed(ended),
             bound=bool(pod.spec.node_name),

@@ -258,6 +258,7 @@ class Ledger:
         also: Iterable[Holding] = (),
         hold: Collection[str] = (),
         hold_as: Literal["bound", "lost"] = "lost",
+        elsewhere: Collection[str] = (),
         view: View | None = None,
         ended: float | None = None,
         bound: bool = False,
@@ -265,7 +266,7 @@ class Ledger:
         waiting: Waiters = NO_WAITERS,
     ) -> tuple[Holding, ...]:
         """Drop every claim of a pod that the caller knows to be gone or finished; what was freed. Units of
-        the pools in `hold` stay held, by a claim in state `hold_as`.
+        the pools in `hold` stay held, by a claim in state `hold_as`; not those on the nodes `elsewhere`.
 
         With `label` (namespace/name) only claims that bear it: a forged event may pair a name that is gone
         with the UID of a pod that lives. `also` are holdings that the caller knows of: the view, by which
@@ -285,7 +286,7 @@ class Ledger:
                 return (), {}
             now = self._clock()
             over = now if ended is None else min(now, ended)
-            how = ReleasePolicy(view.pools, now, hold, hold_as, over, bound, rests, waiting)
+            how = ReleasePolicy(view.pools, now, hold, hold_as, elsewhere, over, bound, rests, waiting)
             return transitions.released(uid, domains, how)
 
         freed = self._free(uid, {*view.keys_of(uid), *_stripes_too(also, view)}, decide)

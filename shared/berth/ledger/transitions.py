@@ -224,15 +224,16 @@ def without(uid: str, domains: Domains) -> Domains:
 
 class ReleasePolicy(NamedTuple):
     """How a pod's units are freed at this time: by what these Pools say of a next pod. Units of the pools in
-    `hold` stay held, by a claim in state `hold_as`. `ended` is when the pod's use ended, for the journal;
-    None: it goes on, or nothing is known of it. `bound`: the pod was bound, also where its claim is reserved
-    still. Without `rests` nothing of the pod ran, and its units need no rest.
-    `waiting` says how many pods wait for units."""
+    `hold` stay held, by a claim in state `hold_as`, but for those on the nodes `elsewhere`, where the pod did
+    not run. `ended` is when the pod's use ended, for the journal; None: it goes on, or nothing is known of
+    it. `bound`: the pod was bound, also where its claim is reserved still. Without `rests` nothing of the pod
+    ran, and its units need no rest. `waiting` says how many pods wait for units."""
 
     pools: Mapping[str, Pool] = MappingProxyType({})
     now: float = 0.0
     hold: Collection[str] = ()
     hold_as: Literal["bound", "lost"] = "lost"
+    elsewhere: Collection[str] = ()
     ended: float | None = None
     bound: bool = False
     rests: bool = True
@@ -240,7 +241,8 @@ class ReleasePolicy(NamedTuple):
 
     def held(self, claim: Claim) -> Claim:
         """Return what stays of the claim."""
-        holdings = tuple(holding for holding in claim.holdings if holding.pool in self.hold)
+        hold = () if claim.node in self.elsewhere else self.hold
+        holdings = tuple(holding for holding in claim.holdings if holding.pool in hold)
         return replace(claim, holdings=holdings, state=self.hold_as)
 
     def retained(self, claim: Claim, holding: Holding) -> RetainedUnits | None:
@@ -290,7 +292,8 @@ def used_from(claim: Claim) -> float:
 
 def _noted(claim: Claim, holding: Holding, domain: Domain, how: ReleasePolicy) -> Domain:
     """Return the domain with a note of what the pod used there. A mere reservation is no use."""
-    if how.ended is None or (claim.state == "reserved" and not how.bound):
+    is_used = (claim.state != "reserved" or how.bound) and claim.node not in how.elsewhere
+    if how.ended is None or not is_used:
         return domain
     start = used_from(claim)
     end = max(start, how.ended)
