@@ -10,8 +10,10 @@ SOURCES := $(wildcard shared functions tests infra/release infra/image)
 FAST := $(wildcard $(addprefix tests/,unit stores ledger handlers features))
 PYTEST_ARGS ?=
 WORKERS ?= 4
+# The end-to-end tests on what Kubernetes was before.
+OLDER := test-previous test-oldest
 # One a core: what computes for minutes meets its time-outs where it has less.
-test-oldest: WORKERS = 2
+$(OLDER): WORKERS = 2
 # It waits more than it computes.
 test-long: WORKERS = 3
 SIDE_BY_SIDE = -n $(WORKERS)
@@ -29,7 +31,7 @@ BASE ?=
 .PHONY: help
 help: ## show this list
 	@grep -hE '^[.a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /\t/' | \
-	  while IFS='	' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
+	  while IFS='	' read -r name text; do printf '  make %-14s %s\n' "$$name" "$$text"; done
 
 .PHONY: .venv
 .venv: $(STAMP) ## the virtual environment, from requirements.lock
@@ -122,10 +124,12 @@ test-long: .venv redis haproxy chromium prometheus skopeo controlplane ## the re
 	  echo "make: without Go the tests on Knative's programs and on the chart are skipped" >&2; }
 	BERTH_TEST_LONG=1 $(BIN)/pytest $(ALL_FOLDERS) -m 'long or drawn or suite' $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
-.PHONY: test-oldest
-test-oldest: .venv redis haproxy ## the tests on a real kube-scheduler once more, on the oldest Kubernetes Berth is for (nightly)
-	@tests/controlplane/build --oldest
-	BERTH_TEST_KUBERNETES=oldest $(BIN)/pytest tests/controlplane/test_plane.py tests/e2e $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+.PHONY: $(OLDER)
+test-previous: ## the tests on a real kube-scheduler once more, on the Kubernetes before the newest (nightly)
+test-oldest: ## the same on the oldest Kubernetes Berth is for (nightly)
+$(OLDER): test-%: .venv redis haproxy chromium prometheus
+	@tests/controlplane/build --$*
+	BERTH_TEST_KUBERNETES=$* $(BIN)/pytest tests/controlplane/test_plane.py tests/e2e $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 .PHONY: test-fast
 test-fast: .venv ## for an edit's turn: what needs no server, no control plane and no second of a core

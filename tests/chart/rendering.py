@@ -46,7 +46,7 @@ def run(helm: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def templated(helm: Path, *values: str) -> list[Object]:
     """The objects of the chart for these values, without those that only `helm test` makes."""
-    where = ("berth", str(CHART), "--namespace", "berth", "--kube-version", "1.36.3")
+    where = ("berth", str(CHART), "--namespace", "berth", "--kube-version", "1.37.2")
     done = run(helm, "template", *where, *values)
     assert done.returncode == 0, done.stderr
     found = [each for each in yaml.safe_load_all(done.stdout) if each]

@@ -91,10 +91,10 @@ def test_what_can_be_reached_tells_its_version(capsys: pytest.CaptureFixture[str
     assert err == ""
     assert out.splitlines()[1:3] == [
         f"ledger     {url}, epoch epoch-1 since 1970-01-01T00:16:40Z",
-        f"cluster    Kubernetes v1.36.3+berth-stand-in at {api.url}",
+        f"cluster    Kubernetes v1.37.2+berth-stand-in at {api.url}",
     ]
     assert found["ledger"] == {"store": url, "epoch": "epoch-1", "since": "1970-01-01T00:16:40Z", "why": ""}
-    assert found["cluster"] == {"server": api.url, "version": "v1.36.3+berth-stand-in", "why": ""}
+    assert found["cluster"] == {"server": api.url, "version": "v1.37.2+berth-stand-in", "why": ""}
 
 
 def test_without_anything_to_reach_it_says_so_and_is_done(

@@ -472,7 +472,7 @@ def test_a_site_of_its_own_names_its_images_as_the_documentation_says(tmp_path: 
     assert images == {
         f"registry.example/berth@{digest}",
         "docker.io/library/haproxy:2.6",
-        "registry.k8s.io/kube-scheduler:v1.36.3",
+        "registry.k8s.io/kube-scheduler:v1.37.2",
     }
 
 

@@ -42,6 +42,7 @@ from infra.release.__main__ import PASSWORD, main
 from infra.release.image import Layout
 from tests.release import base
 from tests.support.fixtures import missing
+from tests.support.kubernetes import FOLDERS
 from tests.support.references import ROOT
 
 pytestmark = [pytest.mark.long, pytest.mark.group("release")]
@@ -229,6 +230,14 @@ def test_the_workflow_is_right_and_runs_nothing_but_targets_of_make(tools: Path)
         ["make", "release"],
         ["make", "publish"],
     ]
+
+
+def test_each_night_the_tests_run_on_every_older_kubernetes(tools: Path) -> None:
+    workflow = ROOT / ".github" / "workflows" / "nightly.yaml"
+    run(tools / "actionlint", "-no-color", workflow, folder=ROOT)
+    job = yaml.safe_load(workflow.read_text())["jobs"]["kubernetes"]
+    assert {"newest", *job["strategy"]["matrix"]["version"]} == {*FOLDERS}
+    assert [step["run"] for step in job["steps"] if "run" in step] == ['make "test-$VERSION"']
 
 
 def test_the_base_that_make_fetches_is_one_for_a_release(tmp_path: Path, skopeo_program: Path) -> None:

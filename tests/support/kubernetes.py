@@ -1,5 +1,6 @@
-"""Which Kubernetes the tests run on: the newest, or with BERTH_TEST_KUBERNETES=oldest the oldest Berth is for
-(`make test-oldest`). It builds nothing: the fixture `binaries` does."""
+"""Which Kubernetes the tests run on: the newest, or by BERTH_TEST_KUBERNETES the `previous` minor version
+or the `oldest` that Berth is for (`make test-previous`, `make test-oldest`). It builds nothing: the fixture
+`binaries` does."""
 
 import os
 import re
@@ -8,8 +9,9 @@ from pathlib import Path
 import pytest
 
 CONTROLPLANE = Path(__file__).resolve().parents[1] / "controlplane"
-FOLDERS = {"newest": CONTROLPLANE, "oldest": CONTROLPLANE / "oldest"}
-BINARIES = {"newest": CONTROLPLANE / ".bin", "oldest": CONTROLPLANE / ".bin-oldest"}
+_OLDER = ("previous", "oldest")
+FOLDERS = {"newest": CONTROLPLANE} | {which: CONTROLPLANE / which for which in _OLDER}
+BINARIES = {"newest": CONTROLPLANE / ".bin"} | {which: CONTROLPLANE / f".bin-{which}" for which in _OLDER}
 ASKED = os.environ.get("BERTH_TEST_KUBERNETES", "newest")
 if ASKED not in FOLDERS:
     raise pytest.UsageError(f"BERTH_TEST_KUBERNETES is {ASKED!r}; known: {', '.join(FOLDERS)}")
@@ -20,7 +22,7 @@ def go_mod(which: str = ASKED) -> str:
 
 
 def version(which: str = ASKED) -> str:
-    """As the API server says it: v1.36.3."""
+    """As the API server says it: v1.37.2."""
     found = re.search(r"^(?:require)?\s*k8s\.io/kubernetes (v\S+)", go_mod(which), re.MULTILINE)
     assert found, f"{FOLDERS[which] / 'go.mod'} names no k8s.io/kubernetes"
     return found[1]

@@ -25,7 +25,7 @@ __all__ = ["fresh_api", "served_api"]  # fixtures
 
 def test_it_is_ready_and_tells_its_version(api: Api) -> None:
     assert [api.call("GET", path).body for path in ("/healthz", "/readyz")] == ["ok", "ok"]
-    assert api.call("GET", "/version").body["gitVersion"].startswith("v1.36.")
+    assert api.call("GET", "/version").body["gitVersion"].startswith("v1.37.")
 
 
 def test_the_cluster_is_told_by_the_uid_of_a_namespace_that_stays(api: Api) -> None:

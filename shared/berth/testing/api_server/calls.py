@@ -25,7 +25,7 @@ from berth.testing.api_server.rules import (
 LONGEST_WATCH_SECONDS = 1800.0
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-VERSION: Json = {"major": "1", "minor": "36", "gitVersion": "v1.36.3+berth-stand-in"}
+VERSION: Json = {"major": "1", "minor": "37", "gitVersion": "v1.37.2+berth-stand-in"}
 _ALLOWED: Json = {"kind": "SelfSubjectAccessReview", "status": {"allowed": True}}
 _EVENTS = 1000
 SUCCESS: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}

@@ -1,4 +1,4 @@
-"""The API server's rules that need no state: selectors, patches, refusals (as measured, version 1.36.3).
+"""The API server's rules that need no state: selectors, patches, refusals (as measured, version 1.37.2).
 There is only what Berth and the demo use; an unknown selector is refused, never ignored. A refusal's words
 are for people; tests compare only the codes, and which check comes first, with the real one."""
 
