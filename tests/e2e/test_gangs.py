@@ -79,7 +79,7 @@ def test_a_gang_is_served_in_the_traffic_of_single_pods(system_of: Systems) -> N
     system = system_of(1, pools=[pool("seat", UNITS, scope="Cluster", line={**AT_ONCE, **FOR_LONG})])
     traffic = Traffic(system, "seat")
     wait(lambda: len(traffic.running()) == UNITS, _SECONDS, "the pool is full")
-    names = gang(system.cluster, "train", UNITS)
+    names = gang(system.cluster, "big", UNITS)  # before seat-…, where made in the same second
     for name in names:
         system.refusal_of(name)
     system.berth.reconcile()
