@@ -53,6 +53,8 @@ class _Reader:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self.keeps = False
+            if error.__context__ is not None:  # raised while httptools called us, such as a KeyboardInterrupt
+                raise error.__context__ from None
             if self.answer is None:
                 raise http.client.HTTPException(f"no HTTP answer: {error}") from error
 

@@ -220,6 +220,22 @@ def test_what_is_not_answered_in_time_is_not_sent_again(server: Server, tmp_path
     api.close()
 
 
+@pytest.mark.parametrize("signalled", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize(
+    "part", ["on_message_begin", "on_header", "on_headers_complete", "on_body", "on_message_complete"]
+)
+def test_a_signal_while_an_answer_is_read_is_heard(
+    part: str, signalled: type[BaseException], server: Server, tmp_path: Path
+) -> None:
+    """Python raises it in whatever function runs then, also one that httptools calls."""
+    api = connected(tmp_path, server.url)
+    with mock.patch.object(connection._Reader, part, side_effect=signalled), pytest.raises(signalled):
+        api.call(Request("GET", "/pods/a"))
+    assert server.asked() == ["GET /pods/a"]
+    assert api.call(Request("GET", "/pods/a")) == CONTENT
+    api.close()
+
+
 def test_a_path_that_is_part_of_the_server_s_url_is_kept(server: Server, tmp_path: Path) -> None:
     api = connected(tmp_path, f"{server.url}/k8s/clusters/c-1")
     api.call(Request("GET", "/pods/a?limit=5"))
