@@ -1,5 +1,6 @@
 """A server's own time, learnt from the Date header of its answers; this machine's clock may be wrong.
-It is right to about a second, as the header is; callers must allow for that (docs/decisions/0065)."""
+The header is right to a second. Within that this machine's clock is believed, so that processes whose
+clocks are right agree to the millisecond (docs/decisions/0065)."""
 
 import threading
 import time
@@ -30,9 +31,12 @@ class ServerClock:
         self._learnt = False
 
     def now(self) -> float:
-        """Return the time in Unix seconds."""
+        """Return the time in Unix seconds: this machine's where the server's answers allow it, else the
+        nearest that they do."""
         with self._lock:
-            return self.local() + (self._low + self._high) / 2
+            local = self.local()
+            difference = self._wall() - local if self._learnt else self._low
+            return local + min(max(difference, self._low), self._high)
 
     def ahead(self) -> float | None:
         """Return how many seconds this machine's clock is ahead of the server's, below 0 where it is behind;

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
@@ -16,6 +17,7 @@ from unittest import mock
 
 import pytest
 
+from berth.controller.alarm import alarm_of
 from berth.controller.requeue import SharedWake
 from berth.errors import StoreUnavailableError
 from berth.handlers import inventory, reconcile, release
@@ -128,6 +130,7 @@ def test_who_comes_while_a_look_is_under_way_shares_the_next_one(
 def test_forged_deletions_of_pods_share_wakes(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     assert call(reconcile.endpoint(settings)).status == 204
     monkeypatch.setattr("berth.coalesce.threading", SimpleNamespace(Condition=Waiters, Lock=threading.Lock))
+    monkeypatch.setattr(release, "alarm_of", partial(alarm_of, start=lambda _seconds, _ring: lambda: None))
     target = release.endpoint(settings)
     with gated("unbound_pods") as gate, ThreadPoolExecutor(MANY + 1) as pool:
         first = pool.submit(call, target, "Pod")

@@ -12,9 +12,9 @@ from typing import Any
 import boto3
 import pytest
 
+from berth.server_clock import ServerClock
 from berth.stores.base import EPOCH, Store
 from berth.stores.dynamodb.client import Boto3Clients
-from berth.stores.dynamodb.clock import ServerClock
 from berth.stores.dynamodb.feed import TOMBSTONES, WIDE, WIDE_EVERY
 from tests.support.builders.ledgers import Time
 from tests.support.servers.dynamo import Table

@@ -3,19 +3,22 @@ Without such a file it is Berth's own release.
 
 deaf: events are taken and forgotten. late: a deletion is told so many seconds later as it says.
 mute: nobody is woken. dies, dies-once: killed between commit and wake;
-these three wait for the file `go`. It writes into `seen` which event it was through with last.
+these three wait for the file `go`. It writes into `seen` which event it was through with last; of a pod
+`last-…` when nobody is to be woken later either.
 """
 
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from msgspec.structs import replace
 
+from berth.controller.alarm import Cancel, alarm_of, timer
 from berth.controller.requeue import wake
 from berth.handlers import release as verb
 from berth.http.endpoint import Endpoint, Reply
@@ -36,7 +39,34 @@ def faulty_wake(*arguments: Any, **named: Any) -> int:
     return 0 if (FAULTS / "mute").exists() else wake(*arguments, **named)
 
 
+class Timers:
+    """Timers of alarms, and those of them that have not ended."""
+
+    def __init__(self) -> None:
+        self.running = set[object]()
+
+    def __call__(self, seconds: float, call: Callable[[], None]) -> Cancel:
+        token = object()
+        self.running.add(token)
+
+        def ring() -> None:
+            try:
+                call()
+            finally:
+                self.running.discard(token)
+
+        cancel = timer(seconds, ring)
+
+        def stop() -> None:
+            cancel()
+            self.running.discard(token)
+
+        return stop
+
+
+timers = Timers()
 mock.patch.object(verb, "wake", faulty_wake).start()
+mock.patch.object(verb, "alarm_of", partial(alarm_of, start=timers)).start()
 
 
 def endpoint(settings: Settings, *, metrics: Metrics) -> Endpoint:
@@ -47,6 +77,8 @@ def endpoint(settings: Settings, *, metrics: Metrics) -> Endpoint:
             return faulty(real, headers, body)
         finally:
             if name := headers.get("ce-name"):
+                while name.startswith("last-") and timers.running:
+                    time.sleep(0.01)
                 change = headers["ce-type"].rpartition(".")[2]
                 (FAULTS / "seen").write_text(f"{change} {name}")
 

@@ -3,8 +3,8 @@ A store opened with a time of its own waits for nothing: sleeping moves it."""
 
 from typing import Any
 
+from berth.server_clock import ServerClock, uptime
 from berth.stores.dynamodb import DynamoDbStore
-from berth.stores.dynamodb.clock import ServerClock, uptime
 from berth.stores.dynamodb.url import parse
 from tests.support.builders.ledgers import Time
 from tests.support.servers.motoserver import PATIENT, MotoServer

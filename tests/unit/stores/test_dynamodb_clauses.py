@@ -1,8 +1,7 @@
-"""The DynamoDB store's parts that need no server: its URL, its clauses, the time it learns from answers."""
+"""The DynamoDB store's parts that need no server: its URL and its clauses."""
 
 import subprocess
 import sys
-from email.utils import formatdate
 from itertools import combinations
 
 import pytest
@@ -11,7 +10,6 @@ from berth.errors import SettingsError
 from berth.stores import open_store, redacted
 from berth.stores.base import EPOCH, LIMIT, chunks
 from berth.stores.dynamodb import transaction
-from berth.stores.dynamodb.clock import ServerClock
 from berth.stores.dynamodb.transaction import SEALS, Stamp
 from berth.stores.dynamodb.url import DynamoDbUrl, parse
 
@@ -134,40 +132,3 @@ def test_a_batch_with_all_that_is_expected_beside_it_fits_into_one_transaction()
     expected = {**COMMON, **dict.fromkeys(batch)}
     items = transaction.transaction("berth", dict.fromkeys(batch, b"1"), expected, STAMP, 1)
     assert len(items) <= LIMIT
-
-
-# The clock
-
-
-def test_the_clock_is_the_server_s_however_wrong_this_machine_s_is() -> None:
-    local = 50.0
-    clock = ServerClock(lambda: local, wall=lambda: 1_000.0)
-    assert clock.now() == 1_000.0
-    clock.learn(formatdate(2_000_000, usegmt=True), 49.9, 50.0)
-    assert 2_000_000 <= clock.now() <= 2_000_001.1
-
-
-def test_many_answers_tell_the_time_better_than_one() -> None:
-    """The header has whole seconds; where one ends is seen by an answer on either side."""
-    now = 0.0
-    clock = ServerClock(lambda: now, wall=lambda: 0.0)
-    for tenths in range(1, 40):
-        now = tenths / 10
-        clock.learn(formatdate(int(5_000.25 + now), usegmt=True), now - 0.01, now)
-    assert abs(clock.now() - (5_000.25 + now)) < 0.12
-
-
-def test_a_clock_that_was_set_is_learnt_anew() -> None:
-    now = 0.0
-    clock = ServerClock(lambda: now, wall=lambda: 0.0)
-    clock.learn(formatdate(5_000, usegmt=True), now, now)
-    now = 10.0
-    clock.learn(formatdate(9_000, usegmt=True), now, now)
-    assert 9_000 <= clock.now() <= 9_001
-
-
-@pytest.mark.parametrize("date", [None, "", "yesterday"])
-def test_an_answer_without_a_date_teaches_nothing(date: str | None) -> None:
-    clock = ServerClock(lambda: 1.0, wall=lambda: 7.0)
-    clock.learn(date, 1.0, 1.0)
-    assert clock.now() == 7.0

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from berth.errors import StoreFailedError, StoreUnavailableError
+from berth.server_clock import ServerClock
 from berth.stores.base import NOTHING, Changes, Cursor, Document, ServerFacts, Version, chunks, only_read
 from berth.stores.compression import pack
 from berth.stores.dynamodb import transaction
 from berth.stores.dynamodb.client import Boto3Clients, Client, MissingTableError, UnmetError
-from berth.stores.dynamodb.clock import ServerClock
 from berth.stores.dynamodb.errors import ledger, missing, require_room
 from berth.stores.dynamodb.feed import TOMBSTONES, Feed, Position
 from berth.stores.dynamodb.generation import Generations

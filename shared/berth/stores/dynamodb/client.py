@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedErro
 
 from berth.deadline import Deadline
 from berth.retry import retry
-from berth.stores.dynamodb.clock import ServerClock
+from berth.server_clock import ServerClock
 from berth.stores.dynamodb.errors import LASTING, MISSING, code_of, foreign, reasons, store_error
 from berth.stores.dynamodb.url import DynamoDbUrl
 

@@ -8,8 +8,8 @@ from typing import Any
 from berth.deadline import Deadline
 from berth.errors import StoreFailedError, StoreUnavailableError
 from berth.retry import retry
+from berth.server_clock import ServerClock
 from berth.stores.dynamodb.client import Boto3Clients, Client, MissingTableError
-from berth.stores.dynamodb.clock import ServerClock
 from berth.stores.dynamodb.errors import UnknownOperationError, ledger, not_ready
 from berth.stores.dynamodb.generation import INDEX_KEYS, KEYS, require_ours
 from berth.stores.dynamodb.transaction import EXPIRES, FEED, INDEX, KEY, VERSION, WRITTEN
