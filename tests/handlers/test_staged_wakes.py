@@ -4,18 +4,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from berth.controller.alarm import Alarm, Room
 from berth.controller.requeue import wake
 from berth.errors import ClusterRefusedError
 from berth.handlers import filter as filter_verb
+from berth.handlers.release import Release
 from berth.http import extender_v1
+from berth.http.cloudevents import Event
 from berth.kube.cluster import list_waiting
-from berth.kube.types import PodToBind
+from berth.kube.types import Pod, PodToBind
 from berth.kube.writes import PodWrites
 from berth.ledger.freed import MOMENT_SECONDS, Waiters, moment
 from berth.ledger.ledger import Ledger
+from tests.support.builders.objects import event
 from tests.support.builders.places import Place
 from tests.support.builders.pools_stage import PoolsStage, pools_staged
 from tests.unit.controller.test_alarm import Clock
@@ -238,6 +242,35 @@ def test_a_hundred_pods_that_go_at_once_cost_few_lists(turns: Turns) -> None:
             assert turns.wake({"seat": 1}) == 1
     assert len(turns.stage.woken()) == 40
     assert lists == 1
+
+
+def test_pods_that_go_while_they_wait_cost_the_api_server_nothing(turns: Turns) -> None:
+    """20 holders and 80 waiters may go at once, and their events come one by one."""
+    stage = turns.stage
+    (holder, _), (gone, *_) = full(turns), waiters(turns, 3)
+    release = Release(turns.ledger, stage.cluster, ("berth",), stage.time, alarm=turns.alarm)
+    left, waited = (stage.get(call.name) for call in (holder, gone))
+    for pod in (left, waited):
+        stage.cluster.delete(f"/api/v1/namespaces/default/pods/{pod.metadata.name}")
+    assert release.run(deleted(left)) == {"released": 1, "woken": 1}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stage.cluster, "pod", None)  # an error if it is called
+        patch.setattr(stage.cluster, "unbound_pods", None)
+        done = release.run(deleted(waited))
+    assert done == {"released": 0, "woken": 0, "why": "the pod was on no node, and held no unit"}
+
+
+def test_a_pod_that_goes_before_it_is_bound_gives_back_what_it_had_reserved(turns: Turns) -> None:
+    stage = turns.stage
+    pod = stage.get(stage.pod(seat=1).name)
+    turns.ledger.reserve(stage.claim(pod, "n1"))
+    release = Release(turns.ledger, stage.cluster, ("berth",), stage.time, alarm=turns.alarm)
+    stage.cluster.delete(f"/api/v1/namespaces/default/pods/{pod.metadata.name}")
+    assert release.run(deleted(pod))["released"] == 1
+
+
+def deleted(pod: Pod) -> Event:
+    return event("delete", {"kind": "Pod", **msgspec.to_builtins(pod)})
 
 
 def test_a_reconcile_tells_of_the_first_in_line_that_was_not_woken_and_wakes_the_next(turns: Turns) -> None:

@@ -53,6 +53,15 @@ class Again:
         self._clock = clock
         self._listed, self._pods = -inf, list[Pod]()
         self._counted, self._counts = list[Pod](), Counter[str]()
+        self._closed: tuple[float, Collection[str], Collection[str]] = (-inf, (), ())
+
+    def closed(self, nodes: Collection[str], read: Callable[[], Collection[str]]) -> Collection[str]:
+        """Return those of these nodes that take no pods, as it was a moment ago."""
+        now, (at, names, found) = self._clock(), self._closed
+        if names != nodes or not 0 <= now - at < _LISTED_SECONDS:
+            found = read()
+            self._closed = (now, nodes, found)
+        return found
 
     def waiting(self, read: Callable[[], list[Pod]]) -> list[Pod]:
         """Return the pods that wait, in line, as they were a moment ago: a hundred pods may go at once, and

@@ -71,10 +71,29 @@ class Release:
             # Where the source can't select by label (before Kubernetes 1.36), most events are of such pods.
             why = "the pod asks for no extended resource, so it holds no unit"
             return {"released": 0, **woke, "why": why}
+        if self._held_nothing(pod):
+            return self._went_while_it_waited(pod)
         there = self._cluster.pod(pod.namespace, pod.metadata.name, uid=pod.metadata.uid)
         if there is not None and not (there.finished or there.never_runs):
             return {"released": 0, "why": f"the API server says that pod {pod.label} lives"}
         return self._end(pod, there, event.time if there is None else there.finished_at)
+
+    def _held_nothing(self, pod: Pod) -> bool:
+        """Whether the pod was never bound, and has neither a claim nor units that are held in line.
+
+        A bind that has read the pod before it went gives back by itself what it reserves after."""
+        if pod.spec.node_name:
+            return False
+        uid, view = pod.metadata.uid, self._ledger.view()
+        held_in_line = any(hold.uid == uid for hold in view.line_holds.values())
+        return not (view.keys_of(uid) or held_in_line)
+
+    def _went_while_it_waited(self, pod: Pod) -> dict[str, object]:
+        """Free nothing. Of a hundred pods that go at once most may have waited: the API server is not asked
+        about each of them."""
+        room = demand_of(pod, self._ledger.view().resources).units
+        why = "the pod was on no node, and held no unit"
+        return {"released": 0, "woken": self._wake_again(room, ""), "why": why}
 
     def _end(self, pod: Pod, there: Pod | None, ended: float | None) -> dict[str, object]:
         """Free what the pod holds, which is `there` or gone (None), and wake who can use it. `ended` is when
@@ -110,12 +129,7 @@ class Release:
         node = pod.spec.node_name or ""
         left = node if is_name(node) else ""  # a forged one would be asked for again and again
         # A repeated event frees nothing, but the first may have failed before it woke anyone.
-        if freed or turn:
-            woken = self._wake(room, [left])
-        elif self._alarm is not None and self._alarm.rings_soon(room):
-            woken = 0  # of a hundred pods that go at once many may have waited
-        else:
-            woken = self._wake_shared(room, left)
+        woken = self._wake(room, [left]) if freed or turn else self._wake_again(room, left)
         if self._alarm is not None and not retaining.isdisjoint(room):
             self._alarm.arm(self._ledger.view())
         return {
@@ -148,17 +162,27 @@ class Release:
         """Return the time that an event tells, if it may be so: anybody may send an old one."""
         return ended if ended is not None and self._clock() - ended <= _LATEST_SECONDS else None
 
+    def _wake_again(self, room: Mapping[str, int], left: str) -> int:
+        """Return how many were woken for an event that freed nothing."""
+        if self._alarm is not None and self._alarm.rings_soon(room):
+            return 0
+        return self._wake_shared(room, left)
+
     def _wake(self, room: Mapping[str, int], left: Collection[str]) -> int:
         """Return how many were woken for this room; no node that was `left` has any if it takes no pods."""
-        staged = None if self._alarm is None else self._alarm.later(left, a_pod_went=True)
+        alarm = self._alarm
+
+        def shut() -> Collection[str]:
+            return cordoned(self._cluster, left)
+
         return wake(
             self._ledger,
             self._cluster,
             self._schedulers,
             room,
             self._clock(),
-            shut=lambda: cordoned(self._cluster, left),
-            staged=staged,
+            shut=shut if alarm is None else lambda: alarm.known.closed(left, shut),
+            staged=None if alarm is None else alarm.later(left, a_pod_went=True),
         )
 
 
