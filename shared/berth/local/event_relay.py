@@ -292,8 +292,10 @@ def _begin(target: Callable[..., None], *arguments: object) -> None:
 def _may_free(change: str, pod: Mapping[str, Any]) -> bool:
     """Whether release would look at this change of a pod: of all others it knows that they free nothing, and
     that no gang waits for them."""
-    annotations = pod["metadata"].get("annotations") or {}
-    return change == "DELETED" or (pod.get("status") or {}).get("phase") in FINISHED or GANG in annotations
+    meta = pod["metadata"]
+    finished = (pod.get("status") or {}).get("phase") in FINISHED
+    never_runs = "deletionTimestamp" in meta and not pod["spec"].get("nodeName")
+    return change == "DELETED" or finished or never_runs or GANG in (meta.get("annotations") or {})
 
 
 def _event(host: str, change: str, item: Mapping[str, Any]) -> dict[str, str]:

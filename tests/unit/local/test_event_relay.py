@@ -36,6 +36,13 @@ def _pod(name: str, **more: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"schedulerName": "berth"}, **more}
 
 
+def _ending(name: str, *, on: str = "") -> dict[str, Any]:
+    """A pod that is being deleted, on a node or on none."""
+    pod = _pod(name)
+    pod["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    return {**pod, "spec": {"nodeName": on} if on else {}}
+
+
 class _Pods:
     """A cluster whose only changes are these; each list begins a new batch of them."""
 
@@ -197,13 +204,16 @@ def test_release_is_told_only_of_what_may_free_a_unit_on_connections_that_are_ke
         ("MODIFIED", _pod("a", status=None)),
         ("MODIFIED", _pod("a", status={"phase": "Succeeded"})),
         ("ADDED", _pod("b", status={"phase": "Failed"})),
+        ("MODIFIED", _ending("c", on="n1")),
+        ("MODIFIED", _ending("d")),  # a finalizer keeps it, and units may be held for it
         ("DELETED", _pod("a", status={"phase": "Running"})),
         ("DELETED", _pod("last")),
     ]
     said = _relayed(functions, _Pods(changes), observe=lambda kind, item: told.append((kind, item)))
     path = "/api/v1/namespaces/d/pods"
     kinds = [subject.removeprefix("dev.knative.apiserver.resource.") for subject in functions.subjects]
-    assert kinds == [f"update {path}/a", f"add {path}/b", f"delete {path}/a", f"delete {path}/last"]
+    ends = [f"update {path}/a", f"add {path}/b", f"update {path}/d", f"delete {path}/a"]
+    assert kinds == [*ends, f"delete {path}/last"]
     assert len(functions.connections) <= 2  # which the ticks have as well: here they go to the same server
     assert told[1:] == changes
     assert said == []
