@@ -57,11 +57,11 @@ class Again:
 
     def closed(self, nodes: Collection[str], read: Callable[[], Collection[str]]) -> Collection[str]:
         """Return those of these nodes that take no pods, as it was a moment ago."""
-        now, (at, names, found) = self._clock(), self._closed
+        now, (at, names, closed) = self._clock(), self._closed
         if names != nodes or not 0 <= now - at < _LISTED_SECONDS:
-            found = read()
-            self._closed = (now, nodes, found)
-        return found
+            closed = read()
+            self._closed = (now, nodes, closed)
+        return closed
 
     def waiting(self, read: Callable[[], list[Pod]]) -> list[Pod]:
         """Return the pods that wait, in line, as they were a moment ago: a hundred pods may go at once, and
