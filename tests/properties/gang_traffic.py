@@ -86,7 +86,7 @@ class GangTraffic:
 
     def go_on(self, steps: int) -> None:
         """Let so many steps pass, and then more in which nobody comes: all that can be served are."""
-        for number in range(20 * steps):
+        for number in range(10 * steps):
             if number > steps and not self.left():
                 return
             self.time.now += STEP

@@ -1,13 +1,13 @@
 """Nobody starves in the line: random traffics, whatever comes, goes, is lost or can't run (promise 11)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from random import Random
 from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -25,12 +25,14 @@ from berth.ledger.view import View
 from berth.scheduling import demand
 from tests.properties import traffic
 from tests.properties.traffic import Kind, Traffic
+from tests.support.selection import examples
 
-STEPS, LONG, SEEDS = 60, 120, 30
+STEPS, LONG, HOUR, SEEDS = 60, 120, 360, 30
 KINDS = st.builds(Kind, *[st.booleans()] * 6)
 
 
 @pytest.mark.drawn
+@settings(max_examples=examples(10, 100))
 @given(st.integers(0, 2**32), st.booleans(), st.booleans())
 def test_no_units_idle_for_longer_than_their_pool_says(seed: int, priorities: bool, hopeless: bool) -> None:
     """Whatever is missing: some pods never end, and some are deleted while they have their turn."""
@@ -38,6 +40,15 @@ def test_no_units_idle_for_longer_than_their_pool_says(seed: int, priorities: bo
 
 
 @pytest.mark.drawn
+@settings(max_examples=examples(3, 30))
+@given(st.integers(0, 2**32), st.booleans())
+def test_units_idle_for_half_of_an_hour_at_most(seed: int, priorities: bool) -> None:
+    """Pods that lack CPU have their turns all the time; after each the line rests for as long."""
+    Traffic(Random(seed), Kind(priorities, hopeless=True, services=True, steady=True)).go_on(HOUR)
+
+
+@pytest.mark.drawn
+@settings(max_examples=examples(10, 100))
 @given(st.integers(0, 2**32), KINDS)
 def test_the_first_in_line_is_served_and_nothing_is_held_for_long_in_vain(seed: int, kind: Kind) -> None:
     traffic = Traffic(Random(seed), kind)
@@ -94,11 +105,25 @@ def nobody_remembers_what_was_idle() -> Any:
     return mock.patch.object(IdleLine, "turns", turns)
 
 
-@pytest.mark.parametrize("bug", [only_a_whole_turn_ends, nobody_remembers_what_was_idle])
-def test_a_bug_by_which_units_idle_is_found(bug: Callable[[], Any]) -> None:
-    kind = Kind(priorities=True, hopeless=True, services=True)
+def the_line_does_not_rest() -> Any:
+    def end_in_vain(self: IdleLine, pools: Iterable[str]) -> float:
+        return max((self._seconds.pop(pool, 0.0) for pool in pools), default=0.0)
+
+    return mock.patch.object(IdleLine, "end_in_vain", end_in_vain)
+
+
+@pytest.mark.parametrize(
+    ("bug", "steps"),
+    [
+        (only_a_whole_turn_ends, LONG),
+        (nobody_remembers_what_was_idle, LONG),
+        (the_line_does_not_rest, HOUR),
+    ],
+)
+def test_a_bug_by_which_units_idle_is_found(bug: Callable[[], Any], steps: int) -> None:
+    kind = Kind(priorities=True, hopeless=True, services=True, steady=steps == HOUR)
     with bug(), pytest.raises(AssertionError, match="are idle for"):
-        _any_of(SEEDS, kind, LONG)
+        _any_of(SEEDS, kind, steps)
 
 
 def it_is_lent_though_nobody_knows_until_when() -> Any:

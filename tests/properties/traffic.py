@@ -65,8 +65,8 @@ SAID_AT_MOST = LONGEST - max(GRACES) - int(MARGIN_SECONDS)
 @dataclass(frozen=True)
 class Kind:
     """What kind of traffic it is: whether priorities differ, whether some pods lack CPU for ever, whether
-    units have names, whether pods say how long they run, and some of these run longer, and whether some pods
-    never end."""
+    units have names, whether pods say how long they run, and some of these run longer, whether some pods
+    never end, and whether reconcile remembers the line all the time."""
 
     priorities: bool
     hopeless: bool
@@ -74,6 +74,7 @@ class Kind:
     says: bool = False
     lies: bool = False
     services: bool = False
+    steady: bool = False
 
 
 @dataclass
@@ -202,7 +203,7 @@ class Traffic:
             self.begin_ledger()
             self.forget_the_line()
         note_overruns(self.ledger, self.running.values(), self.time.now, SILENT)
-        if self.dice.random() < 0.05:
+        if self.dice.random() < 0.05 and not self.kind.steady:
             for uid in {hold.uid for hold in self.ledger.view().line_holds.values()}:
                 self.ledger.drop_line_hold(uid)
             self.forget_the_line()

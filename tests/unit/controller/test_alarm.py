@@ -136,6 +136,17 @@ def test_what_a_look_has_freed_already_rings_all_the_same(stage: Stage) -> None:
     assert [room.units for _, room in stage.rung] == [{"ip": 1}]
 
 
+def test_what_is_due_rings_though_more_of_its_document_rests_for_longer(stage: Stage) -> None:
+    """Others have looked at the ledger since: its View knows only when the rest of it is due."""
+    stage.left("ip", 1, 9)
+    stage.clock.now += 1.005
+    stage.left("seat", 30)
+    stage.clock.pass_(DUE)
+    assert [room.units for _, room in stage.rung] == [{"ip": 1}]
+    stage.clock.pass_(9)
+    assert [room.units for _, room in stage.rung] == [{"ip": 1}, {"ip": 1}]
+
+
 def test_units_that_were_taken_or_kept_anew_meanwhile_ring_for_nobody(stage: Stage) -> None:
     stage.left("ip", 5)
     stage.left("ip", 50)
