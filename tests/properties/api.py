@@ -128,7 +128,9 @@ class Api:
         self._memory.delete(pod_key(name), 0 if at_once else None, {})
 
     def finish_pod(self, name: str, phase: str = "Succeeded") -> None:
-        self._memory.patch(pod_key(name), {"status": {"phase": phase}}, False, "spec")
+        """Its container has run."""
+        status = {"phase": phase, "containerStatuses": [{"name": "main", "containerID": "x"}]}
+        self._memory.patch(pod_key(name), {"status": status}, False, "spec")
 
     def take_off_finalizer(self, name: str) -> None:
         """A pod that was deleted goes by that."""

@@ -40,7 +40,8 @@ ENDS = ("delete", "delete in time", "finish", "finish", "fail")
 
 units = st.sampled_from([{"ip": 1, "seat": 1}, {"ip": 1}, {"seat": 1}, {"ip": 2, "seat": 1}])
 owners = st.sampled_from(["StatefulSet:web", "StatefulSet:web", "Job:run", "ReplicaSet:web", ""])
-gangs = st.just(("", 0))
+gangs = st.sampled_from([*[("", 0)] * 4, ("g", 2), ("g", 2), ("g", 3)])
+"""Pods that share a gang's name may disagree on its size, and be of several owners."""
 
 
 def _wish(units: Mapping[str, int], claim: bool, gang: tuple[str, int], **says: Any) -> Wish:

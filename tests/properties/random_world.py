@@ -342,7 +342,7 @@ class World:
 
     def all_rest_is_over(self) -> None:
         """After a rest, and as long as any Pool lets its units rest: what nobody holds is free."""
-        self.time.now += pools.LONG + 1
+        self.time.now += pools.LONG + 2 * pools.SKEW + 1
         self.reconcile()
         fresh = self._fresh(keeper=False)
         for pool, shares in fresh.ledger.view().free.items():

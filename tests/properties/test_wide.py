@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 from tests.properties import wide_bugs as bugs
 from tests.properties.wide_world import Kind, WideWorld
-from tests.support.selection import examples
+from tests.support.selection import IS_LONG, examples
 
 STEPS, SEEDS = 40, 25
 KINDS = st.builds(
     Kind,
-    services=st.just(False),
-    gangs=st.just(False),
+    services=st.booleans(),
+    gangs=st.booleans(),
     hopeless=st.booleans(),
     trouble=st.booleans(),
     skewed=st.booleans(),
     bounds=st.booleans(),
-    large=st.sampled_from([False, False, False, True]),
+    large=st.sampled_from([False, False, False, IS_LONG]),
 )
 
 

@@ -21,11 +21,15 @@ from tests.properties.scheduler import Scheduler
 from tests.properties.wish import Wish
 
 STEP, TICK, LONGEST = 10, 60, 120
+MOST_WAITING = 12
 CALM_SECONDS = 3 * 3600
 """In which all that can be served is, when nobody else comes: pauses after turns in vain are an hour."""
 
 AT_ONCE_SECONDS = 0.5
-MOST_CALLS = 2
+MOST_CALLS, MOST_OF_GANGS = 2, 3
+"""bind looks anew at a gang that was refused, every five minutes. It says another text than filter,
+which is one try more."""
+
 IDLE_SECONDS = 30
 CHECKED = (1, 2, 3, 4, 5, 8, 9, 10, 11, 12)
 """The promises that are looked at after each step: what filter says, and who is woken, is the machine's."""
@@ -74,7 +78,8 @@ class WideWorld:
         self.world.reconcile()
 
     def _specs(self) -> dict[str, pools.Spec]:
-        line = {"holds": self.dice.choice(("FirstInLine", "FirstInLine", "None")), **LINE}
+        holds, idle = self.dice.choice(("FirstInLine", "FirstInLine", "None")), self.dice.choice((120, 600))
+        line = {"holds": holds, "idleSeconds": idle, **LINE}
         shared: dict[str, Any] = {"line": line, "gangSeconds": 60}
         seat: dict[str, Any] = {"scope": "Cluster", "capacity": {"domains": {"*": 5 * self.unit}}}
         ip: dict[str, Any] = {"capacity": {"nodeAnnotation": "example.com/ip"}}
@@ -90,7 +95,7 @@ class WideWorld:
     def go_on(self, steps: int) -> None:
         """Let so many steps pass; then nobody else comes, and all that can be served is."""
         for number in range(steps):
-            for _ in range(self.dice.choice((0, 0, 1, 1, 2))):
+            for _ in range(self.dice.choice((0, 0, 1, 1, 2)) if len(self.waiting()) < MOST_WAITING else 0):
                 self.come()
             if self.kind.trouble:
                 self.disturb()
@@ -120,10 +125,10 @@ class WideWorld:
             if not bound_node(pod) and not self.can_run(uid) and uid in self.world.api.pods():
                 self.world.end_pod(uid, "delete")  # else nobody would know what they wait for
         number = 0
-        while self.waiting() and self.time() < until:
+        while self.waiters() and self.time() < until:
             self.step(number)
             number += 1
-        left = {uid: self.world.model.wishes[uid] for uid in self.waiting()}
+        left = {uid: self.world.model.wishes[uid] for uid in self.waiters()}
         assert not left, f"nobody else comes, and they wait for ever: {left}"
         self.world.rest(kill=True)
         self.look()
@@ -131,26 +136,40 @@ class WideWorld:
     def waiting(self) -> set[str]:
         return self.world.model.waiters(self.world.api.pods())
 
+    def waiters(self) -> set[str]:
+        """Those that wait and can be served."""
+        return {uid for uid in self.waiting() if self.can_run(uid)}
+
     def can_run(self, uid: str) -> bool:
         """Whether it can be served once it is alone: it is of no gang, or of one that is there whole and can
-        run. Gangs of units on nodes may not find room side by side."""
+        run: one that has lost a pod for good, before it was served whole, waits for it. Gangs of units on
+        nodes may not find room side by side."""
         wish = self.world.model.wishes[uid]
         if not wish.together:
             return not wish.hopeless and self.is_satisfiable(wish)
         wishes = self.world.model.wishes
-        mates = [wishes[other] for other in self.world.api.pods() if wishes[other].together == wish.together]
+        mates = [
+            wishes[other]
+            for other, pod in self.world.api.pods().items()
+            if wishes[other].together == wish.together and pod["status"]["phase"] != "Failed"
+        ]
         agree = len(mates) == wish.size and all(
             (mate.size, mate.owner) == (wish.size, wish.owner) for mate in mates
         )
-        return agree and not any(mate.hopeless for mate in mates)
+        return agree and not any(mate.hopeless for mate in mates) and self.is_satisfiable(*mates)
 
-    def is_satisfiable(self, wish: Wish) -> bool:
-        """Whether it asks for no more than it may have where nobody else has any."""
-        seat, most = self.world.model.pools["seat"], 5 * self.unit
-        if "reserved" in seat and wish.priority < seat["reserved"]["priorityAtLeast"]:
-            most -= seat["reserved"]["units"]
-        limit = int(seat.get("limits", {}).get("*", most))
-        return wish.units.get("seat", 0) <= min(most, limit)
+    def is_satisfiable(self, *wishes: Wish) -> bool:
+        """Whether these together ask for no more than they may have where nobody else has any; of what is
+        reserved they may have nothing."""
+        for pool, most in (("seat", 5 * self.unit), ("ip", len(NODES))):
+            spec = self.world.model.pools[pool]
+            most -= spec.get("reserved", {}).get("units", 0) * (1 if pool == "seat" else len(NODES))
+            asked = sum(wish.units.get(pool, 0) for wish in wishes)
+            if asked > min(most, int(spec.get("limits", {}).get("*", most))) and (
+                pool == "seat" or len(wishes) > 1
+            ):
+                return False
+        return True
 
     def come(self) -> None:
         """A pod, or a gang."""
@@ -271,13 +290,19 @@ class WideWorld:
         self.world.reconcile()
         self.scheduler.run(IDLE_SECONDS / 2)
         if self.state() == before:
-            often = {uid: count for uid, count in self.scheduler.calls.items() if count > MOST_CALLS}
+            often = {
+                uid: count for uid, count in self.scheduler.calls.items() if count > self.most_calls(uid)
+            }
             said = {self.world.names[uid]: (count, self.world.said(uid)) for uid, count in often.items()}
             assert not often, (
                 f"in {IDLE_SECONDS} idle seconds kube-scheduler asked about pods too often: {said}"
             )
         self.follow()
         self.look()
+
+    def most_calls(self, uid: str) -> int:
+        """How often kube-scheduler may ask about the pod meanwhile."""
+        return MOST_OF_GANGS if self.world.model.wishes[uid].gang else MOST_CALLS
 
     def state(self) -> Any:
         """What is claimed and held."""
@@ -295,6 +320,7 @@ BOUNDS: list[dict[str, Any]] = [
     {"reuseAfterSeconds": 20},
     {"sticky": {"by": "Owner", "forSeconds": 20}},
     {"sticky": {"by": "Pod", "forSeconds": 20}},
+    {"releaseOn": "Deleted"},
 ]
 POINTS = (
     "after commit", "before POST", "after POST", "before commit", "after read", "after changes", "after GET",
