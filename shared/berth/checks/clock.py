@@ -12,11 +12,11 @@ SERVER = Rule(
     id="clock.server",
     severity="warning",
     meaning=(
-        "The API server's clock and this machine's are more than two seconds apart. Ages, and times until "
-        "which units are kept, are wrong by as much where functions run here."
+        "The API server's clock and this machine's are more than two seconds apart. Functions that act go by "
+        "the API server's; ages that commands show here, and what filter knows of rests, are wrong by as much."
     ),
     action="Let both machines take their time from a time server (NTP).",
-    more="docs/stores/index.md",
+    more="docs/promises.md#clocks",
 )
 
 
