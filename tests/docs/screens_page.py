@@ -90,7 +90,7 @@ _OTHER_EACH_TIME = (
     (r"\d+ bytes", "2911 bytes"),
     (r"(?<=copied )\d+", "20"),  # by how much the journal has counted meanwhile
     (r"Python 3\.\d+\.\d+", "Python 3.11.7"),
-    (r"(?<=cluster    Kubernetes v1\.36\.3)\S* at http://127\.0\.0\.1:\d+", " at https://10.0.0.1:6443"),
+    (r"(cluster    Kubernetes v[\d.]+)\S* at http://127\.0\.0\.1:\d+", r"\1 at https://10.0.0.1:6443"),
 )
 
 
