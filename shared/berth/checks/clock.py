@@ -12,9 +12,8 @@ SERVER = Rule(
     id="clock.server",
     severity="warning",
     meaning=(
-        "The API server's clock and this machine's are more than two seconds apart. Functions that act "
-        "go by the API server's; ages that commands show here, and what filter knows of rests, are wrong by as "
-        "much."
+        "The API server's clock and this machine's are more than two seconds apart. Functions that act go by "
+        "the API server's; ages that commands show, and what filter knows of rests, are wrong by that."
     ),
     action="Let both machines take their time from a time server (NTP).",
     more="docs/promises.md#clocks",
