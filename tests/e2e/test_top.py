@@ -35,7 +35,8 @@ def test_the_ledger_is_found_by_the_cluster_s_settings_and_watched_as_pods_come(
     assert done.stdout.splitlines()[0] == CALM
     with (elsewhere / "blocks").open("w") as blocks:
         piped = subprocess.Popen(
-            [BERTH, "status", "--watch", "--interval", "0.5"],
+            # A shell has its background jobs ignore Ctrl-C, and so what the tests start there.
+            ["env", "--default-signal=INT", BERTH, "status", "--watch", "--interval", "0.5"],
             cwd=elsewhere,
             env=_environment(system),
             stdout=blocks,

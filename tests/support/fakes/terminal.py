@@ -24,8 +24,9 @@ from berth.local.prctl import when_parent_dies
 _SEQUENCE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
 # The program's own terminal, so that Ctrl-C becomes a signal to it; not by preexec_fn: tests have threads.
 _TAKE = """\
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
 fcntl.ioctl(1, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 os.execv(sys.argv[1], sys.argv[1:])
 """
 
