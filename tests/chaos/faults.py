@@ -39,7 +39,7 @@ def suffer(world: World, fault: str) -> Outcome:
     """The fault and all that must hold after it. Raises AssertionError where something does not."""
     began = time.monotonic()
     with world.cluster.watch_pods() as seen:
-        with world.churn(f"pod-{round(began)}") as churn:
+        with world.line() as line, world.churn(f"pod-{round(began)}") as churn:
             world.wait_held(seen, world.form.before, "before the fault")
             before, struck = world.berth.ledger().epoch, time.monotonic()
             note = FAULTS[fault](world, churn)
@@ -47,6 +47,7 @@ def suffer(world: World, fault: str) -> Outcome:
                 wait(lambda: _bound_since(seen, churn, struck), PATIENCE, f"a pod is bound after {fault}")
             ended = time.monotonic()
         recovered = recover(world, seen)
+        line.check()
         meanwhile = sum(at <= ended for at in _bound_since(seen, churn, struck))
         check_binds(world, seen, churn)
     assert meanwhile or not binds_during(world, fault), f"no pod was bound during {fault}"

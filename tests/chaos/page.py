@@ -33,6 +33,8 @@ with Berth's functions as `berth up` runs them. For every cell of the table the 
   where it was interrupted, every revision that it missed was listed);
 - after one reconcile, and no other, every unit is held by a pod: none lies idle beside a waiter;
 - the ledger's claims are exactly the bound pods, and a second reconcile finds nothing to mend;
+- beside them, in a pool where small pods come and go, a large ask and gangs wait in line: nothing is held for
+  a pod that is gone, and once the fault is over each is bound, a gang whole;
 - on SQLite, where kube-scheduler calls by way of its proxy, the token that the proxy adds is in no object of
   the API server, no log (kube-scheduler's at `--v=10`), no command line and no process's environment.
 

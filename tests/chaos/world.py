@@ -25,6 +25,7 @@ from berth.stores.base import Store
 from tests.chaos import evictions
 from tests.chaos.background import PATIENCE
 from tests.chaos.churn import Churn, deleted
+from tests.chaos.line import NAMESPACE, Line, line_pool
 from tests.chaos.store_faults import STORES, Running
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.bursts import refusal_of, unbound
@@ -147,6 +148,9 @@ class World(System):
         dice = random.Random(self.dice.random())
         return Churn(self.cluster, prefix, self.form.pods, self.form.before, self.form.pace, dice)
 
+    def line(self) -> Line:
+        return Line(self.cluster, self.berth, random.Random(self.dice.random()))
+
     def add_node(self) -> None:
         name = f"node-{len(self.nodes) + 1}"
         self.cluster.create_node(name)
@@ -215,6 +219,7 @@ def world_of(
             cluster.create_priority_class(LATE, 1000)
             cluster.create_priority_class(evictions.URGENT, 1000)
             cluster.create_namespace(evictions.NAMESPACE)
+            cluster.create_namespace(NAMESPACE)
             faults = Faults(folder / "faults")
             berth = _berth(folder, plane, store, faults, form, proxy=proxy is not None)
             with mock.patch.dict(os.environ, store.environment), _running(berth):
@@ -258,7 +263,7 @@ def _berth(
     return QuickBerth(
         folder / "berth",
         plane.kubeconfig(folder / "kubeconfig"),
-        [pool(units=form.units), _late(form), _evict(form)],
+        [pool(units=form.units), _late(form), _evict(form), line_pool()],
         {"FAULTS": str(faults.folder), "PYTHONPATH": str(ROOT)},
         faulty_functions(folder, **{name: MAIN.format(name=name) for name in FAULTY}),
         store=store.url,

@@ -11,7 +11,10 @@ from tests.support.cluster import Object, is_finished
 
 
 def difference(view: View, listed: Iterable[Object]) -> Object:
-    """(claim, pod) by UID, each as (node, state, units by pool) or None, of those that are not the same."""
+    """(claim, pod) by UID, each as (node, state, units by pool) or None, of those that are not the same. The
+    seats of gangs are held for pods that wait, and are left out as long as these are there."""
+    listed = list(listed)
+    there = {pod["metadata"]["uid"] for pod in listed if not is_finished(pod)}
     claims = {
         # Of a Pool that was taken away a claim may say what it likes.
         # One Pool's units may stand in two domains: a unit stays its pod's when it moves to another list.
@@ -19,6 +22,7 @@ def difference(view: View, listed: Iterable[Object]) -> Object:
         claim.uid: (claim.node, claim.state, _summed((each.pool, each.count) for each in held))
         for claim in view.claims()
         if claim.namespace  # use outside the cluster has no pod
+        and not (claim.state == "reserved" and claim.seat_until and claim.uid in there)
         and (held := [each for each in claim.holdings if each.pool in view.pools and not each.is_quota])
     }
     pods = {
