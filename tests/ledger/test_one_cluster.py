@@ -128,7 +128,7 @@ def test_the_functions_act_for_the_cluster_of_their_kubeconfig(
     meta = {"name": "n1", "namespace": "default", "uid": "u"}
     about = {"ce-id": "1", "ce-source": "/", "ce-specversion": "1.0", "content-type": "application/json"}
     about["ce-type"] = "dev.knative.apiserver.resource.delete"
-    asks = {"containers": [{"resources": {"requests": {RESOURCE: "1"}}}]}
+    asks = {"containers": [{"resources": {"requests": {RESOURCE: "1"}}}], "nodeName": "n1"}
     call = {"PodName": waiting.name, "PodNamespace": "default", "PodUID": waiting.uid, "Node": "n1"}
     events = inventory.router(settings).default
     assert events is not None

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -120,7 +120,7 @@ class EventRelay:
                 pause, reported = _FIRST_PAUSE, ""
                 if scheduler:
                     self._show("LISTED", {"schedulerName": scheduler, "items": items})
-                for kind, item in self._cluster.watch(path, query, version, self._stop):
+                for kind, item in self._changes(path, query, version):
                     if scheduler:
                         self._show(kind, item)
                     headers = _event(self._cluster.host, _TYPES[kind], item)
@@ -139,6 +139,20 @@ class EventRelay:
                     self._say({"watch": path, "state": "failed", "why": why})
                 self._stop.wait(pause)
                 pause = min(2 * pause, longest)
+
+    def _changes(
+        self, path: str, query: Mapping[str, str], version: str
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the changes since the version. A watch that the API server ends, as it does where its
+        changes are read slowly, goes on from the last of them: a list tells of no pod that went.
+
+        It ends where a watch brought nothing, or its version is too old."""
+        before = ""
+        while version != before and not self._stop.is_set():
+            before = version
+            for kind, item in self._cluster.watch(path, query, version, self._stop):
+                version = item["metadata"].get("resourceVersion") or version
+                yield kind, item
 
     def _show(self, kind: str, item: Mapping[str, Any]) -> None:
         if self._observe is None:

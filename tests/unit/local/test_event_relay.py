@@ -194,6 +194,34 @@ def test_release_is_told_of_every_change_where_that_is_asked_for(functions: _Fun
     assert functions.names == ["a", "a", "last"]
 
 
+class _Cut(_Pods):
+    """A cluster that ends each watch of pods after one change, and counts its lists of them."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        self._names, self.lists = names, 0
+
+    def snapshot(self, path: str, query: Mapping[str, str]) -> tuple[list[dict[str, Any]], str]:
+        self.lists += path == "/api/v1/pods"
+        return super().snapshot(path, query)
+
+    def watch(
+        self, path: str, _: Mapping[str, str], version: str, stop: threading.Event
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        since = int(version) - 1
+        if path != "/api/v1/pods" or since == len(self._names):
+            stop.wait()
+            return
+        pod = _pod(self._names[since])
+        yield "DELETED", {**pod, "metadata": {**pod["metadata"], "resourceVersion": str(since + 2)}}
+
+
+def test_a_watch_that_the_api_server_ends_goes_on_and_no_deletion_is_lost(functions: _Functions) -> None:
+    pods = _Cut("a", "b", "last")
+    assert _relayed(functions, pods) == []
+    assert (functions.names, pods.lists) == (["a", "b", "last"], 1)
+
+
 def test_release_is_told_only_of_what_may_free_a_unit_on_connections_that_are_kept(
     functions: _Functions,
 ) -> None:
