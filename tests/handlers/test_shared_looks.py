@@ -190,7 +190,7 @@ def test_nodes_that_were_left_are_kept_in_mind_up_to_a_number() -> None:
     shared = SharedWake(wake)
     for number in range(1000):
         with pytest.raises(StoreUnavailableError):
-            shared({"ip": 1}, f"n{number}")
+            shared.again({"ip": 1}, f"n{number}")
     assert max(map(len, seen)) < 100
 
 
@@ -200,12 +200,30 @@ def test_a_shared_wake_that_fails_is_not_lost_on_who_shares_the_next_one() -> No
     def wake(room: Mapping[str, int], left: Collection[str]) -> int:
         seen.append((dict(room), set(left)))
         if len(seen) == 1:
-            shared._note({"ip": 3, "seat": 1}, ["n2"])  # by one who comes meanwhile
+            shared._note({"ip": 3}, {"seat": 1}, ["n2"])  # by some who come meanwhile
             raise StoreUnavailableError("away")
         return 5
 
     shared = SharedWake(wake)
     with pytest.raises(StoreUnavailableError):
-        shared({"ip": 1}, "n1")
-    assert shared({"ip": 2}, "") == 5
-    assert seen == [({"ip": 1}, {"n1"}), ({"ip": 3, "seat": 1}, {"n1", "n2", ""})]
+        shared.freed({"ip": 1}, "n1")
+    assert shared.again({"ip": 2}, "") == 5
+    assert seen == [({"ip": 1}, {"n1"}), ({"ip": 4, "seat": 1}, {"n1", "n2", ""})]
+
+
+def test_units_that_came_free_meanwhile_are_woken_for_together() -> None:
+    """What repeated events name is the same room again and again, and what was freed is not."""
+    seen: list[dict[str, int]] = []
+
+    def wake(room: Mapping[str, int], _: Collection[str]) -> int:
+        seen.append(dict(room))
+        if len(seen) == 1:
+            for _each in range(3):
+                shared._note({"ip": 1}, {}, ["n2"])
+                shared._note({}, {"ip": 2, "seat": 1}, ["n2"])
+        return 1
+
+    shared = SharedWake(wake)
+    shared.freed({"ip": 1}, "n1")
+    shared.freed({"seat": 2}, "n1")
+    assert seen == [{"ip": 1}, {"ip": 3, "seat": 2}]

@@ -260,6 +260,22 @@ def test_pods_that_go_while_they_wait_cost_the_api_server_nothing(turns: Turns) 
     assert done == {"released": 0, "woken": 0, "why": "the pod was on no node, and held no unit"}
 
 
+def test_what_came_free_is_for_new_pods_at_once_where_all_who_waited_go(turns: Turns) -> None:
+    """A new pod that is refused for those who went sits in back-off for a second, beside a free unit."""
+    stage = turns.stage
+    holders, line = full(turns), waiters(turns, 3)
+    release = Release(turns.ledger, stage.cluster, ("berth",), stage.time, alarm=turns.alarm, wall=stage.time)
+    gone = [stage.get(call.name) for call in (*holders, *line)]
+    for pod in gone:
+        stage.cluster.delete(f"/api/v1/namespaces/default/pods/{pod.metadata.name}")
+    late = stage.pod("late", seat=1)
+    turns.alarm.known.forget()
+    for pod in gone[:-1]:
+        release.run(deleted(pod))
+    assert turns.tried(late) == {"n1"}
+    assert stage.woken() == {"late"}
+
+
 def test_a_pod_that_goes_before_it_is_bound_gives_back_what_it_had_reserved(turns: Turns) -> None:
     stage = turns.stage
     pod = stage.get(stage.pod(seat=1).name)

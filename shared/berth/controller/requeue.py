@@ -81,6 +81,11 @@ class Again:
             self._counted = pods
         return self._counts
 
+    def went(self, uid: str) -> None:
+        """Note that this pod waits no more, and leave nothing to it."""
+        self._pods = [pod for pod in self._pods if pod.metadata.uid != uid]
+        self.turns.pop(uid, None)
+
     def forget(self) -> None:
         """Forget who waits: it is not so any more."""
         self._listed = -inf
@@ -225,37 +230,48 @@ def wake_these(
 
 
 class SharedWake:
-    """Coalesces wakes for events that freed nothing: one runs at a time, calls meanwhile share the next one.
+    """Coalesces wakes: one runs at a time, calls meanwhile share the next one.
 
-    Such an event was delivered twice, or it is forged, and anybody may send many of those. `wake` gets the
-    room of all calls that share it, and the nodes that their pods left.
+    Of a hundred pods that go at once each frees units, and an event that freed nothing was delivered twice,
+    or is forged, and anybody may send many of those. `wake` gets the room of all calls that share it, and the
+    nodes that their pods left.
     """
 
     def __init__(self, wake: Callable[[Mapping[str, int], Collection[str]], int]) -> None:
         self._wake, self._lock = wake, threading.Lock()
-        self._room: dict[str, int] = {}
+        self._freed: Counter[str] = Counter()
+        self._again: dict[str, int] = {}
         self._left: set[str] = set()
         self._shared = Coalesced(self._wake_noted)
 
-    def __call__(self, room: Mapping[str, int], left: str) -> int:
-        """Return how many were woken. Raises what `wake` raises."""
-        self._note(room, [left])
+    def freed(self, room: Mapping[str, int], left: str) -> int:
+        """Return how many were woken, also for the calls that share it. Raises what `wake` raises."""
+        self._note(room, {}, [left])
         return self._shared()
 
-    def _note(self, room: Mapping[str, int], left: Iterable[str]) -> None:
+    def again(self, room: Mapping[str, int], left: str) -> int:
+        """Do so for an event that freed nothing: as much room as it names may have come free before."""
+        self._note({}, room, [left])
+        return self._shared()
+
+    def _note(self, freed: Mapping[str, int], again: Mapping[str, int], left: Iterable[str]) -> None:
         with self._lock:
-            for pool, units in room.items():
-                self._room[pool] = max(units, self._room.get(pool, 0))
+            self._freed.update(freed)
+            for pool, units in again.items():
+                self._again[pool] = max(units, self._again.get(pool, 0))
             self._left.update(islice(left, _MOST_LEFT - len(self._left)))
 
     def _wake_noted(self) -> int:
         with self._lock:
-            room, self._room = self._room, {}
+            freed, self._freed = self._freed, Counter()
+            again, self._again = self._again, {}
             left, self._left = self._left, set()
         try:
+            room = {pool: max(freed[pool], again.get(pool, 0)) for pool in {**freed, **again}}
             return self._wake(room, left)
         except BaseException:
-            self._note(room, left)  # for the calls that share the next wake: some of this room may be theirs
+            # For the calls that share the next wake: some of this room may be theirs.
+            self._note(freed, again, left)
             raise
 
 

@@ -14,6 +14,7 @@ from berth.kube.woken import woken_at
 from berth.ledger.ledger import Ledger
 from berth.ledger.refusals import KEPT
 from berth.metrics import UNCOUNTED, Metrics
+from berth.scheduling.assumed import AssumedPods
 from berth.scheduling.demand import might_ask
 from berth.scheduling.fit import evaluate
 from berth.scheduling.fresh import left_to_others
@@ -58,14 +59,18 @@ def run(
     clock: Callable[[], float] = time.time,
     nominations: Nominations | None = None,
     metrics: Metrics = UNCOUNTED,
+    assumed: AssumedPods | None = None,
 ) -> Refused:
-    """Return why offered nodes can't take the pod."""
+    """Return why offered nodes can't take the pod. Without `assumed` it knows of no other call."""
     if not might_ask(call.pod):
         return Refused()  # pods that ask nothing of us are served even while the ledger is away
-    view, now, nominations = look(), clock(), nominations or Nominations()
+    view, now = look(), clock()
+    nominations, assumed = nominations or Nominations(), assumed or AssumedPods()
+    assumed.forget(view, now)
     fit = evaluate(call.pod, call.names, view, now)
     if len(fit.reasons) < len(call.names):
         left = left_to_others(call.pod, call.names, view, woken_at(call.pod), now)
+        left = {**assumed.taken(call.pod, call.names, view, now), **left}
         fit = fit._replace(reasons={**left, **fit.reasons}) if left else fit
     for pool, rule in dict.fromkeys(fit.rules):
         metrics.refused(pool, rule)
@@ -75,6 +80,8 @@ def run(
         nominations.forget(call.pod)
     elif fit.kept_elsewhere and nominations.refuse(call.pod):
         return Refused(dict.fromkeys(call.names, KEPT))
+    passed = [name for name in call.names if name not in fit.reasons] if fit.reasons else call.names
+    assumed.assume(call.pod, passed, view, now)
     return Refused(fit.reasons, fit.resolvable)
 
 
@@ -89,11 +96,11 @@ def _tell(call: extender_v1.Candidates, refused: int) -> None:
 def endpoint(settings: Settings, ledger: Ledger | None = None, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
     """Return the function's endpoint; on a ledger of its own if it is given none."""
     ledger = ledger or wiring.ledger_to_read(settings, metrics.of("filter"))
-    nominations = Nominations()
+    nominations, assumed = Nominations(), AssumedPods()
 
     def answer(look: wiring.Look, body: Content) -> bytes | LongList:
         call = extender_v1.candidates(body)
-        refused = run(look, call, nominations=nominations, metrics=metrics)
+        refused = run(look, call, nominations=nominations, metrics=metrics, assumed=assumed)
         if calls.tells(log):
             _tell(call, len(refused.reasons))
         return extender_v1.filter_answer(call, refused)

@@ -51,7 +51,7 @@ class Release:
         self._wall = wall
         self._teller, self._alarm = teller, alarm
         self._ledger, self._cluster, self._schedulers, self._clock = ledger, cluster, schedulers, clock
-        self._wake_shared = SharedWake(self._wake)
+        self._shared_wake = SharedWake(self._wake)
 
     def run(self, event: Event) -> dict[str, object]:
         """Return what came of the event: units released, pods woken. Raises BadInputError, store and cluster
@@ -91,9 +91,27 @@ class Release:
     def _went_while_it_waited(self, pod: Pod) -> dict[str, object]:
         """Free nothing. Of a hundred pods that go at once most may have waited: the API server is not asked
         about each of them."""
-        room = demand_of(pod, self._ledger.view().resources).units
-        why = "the pod was on no node, and held no unit"
-        return {"released": 0, "woken": self._wake_again(room, ""), "why": why}
+        view = self._ledger.view()
+        room = demand_of(pod, view.resources).units
+        free = self._left_to_who_went(pod, room, view)
+        woken = self._shared_wake.freed(free, "") if free else self._wake_again(room, "")
+        return {"released": 0, "woken": woken, "why": "the pod was on no node, and held no unit"}
+
+    def _left_to_who_went(self, pod: Pod, pools: Collection[str], view: View) -> dict[str, int]:
+        """Return the units, by pool, that were left to this pod and others that went, and are left to nobody
+        now: there are enough for all who still wait."""
+        now = self._wall()
+        recent = {pool: freed for pool in pools if (freed := view.freed(pool, now))}
+        if not recent or self._alarm is None:
+            return {}
+        self._alarm.known.went(pod.metadata.uid)
+        waiting = self._waiting(view).pods
+        enough = [
+            pool
+            for pool, freed in recent.items()
+            if sum(each.count for each in freed.values()) >= waiting.get(pool, 0)
+        ]
+        return {pool: units for pool in enough if (units := self._ledger.leave_to_all(pool, now))}
 
     def _end(self, pod: Pod, there: Pod | None, ended: float | None) -> dict[str, object]:
         """Free what the pod holds, which is `there` or gone (None), and wake who can use it. `ended` is when
@@ -129,7 +147,7 @@ class Release:
         node = pod.spec.node_name or ""
         left = node if is_name(node) else ""  # a forged one would be asked for again and again
         # A repeated event frees nothing, but the first may have failed before it woke anyone.
-        woken = self._wake(room, [left]) if freed or turn else self._wake_again(room, left)
+        woken = self._shared_wake.freed(room, left) if freed or turn else self._wake_again(room, left)
         if self._alarm is not None and not retaining.isdisjoint(room):
             self._alarm.arm(self._ledger.view())
         return {
@@ -166,7 +184,7 @@ class Release:
         """Return how many were woken for an event that freed nothing."""
         if self._alarm is not None and self._alarm.rings_soon(room):
             return 0
-        return self._wake_shared(room, left)
+        return self._shared_wake.again(room, left)
 
     def _wake(self, room: Mapping[str, int], left: Collection[str]) -> int:
         """Return how many were woken for this room; no node that was `left` has any if it takes no pods."""

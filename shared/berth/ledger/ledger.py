@@ -413,6 +413,14 @@ class Ledger:
         after their pods; None: lend nothing."""
         self._commits.run(after, partial(transitions.with_returns, uid, after))
 
+    def leave_to_all(self, pool: str, now: float) -> int:
+        """Leave units that came free of the pool just now, by this time, to all who ask: the pods that they
+        were left to went. Return how many units."""
+        recent = self._follower.last.freed(pool, now)
+        if recent:
+            self._commits.run([domain_key(pool, name) for name in recent], transitions.without_freed)
+        return sum(freed.count for freed in recent.values())
+
     def drop_line_hold(
         self, uid: str, but: Collection[str] = (), gang: str = "", label: str | None = None
     ) -> tuple[Holding, ...]:

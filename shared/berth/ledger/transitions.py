@@ -187,6 +187,11 @@ def without_line_hold(uid: str, gang: str, domains: Domains) -> tuple[tuple[Hold
     return freed, {key: replace(domains[key], line_hold=None) for key in mine}
 
 
+def without_freed(domains: Domains) -> tuple[None, Domains]:
+    """Leave what came free to nobody in particular any more."""
+    return None, {key: replace(domain, freed=None) for key, domain in domains.items() if domain.freed}
+
+
 def cancelled(claim: Claim, now: float, domains: Domains) -> tuple[tuple[Holding, ...], Domains]:
     """Drop the claim where it stands as it is given. Return what was freed.
 

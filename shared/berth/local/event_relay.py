@@ -4,10 +4,13 @@ Like Knative's source it loses events (a broken watch, a function that is away);
 
 import json
 import logging
+import queue
 import threading
 import time
 import uuid
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,7 +33,9 @@ _WATCH_PAUSE = 4.0  # longest pause after a watch that failed
 _OWN_PAUSE = 30.0  # the same for our own kinds, which a cluster may not serve at all
 _FILE_SECONDS = 0.2
 _SELECTOR = "spec.schedulerName="
-_CONNECTIONS = 8  # to one function: more than there are watches
+_CONNECTIONS = 8  # to one function: more than there are watches and lanes
+LANES = 4  # in which events of pods are sent
+_LANE_EVENTS = 256  # that wait in a lane; then its watch is read no further
 # No CloudEvent: the answer to one holds no report.
 _TICK = {"Content-Type": "application/json", "User-Agent": "berth-up"}
 
@@ -45,7 +50,8 @@ log = logging.getLogger("berth.relay")
 
 
 class EventRelay:
-    """Watches one cluster and feeds the functions at `urls`, one event at a time for each kind of object."""
+    """Watches one cluster and feeds the functions at `urls`: with events of pods a few at a time, as a Broker
+    does, and one by one with those of other objects."""
 
     def __init__(
         self,
@@ -60,15 +66,16 @@ class EventRelay:
         seconds: Mapping[str, float] = ANSWER_SECONDS,
         every_change: bool = False,
         clock: Callable[[], float] = time.time,
+        lanes: int = LANES,
     ) -> None:
         """`seconds` is how long each function may take for an event. With `every_change` release is told also
-        of changes that free nothing, as by Knative's source."""
+        of changes that free nothing, as by Knative's source. Events of pods are sent in so many `lanes`."""
         self._hung, self._seconds, self._every_change = hung, seconds, every_change
         self._cluster, self._urls, self._say, self._pools = cluster, urls, say, pools
         self._schedulers = tuple(schedulers)
         self._outage, self._problems = _Outage(cluster.host, say, clock), list[str]()
         self._last_loss = ""  # of a tick
-        self._observe, self._observer_failed = observe, False
+        self._observe, self._observer_failed, self._lanes = observe, False, lanes
         self._stop, self._reconcile_now, self._first_done = (threading.Event() for _ in range(3))
         self._awaited: list[threading.Event] = []  # set for each watch once it stands
         self._http = urllib3.PoolManager(maxsize=_CONNECTIONS, retries=False)
@@ -109,6 +116,7 @@ class EventRelay:
         """List, then watch on from there, until stopped."""
         pause, reported = _FIRST_PAUSE, ""
         scheduler = query.get("fieldSelector", "").removeprefix(_SELECTOR)
+        send = _Lanes(self._lanes, self._send, self._stop).put if scheduler else self._send
         while not self._stop.is_set():
             began, listed = time.monotonic(), False
             try:
@@ -125,7 +133,7 @@ class EventRelay:
                         self._show(kind, item)
                     headers = _event(self._cluster.host, _TYPES[kind], item)
                     if not scheduler or self._every_change or _may_free(kind, item):
-                        self._send(function, headers, item)
+                        send(function, headers, item)
             except ClusterUnavailableError as error:
                 if not listed:  # a watch that breaks off proves nothing
                     self._outage.failed(path, str(error), began)
@@ -250,6 +258,38 @@ class EventRelay:
                 raise cause from error
             return 0, f"{url}: {type(cause).__name__}"
         return reply.status, reply.data.decode(errors="replace")
+
+
+class _Lanes:
+    """Sends events of many objects at once, and those of one object one after another: a hundred pods may go
+    together, and the last of them should not wait for a hundred answers."""
+
+    def __init__(
+        self, count: int, send: Callable[[str, Mapping[str, str], Any], object], stop: threading.Event
+    ) -> None:
+        self._send, self._stop = send, stop
+        self._lanes = [queue.Queue[tuple[str, Mapping[str, str], Any]](_LANE_EVENTS) for _ in range(count)]
+        for lane in self._lanes:
+            _begin(self._drive, lane)
+
+    def put(self, function: str, headers: Mapping[str, str], item: Any) -> None:
+        """Have it sent; wait while its lane is full, until stopped."""
+        lane = self._lanes[lane_of(item["metadata"]["uid"], len(self._lanes))]
+        put = False
+        while not put and not self._stop.is_set():
+            with suppress(queue.Full):
+                lane.put((function, headers, item), timeout=_FIRST_PAUSE)
+                put = True
+
+    def _drive(self, lane: queue.Queue[tuple[str, Mapping[str, str], Any]]) -> None:
+        while not self._stop.is_set():
+            with suppress(queue.Empty):
+                self._send(*lane.get(timeout=_FIRST_PAUSE))
+
+
+def lane_of(uid: str, lanes: int = LANES) -> int:
+    """Return the number of the lane in which events of the object with this UID are sent."""
+    return zlib.crc32(uid.encode()) % lanes
 
 
 class _Outage:

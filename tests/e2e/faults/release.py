@@ -3,8 +3,8 @@ Without such a file it is Berth's own release.
 
 deaf: events are taken and forgotten. late: a deletion is told so many seconds later as it says.
 mute: nobody is woken. dies, dies-once: killed between commit and wake;
-these three wait for the file `go`. It writes into `seen` which event it was through with last; of a pod
-`last-…` when nobody is to be woken later either.
+these three wait for the file `go`. It makes a file `through-with-last-…` when it is through with the deletion
+of a pod of that name, and nobody is to be woken later either.
 """
 
 import os
@@ -76,11 +76,11 @@ def endpoint(settings: Settings, *, metrics: Metrics) -> Endpoint:
         try:
             return faulty(real, headers, body)
         finally:
-            if name := headers.get("ce-name"):
-                while name.startswith("last-") and timers.running:
+            name = headers.get("ce-name", "")
+            if name.startswith("last-") and headers["ce-type"].endswith(".delete"):
+                while timers.running:
                     time.sleep(0.01)
-                change = headers["ce-type"].rpartition(".")[2]
-                (FAULTS / "seen").write_text(f"{change} {name}")
+                (FAULTS / f"through-with-{name}").touch()
 
     return replace(real, answer=answer)
 

@@ -18,7 +18,7 @@ import pytest
 from berth.errors import ClusterRefusedError, ClusterUnavailableError
 from berth.kube.cluster import Cluster
 from berth.local import event_relay
-from berth.local.event_relay import EventRelay
+from berth.local.event_relay import LANES, EventRelay
 from berth.local.ports import free_port
 from tests.support.servers.serving import serving
 
@@ -165,12 +165,17 @@ def functions() -> Iterator[_Functions]:
 
 
 def _relayed(
-    functions: _Functions, pods: Any, pools: Path | None = None, to: str = "release", **named: Any
+    functions: _Functions,
+    pods: Any,
+    pools: Path | None = None,
+    to: str = "release",
+    lanes: int = 1,
+    **named: Any,
 ) -> list[Mapping[str, object]]:
     """Relays until the function `to` had the object `last`; what was said."""
     said: list[Mapping[str, object]] = []
     urls = dict.fromkeys((to, "reconcile"), functions.url)
-    relay = EventRelay(pods, urls, ["berth"], pools, said.append, **named)
+    relay = EventRelay(pods, urls, ["berth"], pools, said.append, lanes=lanes, **named)
     relay.start()
     try:
         assert functions.had.wait(SECONDS)
@@ -192,6 +197,14 @@ def test_release_is_told_of_every_change_where_that_is_asked_for(functions: _Fun
     changes = [("ADDED", _pod("a")), ("MODIFIED", _pod("a")), ("DELETED", _pod("last"))]
     assert _relayed(functions, _Pods(changes), every_change=True) == []
     assert functions.names == ["a", "a", "last"]
+
+
+def test_an_event_holds_up_none_of_other_lanes(functions: _Functions) -> None:
+    """A hundred pods may go together, and each costs release some calls of the API server."""
+    functions.unanswered = ["slow"]
+    changes = [("DELETED", _pod("slow")), ("DELETED", _pod("last"))]
+    assert _relayed(functions, _Pods(changes), lanes=LANES) == []
+    assert functions.names == ["last"]
 
 
 class _Cut(_Pods):
