@@ -14,8 +14,8 @@ WORKERS ?= 4
 OLDER := test-previous test-oldest
 # One a core: what computes for minutes meets its time-outs where it has less.
 $(OLDER): WORKERS = 2
-# It waits more than it computes.
-test-long: WORKERS = 3
+# They wait more than they compute.
+test-long test-nightly: WORKERS = 3
 SIDE_BY_SIDE = -n $(WORKERS)
 # Also the suites that pyproject.toml leaves out: tests/knative, dynamodb_local and fuzz.
 ALL_FOLDERS = -o norecursedirs='.*'
@@ -117,12 +117,16 @@ skopeo: ## see that there is a skopeo for the tests, by apt-get where that works
 test: .venv redis haproxy prometheus controlplane ## what a change must pass, on a real kube-scheduler and a real Redis too (WORKERS=0: one by one)
 	$(BIN)/pytest -m 'not long' $(CHECKED:%=--ignore=%) $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
-.PHONY: test-long
-test-long: .venv redis haproxy chromium prometheus skopeo controlplane ## the rest (tests/LONG.md), more random examples, Knative's programs, DynamoDB Local, fuzzing
+test-long: CHOSEN = (long or drawn or suite) and not nightly
+test-nightly: CHOSEN = nightly
+.PHONY: test-long test-nightly
+test-long: ## the rest (tests/LONG.md), more random examples, Knative's programs, DynamoDB Local, fuzzing
+test-nightly: ## more of what test-long has one of: kills, modes of Knative, alerts (tests/LONG.md)
+test-long test-nightly: .venv redis haproxy chromium prometheus skopeo controlplane
 	@tests/controlplane/build --quiet --knative --helm --cni || { code=$$?; \
 	  if [ $$code -ne 3 ] || [ "$${CI:-}" = true ]; then exit $$code; fi; \
 	  echo "make: without Go the tests on Knative's programs and on the chart are skipped" >&2; }
-	BERTH_TEST_LONG=1 $(BIN)/pytest $(ALL_FOLDERS) -m 'long or drawn or suite' $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+	BERTH_TEST_LONG=1 $(BIN)/pytest $(ALL_FOLDERS) -m '$(CHOSEN)' $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 .PHONY: $(OLDER)
 test-previous: ## the tests on a real kube-scheduler once more, on the Kubernetes before the newest (nightly)

@@ -157,6 +157,7 @@ def board_without_data(world: Watched) -> list[str]:
     ]
 
 
+@pytest.mark.nightly
 def test_alerts_on_reconcile_fire(system_of: Systems, tmp_path: Path) -> None:
     with watched(system_of, tmp_path, FACTOR, [of_cluster("seat", 20)]) as world:
         deaf = world.fault("deaf")
@@ -171,6 +172,7 @@ def test_alerts_on_reconcile_fire(system_of: Systems, tmp_path: Path) -> None:
         world.fires("BerthLedgerClosed", "BerthReconcileLate")
 
 
+@pytest.mark.nightly
 def test_alerts_on_calls_and_the_store_fire(
     system_of: Systems, tmp_path: Path, own_redis: RedisServer
 ) -> None:
@@ -194,6 +196,7 @@ def ask(world: Watched) -> None:
     world.system.berth.post("filter", {"Pod": document, "NodeNames": ["node-1"]})
 
 
+@pytest.mark.nightly
 def test_alerts_on_what_is_not_scraped_fire(system_of: Systems, tmp_path: Path) -> None:
     with watched(system_of, tmp_path, FACTOR, [of_cluster("seat", 2)]) as world:
         os.killpg(world.system.berth.pids["preempt"], signal.SIGSTOP)
@@ -208,6 +211,7 @@ def test_alerts_on_what_is_not_scraped_fire(system_of: Systems, tmp_path: Path) 
         world.fires("BerthNotScraped")
 
 
+@pytest.mark.nightly
 def test_no_alert_fires_while_pods_come_and_go(system_of: Systems, tmp_path: Path) -> None:
     """Eight pods share eight seats with those that come, so some wait, and all are bound in the end."""
     factor = FACTOR if not QUIET_MINUTES else 1.0

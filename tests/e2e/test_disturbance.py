@@ -45,6 +45,7 @@ def test_a_waiter_costs_at_most_three_filter_calls_in_30_idle_seconds(
     assert len(cluster.bound()) == 10
 
 
+@pytest.mark.nightly
 def test_600_waiters_of_all_kinds_cost_at_most_two_filter_calls_each_in_30_idle_seconds(
     system_of: Systems, tmp_path: Path
 ) -> None:

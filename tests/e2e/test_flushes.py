@@ -12,7 +12,7 @@ from tests.e2e.harness import System, faulty_functions, pool
 from tests.e2e.watched import FAULTS
 from tests.support.cluster import wait
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 SOON = ["--pod-max-in-unschedulable-pods-duration=1s"]
 
 

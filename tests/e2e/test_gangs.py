@@ -16,6 +16,7 @@ from tests.e2e.test_line import AT_ONCE, FOR_LONG, UNITS, Traffic, reconciled
 from tests.support.cluster import Cluster, wait
 
 pytestmark = pytest.mark.long
+NIGHTLY = pytest.mark.nightly
 
 SEAT = pool("seat", 4, scope="Cluster")
 GPU = pool("gpu", 2)
@@ -123,7 +124,7 @@ def test_members_that_never_run_keep_nothing_for_long(system_of: Systems) -> Non
     settled(system)
 
 
-@pytest.mark.parametrize("killed", range(6))
+@pytest.mark.parametrize("killed", [0, *(pytest.param(kill, marks=NIGHTLY) for kill in range(1, 6))])
 def test_bind_killed_while_gangs_are_bound_leaves_none_by_half(system_of: Systems, killed: int) -> None:
     system = system_of(2, pools=[SEAT])
     one = gang(system.cluster, "one", 3)
@@ -141,8 +142,12 @@ def test_bind_killed_while_gangs_are_bound_leaves_none_by_half(system_of: System
 
 @pytest.mark.parametrize(
     "sizes",
-    [[2] * 520, [1, 4, 4, 4], [2, 3], [4, 4]],
-    ids=["crowd", "one and four", "two and three", "absent"],
+    [
+        pytest.param([2] * 520, marks=NIGHTLY, id="crowd"),
+        pytest.param([1, 4, 4, 4], id="one and four"),
+        pytest.param([2, 3], marks=NIGHTLY, id="two and three"),
+        pytest.param([4, 4], marks=NIGHTLY, id="absent"),
+    ],
 )
 def test_pods_of_a_gang_that_waits_cost_at_most_two_filter_calls_each_in_30_idle_seconds(
     system_of: Systems, tmp_path: Path, sizes: list[int]

@@ -49,7 +49,7 @@ def stand_in() -> Iterator[StandIn]:
         yield served
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_image_is_small_and_runs_all_that_infra_runs_without_writing_to_its_root(
     image: Image, stand_in: StandIn, moto_server: MotoServer
 ) -> None:

@@ -14,6 +14,7 @@ from tests.support.cluster import Object, pod_path, wait
 from tests.support.kubernetes import AT_ONCE
 
 pytestmark = pytest.mark.long
+NIGHTLY = [pytest.param(lacks, marks=pytest.mark.nightly) for lacks in ("a unit of the pool", "CPU")]
 
 SEAT, DESK = "berth.dev/seat", "berth.dev/desk"
 UNITS = 4
@@ -73,7 +74,7 @@ def test_an_ask_for_more_than_is_not_used_outside_the_cluster_keeps_nothing_from
     settled(system)
 
 
-@pytest.mark.parametrize("lacks", ["another pool's unit", "a unit of the pool", "CPU"])
+@pytest.mark.parametrize("lacks", ["another pool's unit", *NIGHTLY])
 def test_units_are_idle_no_longer_than_their_pool_says_whatever_is_missing(
     system_of: Systems, lacks: str
 ) -> None:
@@ -95,6 +96,7 @@ def test_units_are_idle_no_longer_than_their_pool_says_whatever_is_missing(
     settled(system)
 
 
+@pytest.mark.nightly
 def test_a_turn_that_is_interrupted_now_and_then_is_no_new_turn(system_of: Systems) -> None:
     system = system_of(1, pools=[seat()])
     system.cluster.create_priority_class("urgent", 1000)
@@ -136,6 +138,7 @@ def test_units_are_held_on_the_node_where_they_come_free(system_of: Systems) -> 
     settled(system)
 
 
+@pytest.mark.nightly
 def test_pods_that_may_go_nowhere_keep_nobody_of_another_pool_from_a_turn(system_of: Systems) -> None:
     system = system_of(1, pools=[seat(), desk(2)])
     running(system, "holder", resource=DESK)
@@ -146,6 +149,7 @@ def test_pods_that_may_go_nowhere_keep_nobody_of_another_pool_from_a_turn(system
     assert "default/big" in in_line(system)
 
 
+@pytest.mark.nightly
 def test_an_ask_is_served_within_its_namespace_s_limit_in_traffic_of_its_own(system_of: Systems) -> None:
     system = system_of(1, pools=[seat(8, limits={"default": 4})])
     running(system, *(f"small-{number}" for number in range(4)))

@@ -54,9 +54,11 @@ def overlay(installed: Overlay) -> Iterator[Overlay]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Which overlays a module runs on is its OVERLAYS; by default the one with a Broker."""
+    """Which overlays a module runs on is its OVERLAYS, but for the first at night; by default the one with a
+    Broker."""
     if "installed" in metafunc.fixturenames:
-        names = getattr(metafunc.module, "OVERLAYS", ("per-verb",))
+        first, *others = getattr(metafunc.module, "OVERLAYS", ("per-verb",))
+        names = [first, *(pytest.param(name, marks=pytest.mark.nightly) for name in others)]
         metafunc.parametrize("installed", names, indirect=True, scope="session")
 
 

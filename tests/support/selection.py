@@ -1,8 +1,8 @@
-"""Which tests `make test` leaves to `make test-long`, and which are for `make test-fast`. pytest by itself
-runs them all.
+"""Which tests `make test` leaves to `make test-long`, which of these are for the night (`make test-nightly`),
+and which are for `make test-fast`. pytest by itself runs them all.
 
-What is said of every store, `make test` shows on SQLite, and what is marked `every_store` on all of them;
-so does tests/stores.
+What is said of every store, `make test` shows on SQLite, `make test-long` on Redis and `make test-nightly` on
+the others; what is marked `every_store`, and tests/stores, `make test` shows on all of them.
 `make test-fast` runs what needs no server, no process of Berth's and no second of a core.
 `python -m tests.support.selection` writes their names into tests/LONG.md; with `--check` it only compares.
 """
@@ -21,16 +21,20 @@ LIST = Path(__file__).parents[1] / "LONG.md"
 COLLECTED = pytest.StashKey[dict[str, set[str]]]()
 """By file that was collected, the tests in it that are marked `long`."""
 _NEAREST = "sqlite"  # a file: no server to start, none to ask
+_NEXT = "redis"  # it answers in a fraction of the others' time
 _FAST_FOLDERS = {"unit", "stores", "ledger", "handlers", "features"}
-_NEVER_FAST = ("long", "slow", "alone")
+_NEVER_FAST = ("long", "nightly", "slow", "alone")
 _OTHER_STORES = {"configmap", "dynamodb", "redis", "cluster"}
 _SERVERS = {"binaries", "redis_installed", "moto_server", "haproxy_program"}  # fixtures that start or build
 SUITES = ("knative", "dynamodb_local", "fuzz")
 """Folders that are collected when they are named alone."""
-_HEAD = """# Tests that only `make test-long` runs
+_NIGHTLY = " (nightly)"  # after a test's id, in the list
+_HEAD = """# Tests that only `make test-long` and `make test-nightly` run
 
 Written by `python -m tests.support.selection`; tests/project/test_long.py compares it with the marks.
 In brackets: the parameters with which a test runs there; with others it runs in `make test`.
+What is marked `(nightly)` runs in `make test-nightly` alone: a kind of test of which another one runs in
+`make test-long`.
 The suites `tests/knative`, `tests/dynamodb_local` and `tests/fuzz` run there, too.
 What is marked `drawn` runs in both: there with more random examples, steps or rounds.
 """
@@ -44,6 +48,7 @@ def examples(short: int, full: int) -> int:
 def pytest_configure(config: pytest.Config) -> None:
     for line in (
         "long: runs in `make test-long` alone",
+        "nightly: runs in `make test-nightly` alone: one of its kind runs with every change",
         "drawn: tries more in `make test-long`: examples at random, steps, rounds",
         "every_store: runs on every store in `make test`, too",
         "suite: of a folder that pytest collects when it is named alone",
@@ -59,13 +64,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if _folder(item) in SUITES:
             item.add_marker("suite")
         elif _is_on_another_store(item) and item.get_closest_marker("every_store") is None:
-            item.add_marker("long")
+            item.add_marker("long" if _store(item) == _NEXT else "nightly")
         elif _is_fast(item):
             item.add_marker("fast")
-    names = {item.nodeid for item in items if item.get_closest_marker("long") is not None}
+        if item.get_closest_marker("nightly") is not None:
+            item.add_marker("long")
+    names = {_listed(item) for item in items if item.get_closest_marker("long") is not None}
     config.stash[COLLECTED] = {
         path: {name for name in names if name.startswith(f"{path}::")} for path in _files(items)
     }
+
+
+def _listed(item: pytest.Item) -> str:
+    return f"{item.nodeid}{_NIGHTLY if item.get_closest_marker('nightly') is not None else ''}"
 
 
 def _files(items: list[pytest.Item]) -> set[str]:
@@ -109,8 +120,12 @@ def section(ids: Iterable[str]) -> str:
     """The tests of one file: a line a name, with the parameters in lines of their own."""
     with_what: dict[str, list[str]] = defaultdict(list)
     for test in sorted(name.partition("::")[2] for name in ids):
-        function, _, parameters = test.partition("[")
-        with_what[function] += [f"  [{parameters}\n"] if parameters else []
+        name, nightly, _ = test.partition(_NIGHTLY)
+        function, _, parameters = name.partition("[")
+        if parameters:
+            with_what[function].append(f"  [{parameters}{nightly}\n")
+        else:
+            with_what[function + nightly] += []
     return "".join(f"- {function}\n{''.join(lines)}" for function, lines in with_what.items())
 
 
@@ -121,8 +136,13 @@ def sections(text: str) -> dict[str, str]:
 
 
 def collected() -> list[str]:
-    """The ids of the tests that are marked `long`."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "long", "-p", "no:cacheprovider"]
+    """The ids of the tests that are marked `long`, and of which that are for the night."""
+    nightly = set(_ids("nightly"))
+    return [f"{name}{_NIGHTLY if name in nightly else ''}" for name in _ids("long")]
+
+
+def _ids(mark: str) -> list[str]:
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", mark, "-p", "no:cacheprovider"]
     done = subprocess.run(command, cwd=LIST.parents[1], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stdout + done.stderr)
