@@ -94,6 +94,18 @@ def test_a_pod_that_came_to_nothing_goes_before_nobody_for_a_while(filtering: Fi
     assert not filtering.passes(second)
 
 
+def test_a_pod_that_was_bound_and_went_keeps_its_unit_from_nobody(filtering: Filter) -> None:
+    """Its successor may come before filter has seen its claim, and nobody would wake it."""
+    stage = filtering.stage
+    stage.bound_pod(seat=1)
+    first = stage.pod(seat=1)
+    assert filtering.passes(first)
+    assert stage.bind(first, "n1") == ""
+    stage.gone(first)
+    stage.time.now += 0.2
+    assert filtering.passes(stage.pod(seat=1))
+
+
 def test_a_unit_of_one_of_several_nodes_is_assumed_nowhere(filtering: Filter) -> None:
     """kube-scheduler chooses among them later."""
     pods = [filtering.stage.pod(ip=1) for _ in range(3)]

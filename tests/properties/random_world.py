@@ -23,6 +23,7 @@ from berth.kube.cluster import Cluster
 from berth.kube.types import Pod
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import LAST
+from berth.scheduling.assumed import AssumedPods
 from berth.settings import Settings
 from berth.stores.base import Store
 from tests.properties import pools
@@ -61,6 +62,7 @@ class Process(NamedTuple):
     clock: Clock
     keeper: bool  # reconcile's, which works on a closed ledger too
     skew: float = 0.0  # how far its clock is always from the right time
+    assumed: AssumedPods | None = None  # filter's, where it has them in mind
 
 
 class PoolsFile(PosixPath):
@@ -93,6 +95,7 @@ class World:
         self.newest: Event | None = None  # what tells of the last change, if anything does
         self.ahead = 0.0  # how far the clock of the next call is from that of its verb
         self.skews: Mapping[str, float] = {}  # how far verbs' clocks are from the right time
+        self.assumes = False  # whether filter counts pods that it has just let through
         self.settings = Settings()
         self._store, self._watched, self._lose = store, Watched(store, self), lose
         self._client = client
@@ -233,7 +236,8 @@ class World:
         )
 
         def work(process: Process) -> object:
-            return dict(filtering.run(process.ledger.view, asked, process.clock).reasons)
+            look = process.ledger.view
+            return dict(filtering.run(look, asked, process.clock, assumed=process.assumed).reasons)
 
         return self._start("filter", work, orders, uid, offered=offered)
 
@@ -305,7 +309,7 @@ class World:
             while_closed=keeper,
             cluster=cluster.identity,
         )
-        return Process(ledger, cluster, clock, keeper, skew)
+        return Process(ledger, cluster, clock, keeper, skew, AssumedPods() if self.assumes else None)
 
     # Rest
 

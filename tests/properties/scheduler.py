@@ -21,6 +21,8 @@ class Chance(Protocol):
 
     def choice(self, nodes: Sequence[str]) -> str: ...
 
+    def volume_is_missing(self) -> bool: ...
+
 
 class Scheduler:
     """`calls` counts how often filter was asked about each pod, by UID."""
@@ -94,6 +96,10 @@ class Scheduler:
         if not nodes:
             reasons = Counter(answer.result[name] for name in NODES if name in answer.result)
             self._says(uid, ", ".join(f"{count} {text}" for text, count in sorted(reasons.items())))
+            return
+        if self._chance.volume_is_missing():
+            self._says(uid, "running PreBind plugin VolumeBinding: timed out")
+            self._due[uid] = self._backoff[uid]
             return
         bind = self._world.bind(uid, self._chance.choice(nodes), self._chance.trouble())
         if bind.answer != "":

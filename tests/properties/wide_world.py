@@ -69,6 +69,7 @@ class WideWorld:
         self.made = 0
         self.unit = 60 if kind.large else 1
         self.calm = False
+        self.world.assumes = True
         if kind.skewed:
             self.world.skews = {verb: dice.choice((0.0, 5.0, -5.0, SKEW, -SKEW)) for verb in VERBS}
         for name, spec in self._specs().items():
@@ -264,6 +265,9 @@ class WideWorld:
 
     def choice(self, nodes: Sequence[str]) -> str:
         return self.dice.choice(nodes)
+
+    def volume_is_missing(self) -> bool:
+        return self.kind.trouble and not self.calm and self.dice.random() < 0.1
 
     # What must hold
 

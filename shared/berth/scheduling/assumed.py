@@ -6,6 +6,7 @@ would be refused by bind: an error, and no wake shortens its back-off (docs/deci
 
 import threading
 from collections.abc import Collection, Iterator, Mapping
+from math import inf
 from typing import NamedTuple
 
 from berth.kube.types import Pod
@@ -20,14 +21,23 @@ IN_VAIN_SECONDS = 60.0
 """For so long a pod that had no claim in time is not assumed again: others must not wait behind each of its
 tries."""
 
+_APART_SECONDS = 0.1
+"""Calls that are further apart may not have seen a claim that came and went between them."""
+
 _MOST = 1000  # pods that are kept in mind
 
 _Place = tuple[str, str]  # pool and domain
 
 
 class _Assumed(NamedTuple):
+    """`documents` are those of its pools as they were, to see that they were changed."""
+
     at: float
     units: Mapping[_Place, int]
+    documents: Mapping[str, object]
+
+    def is_changed(self, view: View) -> bool:
+        return any(view.domains.get(pool) is not before for pool, before in self.documents.items())
 
 
 class AssumedPods:
@@ -39,15 +49,19 @@ class AssumedPods:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pods: dict[str, _Assumed] = {}
+        self._looked = -inf
 
     def forget(self, view: View, now: float) -> None:
-        """Forget pods that have a claim by now, or came to nothing long ago."""
+        """Forget pods that have a claim by now, may have had one, or came to nothing long ago."""
         with self._lock:
+            apart, self._looked = now - self._looked > _APART_SECONDS, now
             if self._pods:
                 self._pods = {
                     uid: each
                     for uid, each in self._pods.items()
-                    if 0 <= now - each.at < IN_VAIN_SECONDS and not view.keys_of(uid)
+                    if 0 <= now - each.at < IN_VAIN_SECONDS
+                    and not view.keys_of(uid)
+                    and not (apart and _counts(each, now) and each.is_changed(view))
                 }
 
     def taken(self, pod: Pod, names: Collection[str], view: View, now: float) -> Mapping[str, str]:
@@ -81,7 +95,8 @@ class AssumedPods:
         if units:
             with self._lock:
                 if uid not in self._pods and len(self._pods) < _MOST:
-                    self._pods[uid] = _Assumed(now, units)
+                    documents = {pool: view.domains.get(pool) for pool, _ in units}
+                    self._pods[uid] = _Assumed(now, units, documents)
 
 
 def _counts(assumed: _Assumed, now: float) -> bool:
