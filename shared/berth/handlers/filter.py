@@ -70,7 +70,7 @@ def run(
     fit = evaluate(call.pod, call.names, view, now)
     if len(fit.reasons) < len(call.names):
         left = left_to_others(call.pod, call.names, view, woken_at(call.pod), now)
-        left = {**assumed.taken(call.pod, call.names, view, now), **left}
+        left = {**assumed.taken(call.pod, fit.asked, call.names, view, now), **left}
         fit = fit._replace(reasons={**left, **fit.reasons}) if left else fit
     for pool, rule in dict.fromkeys(fit.rules):
         metrics.refused(pool, rule)
@@ -81,7 +81,7 @@ def run(
     elif fit.kept_elsewhere and nominations.refuse(call.pod):
         return Refused(dict.fromkeys(call.names, KEPT))
     passed = [name for name in call.names if name not in fit.reasons] if fit.reasons else call.names
-    assumed.assume(call.pod, passed, view, now)
+    assumed.assume(call.pod, fit.asked, passed, view, now)
     return Refused(fit.reasons, fit.resolvable)
 
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from berth.kube.types import Pod
 from berth.ledger import refusals
 from berth.ledger.view import View
-from berth.scheduling.demand import terms_of
 
 ASSUMED_SECONDS = 0.5
 """bind reserves some 0.05 s after filter; a pod that waits for its volume may take minutes."""
@@ -64,9 +63,11 @@ class AssumedPods:
                     and not (apart and _counts(each, now) and each.is_changed(view))
                 }
 
-    def taken(self, pod: Pod, names: Collection[str], view: View, now: float) -> Mapping[str, str]:
-        """Return the nodes of these that have enough free units for the pod, but for those of other pods that
-        are assumed, in a refusal's words."""
+    def taken(
+        self, pod: Pod, asked: Mapping[str, int], names: Collection[str], view: View, now: float
+    ) -> Mapping[str, str]:
+        """Return the nodes of these where too few units are left for what the pod asks, by pool, because of
+        other pods that are assumed, in a refusal's words."""
         uid = pod.metadata.uid
         if not self._pods or pod.status.nominated_node_name or view.keys_of(uid):
             return {}
@@ -77,21 +78,20 @@ class AssumedPods:
             for place, count in units.items():
                 taken[place] = taken.get(place, 0) + count
         reasons: dict[str, str] = {}
-        for pool, asked in terms_of(view).demand(pod).units.items() if taken else ():
+        for pool, units_asked in asked.items() if taken else ():
             for name, domain in _domains(pool, names, view):
-                text = _lacking(pool, domain, asked, taken.get((pool, domain), 0), view)
+                text = _lacking(pool, domain, units_asked, taken.get((pool, domain), 0), view)
                 if text:
                     reasons.setdefault(name, text)
         return reasons
 
-    def assume(self, pod: Pod, names: Collection[str], view: View, now: float) -> None:
+    def assume(
+        self, pod: Pod, asked: Mapping[str, int], names: Collection[str], view: View, now: float
+    ) -> None:
         """Note that the pod was let through to these nodes; not where it was just now, and has no claim."""
         uid = pod.metadata.uid
-        units: dict[_Place, int] = {}
-        for pool, asked in terms_of(view).demand(pod).units.items():
-            domain = _only_domain(pool, names, view)
-            if domain and not view.keys_of(uid):
-                units[(pool, domain)] = asked
+        places = ((pool, _only_domain(pool, names, view)) for pool in asked)
+        units = {(pool, domain): asked[pool] for pool, domain in places if domain and not view.keys_of(uid)}
         if units:
             with self._lock:
                 if uid not in self._pods and len(self._pods) < _MOST:

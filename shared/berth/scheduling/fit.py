@@ -4,6 +4,7 @@ It advises: near the last unit several pods are told yes, and bind's reservation
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import inf
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from berth.api.pool import Pool
@@ -26,7 +27,8 @@ class Evaluation(NamedTuple):
 
     `kept_elsewhere`: all these nodes can take the pod, and units are kept for it on others.
     `nowhere`: no node can take it, whatever it has. `rules` are the pools and rules by which all these nodes
-    are refused, for metrics; a pool whose units are too few is `short` on the first one.
+    are refused, for metrics; a pool whose units are too few is `short` on the first one. `asked` are units by
+    pool, where a node may take the pod.
     """
 
     reasons: Mapping[str, str]
@@ -34,6 +36,7 @@ class Evaluation(NamedTuple):
     kept_elsewhere: bool = False
     nowhere: bool = False
     rules: Sequence[tuple[str, str]] = ()
+    asked: Mapping[str, int] = MappingProxyType({})
 
 
 def evaluate(pod: Pod, nodes: Collection[str], view: View, now: float) -> Evaluation:
@@ -47,7 +50,7 @@ def evaluate(pod: Pod, nodes: Collection[str], view: View, now: float) -> Evalua
     if not evaluation.reasons or not (seated := seated_on(pod, demand, terms, nodes, view)):
         return evaluation
     reasons = {node: text for node, text in evaluation.reasons.items() if node not in seated}
-    return Evaluation(reasons, evaluation.resolvable)
+    return Evaluation(reasons, evaluation.resolvable, asked=demand.units)
 
 
 def _evaluated(pod: Pod, demand: Demand, nodes: Collection[str], view: View, now: float) -> Evaluation:
@@ -71,7 +74,8 @@ def _evaluated(pod: Pod, demand: Demand, nodes: Collection[str], view: View, now
     short = reasons.get(nominated, KEPT) != KEPT
     mendable = resolvable({nominated}, requirements, view.pools) if short else frozenset[str]()
     rules = _short(requirements, next(iter(nodes), "")) if len(reasons) == len(nodes) else ()
-    return Evaluation(reasons, mendable, not reasons and fit.kept_elsewhere(nodes), rules=rules)
+    elsewhere = not reasons and fit.kept_elsewhere(nodes)
+    return Evaluation(reasons, mendable, elsewhere, rules=rules, asked=demand.units)
 
 
 def _short(requirements: Iterable[Requirement], node: str) -> list[tuple[str, str]]:
