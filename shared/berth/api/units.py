@@ -25,6 +25,7 @@ MOST = 2**31 - 1
 """The most units that a list counts as: numbers in Kubernetes and in the ledger end here."""
 
 _LISTS = 16_384  # domains' lists whose parsed form is cached
+_WRITTEN = 1024  # the same of users' lists, which each reconcile needs once a node
 
 _NAME = re.compile(r"[A-Za-z0-9._:-]+")
 _LONGEST = 63
@@ -40,18 +41,7 @@ class Units(msgspec.Struct, frozen=True, dict=True):
     @classmethod
     def parse(cls, entries: Iterable[str]) -> "Units":
         """Read what users write. Raises ValueError with a text for people that names the entry."""
-        names: dict[str, None] = {}
-        spans: list[tuple[Span, str]] = []
-        for entry in entries:
-            span = _listed(entry)
-            if span is not None:
-                spans.append((span, entry))
-            elif entry in names:
-                raise ValueError(f"{entry} is listed twice")
-            else:
-                names[entry] = None
-        _check_apart(spans)
-        return cls(tuple(names), addresses.joined(span for span, _ in spans))
+        return _parsed(tuple(entries))
 
     @classmethod
     def of(cls, canonical: Iterable[str]) -> "Units":
@@ -126,6 +116,22 @@ def normal(unit: str) -> str:
     """Return a unit in its one spelling; a text that is no address stays as it is."""
     place = addresses.place(unit)
     return unit if place is None else addresses.spelled(place)
+
+
+@lru_cache(maxsize=_WRITTEN)
+def _parsed(entries: tuple[str, ...]) -> Units:
+    names: dict[str, None] = {}
+    spans: list[tuple[Span, str]] = []
+    for entry in entries:
+        span = _listed(entry)
+        if span is not None:
+            spans.append((span, entry))
+        elif entry in names:
+            raise ValueError(f"{entry} is listed twice")
+        else:
+            names[entry] = None
+    _check_apart(spans)
+    return Units(tuple(names), addresses.joined(span for span, _ in spans))
 
 
 @lru_cache(maxsize=_LISTS)

@@ -43,13 +43,17 @@ def files_in(path: Path) -> list[Path]:
 
 def read(path: Path) -> list[Manifest]:
     """Return the documents of a file, without empty ones. Raises BadInputError that names file and line."""
+    return decode(text_of(path), str(path))
+
+
+def text_of(path: Path) -> str:
+    """Return a file's text. Raises BadInputError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise BadInputError(f"can't read {path}: {error.strerror}") from error
     except UnicodeError as error:
         raise BadInputError(f"{path} is not YAML: it is not UTF-8 text") from error
-    return decode(text, str(path))
 
 
 def decode(text: str, source: str) -> list[Manifest]:

@@ -2,14 +2,14 @@
 It does not touch the ledger, which follows when an event brings the change, or within a minute."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
 from berth.api.pool import Pool, parse
-from berth.controller.manifests import read
+from berth.controller.manifests import decode, read, text_of
 from berth.errors import BadInputError, ClusterRefusedError, SettingsError, alternatives, first_of
 from berth.kube.cluster import Cluster
 
@@ -18,6 +18,9 @@ Change = Callable[[Pool], Mapping[str, Any]]
 
 _CLUSTER = "the cluster"
 _TRIES = 5
+_TEXTS = (
+    4  # of which the Pools are kept: each reconcile reads the file, and YAML takes longer than all the rest
+)
 _MISTAKES = 5  # of one Pool object that its status and the reports name
 
 
@@ -74,12 +77,17 @@ def read_pools(path: Path | None, cluster: Cluster) -> dict[str, Pool]:
     Raises SettingsError where there is no source, BadInputError for a document that is wrong.
     """
     if path is not None:
-        pools = parse(documents(path), str(path))
+        pools = {**_of_text(text_of(path), str(path))}
         if not pools:
             # An editor may empty a file before it writes: this must not withdraw all Pools for a moment.
             raise BadInputError(f"{path} holds no Pool; to withdraw the last one, set its capacity to 0")
         return pools
     return parse(map(_without_extras, _objects(cluster)), _CLUSTER)
+
+
+@lru_cache(maxsize=_TEXTS)
+def _of_text(text: str, source: str) -> Mapping[str, Pool]:
+    return parse([manifest.document for manifest in decode(text, source)], source)
 
 
 def documents(path: Path) -> list[Any]:

@@ -1,6 +1,7 @@
 """A stage with any Pools, PoolClaims and nodes with labels, for tests of what pools can do on every store.
 Nodes are ready unless told otherwise; PoolClaims are kept here, for the stand-in API server has none."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from berth.api.names import API_VERSION
 from berth.api.poolclaim import CLAIMS
@@ -103,7 +103,8 @@ class PoolsStage(Stage):
                 del document["spec"]["capacity"]
         assert self.settings.pools is not None
         fresh = self.settings.pools.with_suffix(".new")
-        fresh.write_text(yaml.safe_dump_all(documents))
+        # As JSON: it is read in a hundredth of the time that YAML takes.
+        fresh.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}))
         fresh.rename(self.settings.pools)
 
     def pools(self, **specs: Any) -> dict[str, object]:
