@@ -161,7 +161,7 @@ bench-e2e: .venv redis controlplane ## pods a second of a real kube-scheduler, b
 
 .PHONY: bench-wakes
 bench-wakes: .venv controlplane ## how soon and in which order waiters are bound, beside a real kube-scheduler
-	@BERTH_TEST_LONG=1 $(BIN)/pytest -q -s tests/e2e/test_wake_times.py | grep -E "^measured|passed|failed"
+	@BERTH_BENCH_WAKES=1 $(BIN)/pytest -q -s tests/e2e/test_wake_times.py | grep -E "^measured|passed|failed"
 
 .PHONY: build
 build: .venv ## the wheel, in dist/

@@ -286,6 +286,7 @@ def _processes_of(tag: str) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.long
 def test_a_demo_that_is_interrupted_leaves_no_process_and_no_file(
     tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -311,6 +312,7 @@ def test_a_demo_that_is_interrupted_leaves_no_process_and_no_file(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_functions_that_do_not_start_end_the_demo_with_a_word() -> None:
     hasty = (
         "import sys; from berth.cli import main; from berth.demo import stage; "

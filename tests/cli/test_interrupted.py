@@ -84,6 +84,7 @@ def run(
         ("exit", ("--version",)),
     ],
 )
+@pytest.mark.long
 def test_ctrl_c_at_any_early_moment_and_at_the_end_is_quiet(
     tmp_path: Path, moment: str, arguments: tuple[str, ...]
 ) -> None:

@@ -109,6 +109,7 @@ def test_up_on_a_terminal_shows_a_table_in_place_and_ctrl_c_gives_the_terminal_b
     assert [line for line in below.splitlines() if "berth:" in line or " | " in line] == []
 
 
+@pytest.mark.long
 def test_on_a_terminal_that_cannot_move_its_cursor_up_writes_plain_lines(
     tmp_path: Path, api: StandIn
 ) -> None:

@@ -131,6 +131,7 @@ def test_without_replicas_there_is_nothing_between_a_function_and_its_url(berth_
 
 
 @pytest.mark.parametrize(("set_", "bind"), [({}, "48"), ({"THREADS": "5"}, "5")])
+@pytest.mark.long
 def test_functions_that_bind_get_many_threads_unless_the_user_says_how_many(
     berth_of: Make, set_: dict[str, str], bind: str
 ) -> None:
@@ -140,6 +141,7 @@ def test_functions_that_bind_get_many_threads_unless_the_user_says_how_many(
     assert berth.post("filter", {}).body["threads"] == set_.get("THREADS")
 
 
+@pytest.mark.long
 def test_single_starts_the_extender_in_place_of_the_verbs(berth_of: Make) -> None:
     berth = berth_of(single=True)
     berth.start(SECONDS)
@@ -147,6 +149,7 @@ def test_single_starts_the_extender_in_place_of_the_verbs(berth_of: Make) -> Non
     assert berth.post("extender", {}).body["threads"] == "48"
 
 
+@pytest.mark.long
 def test_a_pool_that_comes_later_is_missing_in_the_schedulers_configuration_and_that_is_said_once(
     berth_of: Make,
 ) -> None:
@@ -162,6 +165,7 @@ def test_a_pool_that_comes_later_is_missing_in_the_schedulers_configuration_and_
     assert len([line for line in berth.lines if line.get("state") == "problem"]) == 2
 
 
+@pytest.mark.long
 def test_a_ledger_that_is_lost_is_said_and_so_is_its_return(berth_of: Make) -> None:
     berth = berth_of(fakes=False)
     berth.start(SECONDS)
@@ -173,6 +177,7 @@ def test_a_ledger_that_is_lost_is_said_and_so_is_its_return(berth_of: Make) -> N
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.long
 def test_a_signal_again_and_again_ends_it_in_order(berth_of: Make, how: signal.Signals) -> None:
     command = (sys.executable, "-c", _WITH_SIGHUP, "SIG_DFL", BERTH)
     berth = berth_of(replicas=2, single=True, command=command)

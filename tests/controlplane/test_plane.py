@@ -69,6 +69,7 @@ def test_every_module_of_kubernetes_is_of_the_same_release(which: str) -> None:
     assert {f"v1{each}" for each in staged} == {version(which)}
 
 
+@pytest.mark.long
 def test_the_watch_counts_the_units_that_each_node_held_at_every_moment(cluster: Cluster) -> None:
     cluster.create_pod("before", {UNDERLAY_IP: 2}, node_name="node-1")
     with cluster.watch_pods() as seen:

@@ -234,6 +234,7 @@ def bringing(resources: Mapping[str, int], key: str) -> Object:
     return pod_document("p", resources, annotations={key: "10.0.0.9"})
 
 
+@pytest.mark.long
 def test_a_pod_brings_no_annotation_that_its_pool_refuses(told: Cluster) -> None:
     assert (
         "berth's bind alone writes the annotation cni.example/seat into pods that ask for example.com/seat: "

@@ -41,6 +41,7 @@ def posted(cluster: Cluster, spec: Mapping[str, Any], name: str) -> Reply:
     return cluster.request("POST", f"{POOLS}?dryRun=All&fieldValidation=Strict", document)
 
 
+@pytest.mark.long
 def test_the_api_server_takes_and_refuses_the_pools_that_berth_does(served: Cluster) -> None:
     """Berth's own half, with the same list, is in tests/unit/api/test_pool_rules.py."""
     for spec in RIGHT_SPECS:
@@ -89,6 +90,7 @@ def test_a_name_that_is_too_long_for_a_pool_is_refused(served: Cluster) -> None:
     assert "63 characters at most" in said(served, RIGHT, "x" * 64)
 
 
+@pytest.mark.long
 def test_the_status_is_what_the_ledger_has_and_kubectl_shows_it(system_of: Systems, cluster: Cluster) -> None:
     serve_pools(cluster)
     cluster.call("POST", POOLS, pool("underlay-ip", 1))

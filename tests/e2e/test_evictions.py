@@ -75,6 +75,7 @@ def overwrite(world: World, name: str, units: str | None) -> None:
     world.cluster.patch(f"/api/v1/nodes/{name}/status", body)
 
 
+@pytest.mark.long
 def test_the_capacity_is_in_every_node_s_status_and_mended_there_when_it_was_overwritten(
     world: World,
 ) -> None:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import pytest
+
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import System, pool, settled
 from tests.support.cluster import wait
@@ -60,6 +62,7 @@ def bound(system: System, name: str) -> bool:
     return name in system.cluster.bound()
 
 
+@pytest.mark.long
 def test_pods_get_what_others_leave_and_nothing_while_nobody_knows(system_of: Systems) -> None:
     with licence_server() as (server, url):
         source: dict[str, Any] = {"feature": "F", "url": url, "format": "json", "everySeconds": 1}

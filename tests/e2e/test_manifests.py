@@ -73,6 +73,7 @@ def scheduler_of(overlay: str) -> Object:
 
 
 @pytest.mark.parametrize("overlay", KNATIVES)
+@pytest.mark.long
 def test_every_knative_manifest_names_only_fields_that_knative_has(crds: list[Object], overlay: str) -> None:
     said = {}
     for each in berths(overlay):
@@ -170,6 +171,7 @@ def test_each_event_that_matters_goes_to_one_function_and_the_others_to_none() -
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.long
 def test_the_policies_name_the_schedulers_of_the_settings(overlay: str, tmp_path: Path) -> None:
     copy_of_infra = tmp_path / "infra"
     shutil.copytree(INFRA, copy_of_infra)
@@ -403,6 +405,7 @@ def test_with_the_shared_token_s_component_each_verb_takes_that_too(tmp_path: Pa
 
 
 @pytest.mark.parametrize("overlay", KNATIVES)
+@pytest.mark.long
 def test_with_the_component_for_it_events_come_with_tokens_of_knative_s_accounts(
     crds: list[Object], overlay: str
 ) -> None:

@@ -18,6 +18,7 @@ SOON = 30.0  # on a busy machine; after a minute the next tick would do it, and 
 
 
 @pytest.mark.alone
+@pytest.mark.long
 def test_thirty_pods_fill_three_workers_and_the_next_waits_until_a_node_is_added(
     system_of: Systems,
 ) -> None:
@@ -64,6 +65,7 @@ def _capacity(view: View, node: str) -> int | None:
     return domains[node].capacity if node in domains else None
 
 
+@pytest.mark.long
 def test_a_pod_keeps_to_its_units_though_another_node_is_nominated_and_goes_there_when_it_must(
     system_of: Systems,
 ) -> None:
@@ -91,6 +93,7 @@ def test_a_pod_keeps_to_its_units_though_another_node_is_nominated_and_goes_ther
 
 
 @pytest.mark.alone
+@pytest.mark.long
 def test_ten_pods_bind_at_once_when_one_of_300_nodes_has_the_pool(system_of: Systems) -> None:
     nodes: dict[str, Object] = {f"node-{number}": {} for number in range(299)}
     nodes["special"] = {"labels": {"network": "underlay"}}

@@ -7,6 +7,8 @@ import copy
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import Systems
 from tests.e2e.harness import event, pool, settled
 from tests.support.cluster import UNDERLAY_IP, Object, Reply
@@ -17,6 +19,7 @@ TAKEN = Reply(204, "")
 RECORDED = Path(__file__).resolve().parents[2] / "events" / "cloudevents"
 
 
+@pytest.mark.long
 def test_an_allocation_that_a_user_wrote_is_not_believed(system_of: Systems) -> None:
     system = system_of(2, pools=[pool(units={"domains": {"node-1": 2, "node-2": 2}})])
     cluster = system.cluster

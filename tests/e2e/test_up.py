@@ -108,6 +108,7 @@ def test_with_two_replicas_a_killed_one_costs_no_pod_and_ctrl_c_ends_all(system_
 
 
 @pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.long
 def test_with_a_proxy_and_a_token_the_scheduler_binds_and_a_call_without_it_gets_401(
     system_of: Systems, haproxy_program: Path, replicas: int
 ) -> None:
@@ -186,6 +187,7 @@ def test_an_empty_token_ends_it_with_one_clear_line(nowhere: Path, tmp_path: Pat
     assert "BERTH_AUTH_TOKEN is empty: name the token, or unset it" in said
 
 
+@pytest.mark.long
 def test_a_web_page_gets_nothing_of_it(system_of: Systems) -> None:
     """What a browser sends to another site without asking it, or to a name that was made to lead here."""
     system = system_of(1, start_scheduler=False)

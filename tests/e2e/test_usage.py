@@ -32,7 +32,11 @@ TENANTS = ("team-a", "team-b", "team-c")
 
 
 @pytest.mark.parametrize(
-    "rounds", [pytest.param(4, id="short"), pytest.param(40, id="long", marks=pytest.mark.long)]
+    "rounds",
+    [
+        pytest.param(4, id="short", marks=pytest.mark.long),
+        pytest.param(40, id="long", marks=pytest.mark.nightly),
+    ],
 )
 def test_the_journal_equals_the_watch_after_killed_functions_and_a_lost_ledger(
     system_of: Systems, rounds: int

@@ -3,6 +3,7 @@ kube-scheduler. `make bench-wakes` prints what docs/concepts/claims-and-waking.m
 """
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,12 +17,17 @@ from tests.e2e.harness import pool
 from tests.support.cluster import Object, wait
 from tests.support.kubernetes import AT_ONCE
 from tests.support.neighbours import MEASURED
-from tests.support.selection import examples
 
-pytestmark = [pytest.mark.alone, pytest.mark.drawn]
+pytestmark = [pytest.mark.alone, pytest.mark.long]
 
 RESTS = 2
 NODE = "node"
+IS_BENCH = os.environ.get("BERTH_BENCH_WAKES") == "1"
+
+
+def rounds(few: int, all_of_them: int) -> int:
+    """How many rounds are made, or pods: all of them where they are to be measured."""
+    return all_of_them if IS_BENCH else few
 
 
 def one_place(name: str, units: int, **spec: object) -> Object:
@@ -78,7 +84,7 @@ def test_after_a_delete(world: World) -> None:
     times = []
     taken_by(world, "seat")
     last = "holder"
-    for number in range(examples(5, 50)):
+    for number in range(rounds(5, 50)):
         name = f"waiter-{number}"
         world.cluster.create_pod(name, asking("seat"))
         world.wait_idle(1)
@@ -93,7 +99,7 @@ def test_after_the_end_of_a_rest(world: World, name: str) -> None:
     times = []
     taken_by(world, name)
     last = "holder"
-    for number in range(examples(3, 50 if name == "resting" else 10)):
+    for number in range(rounds(3, 50 if name == "resting" else 10)):
         waiter = f"waiter-{number}"
         world.cluster.create_pod(waiter, asking(name))
         world.wait_idle(1)
@@ -140,7 +146,7 @@ def delete_all(world: World, names: Sequence[str]) -> None:
 def test_after_holders_and_waiters_go_together_new_pods_are_bound(world: World) -> None:
     """20 hold, 80 wait; all go at once, and 20 new ones come."""
     longest, calls = [], []
-    for number in range(examples(1, 5)):
+    for number in range(rounds(1, 5)):
         holders = [f"holder-{number}-{one}" for one in range(20)]
         waiters = [f"waiter-{number}-{one}" for one in range(80)]
         new = [f"new-{number}-{one}" for one in range(20)]
@@ -164,12 +170,12 @@ def test_after_holders_and_waiters_go_together_new_pods_are_bound(world: World) 
 
 def test_the_first_in_line_is_served_first(world: World) -> None:
     """One unit, 200 who asked for it in about a second: it goes to the first in line each time."""
-    asks = examples(20, 200)
+    asks = rounds(20, 200)
     taken_by(world, "seat")
     waiters = [f"waiter-{number:03}" for number in range(asks)]
     world.cluster.create_pods(*waiters, resources=asking("seat"))
     places, times, last = [], [], "holder"
-    for _ in range(examples(3, 10)):
+    for _ in range(rounds(3, 10)):
         world.wait_idle(len(waiters), 180)
         line = in_line(world)
         with world.cluster.watch_pods() as seen:
@@ -188,7 +194,7 @@ def test_the_first_of_two_is_served_first(world: World) -> None:
     """A pod that is told that it is in line 1 of 2 is not overtaken, though it was tried more often."""
     taken_by(world, "seat")
     places, last = [], "holder"
-    for number in range(examples(4, 20)):
+    for number in range(rounds(4, 20)):
         pair = [f"pair-{number}-{one}" for one in "ab"]
         for name in pair:
             world.cluster.create_pod(name, asking("seat"))

@@ -39,6 +39,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("reconciled", [True, False])
 @pytest.mark.parametrize("how", CHANGES)
+@pytest.mark.long
 def test_seats_stay_whole_whatever_becomes_of_their_pool(stage: Members, how: str, reconciled: bool) -> None:
     pods = stage.members("train")
     assert stage.bind(pods[0]) == ""

@@ -307,6 +307,7 @@ def test_a_pod_of_a_gang_that_can_not_be_served_keeps_the_others_waiting(stage: 
 
 @pytest.mark.slow
 @CHEAP
+@pytest.mark.long
 def test_a_bind_that_is_killed_leaves_a_whole_gang_or_none(stage: Gangs) -> None:
     def kill() -> None:
         raise KilledError
@@ -327,6 +328,7 @@ def test_a_bind_that_is_killed_leaves_a_whole_gang_or_none(stage: Gangs) -> None
 
 @pytest.mark.slow
 @CHEAP
+@pytest.mark.long
 def test_whatever_another_of_its_pods_binds_meanwhile_each_has_one_claim(stage: Gangs) -> None:
     for step in each_step():
         stage.clear_pods()

@@ -183,6 +183,7 @@ def test_a_turn_of_which_nothing_comes_ends_and_each_pause_is_longer(stage: Line
 
 
 @CHEAP
+@pytest.mark.long
 def test_pods_that_can_t_run_take_half_of_the_time_at_most(stage: Line) -> None:
     for number in range(5):
         stage.pod(f"hopeless-{number}", seat=4)

@@ -73,6 +73,7 @@ def test_the_line_holds_all_that_the_rest_of_a_gang_asks_for_and_nothing_while_i
     stage.check_well()
 
 
+@pytest.mark.long
 def test_a_pool_that_goes_while_a_gang_is_bound_is_no_crash(stage: Gangs) -> None:
     for step in each_step():
         stage.clear_pods()
@@ -224,6 +225,7 @@ def test_a_seat_is_not_given_back_for_one_that_its_pod_had_before(stage: Gangs) 
     assert stage.seats().keys() == {"train-1"}
 
 
+@pytest.mark.long
 def test_a_gang_of_whose_turn_nothing_came_has_its_pause_whoever_of_it_is_first(stage: Gangs) -> None:
     stage.gang("vain", 3, seat=1)
     held, looks = 0, 120

@@ -385,6 +385,7 @@ def test_units_of_a_poolclaim_that_are_in_several_lists_after_a_loss_stay_its_po
 
 
 @pytest.mark.parametrize("counts", [(1, None, 1), (1, 2), (2, 1), (1, None, 2, 1)])
+@pytest.mark.long
 def test_units_stay_their_holder_s_while_the_poolclaim_that_gave_some_changes(
     stage: PoolsStage, take: Take, lists: Pool, counts: tuple[int | None, ...]
 ) -> None:

@@ -309,6 +309,7 @@ def test_a_ledger_that_is_lost_when_a_pool_is_renamed_believes_names_that_are_li
         pytest.param({"old": {**TWO, "resource": "berth.dev/seat"}, "new": TWO}, id="handed on", marks=LONG),
     ],
 )
+@pytest.mark.long
 def test_a_bind_at_any_step_of_a_change_of_pools_gets_no_more_than_there_is(
     stage: PoolsStage, take: Take, after: dict[str, Any]
 ) -> None:
@@ -335,6 +336,7 @@ def test_a_bind_at_any_step_of_a_change_of_pools_gets_no_more_than_there_is(
 
 @ONE_STORE
 @VERBS
+@pytest.mark.long
 def test_a_change_of_pools_at_any_step_of_a_bind_counts_the_pod(stage: PoolsStage, take: Take) -> None:
     def rename() -> None:
         stage.write_pools(old=None, new=TWO)
@@ -372,6 +374,7 @@ def renamings(stage: PoolsStage, take: Take) -> Iterator[tuple[Step, Callable[[]
 @CHEAP
 @VERBS
 @pytest.mark.parametrize("confirmed", [True, False], ids=["confirmed", "reserved"])
+@pytest.mark.long
 def test_a_change_of_pools_at_any_step_of_a_late_bind_takes_nothing_from_its_pod(
     stage: PoolsStage, take: Take, confirmed: bool
 ) -> None:
@@ -389,6 +392,7 @@ def test_a_change_of_pools_at_any_step_of_a_late_bind_takes_nothing_from_its_pod
 
 @CHEAP
 @VERBS
+@pytest.mark.long
 def test_a_change_of_pools_at_any_step_of_a_bind_whose_answer_is_lost_counts_the_pod(
     stage: PoolsStage, take: Take
 ) -> None:

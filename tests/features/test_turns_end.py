@@ -98,6 +98,7 @@ def longest(seen: list[bool]) -> int:
 
 
 @STORES
+@pytest.mark.long
 def test_an_ask_for_more_than_is_not_used_outside_the_cluster_has_no_turn(stage: Line) -> None:
     stage.pools(seat={**POOLS["seat"], "external": 1})
     big, new = stage.pod("big", seat=4), stage.pod("new", seat=1)
@@ -155,6 +156,7 @@ def test_a_service_that_says_when_it_ends_is_waited_for(stage: Line) -> None:
 
 
 @STORES
+@pytest.mark.long
 def test_units_of_one_pool_idle_no_longer_than_it_says_for_want_of_another_pool_s(stage: Line) -> None:
     """The only unit of desk is held by a pod that never ends, and nobody knows that."""
     stage.bound_pod("service", desk=1)
@@ -173,6 +175,7 @@ def test_a_pool_says_for_how_long_its_units_may_be_idle(stage: Line) -> None:
 
 
 @CHEAP
+@pytest.mark.long
 def test_who_asks_for_all_of_a_pool_that_one_pod_holds_for_ever_idles_it_for_its_bound(stage: Line) -> None:
     stage.bound_pod("service", seat=1)
     stage.pod("big", seat=4)
@@ -182,6 +185,7 @@ def test_who_asks_for_all_of_a_pool_that_one_pod_holds_for_ever_idles_it_for_its
 
 
 @CHEAP
+@pytest.mark.long
 def test_pods_that_come_again_and_again_idle_units_for_half_of_the_time_at_most(stage: Line) -> None:
     """Whoever deletes a pod shortly before its turn ends, and makes another one, gains nothing by it."""
     stage.bound_pod("service", seat=1)
@@ -197,6 +201,7 @@ def test_pods_that_come_again_and_again_idle_units_for_half_of_the_time_at_most(
 
 
 @STORES
+@pytest.mark.long
 def test_a_turn_that_is_interrupted_now_and_then_is_no_new_turn(stage: Line) -> None:
     """big lacks CPU, and pods of a higher priority take one of its units now and then."""
     stage.pod("big", seat=4)

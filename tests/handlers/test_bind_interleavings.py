@@ -100,9 +100,14 @@ MEANWHILE: list[Callable[[Stage, Call, Call], None]] = [
     a_late_reconcile_and_a_rival,
     the_ledger_is_lost_and_a_rival_comes,
     the_ledger_is_lost_and_rebuilt_and_a_rival_comes,
-    a_late_reconcile_with_a_rival_at_each_step,
-    the_ledger_is_lost_and_rebuilt_with_a_rival_at_each_step,
     the_pod_is_written,
+]
+AT_EACH_STEP = [
+    pytest.param(each, marks=pytest.mark.long)
+    for each in (
+        a_late_reconcile_with_a_rival_at_each_step,
+        the_ledger_is_lost_and_rebuilt_with_a_rival_at_each_step,
+    )
 ]
 
 
@@ -117,7 +122,7 @@ def test_an_undisturbed_bind_leaves_a_bound_claim_and_its_annotation(stage: Stag
     assert (pod.metadata.annotations or {})["berth.dev/allocated"] == expected
 
 
-@pytest.mark.parametrize("meanwhile", MEANWHILE, ids=lambda found: found.__name__)
+@pytest.mark.parametrize("meanwhile", [*MEANWHILE, *AT_EACH_STEP], ids=lambda found: found.__name__)
 def test_whatever_happens_in_the_middle_of_a_bind_no_unit_is_doubled_or_lost(
     stage: Stage, meanwhile: Callable[[Stage, Call, Call], None]
 ) -> None:

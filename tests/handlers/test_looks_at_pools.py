@@ -94,6 +94,7 @@ def test_a_capacity_is_what_the_pool_said_last(
 
 
 @ONE_STORE
+@pytest.mark.long
 def test_a_look_that_begins_in_the_middle_of_a_node_s_event_keeps_no_pods_where_the_node_was(
     stage: PoolsStage,
 ) -> None:

@@ -206,6 +206,7 @@ def test_a_ledger_that_is_lost_again_while_it_is_rebuilt_stays_closed(stage: Sta
 @pytest.mark.parametrize(
     "reserved", [True, False], ids=["bind died before confirm", "bound by somebody else"]
 )
+@pytest.mark.long
 def test_a_pod_that_goes_with_its_event_at_any_step_of_reconcile_leaves_no_claim(
     stage: Stage, reserved: bool
 ) -> None:

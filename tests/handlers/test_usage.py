@@ -82,6 +82,7 @@ def test_notes_go_once_they_are_counted(stage: Stage) -> None:
     assert _use(stage).used == 3000
 
 
+@pytest.mark.long
 def test_a_tick_that_dies_anywhere_loses_and_doubles_nothing(stage: Stage) -> None:
     def die() -> None:
         raise KilledError

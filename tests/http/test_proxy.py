@@ -261,6 +261,7 @@ def test_a_url_may_have_a_path(haproxy_program: Path, tmp_path: Path) -> None:
     assert stage.replica.got[0].path == "/berth/v1/bind"
 
 
+@pytest.mark.long
 def test_names_are_looked_up_while_it_runs_and_their_changes_are_followed(
     haproxy_program: Path, tmp_path: Path
 ) -> None:

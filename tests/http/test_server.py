@@ -117,6 +117,7 @@ def never_ended(url: str) -> socket.socket:
 
 
 @pytest.mark.parametrize("client", [silent, half_a_head, empty_lines, next_half_a_head, never_ended])
+@pytest.mark.long
 def test_connections_that_ask_for_nothing_hold_nobody_up(
     url: str, client: Callable[[str], socket.socket]
 ) -> None:
@@ -176,6 +177,7 @@ def test_headers_without_an_end_are_not_read_on(url: str, line: bytes) -> None:
     assert peak(url) - before < 10
 
 
+@pytest.mark.long
 def test_bodies_that_come_slowly_hold_threads_and_health_has_its_own(url: str) -> None:
     with trickles(url, 8, {"Authorization": "Bearer s3cret"}) as clients, Health(url) as asked:
         assert {answer(each).status for each in clients} <= {408, 503}

@@ -140,6 +140,7 @@ def test_a_reservation_that_nobody_saw_goes_when_another_bind_has_bound_its_pod_
 
 
 @pytest.mark.parametrize("few", [100, 0], ids=["asked for", "listed again"])
+@pytest.mark.long
 def test_a_pod_that_goes_while_reconcile_adopts_it_leaves_no_claim(
     few: int, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

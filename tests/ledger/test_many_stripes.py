@@ -185,6 +185,7 @@ def test_a_pod_of_more_pools_than_one_commit_takes_is_adopted_and_released(ledge
 
 
 @pytest.mark.parametrize("lost", ["the epoch", "all"])
+@pytest.mark.long
 def test_a_lost_ledger_is_opened_though_a_pod_names_units_in_so_many_stripes(
     tmp_path: Path, place: Place, lost: str
 ) -> None:

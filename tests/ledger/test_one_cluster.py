@@ -187,6 +187,7 @@ def test_a_ledger_of_no_cluster_serves_until_a_reconcile_makes_it_one_s(store: F
     assert held(of("A", store)) == {"a": ("reserved", "n1")}
 
 
+@pytest.mark.long
 def test_a_reconcile_that_mends_nothing_makes_it_its_cluster_s(stage: Stage) -> None:
     assert stage.store.commit({CLUSTER: None}, {})
     stage.reconcile()

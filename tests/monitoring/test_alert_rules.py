@@ -53,6 +53,7 @@ def test_promtool_takes_the_rules_and_their_unit_tests_pass() -> None:
 
 
 @each_alert
+@pytest.mark.long
 def test_each_alert_has_a_unit_test_in_which_it_fires(rule: Rule) -> None:
     tests = yaml.safe_load(UNIT_TESTS.read_text())["tests"]
     told = [

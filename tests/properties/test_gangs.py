@@ -98,6 +98,7 @@ def seats_end_with_a_suspension() -> Any:
         (seats_end_with_a_suspension, "can't take its seat", 5),
     ],
 )
+@pytest.mark.long
 def test_a_bug_of_gangs_is_found(bug: Callable[[], Any], said: str, first: int) -> None:
     """The traffics with the `first` seeds find it soon, others later."""
     with bug(), pytest.raises(AssertionError, match=said):

@@ -42,6 +42,7 @@ def test_no_units_idle_for_longer_than_their_pool_says(seed: int, priorities: bo
 @pytest.mark.drawn
 @settings(max_examples=examples(3, 30))
 @given(st.integers(0, 2**32), st.booleans())
+@pytest.mark.long
 def test_units_idle_for_half_of_an_hour_at_most(seed: int, priorities: bool) -> None:
     """Pods that lack CPU have their turns all the time; after each the line rests for as long."""
     Traffic(Random(seed), Kind(priorities, hopeless=True, services=True, steady=True)).go_on(HOUR)
@@ -87,6 +88,7 @@ def a_bind_leaves_it_behind() -> Any:
         (a_bind_leaves_it_behind, "held for pods that are gone"),
     ],
 )
+@pytest.mark.long
 def test_a_bug_of_the_line_is_found(bug: Callable[[], Any], said: str) -> None:
     kind = Kind(priorities=False, hopeless=bug is a_turn_never_ends)
     with bug(), pytest.raises(AssertionError, match=said):
@@ -120,6 +122,7 @@ def the_line_does_not_rest() -> Any:
         (the_line_does_not_rest, HOUR),
     ],
 )
+@pytest.mark.long
 def test_a_bug_by_which_units_idle_is_found(bug: Callable[[], Any], steps: int) -> None:
     kind = Kind(priorities=True, hopeless=True, services=True, steady=steps == HOUR)
     with bug(), pytest.raises(AssertionError, match="are idle for"):
@@ -189,6 +192,7 @@ TOLD, LATE, TOOK = "is told to be there", "would bring back too late", "took wha
         (whoever_says_nothing_is_done_at_once, LATE),
     ],
 )
+@pytest.mark.long
 def test_a_bug_of_what_is_lent_is_found(bug: Callable[[], Any], said: str) -> None:
     """Those that are not told wrongly are found by what the pods then do."""
     kind = Kind(priorities=False, hopeless=False, named=True, says=True)
@@ -197,6 +201,7 @@ def test_a_bug_of_what_is_lent_is_found(bug: Callable[[], Any], said: str) -> No
         _any_of(2 * SEEDS, kind)
 
 
+@pytest.mark.long
 def test_much_is_lent_in_these_traffics() -> None:
     """Else they would show nothing."""
     traffics = [Traffic(Random(seed), Kind(False, False, says=True)) for seed in range(10)]

@@ -93,6 +93,7 @@ LOSSES: dict[str, Loss] = {
 
 @pytest.mark.parametrize("how", LOSSES)
 @pytest.mark.parametrize("running", [True, False], ids=["running", "restarted"])
+@pytest.mark.long
 def test_a_loss_begins_a_new_life_that_takes_nothing_from_before(
     configmaps: Opened, how: str, running: bool
 ) -> None:

@@ -72,6 +72,7 @@ def test_a_commit_that_was_turned_away_is_made_again(table: Table, answer: dict[
 
 
 @pytest.mark.parametrize("answer", BUSY, ids=code)
+@pytest.mark.long
 def test_one_that_is_always_turned_away_ends_within_its_time(table: Table, answer: dict[str, Any]) -> None:
     store = impatient(table)
     store.read(["a"])

@@ -194,6 +194,7 @@ def lose_it_ten_times(path: Path, lose: Removal, watcher: SqliteStore) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lose", REMOVALS)
+@pytest.mark.long
 def test_processes_that_hammer_a_file_that_is_deleted_again_and_again_lose_no_commit(
     path: Path, lose: Removal
 ) -> None:

@@ -147,6 +147,7 @@ def test_a_bind_killed_before_its_binding_leaves_nothing_after_a_reconcile(
     assert_nowhere(world, pod)
 
 
+@pytest.mark.long
 def test_a_bind_killed_between_reserve_and_fence_leaves_nothing_after_a_reconcile(
     world: World, pod: Object
 ) -> None:

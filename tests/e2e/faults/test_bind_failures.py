@@ -168,6 +168,7 @@ def test_an_api_server_that_hangs_from_a_step_on_is_answered_for_in_time(
 
 
 @pytest.mark.alone
+@pytest.mark.long
 def test_bind_answers_in_time_though_every_call_is_slow_and_many_wait_to_be_woken(
     world: World, pod: Object
 ) -> None:
