@@ -19,6 +19,11 @@ pytestmark = pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 POOLS: dict[str, Any] = {
     "seat": {"scope": "Cluster", "capacity": {"domains": {"*": 2}}},
     "ip": {"capacity": {"perDomain": 1}},
+    "kept": {
+        "scope": "Cluster",
+        "capacity": {"domains": {"*": 2}},
+        "sticky": {"by": "Pod", "forSeconds": 60},
+    },
     "rack": {
         "scope": "Topology",
         "topologyKey": "rack",
@@ -104,6 +109,13 @@ def test_a_pod_that_was_bound_and_went_keeps_its_unit_from_nobody(filtering: Fil
     stage.gone(first)
     stage.time.now += 0.2
     assert filtering.passes(stage.pod(seat=1))
+
+
+def test_a_pod_with_a_unit_that_is_kept_for_it_takes_no_other(filtering: Filter) -> None:
+    stage = filtering.stage
+    stage.gone(stage.bound_pod("again", kept=1))
+    assert filtering.passes(stage.pod("again", kept=1))
+    assert filtering.passes(stage.pod("other", kept=1))
 
 
 def test_a_unit_of_one_of_several_nodes_is_assumed_nowhere(filtering: Filter) -> None:

@@ -90,7 +90,9 @@ class AssumedPods:
     ) -> None:
         """Note that the pod was let through to these nodes; not where it was just now, and has no claim."""
         uid = pod.metadata.uid
-        places = ((pool, _only_domain(pool, names, view)) for pool in asked)
+        # Else units may be the pod's own: kept for it, or held in line.
+        pools = (pool for pool in asked if not (view.pools[pool].retains or view.held_in_line(pool, now)))
+        places = ((pool, _only_domain(pool, names, view)) for pool in pools)
         units = {(pool, domain): asked[pool] for pool, domain in places if domain and not view.keys_of(uid)}
         if units:
             with self._lock:
