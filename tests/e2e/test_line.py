@@ -249,6 +249,7 @@ def saying(lasts: Callable[[str], float]) -> Callable[[str], Object]:
     return says
 
 
+@pytest.mark.nightly
 def test_what_a_large_ask_waits_and_what_that_costs_the_others(system_of: Systems) -> None:
     """On three pools, with the same traffic: in two of them the large ask has its turn, and in one of these
     the pods say how long they run."""
@@ -269,6 +270,7 @@ def test_what_a_large_ask_waits_and_what_that_costs_the_others(system_of: System
     assert not system.berth.ledger().overruns
 
 
+@pytest.mark.nightly
 def test_what_is_held_is_in_use_meanwhile_where_pods_say_how_long_they_run(system_of: Systems) -> None:
     """On two pools, with the same traffic of short and long pods: in one of them the pods say it."""
     turns = {"holdAfterSeconds": AFTER, **FOR_LONG}

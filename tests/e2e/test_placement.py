@@ -110,6 +110,7 @@ def test_ten_pods_bind_at_once_when_one_of_300_nodes_has_the_pool(system_of: Sys
 
 
 @pytest.mark.long
+@pytest.mark.nightly
 def test_a_pod_that_1000_nodes_refuse_has_a_condition_of_under_400_bytes(system_of: Systems) -> None:
     nodes = {
         f"node-{number:03}": {"annotations": {"example.com/seats": str(number % 50)}}

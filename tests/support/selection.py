@@ -1,8 +1,9 @@
 """Which tests `make test` leaves to `make test-long`, which of these are for the night (`make test-nightly`),
 and which are for `make test-fast`. pytest by itself runs them all.
 
-What is said of every store, `make test` shows on SQLite, `make test-long` on Redis and `make test-nightly` on
-the others; what is marked `every_store`, and tests/stores, `make test` shows on all of them.
+What is said of every store, `make test` shows on SQLite, `make test-long` on Redis, but for end-to-end tests,
+and `make test-nightly` on the others; what is marked `every_store`, and tests/stores, `make test` shows on
+all of them.
 `make test-fast` runs what needs no server, no process of Berth's and no second of a core.
 `python -m tests.support.selection` writes their names into tests/LONG.md; with `--check` it only compares.
 """
@@ -64,7 +65,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if _folder(item) in SUITES:
             item.add_marker("suite")
         elif _is_on_another_store(item) and item.get_closest_marker("every_store") is None:
-            item.add_marker("long" if _store(item) == _NEXT else "nightly")
+            by_day = _store(item) == _NEXT and _folder(item) != "e2e"
+            item.add_marker("long" if by_day else "nightly")
         elif _is_fast(item):
             item.add_marker("fast")
         if item.get_closest_marker("nightly") is not None:
