@@ -19,7 +19,7 @@ BY_HAND = "## Through Knative\n"
 TEXT = """# What breaks, and what is left of it
 
 Written by `make chaos`, down to "Through Knative"; do not edit it.
-`make test` runs these faults on SQLite, `make test-long` on the others, in a shorter form.
+`make test-long` runs these faults on SQLite, `make test-nightly` on the others, in a shorter form.
 
 Each fault strikes while pods are made, bound, deleted and replaced, on a real API server and kube-scheduler,
 with Berth's functions as `berth up` runs them. For every cell of the table the run checks:

@@ -28,7 +28,10 @@ def the_seed() -> int:
     return int(given) if given else random.Random(run).getrandbits(32)
 
 
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize(
+    "store",
+    [pytest.param(store, marks=[] if store == "sqlite" else pytest.mark.nightly) for store in STORES],
+)
 @pytest.mark.usefixtures("redis_installed")
 def test_whatever_breaks_one_reconcile_later_the_ledger_equals_the_pods_and_all_that_fits_is_bound(
     store: str, binaries: Path, haproxy_program: Path, tmp_path: Path

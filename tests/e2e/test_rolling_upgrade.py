@@ -69,6 +69,7 @@ def installed(
     made.stop()
 
 
+@pytest.mark.nightly
 def test_an_upgrade_and_the_way_back_under_load_lose_nothing_and_tell_no_pod_of_an_error(
     installed: Installed, earlier: tuple[str, Path], own_redis: RedisServer, haproxy_program: Path
 ) -> None:

@@ -31,7 +31,7 @@ Say = Callable[[Sequence[Object], Sequence[str]], Object]
 
 @pytest.mark.parametrize(
     "seeds",
-    [pytest.param(range(3), id="3"), pytest.param(range(20), id="20")],
+    [pytest.param(range(3), id="3"), pytest.param(range(20), marks=pytest.mark.nightly, id="20")],
 )
 def test_as_many_pods_are_placed_as_was_said(
     system_of: Systems,

@@ -29,6 +29,7 @@ def installed(plane: ControlPlane, cluster: Cluster, helm: Path, tmp_path: Path)
     made.stop()
 
 
+@pytest.mark.nightly
 def test_by_the_page_all_is_installed_a_pod_waits_for_anothers_unit_and_uninstall_leaves_nothing(
     installed: Installed, haproxy_program: Path
 ) -> None:
