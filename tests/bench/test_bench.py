@@ -38,7 +38,7 @@ from tests.bench.witness import Witness, states
 from tests.support.cluster import wait
 from tests.support.processes import is_alive
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 
 ROOT = Path(__file__).parents[2]
 _LONG_SECONDS = 120.0

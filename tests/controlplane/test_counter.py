@@ -73,6 +73,7 @@ def test_a_bind_that_the_api_server_refuses_gives_its_unit_back(
 
 
 @pytest.mark.usefixtures("binaries", "redis_installed")
+@pytest.mark.nightly
 def test_pods_a_second_are_measured_beside_it_and_without_any_extender(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     tiny = ["scheduled", "--rounds", "2", "--nodes", "4", "--pods", "8", "--json", str(figures)]
