@@ -31,6 +31,7 @@ EXAMPLES = {
     "dynamodb": examples(1, 5),
     "configmap": examples(1, 3),
 }
+EACH_BY_DAY = 4  # of the bugs; some take a minute to be found
 TO_FIND_A_BUG = 25  # examples from each of so many seeds: those from one seed are much alike
 SEEDS = 60  # not found with so many is no bad luck
 STEPS = 30
@@ -77,7 +78,17 @@ def test_whatever_happens_every_promise_holds(place: Place) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("promise", "bug", "kind"), BUGS, ids=[f"{number} {bug.__name__}" for number, bug, _ in BUGS]
+    ("promise", "bug", "kind"),
+    [
+        pytest.param(
+            number,
+            bug,
+            kind,
+            id=f"{number} {bug.__name__}",
+            marks=pytest.mark.nightly if place % EACH_BY_DAY else [],
+        )
+        for place, (number, bug, kind) in enumerate(BUGS)
+    ],
 )
 def test_a_bug_of_the_field_is_found_by_the_promise_it_breaks(
     promise: int, bug: Callable[[], Any], kind: Kind | None
