@@ -89,6 +89,7 @@ def test_the_watch_counts_the_units_that_each_node_held_at_every_moment(cluster:
     assert set(seen.bound_at) == {"before", "after", "elsewhere"}
 
 
+@pytest.mark.long
 def test_an_api_server_that_was_away_comes_back_with_its_data_and_watchers_go_on(
     plane: ControlPlane, cluster: Cluster
 ) -> None:

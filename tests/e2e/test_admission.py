@@ -253,6 +253,7 @@ def test_a_pod_brings_no_annotation_that_its_pool_refuses(told: Cluster) -> None
 
 @pytest.mark.parametrize("what", ["", "/status"])
 @pytest.mark.parametrize("value", ["10.0.0.9", None])
+@pytest.mark.long
 def test_nobody_changes_what_bind_has_told_a_pod_of_its_units(
     told: Cluster, what: str, value: str | None
 ) -> None:

@@ -96,6 +96,7 @@ class Churn(threading.Thread):
 @pytest.mark.parametrize(  # ledger.db alone: tests/chaos
     "what", [pytest.param("ledger.db.life-*", marks=pytest.mark.nightly), "ledger.db*"]
 )
+@pytest.mark.long
 def test_a_ledger_deleted_under_load_is_rebuilt_and_no_unit_is_given_twice(world: World, what: str) -> None:
     with world.cluster.watch_pods() as seen, world.scheduling(), Churn(world) as churn:
         churn.stop.set()

@@ -306,6 +306,7 @@ def test_poolclaims_that_are_slow_to_be_written_leave_time_for_the_binding(
 
 @EACH
 @pytest.mark.parametrize("waiters", [0, 5])
+@pytest.mark.long
 def test_bind_answers_in_time_for_a_pod_that_goes_meanwhile(
     stage: PoolsStage, how: str, waiters: int
 ) -> None:

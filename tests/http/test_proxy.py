@@ -136,6 +136,7 @@ def test_without_a_token_to_read_nothing_is_sent(stage: Stage, verb: str, text: 
     ],
 )
 @pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.long
 def test_whatever_a_function_or_a_gateway_answers_kube_scheduler_gets_200(
     stage: Stage, verb: str, status: int, said: str
 ) -> None:

@@ -62,6 +62,7 @@ def test_it_brings_all_alerts_and_the_board() -> None:
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.long
 def test_every_function_is_scraped_at_its_own_port_with_a_token_that_it_knows(overlay: str) -> None:
     objects = component("monitoring", overlay=overlay)
     (endpoint,) = one(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]

@@ -246,6 +246,7 @@ def test_closing_a_store_lets_go_of_every_thread_s_files(store_factory: Factory)
     assert len(again.changes(None).documents) == 4
 
 
+@pytest.mark.long
 def test_threads_that_count_up_one_document_lose_no_update(store_factory: Factory) -> None:
     stores = [store_factory(), store_factory()]
     stores[0].commit({"n": b"0"}, {})

@@ -150,6 +150,7 @@ def test_a_binding_that_hangs_is_fenced_and_cannot_land_afterwards(world: World,
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PATCH"])
+@pytest.mark.long
 def test_an_api_server_that_hangs_from_a_step_on_is_answered_for_in_time(
     world: World, pod: Object, method: str
 ) -> None:
@@ -217,6 +218,7 @@ def test_connections_cut_from_the_binding_on_leave_nothing_after_a_reconcile(
 
 @pytest.mark.parametrize("answer", [ANSWER_LOST, Fault(after=HOLD_SECONDS)], ids=["lost", "late"])
 @pytest.mark.parametrize("fence", [CUT, HANGS], ids=["cut", "hangs"])
+@pytest.mark.long
 def test_a_binding_that_was_made_is_a_success_whatever_became_of_its_fence(
     world: World, pod: Object, answer: Fault, fence: Fault
 ) -> None:
