@@ -101,6 +101,7 @@ def test_pods_that_ask_for_no_pool_cause_no_call_and_the_others_are_placed_as_ev
     assert {name for _, name in counted.calls} == ours
 
 
+@pytest.mark.nightly
 def test_the_written_configuration_lists_every_pool_and_an_unlisted_resource_is_not_placed(
     system_of: Systems, tmp_path: Path
 ) -> None:

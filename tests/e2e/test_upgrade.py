@@ -134,6 +134,7 @@ def names_of(items: list[Object]) -> set[str]:
 
 
 @pytest.mark.long
+@pytest.mark.nightly
 def test_while_the_policies_are_upgraded_nothing_slips_through_and_nothing_good_is_refused(
     kubectl: Kubectl, plane: ControlPlane, cluster: Cluster
 ) -> None:

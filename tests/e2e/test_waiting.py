@@ -79,6 +79,7 @@ bind = functions_framework.http(serve(one_by_one))
 """
 
 
+@pytest.mark.nightly
 def test_pods_are_bound_in_the_order_of_their_places_when_room_comes_one_by_one(
     system_of: Systems, tmp_path: Path
 ) -> None:

@@ -7,6 +7,8 @@ import statistics
 import time
 from functools import partial
 
+import pytest
+
 from tests.knative.overlay import Overlay
 from tests.support.cluster import wait
 from tests.support.neighbours import MEASURED
@@ -88,6 +90,7 @@ def test_500_pods_deleted_at_once_are_all_freed(overlay: Overlay) -> None:
     assert overlay.tick()["released"] == 0
 
 
+@pytest.mark.nightly
 def test_with_a_sink_down_for_20_seconds_every_unit_is_freed(overlay: Overlay) -> None:
     """Through the Broker without a tick, for it tries for longer; what the source drops, the tick frees."""
     names = fill(overlay, 60)
@@ -106,6 +109,7 @@ def test_with_a_sink_down_for_20_seconds_every_unit_is_freed(overlay: Overlay) -
     assert overlay.free() == UNITS
 
 
+@pytest.mark.nightly
 def test_with_an_adapter_killed_in_the_middle_of_deletes_the_tick_frees_the_rest(overlay: Overlay) -> None:
     fill(overlay, 200)
     since = overlay.names.count()

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
+import pytest
 import urllib3
 
 from tests.knative.overlay import Overlay
@@ -126,6 +127,7 @@ def test_an_event_costs_one_call_of_the_filter_for_each_of_two_triggers(overlay:
     cost(overlay, triggers=2, told=1)
 
 
+@pytest.mark.nightly
 def test_old_triggers_cost_eleven_calls_more_until_the_documented_step(
     overlay: Overlay, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ STEPS, SEEDS = 60, 30
 
 
 @pytest.mark.drawn
-@settings(max_examples=examples(3, 70))
+@settings(max_examples=examples(3, 30))
 @given(st.integers(0, 2**32), st.booleans())
 def test_gangs_are_served_whole_and_nobody_waits_for_ever(seed: int, hopeless: bool) -> None:
     traffic = GangTraffic(Random(seed), hopeless)

@@ -32,7 +32,7 @@ KINDS = st.builds(Kind, *[st.booleans()] * 6)
 
 
 @pytest.mark.drawn
-@settings(max_examples=examples(10, 100))
+@settings(max_examples=examples(10, 50))
 @given(st.integers(0, 2**32), st.booleans(), st.booleans())
 def test_no_units_idle_for_longer_than_their_pool_says(seed: int, priorities: bool, hopeless: bool) -> None:
     """Whatever is missing: some pods never end, and some are deleted while they have their turn."""
@@ -49,7 +49,7 @@ def test_units_idle_for_half_of_an_hour_at_most(seed: int, priorities: bool) -> 
 
 
 @pytest.mark.drawn
-@settings(max_examples=examples(10, 100))
+@settings(max_examples=examples(10, 50))
 @given(st.integers(0, 2**32), KINDS)
 def test_the_first_in_line_is_served_and_nothing_is_held_for_long_in_vain(seed: int, kind: Kind) -> None:
     traffic = Traffic(Random(seed), kind)

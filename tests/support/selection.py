@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 IS_LONG = os.environ.get("BERTH_TEST_LONG") == "1"
+IS_NIGHT = os.environ.get("BERTH_TEST_NIGHT") == "1"
 LIST = Path(__file__).parents[1] / "LONG.md"
 COLLECTED = pytest.StashKey[dict[str, set[str]]]()
 """By file that was collected, the tests in it that are marked `long`."""
@@ -37,13 +38,14 @@ In brackets: the parameters with which a test runs there; with others it runs in
 What is marked `(nightly)` runs in `make test-nightly` alone: a kind of test of which another one runs in
 `make test-long`.
 The suites `tests/knative`, `tests/dynamodb_local` and `tests/fuzz` run there, too.
-What is marked `drawn` runs in both: there with more random examples, steps or rounds.
+What is marked `drawn` runs in all of them: there with more random examples, steps or rounds.
 """
 
 
 def examples(short: int, full: int) -> int:
-    """How many random examples a test draws, or rounds it makes: `full` in `make test-long`."""
-    return full if IS_LONG else short
+    """How many random examples a test draws, or rounds it makes: `full` in `make test-long`, and twice as
+    many in `make test-nightly`."""
+    return (2 * full if IS_NIGHT else full) if IS_LONG else short
 
 
 def pytest_configure(config: pytest.Config) -> None:
