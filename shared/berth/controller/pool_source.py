@@ -18,9 +18,7 @@ Change = Callable[[Pool], Mapping[str, Any]]
 
 _CLUSTER = "the cluster"
 _TRIES = 5
-_TEXTS = (
-    4  # of which the Pools are kept: each reconcile reads the file, and YAML takes longer than all the rest
-)
+_TEXTS = 4  # of the file, whose Pools are kept: each reconcile reads it, and to parse YAML takes long
 _MISTAKES = 5  # of one Pool object that its status and the reports name
 
 

@@ -283,8 +283,15 @@ class _Lanes:
 
     def _drive(self, lane: queue.Queue[tuple[str, Mapping[str, str], Any]]) -> None:
         while not self._stop.is_set():
-            with suppress(queue.Empty):
-                self._send(*lane.get(timeout=_FIRST_PAUSE))
+            try:
+                event = lane.get(timeout=_FIRST_PAUSE)
+            except queue.Empty:
+                continue
+            try:
+                self._send(*event)
+            except Exception:
+                # The events behind it must be sent all the same.
+                log.exception("an event of a pod was not sent")
 
 
 def lane_of(uid: str, lanes: int = LANES) -> int:

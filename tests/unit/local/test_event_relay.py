@@ -207,6 +207,15 @@ def test_an_event_holds_up_none_of_other_lanes(functions: _Functions) -> None:
     assert functions.names == ["last"]
 
 
+def test_an_event_that_can_t_be_sent_keeps_none_behind_it_from_release(
+    functions: _Functions, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = {**_pod("odd"), "spec": {"nodeName": "n1", "odd": object()}}  # no JSON
+    assert _relayed(functions, _Pods([("DELETED", odd), ("DELETED", _pod("last"))])) == []
+    assert functions.names == ["last"]
+    assert "an event of a pod was not sent" in caplog.text
+
+
 class _Cut(_Pods):
     """A cluster that ends each watch of pods after one change, and counts its lists of them."""
 
