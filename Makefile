@@ -119,7 +119,7 @@ test: .venv redis haproxy prometheus controlplane ## what a change must pass, on
 
 test-long: CHOSEN = (long or drawn or suite) and not nightly
 test-nightly: CHOSEN = nightly or drawn
-test-nightly: export BERTH_TEST_NIGHT = 1
+test-nightly: export BERTH_TEST_EXAMPLES ?= 2
 .PHONY: test-long test-nightly
 test-long: ## the rest (tests/LONG.md), more random examples, Knative's programs, DynamoDB Local, fuzzing
 test-nightly: ## more of what test-long has one of: kills, modes of Knative, alerts (tests/LONG.md)

@@ -4,7 +4,6 @@ import signal
 import threading
 
 import pytest
-from hypothesis import settings
 
 pytest_plugins = [
     "tests.support.fixtures",
@@ -12,10 +11,6 @@ pytest_plugins = [
     "tests.support.neighbours",
     "tests.support.selection",
 ]
-
-# A busy laptop is no failure: what an example costs is not what these tests are about.
-settings.register_profile("berth", deadline=None)
-settings.load_profile("berth")
 
 
 def pytest_configure() -> None:

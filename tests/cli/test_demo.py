@@ -75,7 +75,7 @@ def test_a_signal_is_handled_before_there_is_a_folder_to_clean_up(monkeypatch: p
     assert len(handlers) == 1
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_naive_counter_fails_each_time_and_berth_keeps_its_promises() -> None:
     done = subprocess.run(
         [BERTH, "demo", "--json"],

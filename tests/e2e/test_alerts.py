@@ -76,6 +76,7 @@ def churn(world: Watched, name: str) -> Callable[[], None]:
     return step
 
 
+@pytest.mark.nightly
 def test_alerts_on_pools_fire_and_the_board_has_data(system_of: Systems, tmp_path: Path) -> None:
     before = [of_cluster("full", 1), of_cluster("idle", 5), of_cluster("cut", 2), of_cluster("line", 16)]
     before.append(of_cluster("unread", 1, externalFrom={"feature": "F"}))

@@ -113,7 +113,8 @@ def test_it_is_monitored_where_the_operators_kinds_and_the_token_are_there(appli
     assert not monitored & applied.dry("--set", "monitoring=false")
 
 
-@pytest.mark.parametrize("served", [pytest.param(False, marks=pytest.mark.nightly), True])
+@pytest.mark.nightly
+@pytest.mark.parametrize("served", [False, True])
 def test_an_api_server_takes_what_helm_makes_of_each_two_values(
     applied: Applied, request: pytest.FixtureRequest, served: bool
 ) -> None:

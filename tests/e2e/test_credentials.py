@@ -56,6 +56,7 @@ def test_a_tenant_does_not_read_the_token_when_a_function_refuses_its_pod(
         assert Readable(system).showing(system.berth.token) == []
 
 
+@pytest.mark.nightly
 def test_the_token_is_nowhere_while_everything_fails(system_of: Systems, haproxy_program: Path) -> None:
     system = system_of(2, pools=[pool(units=10)], proxy=True, start_scheduler=False)
     berth, cluster = system.berth, system.cluster

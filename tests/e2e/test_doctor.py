@@ -15,7 +15,7 @@ from tests.support.builders.damage import GARBAGE, claims, write
 from tests.support.cluster import Object
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_busy_cluster_has_no_finding_and_damage_in_it_is_found_and_repaired(system_of: Systems) -> None:
     system = system_of(nodes=3, pools=[pool(units=4)])
     system.cluster.create_pods("stays")

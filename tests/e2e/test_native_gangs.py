@@ -113,6 +113,7 @@ def test_of_two_pod_groups_one_is_served_whole_and_then_the_other(system_of: Sys
     settled(system)
 
 
+@pytest.mark.nightly
 def test_pod_groups_whose_pods_are_annotated_as_well_are_the_same_gangs(system_of: Systems) -> None:
     system = with_groups(system_of, pools=[SEAT])
     groups = []
@@ -128,6 +129,7 @@ def test_pod_groups_whose_pods_are_annotated_as_well_are_the_same_gangs(system_o
     settled(system)
 
 
+@pytest.mark.nightly
 def test_pods_of_a_pod_group_that_is_no_gang_are_bound_one_by_one(system_of: Systems) -> None:
     system = with_groups(system_of, pools=[pool("seat", 3, scope="Cluster")])
     pod_group(system, "loose", None)
@@ -138,6 +140,7 @@ def test_pods_of_a_pod_group_that_is_no_gang_are_bound_one_by_one(system_of: Sys
     settled(system)
 
 
+@pytest.mark.nightly
 def test_pods_beyond_the_smallest_number_are_served_one_by_one(system_of: Systems) -> None:
     system = with_groups(system_of, pools=[pool("seat", 5, scope="Cluster")])
     pod_group(system, "wide", 4)
@@ -148,6 +151,7 @@ def test_pods_beyond_the_smallest_number_are_served_one_by_one(system_of: System
     settled(system)
 
 
+@pytest.mark.nightly
 def test_a_size_that_can_t_be_read_is_told_with_what_to_do(system_of: Systems) -> None:
     system = with_groups(system_of, pools=[SEAT])
     role = system.cluster.get(f"{ROLES}/berth-bind")

@@ -118,6 +118,7 @@ def _phases(system: System, since: str) -> list[str]:
 # addresses.md
 
 
+@pytest.mark.nightly
 def test_the_page_on_addresses_does_what_it_says(system_of: Systems) -> None:
     rack = {"labels": {"rack": "r1"}}
     system = system_of({"node-1": rack, "node-2": rack}, start_berth=False, pools=None)
@@ -154,6 +155,7 @@ def _told(cluster: Cluster, pod: str) -> str:
 # node-names.md
 
 
+@pytest.mark.nightly
 def test_the_page_on_node_names_does_what_it_says(system_of: Systems) -> None:
     nodes: dict[str, Object] = {"node-1": {}, "node-2": {}, "gpu-7": {}}
     system = system_of(nodes, start_berth=False, pools=documents_of(NAMES, "pools.yaml"))
@@ -239,6 +241,7 @@ def _free(system: System, node: str) -> tuple[int, int]:
 # demo-extender.md
 
 
+@pytest.mark.nightly
 def test_the_page_on_the_extender_demo_does_what_it_says(system_of: Systems) -> None:
     pools, port = documents_of(DEMO, "pools.yaml"), _first_of_eight()
     system = system_of(2, start_berth=False, single=True, port=port, pools=pools)

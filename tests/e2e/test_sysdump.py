@@ -151,6 +151,7 @@ def _unpacked(path: Path) -> dict[str, str]:
         }
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("there")
 def test_the_archive_has_all_that_a_maintainer_asks_for_and_none_of_the_secrets(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -23,6 +23,7 @@ FROM = f"berth: ledger: {LEDGER} (from ConfigMap berth/berth-settings)"
 CALM, FULL = "1 pool, 2 of 2 units free, 0 pods wait", "1 pool, 0 of 2 units free, 1 pod waits"
 
 
+@pytest.mark.nightly
 def test_the_ledger_is_found_by_the_cluster_s_settings_and_watched_as_pods_come(
     system_of: Systems, tmp_path: Path
 ) -> None:

@@ -62,7 +62,7 @@ def test_a_killed_function_is_started_again_and_ctrl_c_ends_all(system_of: Syste
     system.refusal_of(refused)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_functions_that_hang_are_replaced_and_what_they_had_to_do_is_done(system_of: Systems) -> None:
     system = system_of(1, pools=[pool(units=1)])
     berth, cluster = system.berth, system.cluster

@@ -165,7 +165,7 @@ def test_while_the_policies_are_upgraded_nothing_slips_through_and_nothing_good_
         assert all(number <= last for number, _, _ in odd), (odd[-1], last)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_documented_step_deletes_all_that_an_upgrade_leaves_over(
     kubectl: Kubectl, cluster: Cluster
 ) -> None:

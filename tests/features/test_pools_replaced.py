@@ -23,7 +23,7 @@ IP = "berth.dev/ip"
 TWO: dict[str, Any] = {"resource": IP, "capacity": {"perDomain": 2}}
 NODES = {"n1": {"rack": "r1", "zone": "z"}, "n2": {"rack": "r2", "zone": "z"}, "n3": {"rack": "r3"}}
 NAMES: dict[str, Any] = {"resource": IP, "units": {"n1": ["a", "b", "c"]}}
-LONG = pytest.mark.long
+NIGHTLY = pytest.mark.nightly
 CHEAP = pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)  # the steps are the verbs' own
 ONE_STORE = pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 
@@ -305,8 +305,12 @@ def test_a_ledger_that_is_lost_when_a_pool_is_renamed_believes_names_that_are_li
     "after",
     [
         pytest.param({"old": None, "new": TWO}, id="renamed"),
-        pytest.param({"old": {**TWO, "scope": "Topology", "topologyKey": "rack"}}, id="by racks", marks=LONG),
-        pytest.param({"old": {**TWO, "resource": "berth.dev/seat"}, "new": TWO}, id="handed on", marks=LONG),
+        pytest.param(
+            {"old": {**TWO, "scope": "Topology", "topologyKey": "rack"}}, id="by racks", marks=NIGHTLY
+        ),
+        pytest.param(
+            {"old": {**TWO, "resource": "berth.dev/seat"}, "new": TWO}, id="handed on", marks=NIGHTLY
+        ),
     ],
 )
 @pytest.mark.long

@@ -22,7 +22,7 @@ _SLOW = ("docs/screens.md",)  # what commands say, each of which is run
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long) if name in _SLOW else name for name in PAGES]
+    "name", [pytest.param(name, marks=pytest.mark.nightly) if name in _SLOW else name for name in PAGES]
 )
 def test_the_page_is_as_make_docs_writes_it(name: str) -> None:
     assert (ROOT / name).read_text() == PAGES[name](), "run `make docs`"

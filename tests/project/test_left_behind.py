@@ -56,7 +56,7 @@ def test_that_never_ends():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent died")
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.nightly)])
 def test_a_run_that_is_ended_leaves_no_process(tmp_path: Path, how: signal.Signals) -> None:
     (tmp_path / "test_ended.py").write_text(_TEST)
     command = [

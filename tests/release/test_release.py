@@ -125,6 +125,7 @@ def run(*command: str | Path, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.nightly
 def test_two_releases_of_a_commit_have_the_same_bytes(releases: tuple[Path, Path]) -> None:
     one, other = ({each.name: each.read_bytes() for each in folder.iterdir()} for folder in releases)
     signed = {f"{name}.sig" for name in (*MADE, "SHA256SUMS")}

@@ -1,9 +1,8 @@
 """Which tests `make test` leaves to `make test-long`, which of these are for the night (`make test-nightly`),
 and which are for `make test-fast`. pytest by itself runs them all.
 
-What is said of every store, `make test` shows on SQLite, `make test-long` on Redis, but for end-to-end tests,
-and `make test-nightly` on the others; what is marked `every_store`, and tests/stores, `make test` shows on
-all of them.
+What is said of every store, `make test` and `make test-long` show on SQLite, and `make test-nightly` on the
+others; what is marked `every_store`, and tests/stores, `make test` shows on all of them.
 `make test-fast` runs what needs no server, no process of Berth's and no second of a core.
 `python -m tests.support.selection` writes their names into tests/LONG.md; with `--check` it only compares.
 """
@@ -16,14 +15,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 IS_LONG = os.environ.get("BERTH_TEST_LONG") == "1"
-IS_NIGHT = os.environ.get("BERTH_TEST_NIGHT") == "1"
+TIMES = int(os.environ.get("BERTH_TEST_EXAMPLES", "1"))
+"""How many times as many random examples: `BERTH_TEST_EXAMPLES=10 make test-long`."""
 LIST = Path(__file__).parents[1] / "LONG.md"
 COLLECTED = pytest.StashKey[dict[str, set[str]]]()
 """By file that was collected, the tests in it that are marked `long`."""
 _NEAREST = "sqlite"  # a file: no server to start, none to ask
-_NEXT = "redis"  # it answers in a fraction of the others' time
 _FAST_FOLDERS = {"unit", "stores", "ledger", "handlers", "features"}
 _NEVER_FAST = ("long", "nightly", "slow", "alone")
 _OTHER_STORES = {"configmap", "dynamodb", "redis", "cluster"}
@@ -41,11 +41,16 @@ The suites `tests/knative`, `tests/dynamodb_local` and `tests/fuzz` run there, t
 What is marked `drawn` runs in all of them: there with more random examples, steps or rounds.
 """
 
+# A busy laptop is no failure: what an example costs is not what these tests are about. With every change they
+# are the same, so that none fails for what another brought; who asks for more draws others each time.
+settings.register_profile("berth", deadline=None, derandomize=TIMES == 1, print_blob=True)
+settings.load_profile("berth")
+
 
 def examples(short: int, full: int) -> int:
-    """How many random examples a test draws, or rounds it makes: `full` in `make test-long`, and twice as
-    many in `make test-nightly`."""
-    return (2 * full if IS_NIGHT else full) if IS_LONG else short
+    """How many random examples a test draws, or rounds it makes: `full` in `make test-long`, twice as many in
+    `make test-nightly`, and TIMES as many where somebody asks for more."""
+    return TIMES * full if IS_LONG else short
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -67,8 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if _folder(item) in SUITES:
             item.add_marker("suite")
         elif _is_on_another_store(item) and item.get_closest_marker("every_store") is None:
-            by_day = _store(item) == _NEXT and _folder(item) != "e2e"
-            item.add_marker("long" if by_day else "nightly")
+            item.add_marker("nightly")
         elif _is_fast(item):
             item.add_marker("fast")
         if item.get_closest_marker("nightly") is not None:
