@@ -76,3 +76,21 @@ def test_seats_of_a_pool_that_is_gone_are_given_back_whole_and_told(stage: Membe
     stage.reconcile()
     assert not stage.seats()
     assert {pod for pod, reason, _ in stage.events() if reason == "FailedClaim"} >= {p.name for p in pods[1:]}
+
+
+def test_units_that_a_pod_of_the_gang_left_are_kept_while_another_s_seat_waits(stage: Members) -> None:
+    """The seat has units of its own, and its pod takes none of those that are kept once it is bound."""
+    stage.pools(seat=seats(4, sticky={"by": "Owner", "forSeconds": 60}))
+    pods = stage.members("train", 3, 3)
+    assert stage.bind_all(pods[:2]) == ["", ""]
+    stage.time.now += 1
+    stage.gone(pods[1])
+    assert stage.bind(stage.pod("rival-0", seat=1)) == ""
+    rival = stage.pod("rival-1", seat=1)
+    full = "seat: 0 of 4 free, 1 asked"
+    assert (stage.why(rival, "n1"), stage.bind(rival)) == ({"n1": full}, full)
+    stage.time.now += 1
+    assert stage.bind(pods[2]) == ""
+    assert stage.bind(rival) == full
+    assert stage.bind(stage.member("train-again", 3)) == ""
+    stage.check_well()

@@ -129,3 +129,32 @@ def test_a_gang_waits_for_a_suspended_pool_and_no_longer(stage: Gangs, lasts: fl
     assert stage.woken() == {"good", "bad"}
     assert [stage.bind(good), stage.bind(bad)] == ["", ""]
     stage.check_well()
+
+
+def test_a_gang_that_lacks_units_is_not_tried_again_in_vain_however_long_it_waits(stage: Gangs) -> None:
+    """Its note is believed for five minutes, and reconcile renews it while its pods wait."""
+    holder = stage.bound_pod("holder", desk=3)
+    pods = stage.gang("train", 2, desk=1)
+    assert stage.bind(pods[0]) != ""
+    said = stage.whys(pods)
+    assert all(said)
+    for _ in range(int(2 * BELIEVED_SECONDS / 60)):
+        stage.time.now += 60
+        stage.reconcile()
+        assert stage.whys(pods) == said
+    assert stage.woken() == set()
+    stage.gone(holder)
+    assert stage.whys(pods) == [{}, {}]
+
+
+def test_reconcile_wakes_no_pod_of_a_gang_for_fewer_units_than_the_gang_needs(stage: Gangs) -> None:
+    """No bind has looked at it yet: nodes were full whenever filter was asked."""
+    stage.bound_pod("holder", desk=3)
+    pods = stage.gang("train", 2, desk=1)
+    stage.reconcile()
+    assert stage.woken() == set()
+    assert all(stage.whys(pods))
+    late = stage.pod("late", desk=1)
+    stage.reconcile()
+    assert stage.woken() == {"late"}
+    assert stage.bind(late) == ""

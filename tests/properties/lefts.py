@@ -125,7 +125,7 @@ class Lefts:
         sticky = None if holding.claim else spec.get("sticky")
         owner = self.who(sticky["by"], uid) if sticky else ""
         kept = now + sticky["forSeconds"] if sticky and owner else 0.0
-        rest = now + spec.get("reuseAfterSeconds", 0)
+        rest = now + spec["reuseAfterSeconds"] if "reuseAfterSeconds" in spec else 0.0
         return RetainedUnits(holding.count, set(holding.units), owner, rest, kept, sure, terms_of(spec))
 
     def _take(self, where: Domain, uid: str, holdings: Collection[Holding], spec: Spec, now: float) -> None:

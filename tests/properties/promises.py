@@ -12,7 +12,7 @@ import msgspec
 from berth.controller.annotation import ALLOCATED
 from berth.ledger import refusals
 from berth.ledger.keys import domain_key
-from berth.ledger.model import Claim, Rank
+from berth.ledger.model import Claim, LineHold, Rank
 from tests.properties import pools
 from tests.properties.api import Api, bound_node, finished
 from tests.properties.calls import Call
@@ -152,15 +152,24 @@ class Promises:
                 hold, now = part.line_hold, after.domains.get(domain_key(where[0], name))
                 if hold is None or now is None or hold.rests is not None:
                     continue
-                for uid in now.claims.keys() - part.claims.keys():
-                    rank = self._model.rank(uid) if uid in self._model.wishes else Rank(priority=2**31)
-                    behind = not (is_before(rank, hold) or self._model.are_mates(uid, hold.uid))
-                    took = before.spare(where, name) - after.spare(where, name)
-                    spare = max(0, before.spare(where, name) - before.lacks(where, name))
-                    given = now.claims[uid].state == "reserved" and behind and uid != hold.uid
-                    self.keep(
-                        11, not given or took <= spare, f"{uid} took of {name} what is held for {hold.label}"
-                    )
+                new = [now.claims[uid] for uid in now.claims.keys() - part.claims.keys()]
+                # Of a gang that is served some may be before whom it is held for.
+                given = [claim for claim in new if self._is_behind(claim, hold)]
+                key = domain_key(where[0], name)
+                theirs = sum(each.count for claim in given for each in claim.holdings if each.key == key)
+                took = min(theirs, before.spare(where, name) - after.spare(where, name))
+                spare = max(0, before.spare(where, name) - before.lacks(where, name))
+                who = [claim.uid for claim in given]
+                self.keep(
+                    11, not given or took <= spare, f"{who} took of {name} what is held for {hold.label}"
+                )
+
+    def _is_behind(self, claim: Claim, hold: LineHold) -> bool:
+        """Whether the pod was given what it has, and comes after the one that units are held for."""
+        uid = claim.uid
+        rank = self._model.rank(uid) if uid in self._model.wishes else Rank(priority=2**31)
+        is_first = is_before(rank, hold) or self._model.are_mates(uid, hold.uid) or uid == hold.uid
+        return claim.state == "reserved" and not is_first
 
     def _gangs_get_all_or_none(self, before: Kept, after: Kept) -> None:
         """Of the pods of a gang that agree, and are of one owner, nobody gets units before the others."""

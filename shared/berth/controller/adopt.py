@@ -100,7 +100,8 @@ def _as_it_waits(claim: Claim, standing: Mapping[str, Sequence[Claim]], waiting:
     seat = next((held for held in standing.get(claim.uid, ()) if held.is_seat), None)
     if seat is None or claim.uid not in waiting:
         return claim
-    return replace(claim, state="reserved", attempt="", since=seat.since, seat_until=seat.seat_until)
+    times = {"since": seat.since, "seat_until": seat.seat_until, "seated": seat.seated}
+    return replace(claim, state="reserved", attempt="", **times)
 
 
 def updated(pod: Pod, standing: Sequence[Claim], terms: Terms, *, annotations: bool = True) -> Claim:

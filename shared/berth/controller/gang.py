@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import NamedTuple, Never
 
 import msgspec
@@ -53,6 +54,9 @@ COMPLETE = "what its gang lacked is there"
 """Why pods are woken that waited for others of their gang, or for what these ask for."""
 
 _LIST_SECONDS = 10.0
+
+_MOST_NOTED = 100
+"""Gangs of which reconcile notes at a time that they wait; bind notes the others as their pods are tried."""
 
 _LOOKS = 5
 """So often a bind looks at a gang while other binds of its pods are first."""
@@ -292,12 +296,13 @@ def note_refusal(ledger: Ledger, gang: Gang, refusal: str, now: float) -> None:
 def revised(
     ledger: Ledger, label: str, pods: Collection[AnyPod], schedulers: Collection[str], now: float
 ) -> Sequence[AnyPod]:
-    """Look anew at a gang that was refused because of which pods there were, or because one of them asks for
-    what there is not, by all pods of its namespace that name it. Return those that may be tried again: now it
-    may be had. Else all of them are refused for as long as before."""
+    """Look anew at a gang that is not served, by all pods of its namespace that name it. Return those that
+    may be tried again: it lacked pods, or one of them asked for what there is not, and now it may be had.
+    Else note it, so that filter refuses all of them: where it lacks units, until it may have them."""
     view = ledger.view()
-    note, first = view.gangs.get(label), next((pod for pod in pods if _waits_in(pod, label)), None)
-    if note is None or first is None or not note.lacks_pods or (gang := gang_or_none(first)) is None:
+    note = view.gangs.get(label, GangNote())
+    first = next((pod for pod in pods if _waits_in(pod, label)), None)
+    if first is None or (gang := gang_or_none(first)) is None:
         return ()
     if not gang.size:
         return ()  # who reads its PodGroup will see
@@ -305,10 +310,14 @@ def revised(
     terms = terms_of(view)
     roll = roll_of(first, gang, pods, schedulers, lambda pod: bool(view.keys_of(pod.metadata.uid)))
     roll = _judged(roll, gang, terms)
+    is_had = note.lacks_pods and not roll.refusal
+    if not (note.lacks_pods or roll.refusal or roll.needed > 1):
+        return ()
     with suppress(OvertakenError):
         seen = ledger.gang(label)
-        ledger.note_gang(seen, note_of(roll, terms, now) if roll.refusal else GangNote(now))
-    return () if roll.refusal else [pod for pod in roll.waiting if terms.demand(pod).units]
+        if seen.note == note:  # what a bind has noted since is of newer pods
+            ledger.note_gang(seen, GangNote(now) if is_had else note_of(roll, terms, now))
+    return [pod for pod in roll.waiting if terms.demand(pod).units] if is_had else ()
 
 
 def _waits_in(pod: Pod, label: str) -> bool:
@@ -354,12 +363,18 @@ def all_revised(
     ledger: Ledger, pods: Iterable[AnyPod], schedulers: Collection[str], now: float, but: Collection[str] = ()
 ) -> list[AnyPod]:
     """Return the pods of gangs that may be tried again, by all pods that name one: an event was lost, say.
-    None of those with the labels `but` may be."""
-    labels = {label for label, note in ledger.view().gangs.items() if note.lacks_pods and label not in but}
+    None of those with the labels `but` may be. Note of the others why they can't be had, before a pod of one
+    that fits by itself is woken for that."""
+    view = ledger.view()
     by_name: dict[str, list[AnyPod]] = {}
-    for pod in pods if labels else ():
+    new: dict[str, None] = {}
+    for pod in pods:
         if label := gang_label(pod):
             by_name.setdefault(label_before(label), []).append(pod)
+            if pod.waiting and label not in view.gangs and not view.keys_of(pod.metadata.uid):
+                new[label] = None
+    old = (label for label, note in view.gangs.items() if note.lacks_pods or note.ages(now))
+    labels = {*old, *islice(new, _MOST_NOTED)} - {*but} if by_name else set()
     tried: list[AnyPod] = []
     for label in sorted(labels):
         tried += revised(ledger, label, by_name.get(label_before(label), ()), schedulers, now)

@@ -75,6 +75,10 @@ class GangNote(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the size that its members said of their gang; 0: none has said it."""
         return max((member.size for member in self.members.values()), default=0)
 
+    def ages(self, now: float) -> bool:
+        """Whether it says that the gang could not be had, and is believed no longer soon."""
+        return bool(self.members) and abs(now - self.at) >= BELIEVED_SECONDS / 2
+
     def knows(self, uid: str, size: int) -> bool:
         """Whether it is also about the pod with this UID, which says this size now."""
         member = self.members.get(uid)

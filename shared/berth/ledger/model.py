@@ -63,7 +63,8 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
     use the units. `grace` is the time, in seconds, that the pod has to end once it is told to. `made` is when
     the pod was created, `began` when it was bound, where no bind of ours knows: the journal counts by them.
     `gang` names the pods of its namespace with which it gets its units together; `seat_until` is until when
-    (Unix seconds) they wait for it, where it was reserved by the bind of another of these.
+    (Unix seconds) they wait for it, where it was reserved by the bind of another of these; `seated` is when
+    that was, once its own bind has taken it.
     `ends` is when the pod is gone at the latest, by what it declares; 0: it does not say. `priority` is the
     pod's, where pods may be evicted for the units that it holds; None: nobody knows.
     """
@@ -82,6 +83,7 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
     began: float = 0.0
     gang: str = ""
     seat_until: float = 0.0
+    seated: float = 0.0
     ends: float = 0.0
     priority: int | None = None
 
@@ -138,7 +140,8 @@ class RetainedUnits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Units that a pod has left: nobody's until `rest_until`, and only `owner`'s until `kept_until`.
 
     The quotas of their holder, such as its namespace's limit, count them as long, for others could have had
-    them: there `owner` is `kept_at`.
+    them: there `owner` is `kept_at`. `left` is when the pod left them; 0: an earlier version of Berth did not
+    note it.
     """
 
     count: int
@@ -146,6 +149,7 @@ class RetainedUnits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     owner: str = ""
     rest_until: float = msgspec.field(default=0.0, name="rest")
     kept_until: float = msgspec.field(default=0.0, name="kept")
+    left: float = 0.0
 
     @property
     def until(self) -> float:
@@ -167,8 +171,10 @@ class RetainedUnits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     def may_be_of(self, claim: Claim) -> bool:
         """Whether the claim may have units of these: they are kept for its pod, and their rest was over when
-        it was reserved."""
+        it was reserved. A gang's seats were often reserved before they were left: they have others."""
         if not self.owner or self.rest_until > claim.since:
+            return False
+        if claim.seat_until and self.left > (claim.seated or claim.since):
             return False
         if self.owner in (claim.label, claim.owner):
             return True

@@ -260,10 +260,11 @@ class ReleasePolicy(NamedTuple):
         reuse = pool.spec.reuse_after_seconds if self.rests else 0
         rest_until = self.now + reuse if reuse else 0.0
         if sticky is None:
-            return RetainedUnits(holding.count, holding.units, rest_until=rest_until) if reuse else None
+            rests = RetainedUnits(holding.count, holding.units, rest_until=rest_until, left=self.now)
+            return rests if reuse else None
         owner = claim.label if sticky.by == "Pod" else claim.owner
         kept_until = self.now + sticky.for_seconds if owner else 0.0
-        return RetainedUnits(holding.count, holding.units, owner, rest_until, kept_until)
+        return RetainedUnits(holding.count, holding.units, owner, rest_until, kept_until, self.now)
 
 
 def released(
