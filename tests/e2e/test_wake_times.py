@@ -22,6 +22,8 @@ pytestmark = [pytest.mark.alone, pytest.mark.long]
 
 RESTS = 2
 NODE = "node"
+NOTED, LICENCES = "example.com/noted", 60
+POLLER = {"Authorization": "Bearer poller"}
 IS_BENCH = os.environ.get("BERTH_BENCH_WAKES") == "1"
 
 
@@ -40,13 +42,16 @@ POOLS = [
     one_place("hundred", 100),
     one_place("resting", 1, reuseAfterSeconds=RESTS),
     one_place("kept", 1, sticky={"by": "Pod", "forSeconds": RESTS}),
+    pool("noted", {"nodeAnnotation": NOTED}),
+    one_place("licence", LICENCES, externalFrom={"feature": "F", "format": "json"}),
 ]
 
 
 @pytest.fixture(scope="module")
 def shared(planes: Planes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("times")
-    with world_of(planes, folder, {NODE: {}}, 0, POOLS) as world, world.scheduling():
+    token = {"BERTH_EXTERNAL_TOKEN": "poller"}
+    with world_of(planes, folder, {NODE: {}}, 0, POOLS, token) as world, world.scheduling():
         yield world
 
 
@@ -109,6 +114,42 @@ def test_after_the_end_of_a_rest(world: World, name: str) -> None:
     tell(f"the end of a rest, {name}", times)
     assert min(times) > -0.1, f"a unit was given while it rested: {times}"
     assert max(times) < AT_ONCE, times
+
+
+def test_after_a_raised_capacity(world: World) -> None:
+    times = []
+    for number in range(rounds(5, 50)):
+        waiter = f"waiter-{number}"
+        world.cluster.create_pod(waiter, asking("noted"))
+        world.wait_idle(1)
+        noted = {"metadata": {"annotations": {NOTED: str(number + 1)}}}
+        times += seconds_until_bound(
+            world, partial(world.cluster.patch, f"/api/v1/nodes/{NODE}", noted), waiter
+        )
+    tell("a raised capacity", times)
+    assert max(times) < AT_ONCE, times
+
+
+def test_after_a_reading(world: World) -> None:
+    """Others give back one licence each time."""
+    times = []
+    read(world, LICENCES)
+    for number in range(rounds(5, 50)):
+        waiter = f"waiter-{number}"
+        world.cluster.create_pod(waiter, asking("licence"))
+        world.wait_idle(1)
+        times += seconds_until_bound(world, partial(read, world, LICENCES - number - 1), waiter)
+    read(world, 0)
+    tell("a reading of a licence server", times)
+    assert max(times) < AT_ONCE, times
+
+
+def read(world: World, others: int) -> None:
+    """Tell inventory that others use so many licences."""
+    rows = [{"host": "desk", "count": others}]
+    said = {"features": [{"name": "F", "issued": LICENCES, "checkouts": rows}]}
+    reply = world.berth.post("inventory", said, POLLER, "/licences?pool=licence")
+    assert (reply.status, reply.body["external"]) == (200, others), reply
 
 
 def test_a_release_killed_while_a_unit_rests_is_made_good_at_the_latest_by_reconcile(world: World) -> None:

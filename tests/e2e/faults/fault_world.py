@@ -192,8 +192,9 @@ def world_of(
     nodes: Mapping[str, Mapping[str, Any]],
     units: int,
     pools: Sequence[Object] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[World]:
-    """Nodes by name with create_node's options, so many units each."""
+    """Nodes by name with create_node's options, so many units each; `environment` is also the functions'."""
     with planes.lent() as plane, Proxy(plane) as proxy:
         cluster = Cluster(plane.url, plane.admin_token, plane.ca_file)
         for name, options in nodes.items():
@@ -207,7 +208,7 @@ def world_of(
             folder / "berth",
             plane.kubeconfig(folder / "kubeconfig"),
             pools or [pool(units=units)],
-            {"FAULTS": str(faults.folder), "KUBECONFIG_OF_BIND": str(bind)},
+            {"FAULTS": str(faults.folder), "KUBECONFIG_OF_BIND": str(bind), **(environment or {})},
             accounts.functions(folder, base),
         )
         try:
