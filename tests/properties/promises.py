@@ -269,7 +269,7 @@ class Promises:
             counted = other not in self.around and at in self._api.nodes()
             has = self._model.holds(other, pods[other]) if counted else ()
             for where, count in self._units(other, at).items():
-                if resource_of(where[0]) in has:
+                if resource_of(where[0]) in has and not self._is_listed_elsewhere(pods[other], where):
                     held[where] = held.get(where, 0) + count
         for where in self._units(uid, node):
             resource, domain = where
@@ -284,6 +284,17 @@ class Promises:
                 not counts or held.get(where, 0) <= most,
                 f"{held.get(where)} of {most} of {where} are bound",
             )
+
+    def _is_listed_elsewhere(self, pod: Mapping[str, Any], where: Domain) -> bool:
+        """Whether the pod was told units by name that another domain lists by now, and counts."""
+        resource, domain = where
+        told = msgspec.json.decode(pod["metadata"].get("annotations", {}).get(ALLOCATED, "[]"))
+        mine = {
+            unit for each in told if resource_of(each["pool"]) == resource for unit in each.get("units", ())
+        }
+        specs = [spec for name, spec in self._model.pools.items() if resource_of(name) == resource]
+        lists = [units for spec in specs for name, units in spec.get("units", {}).items() if name != domain]
+        return any(mine & {*units} for units in lists)
 
     def _units(self, uid: str, node: str) -> dict[Domain, int]:
         """By resource, and the domain of this node."""
