@@ -4,13 +4,19 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from berth.controller.settle import BIND_SECONDS
+from berth.http.extender_v1 import BindingCall
+from berth.kube.cluster import Cluster
+from berth.ledger.ledger import Ledger
 from berth.testing.api_server import StandIn
 from tests.features.test_gang_members import Members, seats
 from tests.features.test_gangs import GANG_SECONDS, NODES, POOLS
 from tests.support.builders.places import Place
+from tests.support.builders.stage import KilledError
 
 pytestmark = pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 
@@ -78,19 +84,72 @@ def test_seats_of_a_pool_that_is_gone_are_given_back_whole_and_told(stage: Membe
     assert {pod for pod, reason, _ in stage.events() if reason == "FailedClaim"} >= {p.name for p in pods[1:]}
 
 
-def test_units_that_a_pod_of_the_gang_left_are_kept_while_another_s_seat_waits(stage: Members) -> None:
-    """The seat has units of its own, and its pod takes none of those that are kept once it is bound."""
-    stage.pools(seat=seats(4, sticky={"by": "Owner", "forSeconds": 60}))
+FULL = "seat: 0 of 4 free, 1 asked"
+KEPT = seats(4, sticky={"by": "Owner", "forSeconds": 60})
+
+
+def one_kept_and_one_seat(stage: Members) -> tuple[BindingCall, BindingCall]:
+    """Of three pods of a gang one runs, one left a unit that is kept for them, and one has a seat; another
+    pod has the fourth unit, and a rival waits. Return the pod with the seat, and the rival."""
     pods = stage.members("train", 3, 3)
     assert stage.bind_all(pods[:2]) == ["", ""]
     stage.time.now += 1
     stage.gone(pods[1])
-    assert stage.bind(stage.pod("rival-0", seat=1)) == ""
-    rival = stage.pod("rival-1", seat=1)
-    full = "seat: 0 of 4 free, 1 asked"
-    assert (stage.why(rival, "n1"), stage.bind(rival)) == ({"n1": full}, full)
+    assert stage.bind(stage.pod("other", seat=1)) == ""
+    rival = stage.pod("rival", seat=1)
+    assert (stage.why(rival, "n1"), stage.bind(rival)) == ({"n1": FULL}, FULL)
     stage.time.now += 1
-    assert stage.bind(pods[2]) == ""
-    assert stage.bind(rival) == full
+    return pods[2], rival
+
+
+def test_units_that_a_pod_of_the_gang_left_are_kept_while_another_s_seat_waits(stage: Members) -> None:
+    """The seat has units of its own, and its pod takes none of those that are kept once it is bound."""
+    stage.pools(seat=KEPT)
+    seated, rival = one_kept_and_one_seat(stage)
+    assert stage.bind(seated) == ""
+    assert stage.bind(rival) == FULL
     assert stage.bind(stage.member("train-again", 3)) == ""
     stage.check_well()
+
+
+def test_a_bind_that_dies_before_it_confirms_takes_no_unit_that_is_kept(stage: Members) -> None:
+    stage.pools(seat=KEPT)
+    seated, rival = one_kept_and_one_seat(stage)
+    with mock.patch.object(Ledger, "confirm", side_effect=KilledError), pytest.raises(KilledError):
+        stage.bind(seated)
+    stage.time.now += BIND_SECONDS + 1
+    stage.reconcile()
+    assert stage.states()[seated.name] == "bound"
+    assert stage.bind(rival) == FULL
+    assert stage.bind(stage.member("train-again", 3)) == ""
+
+
+def test_a_second_bind_of_a_seat_s_pod_takes_no_unit_that_is_kept(stage: Members) -> None:
+    """The first one took the seat, and died before its Binding."""
+    stage.pools(seat=KEPT)
+    pods = stage.members("train", 3, 3)
+    assert stage.bind_all(pods[:2]) == ["", ""]
+    with mock.patch.object(Cluster, "bind", side_effect=KilledError), pytest.raises(KilledError):
+        stage.bind(pods[2])
+    stage.time.now += 1
+    stage.gone(pods[1])
+    assert stage.bind(stage.pod("other", seat=1)) == ""
+    stage.time.now += 1
+    assert stage.bind(pods[2]) == ""
+    assert stage.bind(stage.pod("rival", seat=1)) == FULL
+
+
+def test_a_seat_that_moves_to_a_kept_unit_takes_it(stage: Members) -> None:
+    stage.pools(gpu={**POOLS["gpu"], "sticky": {"by": "Owner", "forSeconds": 3600}})
+    old = stage.pod("old", gpu=1, owner="run", owner_kind="Job")
+    other = stage.pod("other", gpu=1)
+    assert [stage.bind(old, "n2"), stage.bind(other, "n2")] == ["", ""]
+    pods = stage.members("train", 2, 2, gpu=1)
+    assert stage.bind(pods[0], "n1") == ""
+    assert stage.seats() == {"train-1": "n1"}
+    stage.time.now += 1
+    stage.gone(old)
+    stage.time.now += 1
+    assert stage.bind(pods[1], "n2") == ""
+    stage.gone(other)
+    assert stage.why(stage.pod("rival", gpu=1), "n2") == {}

@@ -263,3 +263,33 @@ def test_nobody_reads_pod_groups_where_no_pod_names_one(stage: Groups) -> None:
     stage.pod("waits", seat=3)
     stage.reconcile()
     assert stage.groups.reads == []
+
+
+def test_a_pod_that_another_scheduler_bound_counts_also_after_a_reconcile(stage: Groups) -> None:
+    """Reconcile does not read it, as it asks for nothing; bind does."""
+    stage.groups.sizes["train"] = 3
+    spec = {
+        "schedulerName": "default-scheduler",
+        "nodeName": "n1",
+        "containers": [{"name": "main", "resources": {}}],
+        "schedulingGroup": {"podGroupName": "train"},
+    }
+    stage.cluster.create("/api/v1/namespaces/default/pods", {"metadata": {"name": "launcher"}, "spec": spec})
+    pods = stage.grouped("train", 2)
+    stage.reconcile()
+    assert stage.whys(pods) == [{}, {}]
+    assert stage.bind(pods[0]) == ""
+
+
+def test_of_more_pods_than_are_needed_those_are_let_through_that_find_room_together(stage: Groups) -> None:
+    """The large ones come first in line, and there is not enough for two of these."""
+    stage.groups.sizes["train"] = 2
+    stage.bound_pod("holder", many=40)
+    large = [stage.member("train", f"a-large-{number}", many=200) for number in range(2)]
+    small = [stage.member("train", f"b-small-{number}", many=50) for number in range(2)]
+    assert stage.bind(large[0]) != ""
+    stage.time.now += 60
+    stage.reconcile()
+    assert all(stage.whys(large))
+    assert stage.whys(small) == [{}, {}]
+    assert stage.bind(small[0]) == ""

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -158,3 +159,34 @@ def test_reconcile_wakes_no_pod_of_a_gang_for_fewer_units_than_the_gang_needs(st
     stage.reconcile()
     assert stage.woken() == {"late"}
     assert stage.bind(late) == ""
+
+
+def test_a_leader_whose_gang_is_made_once_it_runs_is_refused_by_nothing_of_ours(stage: Gangs) -> None:
+    """As JobSet's InOrder makes pods: the leader waits for a device that Berth does not count."""
+    limits = {"nvidia.com/gpu": "1"}
+    meta = {"name": "leader", "annotations": {GANG: "train", GANG_SIZE: "3"}}
+    containers = [{"name": "main", "resources": {"limits": limits, "requests": limits}}]
+    spec = {"schedulerName": "berth", "containers": containers}
+    stage.cluster.create("/api/v1/namespaces/default/pods", {"metadata": meta, "spec": spec})
+    leader = BindingCall("leader", "default", stage.get("leader").metadata.uid, "n1")
+    for _ in range(3):
+        stage.reconcile()
+        stage.time.now += 60
+        assert stage.why(leader, "n1") == {}
+
+
+def test_a_pod_that_comes_while_reconcile_lists_the_others_has_its_gang_served(stage: Gangs) -> None:
+    pods = [member(stage, f"train-{number}", 3, gpu=1) for number in range(2)]
+    listed, came = stage.cluster.pods, list[BindingCall]()
+
+    def pods_then(*arguments: Any, **options: Any) -> Any:
+        found = listed(*arguments, **options)
+        if not came:
+            came.append(member(stage, "launcher", 3))
+            stage.event_of(stage.get("launcher"), "add")
+        return found
+
+    with mock.patch.object(stage.cluster, "pods", pods_then):
+        stage.reconcile()
+    assert came
+    assert stage.whys(pods) == [{}, {}]

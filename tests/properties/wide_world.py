@@ -68,7 +68,7 @@ class WideWorld:
         self.ends: dict[str, float | None] = {}
         self.made = 0
         self.unit = 60 if kind.large else 1
-        self.calm = False
+        self.calm = self.idling = False
         self.world.assumes = True
         if kind.skewed:
             self.world.skews = {verb: dice.choice((0.0, 5.0, -5.0, SKEW, -SKEW)) for verb in VERBS}
@@ -267,7 +267,7 @@ class WideWorld:
         return self.dice.choice(nodes)
 
     def volume_is_missing(self) -> bool:
-        return self.kind.trouble and not self.calm and self.dice.random() < 0.1
+        return self.kind.trouble and not (self.calm or self.idling) and self.dice.random() < 0.1
 
     # What must hold
 
@@ -288,11 +288,12 @@ class WideWorld:
         """Nothing happens for a while but reconcile's tick: nobody is tried again and again."""
         self.world.reconcile()
         self.scheduler.run(IDLE_SECONDS)
-        before = self.state()
+        before, self.idling = self.state(), True
         self.scheduler.calls.clear()
         self.scheduler.run(IDLE_SECONDS / 2)
         self.world.reconcile()
         self.scheduler.run(IDLE_SECONDS / 2)
+        self.idling = False
         if self.state() == before and self.agree():
             often = {uid: count for uid, count in self.scheduler.calls.items() if count > MOST_CALLS}
             said = {self.world.names[uid]: (count, self.world.said(uid)) for uid, count in often.items()}

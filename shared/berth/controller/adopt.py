@@ -128,7 +128,8 @@ def updated(pod: Pod, standing: Sequence[Claim], terms: Terms, *, annotations: b
         if not terms.handed_on(holding.pool)
         and (holding.pool not in pools or (holding.name.kind == "poolclaim" and holding.key not in quotas))
     ]
-    return replace(now, state="bound", holdings=in_order((*now.holdings, *gone)), ends=had.ends)
+    seat = {"seat_until": had.seat_until, "seated": had.seated}
+    return replace(now, state="bound", holdings=in_order((*now.holdings, *gone)), ends=had.ends, **seat)
 
 
 def claim_due(pod: Pod, standing: Sequence[Claim], terms: Terms, now: float) -> Claim | None:

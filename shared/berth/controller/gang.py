@@ -3,7 +3,7 @@ The others get seats, which their own binds take. Which pods there are, the API 
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -104,8 +104,8 @@ class GangBinding:
                 roll = self._rolled(pod, gang, seen) if mine is None else Roll(())
                 if mine is None and (gang.size > 1 or roll.refusal):
                     return self._together(pod, gang, wanted, seen, roll)
-                until = 0.0 if mine is None else mine.seat_until
-                wanted = replace(wanted, seat_until=until)
+                if mine is not None and mine.seat_until:
+                    wanted = replace(wanted, seat_until=mine.seat_until, seated=mine.held_since)
                 return Seats(self._ledger.reserve(wanted, after=after, rank=rank))
             except OvertakenError:
                 continue
@@ -296,13 +296,12 @@ def note_refusal(ledger: Ledger, gang: Gang, refusal: str, now: float) -> None:
 def revised(
     ledger: Ledger, label: str, pods: Collection[AnyPod], schedulers: Collection[str], now: float
 ) -> Sequence[AnyPod]:
-    """Look anew at a gang that is not served, by all pods of its namespace that name it. Return those that
-    may be tried again: it lacked pods, or one of them asked for what there is not, and now it may be had.
-    Else note it, so that filter refuses all of them: where it lacks units, until it may have them."""
+    """Look anew at a gang that was refused because of which pods there were, or because one of them asks for
+    what there is not, by all pods of its namespace that name it. Return those that may be tried again: now it
+    may be had. Else all of them are refused for as long as before."""
     view = ledger.view()
-    note = view.gangs.get(label, GangNote())
-    first = next((pod for pod in pods if _waits_in(pod, label)), None)
-    if first is None or (gang := gang_or_none(first)) is None:
+    note, first = view.gangs.get(label), next((pod for pod in pods if _waits_in(pod, label)), None)
+    if note is None or first is None or not note.lacks_pods or (gang := gang_or_none(first)) is None:
         return ()
     if not gang.size:
         return ()  # who reads its PodGroup will see
@@ -310,14 +309,10 @@ def revised(
     terms = terms_of(view)
     roll = roll_of(first, gang, pods, schedulers, lambda pod: bool(view.keys_of(pod.metadata.uid)))
     roll = _judged(roll, gang, terms)
-    is_had = note.lacks_pods and not roll.refusal
-    if not (note.lacks_pods or roll.refusal or roll.needed > 1):
-        return ()
     with suppress(OvertakenError):
         seen = ledger.gang(label)
-        if seen.note == note:  # what a bind has noted since is of newer pods
-            ledger.note_gang(seen, GangNote(now) if is_had else note_of(roll, terms, now))
-    return [pod for pod in roll.waiting if terms.demand(pod).units] if is_had else ()
+        ledger.note_gang(seen, note_of(roll, terms, now) if roll.refusal else GangNote(now))
+    return () if roll.refusal else [pod for pod in roll.waiting if terms.demand(pod).units]
 
 
 def _waits_in(pod: Pod, label: str) -> bool:
@@ -363,22 +358,57 @@ def all_revised(
     ledger: Ledger, pods: Iterable[AnyPod], schedulers: Collection[str], now: float, but: Collection[str] = ()
 ) -> list[AnyPod]:
     """Return the pods of gangs that may be tried again, by all pods that name one: an event was lost, say.
-    None of those with the labels `but` may be. Note of the others why they can't be had, before a pod of one
-    that fits by itself is woken for that."""
-    view = ledger.view()
+    None of those with the labels `but` may be."""
+    labels = {label for label, note in ledger.view().gangs.items() if note.lacks_pods and label not in but}
     by_name: dict[str, list[AnyPod]] = {}
-    new: dict[str, None] = {}
-    for pod in pods:
+    for pod in pods if labels else ():
         if label := gang_label(pod):
             by_name.setdefault(label_before(label), []).append(pod)
-            if pod.waiting and label not in view.gangs and not view.keys_of(pod.metadata.uid):
-                new[label] = None
-    old = (label for label, note in view.gangs.items() if note.lacks_pods or note.ages(now))
-    labels = {*old, *islice(new, _MOST_NOTED)} - {*but} if by_name else set()
     tried: list[AnyPod] = []
     for label in sorted(labels):
         tried += revised(ledger, label, by_name.get(label_before(label), ()), schedulers, now)
     return tried
+
+
+def note_waiting(
+    ledger: Ledger, pods: Iterable[AnyPod], schedulers: Collection[str], now: float, but: Collection[str] = ()
+) -> None:
+    """Note the gangs that are there whole and wait, by all pods that name one: filter refuses their pods for
+    as long as there is not enough for all, and none is woken because it fits by itself.
+
+    Not those with the labels `but`, nor those that are noted well enough. Gangs that lack pods bind notes
+    alone: reconcile's list of pods is older than its own."""
+    view = ledger.view()
+    terms, by_label = terms_of(view), dict[str, list[AnyPod]]()
+    waiting: dict[str, AnyPod] = {}
+    for pod in pods:
+        if not (label := gang_label(pod)) or label in but:
+            continue
+        by_label.setdefault(label, []).append(pod)
+        is_ours = pod.waiting and pod.spec.scheduler_name in schedulers
+        if (
+            is_ours
+            and label not in waiting
+            and not view.keys_of(pod.metadata.uid)
+            and terms.demand(pod).units
+        ):
+            waiting[label] = pod
+
+    def notes() -> Iterator[tuple[str, GangNote, GangNote]]:
+        for label in sorted(waiting, key=lambda label: view.gangs.get(label, GangNote()).at):
+            gang, before = gang_or_none(waiting[label]), view.gangs.get(label, GangNote())
+            if gang is None or not gang.size or before.lacks_pods or not before.ages(now):
+                continue
+            there = [pod for pod in by_label[label] if not pod.waiting or not view.keys_of(pod.metadata.uid)]
+            roll = roll_of(waiting[label], gang, there, schedulers, lambda _: False)
+            if not _judged(roll, gang, terms).refusal and roll.needed > 1:
+                yield label, before, note_of(roll, terms, now)
+
+    for label, before, note in islice(notes(), _MOST_NOTED):
+        with suppress(OvertakenError):
+            seen = ledger.gang(label)
+            if seen.note == before:
+                ledger.note_gang(seen, note)
 
 
 def is_over(seat: Claim, now: float) -> bool:

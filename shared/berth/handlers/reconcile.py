@@ -31,6 +31,7 @@ from berth.controller.gang import (
     drop_notes,
     is_over,
     let_rest,
+    note_waiting,
     tell_given_back,
 )
 from berth.controller.licence_reading import LicenceReader
@@ -317,6 +318,7 @@ class Reconcile:
             drop_notes(self._ledger, self._pods, self._clock())
             schedulers, now = self._settings.scheduler_names, self._clock()
             self._complete = all_revised(self._ledger, self._pods, schedulers, now, self._unsized)
+            note_waiting(self._ledger, self._pods, schedulers, now, self._unsized)
         except BerthError as error:
             self._report.problems.append(f"gangs that gave back their seats were not noted: {error}")
 

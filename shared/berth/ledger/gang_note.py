@@ -76,8 +76,8 @@ class GangNote(msgspec.Struct, frozen=True, omit_defaults=True):
         return max((member.size for member in self.members.values()), default=0)
 
     def ages(self, now: float) -> bool:
-        """Whether it says that the gang could not be had, and is believed no longer soon."""
-        return bool(self.members) and abs(now - self.at) >= BELIEVED_SECONDS / 2
+        """Whether it says no more, or not for long, that the gang can't be had."""
+        return not self.members or abs(now - self.at) >= BELIEVED_SECONDS / 2
 
     def knows(self, uid: str, size: int) -> bool:
         """Whether it is also about the pod with this UID, which says this size now."""

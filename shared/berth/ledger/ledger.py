@@ -392,8 +392,8 @@ class Ledger:
         if holdings is not seat.holdings:  # else it stays, as it is
             allocation.require_whole(holdings, domains.__getitem__)
             holdings = self._taken(holdings, view, requester, {**domains, **changed})
-        began = seat.seated or seat.since
-        claim = replace(wanted, holdings=holdings, seat_until=seat.seat_until, seated=began)
+        seated = seat.held_since if holdings is seat.holdings else 0.0
+        claim = replace(wanted, holdings=holdings, seat_until=seat.seat_until, seated=seated)
         return claim, {**changed, **transitions.with_claim(claim, {**domains, **changed}), **note}
 
     def note_gang(self, seen: GangSeen, note: GangNote | None) -> None:

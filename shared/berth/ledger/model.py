@@ -64,7 +64,7 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
     the pod was created, `began` when it was bound, where no bind of ours knows: the journal counts by them.
     `gang` names the pods of its namespace with which it gets its units together; `seat_until` is until when
     (Unix seconds) they wait for it, where it was reserved by the bind of another of these; `seated` is when
-    that was, once its own bind has taken it.
+    it got what it holds, once a bind of its own has taken that.
     `ends` is when the pod is gone at the latest, by what it declares; 0: it does not say. `priority` is the
     pod's, where pods may be evicted for the units that it holds; None: nobody knows.
     """
@@ -100,6 +100,11 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
     def is_seat(self) -> bool:
         """Whether it is a seat: reserved with the rest of its gang, and no bind of its pod has taken it."""
         return self.state == "reserved" and not self.attempt and bool(self.gang)
+
+    @property
+    def held_since(self) -> float:
+        """Return when what it holds was reserved, also where another attempt has taken that over."""
+        return self.seated or self.since
 
     @property
     def is_awaited(self) -> bool:
@@ -174,7 +179,7 @@ class RetainedUnits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         it was reserved. A gang's seats were often reserved before they were left: they have others."""
         if not self.owner or self.rest_until > claim.since:
             return False
-        if claim.seat_until and self.left > (claim.seated or claim.since):
+        if claim.seat_until and self.left > claim.held_since:
             return False
         if self.owner in (claim.label, claim.owner):
             return True

@@ -2,6 +2,7 @@
 It refuses only what can't be: whether all find room side by side, bind's one commit decides."""
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -38,8 +39,11 @@ def gang_obstacle(pod: Pod, view: View, shares: Shares, now: float) -> tuple[str
         absent = refusals.gang_absent(gang.name, gang.size - note.absent, gang.size)
         pool, text = "", note.refusal or absent
     else:
-        first = [*note.members.items()][: note.together]
-        waiting = [member for uid, member in first if not view.keys_of(uid)]
+        # This pod is one of those that are served together, whoever is before it in line.
+        mine = [(uid, note.members[uid])] if uid in note.members else []
+        others = ((other, member) for other, member in note.members.items() if other != uid)
+        first = [*mine, *islice(others, note.together - len(mine))]
+        waiting = [member for other, member in first if not view.keys_of(other)]
         stuck = "", note.why if _is_stuck(pod, note, view, now) else ""
         pool, text = next(_short(gang, waiting, _Room(pod.namespace, view, shares, now)), stuck)
     return (pool or min(shares.free, default=""), text) if text else None
@@ -86,8 +90,9 @@ def gang_kind(pod: Pod, view: View) -> Hashable:
     gang = gang_or_none(pod)
     if gang is None:
         return None
-    note = view.gangs.get(gang.label)
-    return gang, note is not None and note.knows(pod.metadata.uid, gang.size or note.size)
+    note, uid = view.gangs.get(gang.label, GangNote()), pod.metadata.uid
+    is_first = uid in islice(note.members, note.together)
+    return gang, is_first, note.knows(uid, gang.size or note.size)
 
 
 class _Room(NamedTuple):
