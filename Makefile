@@ -1,3 +1,6 @@
+# Some images set it, and then each process of each test compiles all of Berth anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Every target creates and uses .venv. `make PYTHON=python3.12 …` picks another interpreter.
 .DEFAULT_GOAL := help
 .SUFFIXES:
