@@ -305,8 +305,8 @@ class WideWorld:
 
     def agree(self) -> bool:
         """Whether filter's clock is near bind's: what one lets through, the other refuses until then."""
-        apart = [self.world.skews.get(verb, 0.0) for verb in VERBS]
-        return max(apart) - min(apart) <= NEAR_SECONDS
+        skews = self.world.skews
+        return abs(skews.get("filter", 0.0) - skews.get("bind", 0.0)) <= NEAR_SECONDS
 
     def state(self) -> Any:
         """What is claimed and held."""
