@@ -69,7 +69,6 @@ check: .venv ## lint, format, types, layers, the project's own rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q $(CHECKED)
-	$(BIN)/python -m tests.support.selection --check
 
 .venv-audit: requirements-audit.lock
 	$(PYTHON) -m venv --clear $@

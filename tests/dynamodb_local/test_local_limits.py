@@ -1,3 +1,7 @@
-"""Limits of namespaces, once more on DynamoDB Local: each test takes this folder's `place`."""
+"""Limits of namespaces, once more on DynamoDB Local, at night: each test takes this folder's `place`."""
+
+import pytest
 
 from tests.features.test_limits import *  # noqa: F403
+
+pytestmark = pytest.mark.nightly

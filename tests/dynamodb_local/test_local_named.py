@@ -1,3 +1,7 @@
-"""Units with names, once more on DynamoDB Local: each test takes this folder's `place`."""
+"""Units with names, once more on DynamoDB Local, at night: each test takes this folder's `place`."""
+
+import pytest
 
 from tests.features.test_named import *  # noqa: F403
+
+pytestmark = pytest.mark.nightly

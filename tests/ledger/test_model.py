@@ -262,7 +262,7 @@ def test_whatever_two_processes_call_the_ledger_holds_what_the_model_holds(place
     run_state_machine_as_test(
         Here,
         settings=settings(
-            max_examples=examples(20, 100),
+            max_examples=examples(20, 50),
             stateful_step_count=40,
             suppress_health_check=[HealthCheck.too_slow],
         ),

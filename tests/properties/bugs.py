@@ -314,6 +314,7 @@ def each_update_of_a_document_makes_one_time_more() -> Any:
 
 PLAIN, SHARED = Kind(0, {}), Kind(2, {})
 RESTS = Kind(3, {"reuseAfterSeconds": LONG})
+LIMITED = Kind(0, {"limits": {"*": 1}})
 """So that a bug is found soon: most need no more than units on nodes; some need a pool for the cluster."""
 
 BUGS: list[tuple[int, Callable[[], Any], Kind | None]] = [
@@ -321,7 +322,7 @@ BUGS: list[tuple[int, Callable[[], Any], Kind | None]] = [
     (1, who_writes_last_wins, PLAIN),
     (1, two_stripes_give_the_same_units, Kind(4, {})),
     (1, a_poolclaim_has_as_many_holders_as_come_at_once, None),
-    (1, a_limit_is_looked_at_in_the_view_alone, None),
+    (1, a_limit_is_looked_at_in_the_view_alone, LIMITED),
     (1, a_unit_that_rests_is_given_all_the_same, None),
     (1, two_holdings_of_a_claim_are_counted_one_by_one, None),
     (2, a_claim_is_written_pool_by_pool_and_not_to_its_end, PLAIN),

@@ -40,7 +40,7 @@ def test_no_units_idle_for_longer_than_their_pool_says(seed: int, priorities: bo
 
 
 @pytest.mark.drawn
-@settings(max_examples=examples(3, 30))
+@settings(max_examples=examples(3, 15))
 @given(st.integers(0, 2**32), st.booleans())
 @pytest.mark.long
 def test_units_idle_for_half_of_an_hour_at_most(seed: int, priorities: bool) -> None:

@@ -28,7 +28,7 @@ EXAMPLES = {
     "sqlite": examples(8, 40),
     "redis": examples(3, 25),
     "redis-cluster": examples(1, 10),
-    "dynamodb": examples(1, 5),
+    "dynamodb": examples(1, 2),
     "configmap": examples(1, 3),
 }
 EACH_BY_DAY = 4  # of the bugs; some take a minute to be found

@@ -27,7 +27,7 @@ KINDS = st.builds(
 
 
 @pytest.mark.drawn
-@settings(max_examples=examples(3, 40), deadline=None)
+@settings(max_examples=examples(3, 20), deadline=None)
 @given(st.integers(0, 2**32), KINDS)
 def test_in_wide_worlds_no_promise_is_broken_and_no_unit_idles_and_nobody_is_tried_in_vain(
     seed: int, kind: Kind

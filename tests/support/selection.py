@@ -4,12 +4,10 @@ and which are for `make test-fast`. pytest by itself runs them all.
 What is said of every store, `make test` and `make test-long` show on SQLite, and `make test-nightly` on the
 others; what is marked `every_store`, and tests/stores, `make test` shows on all of them.
 `make test-fast` runs what needs no server, no process of Berth's and no second of a core.
-`python -m tests.support.selection` writes their names into tests/LONG.md; with `--check` it only compares.
+`python -m tests.support.selection` writes their names into tests/LONG.md.
 """
 
 import os
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -143,22 +141,22 @@ def sections(text: str) -> dict[str, str]:
     return {path: said.rstrip("\n") + "\n" for path, _, said in parts}
 
 
-def collected() -> list[str]:
-    """The ids of the tests that are marked `long`, and of which that are for the night."""
-    nightly = set(_ids("nightly"))
-    return [f"{name}{_NIGHTLY if name in nightly else ''}" for name in _ids("long")]
+class _Lister:
+    """Takes the ids of the tests that a run would collect."""
 
+    def __init__(self) -> None:
+        self.ids: set[str] = set()
 
-def _ids(mark: str) -> list[str]:
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", mark, "-p", "no:cacheprovider"]
-    done = subprocess.run(command, cwd=LIST.parents[1], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(done.stdout + done.stderr)
-    return [line for line in done.stdout.splitlines() if "::" in line]
+    def pytest_collection_modifyitems(self, config: pytest.Config) -> None:
+        self.ids = set().union(*config.stash[selection.COLLECTED].values())
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] != ["--check"]:
-        LIST.write_text(page(collected()))
-    elif page(collected()) != LIST.read_text():
-        raise SystemExit(f"{LIST.name} is of other tests: run `python -m tests.support.selection`")
+    from tests.support import selection  # pytest's own, which has the key
+
+    lister = _Lister()
+    options = ["--collect-only", "-qqq", "-p", "no:cacheprovider"]
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis is imported above
+    if pytest.main(options, plugins=[lister]):
+        raise SystemExit("the tests can't be collected")
+    LIST.write_text(page(lister.ids))
