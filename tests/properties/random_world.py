@@ -348,6 +348,10 @@ class World:
         """After a rest, and as long as any Pool lets its units rest: what nobody holds is free."""
         self.time.now += pools.LONG + 2 * pools.SKEW + 1
         self.reconcile()
+        reserved = [
+            claim for found in self.kept.claims.values() for claim in found if claim.state == "reserved"
+        ]
+        self.promises.keep(3, not reserved, f"nobody takes what is reserved, and it stays: {reserved}")
         fresh = self._fresh(keeper=False)
         for pool, shares in fresh.ledger.view().free.items():
             for domain, share in shares.items():

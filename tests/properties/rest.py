@@ -13,9 +13,6 @@ from tests.properties.model import Model
 from tests.properties.pools import CLAIM, CLAIMED, LIMIT, NOWHERE, Domain, NodeIs
 from tests.properties.seen import kinds
 
-LONGEST_SEAT = pools.GANG_SECONDS + 2 * pools.SKEW
-"""Seconds that a seat waits from now on at most: from a clock that is wrong by more nobody takes it."""
-
 
 class Rest:
     """`told` are the units that pods were told of, by UID and resource; `spared` are pods that nobody can
@@ -69,12 +66,14 @@ class Rest:
             self._keep(len(uids) == 1, f"units of {pool} are held for several: {uids}")
 
     def _seats(self, pods: Mapping[str, Json], ledger: Kept, now: float) -> set[str]:
-        """Pods that wait with what is reserved for their gang, and for as long as it waits for them."""
+        """Pods that wait with what is reserved for their gang, and for as long as it waits for them: whatever
+        the clock was that said how long, reconcile counts from its first look. `World.all_rest_is_over` looks
+        whether it ends."""
         reserved = {
             uid for uid, claims in ledger.claims.items() if all(claim.state == "reserved" for claim in claims)
         }
         waits = reserved & self._model.waiters(pods)
-        return {uid for uid in waits if now < ledger.claims[uid][0].seat_until <= now + LONGEST_SEAT}
+        return {uid for uid in waits if now < ledger.claims[uid][0].seat_until}
 
     def _uncounted(self, pods: Mapping[str, Json], ledger: Kept) -> set[str]:
         """Pods that run, and hold units of no Pool that there is: what they held is kept, or forgotten."""
