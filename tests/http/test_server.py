@@ -38,7 +38,7 @@ from tests.support.servers.framework import ROOT, function, send
 pytestmark = pytest.mark.group("floods")  # as test_floods.py
 
 SOON = 1.0
-ROOM = 512  # connections
+ROOM = 512 + 64  # connections
 _HEAD = b"POST /filter HTTP/1.1\r\nHost: berth\r\nAuthorization: Bearer s3cret\r\n"
 NO_REQUESTS = (
     *(

@@ -8,9 +8,11 @@ import errno
 import http.client
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,6 +24,7 @@ from tests.support.cluster import wait
 pytestmark = pytest.mark.long
 
 SECONDS = 90.0
+MORE_CALLS = 540
 NAMES = ("filter", "prioritize", "preempt", "bind", "release", "inventory", "reconcile", "extender")
 _FAKE = """
 import os
@@ -201,6 +204,22 @@ def test_one_that_works_for_long_is_left_to_it(start: Start, tmp_path: Path) -> 
         wait(lambda: _asked(tmp_path) >= seen + 4, SECONDS, "more questions for its health")
         _let_go(tmp_path / "reconcile")
         assert call.result(SECONDS) == str(before["reconcile", None])
+    assert stage.pids() == before
+
+
+def test_one_with_more_calls_than_it_may_answer_at_once_is_left_to_them(start: Start) -> None:
+    """As bind has beside a slow API server. Its health was not told then, and it was ended in the burst."""
+    stage = start(silence=3.0)
+    before = stage.pids()
+    call = b"POST /work HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"
+    with ExitStack() as stack:
+        for _ in range(MORE_CALLS):
+            address = "127.0.0.1", urlsplit(stage.functions.urls["extender"]).port
+            connection = stack.enter_context(socket.create_connection(address, SECONDS))
+            connection.sendall(call)
+        seen = _asked(stage.folder, "extender")
+        wait(lambda: _asked(stage.folder, "extender") >= seen + 4, SECONDS, "more questions for its health")
+    assert "hung" not in [line.get("state") for line in stage.said]
     assert stage.pids() == before
 
 

@@ -296,6 +296,11 @@ class Connection(asyncio.BufferedProtocol):
         """Whether its client may have gone, or is not let in (yet), where it waits for an answer of ours."""
         return self._is_half or not self._requests or self._requests[0].endpoint is None
 
+    @property
+    def is_answering(self) -> bool:
+        """Whether a thread has a call of it, or is to have it; health is none."""
+        return any(request.works and request.endpoint is not None for request in self._requests)
+
     def _write(self, head: bytes, body: bytes | LongList) -> None:
         """Write an answer, a large one by and by: asyncio copies what the system does not take at once."""
         parts = [body] if isinstance(body, bytes) else body
@@ -397,6 +402,8 @@ class Connection(asyncio.BufferedProtocol):
         request.kept = IncomingBody()
         if len(body) <= _QUICK:
             request.reply = endpoint.call_at_once(asked, request.headers, body)
+        if request.reply is None:
+            request.reply = self._shared.busy()
         if request.reply is None:
             self._work(request, self._shared.threads, lambda: endpoint.call(asked, request.headers, body))
 

@@ -21,7 +21,10 @@ HEADER_SECONDS = 5.0
 ANSWER_SECONDS = 10.0
 """Seconds that an answer waits for a client to receive a part of it."""
 
-_MOST = 512  # connections
+_MOST_ANSWERED = 512  # calls whose answers are being made
+_MOST = (
+    _MOST_ANSWERED + 64
+)  # connections: where all others wait for answers, health is asked for on a new one
 _LINGER_SECONDS = 2.0
 _TAKEN_SECONDS = 1.0  # within which an answer of any size is taken by who wants it
 _ENDING_SECONDS = 1.0  # for a head that is on its way when the process is to end
@@ -97,6 +100,19 @@ class Connections:
             503, f"calls under way hold as many bytes as they may ({self.most}); try again", RETRY_AFTER
         )
 
+    def busy(self) -> Reply | None:
+        """Return the reply to a call that is one too many; None: it may be answered, also in place of one
+        whose client may have gone."""
+        if len(self._open) <= _MOST_ANSWERED:
+            return None
+        answering = [connection for connection in self._open if connection.is_answering]
+        if len(answering) < _MOST_ANSWERED:
+            return None
+        if gone := [connection for connection in answering if connection.may_go]:
+            self._close(min(gone, key=lambda connection: connection.since))
+            return None
+        return error_reply(503, f"{len(answering)} calls are being answered already; try again", RETRY_AFTER)
+
     def head(self, reply: Reply, stays: bool) -> bytes:
         """Return the bytes of an answer before its body."""
         second = int(self._clock())
@@ -131,8 +147,11 @@ class Connections:
             ),
             default=newest,
         )
-        self.remove(first)  # it is told of its end only after others that come now
-        first.transport.abort()
+        self._close(first)
+
+    def _close(self, connection: Connection) -> None:
+        self.remove(connection)  # it is told of its end only after others that come now
+        connection.transport.abort()
 
     def bound_unsent(self) -> None:
         """Close connections while what their clients have not taken of answers is more than bodies may be:
@@ -142,8 +161,7 @@ class Connections:
             if sum(unsent.values()) <= self.most or self.now() - connection.answered < _TAKEN_SECONDS:
                 return
             del unsent[connection]
-            self.remove(connection)
-            connection.transport.abort()
+            self._close(connection)
 
     def _sweep(self) -> None:
         # First the next time, which an error must not take from all others.

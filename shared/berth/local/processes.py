@@ -100,7 +100,7 @@ class _Health:
     def _watch(self) -> None:
         give_up_at, answered, unanswered = time.monotonic() + _START_SECONDS, False, 0
         while self._process.poll() is None:
-            status = self._ask()
+            asked_at, status = time.monotonic(), self._ask()
             answered, unanswered = answered or status is not None, 0 if status is not None else unanswered + 1
             if status == 200:
                 self.ready.set()
@@ -108,7 +108,10 @@ class _Health:
                 return self._hung(f"it answered nothing for {self._silence:g} s")
             if not answered and time.monotonic() > give_up_at:
                 return self._hung(f"it was not there after {_START_SECONDS:g} s")
-            time.sleep(self._silence / _PROBES / 2 if self.ready.is_set() else _CHECK_SECONDS)
+            pause = self._silence / _PROBES / 2 if self.ready.is_set() else _CHECK_SECONDS
+            if answered and status is None:  # one that is turned away at once has waited for nothing yet
+                pause = max(pause, asked_at + self._silence / _PROBES - time.monotonic())
+            time.sleep(pause)
         return None
 
     def _ask(self) -> int | None:

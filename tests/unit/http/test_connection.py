@@ -24,7 +24,8 @@ from tests.support.selection import examples
 
 SKIPPED = 64 * 1024
 QUICK = 256 * 1024  # bytes of a body
-ROOM = 512  # connections
+ANSWERED = 512  # calls whose answers are being made
+ROOM = ANSWERED + 64  # connections
 DATE = b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"
 
 
@@ -768,25 +769,49 @@ def test_each_of_many_that_come_at_once_makes_room_of_another() -> None:
 
 def test_an_answer_that_is_being_made_makes_no_room() -> None:
     stage = Stage(waits=True)
-    clients = [stage.connect() for _ in range(ROOM)]
+    clients = [stage.connect() for _ in range(ANSWERED)]
     for client in clients:
         client.receive(post(b"a"))
-    assert stage.connect().aborted
+    others = [stage.connect() for _ in range(ROOM - ANSWERED + 1)]
+    assert [other.aborted for other in others] == [True] + [False] * (ROOM - ANSWERED)
     assert not any(client.aborted for client in clients)
+
+
+def test_health_is_told_however_many_answers_are_being_made() -> None:
+    """Or whoever asks for it, kubelet or `berth up`, ends a process that is busy with a burst of binds."""
+    stage = Stage(waits=True)
+    for _ in range(ANSWERED):
+        stage.connect().receive(post(b"a"))
+    asking = stage.connect()
+    others = [stage.connect() for _ in range(ROOM - ANSWERED - 1)]
+    for other in others:
+        other.receive(post(b"b"))
+    asking.receive(b"GET /healthz HTTP/1.1\r\n\r\n")
+    stage.health.work()
+    assert statuses(asking) == [200]
+    assert [statuses(other) for other in others] == [[503]] * len(others)
+    assert b"512 calls are being answered already; try again" in others[0].sent
+    assert b"Retry-After: 1\r\n" in others[0].sent
+    stage.threads.work()
+    others[0].receive(post(b"c"))
+    while stage.threads.works:
+        stage.threads.work()
+    assert statuses(others[0]) == [503, 200]
 
 
 def test_clients_that_may_have_gone_make_room_last_of_all() -> None:
     """kube-scheduler ends a connection whose answer takes too long: it looks as if it ended its half."""
     stage = Stage(waits=True)
-    clients = [stage.connect() for _ in range(ROOM)]
+    clients = [stage.connect() for _ in range(ANSWERED)]
     for client in clients:
         client.receive(post(b"a"))
     for client in clients[8:10]:
         assert client.protocol.eof_received()
-    for _ in range(2):
+    for _ in range(3):
         clients.append(stage.connect())
         clients[-1].receive(post(b"a"))
-    assert [client.aborted for client in clients] == [False] * 8 + [True] * 2 + [False] * (ROOM - 8)
+    assert [client.aborted for client in clients] == [False] * 8 + [True] * 2 + [False] * (ANSWERED - 7)
+    assert [statuses(client) for client in clients[-3:]] == [[], [], [503]]
 
 
 @pytest.mark.parametrize("sent", [post(b"a", b"Authorization: asked"), b"GET /healthz HTTP/1.1\r\n\r\n"])
