@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from berth.api.gang import GANG, GANG_SIZE
 from berth.handlers import filter as filter_verb
 from berth.http import extender_v1
 from berth.kube.types import PodToBind
@@ -149,3 +150,25 @@ def test_a_pod_with_units_of_its_own_is_let_through(filtering: Filter) -> None:
     assert filtering.passes(second)
     stage._ledger(stage.store).reserve(stage.claim(stage.get(third.name), "n1"))
     assert filtering.passes(third)
+
+
+@pytest.mark.parametrize("other", ["3", None])
+def test_who_was_refused_for_a_unit_that_its_gang_did_not_take_is_woken(
+    filtering: Filter, other: str | None
+) -> None:
+    """bind refuses the first one: another of its gang says another size, or is not there."""
+    stage = filtering.stage
+    stage.bound_pod(seat=1)
+    first = stage.pod("first", annotations={GANG: "train", GANG_SIZE: "2"}, seat=1)
+    noted = {GANG: "train", GANG_SIZE: other} if other else {}
+    waiting = [stage.pod("second", annotations=noted, seat=1), stage.pod("single", seat=1)]
+    assert filtering.passes(first)
+    assert [len(filtering.passes(pod)) for pod in waiting] == [0, 0]
+    before = stage.versions()
+    assert "gang train: " in stage.bind(first, "n1")
+    after = stage.versions()
+    woken = {name for name, version in after.items() if version != before[name]}
+    assert woken == {"second", "single"}
+    assert len(filtering.passes(waiting[1])) == 2, "it is tried at once, and the first counts no more"
+    assert "gang train: " in stage.bind(first, "n1")
+    assert stage.versions() == after, "once is enough"

@@ -69,6 +69,18 @@ class Seats(NamedTuple):
     others: Sequence[Pod] = ()
 
 
+class GangRefusedError(RefusedError):
+    """Its gang can't be had, and that was not known until now.
+
+    Filter may have refused others for the units that were to be the pod's own (`wanted`). `others` are the
+    rest of its gang, where none of them will be had as long as they are as they are.
+    """
+
+    def __init__(self, message: str, wanted: Claim, others: Sequence[Pod]) -> None:
+        super().__init__(message)
+        self.wanted, self.others = wanted, others
+
+
 class _SlowError(RefusedError):
     """Its pods are too different to look in time where all of them may go."""
 
@@ -123,6 +135,9 @@ class GangBinding:
             raise RefusedError(refusals.gang_rests(gang.name))
         if roll.refusal:
             self._ledger.note_gang(seen, note)
+            if _is_news(note, seen.note):
+                asking = [other for other in rest if (asks := terms.demand(other)).units and not asks.refusal]
+                raise GangRefusedError(roll.refusal, wanted, () if roll.absent else asking)
             raise RefusedError(roll.refusal)
         demands = ((other, terms.demand(other)) for other in rest[: max(0, roll.needed - 1)])
         others = [(other, demand) for other, demand in demands if demand.units]
@@ -133,9 +148,9 @@ class GangBinding:
             seatless = (pod, *(other for other, _ in others))[error.number]
             why = str(error) or self._obstacles(seatless, view)
             text = refusals.gang_seatless(gang.name, len(others) + 1, seatless.metadata.name, why)
-            self._stuck(seen, note, text, view)
+            self._stuck(seen, note, text, view, wanted)
         except (GangLargeError, _SlowError) as error:
-            self._stuck(seen, note, str(error), view)
+            self._stuck(seen, note, str(error), view, wanted)
         self._end_turn(claim, gang)
         if others:
             facts: Facts = {"seats": len(others)}
@@ -170,12 +185,12 @@ class GangBinding:
         demand = terms_of(view).demand(pod)
         return "; ".join(item.text for item in Fit(pod, demand, view, self._clock()).own_obstacles())
 
-    def _stuck(self, seen: GangSeen, note: GangNote, why: str, view: View) -> Never:
+    def _stuck(self, seen: GangSeen, note: GangNote, why: str, view: View, wanted: Claim) -> Never:
         """Refuse, and have filter refuse for a while: each of many pods would list pods and nodes again."""
         namespace = seen.label.partition("/")[0]
         free = free_for(namespace, note.members.values(), view, self._clock())
         self._ledger.note_gang(seen, replace(note, why=why, free=free))
-        raise RefusedError(why)
+        raise RefusedError(why) if seen.note.why else GangRefusedError(why, wanted, ())
 
     def _end_turn(self, claim: Claim, gang: Gang) -> None:
         """Hold nothing for the gang in line any more, which has its units."""
@@ -285,6 +300,11 @@ def note_of(roll: Roll[AnyPod], terms: Terms, now: float) -> GangNote:
     }
     more = len(roll.waiting) - len(pods)
     return GangNote(now, members, max(1, roll.needed), roll.absent, more, roll.refusal)
+
+
+def _is_news(note: GangNote, before: GangNote) -> bool:
+    """Whether the gang was not refused before; one whose pods come one by one only once."""
+    return not before.refusal or (note.refusal != before.refusal and not note.absent)
 
 
 def note_refusal(ledger: Ledger, gang: Gang, refusal: str, now: float) -> None:

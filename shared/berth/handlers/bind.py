@@ -21,7 +21,7 @@ from berth.api.gang import Gang, gang_of, sized
 from berth.controller.adopt import claim_due, stands, told
 from berth.controller.annotation import OtherNamesError
 from berth.controller.capacity_sync import follow_node
-from berth.controller.gang import GangBinding, came_or_went, note_refusal
+from berth.controller.gang import GangBinding, GangRefusedError, came_or_went, note_refusal
 from berth.controller.notices import SILENT, Subject, Teller
 from berth.controller.pod_groups import PodGroups
 from berth.controller.poolclaims import publish_free, publish_held
@@ -100,8 +100,12 @@ class BindAttempt:
     def run(self) -> None:
         try:
             self._bind()
+        except GangRefusedError as error:
+            self._free(error.wanted.holdings)
+            self._wake_gang_pods(error.others, "its gang is refused")
+            raise
         finally:
-            self._wake_seated()
+            self._wake_gang_pods(self._seated, "its gang has its units")
 
     def _bind(self) -> None:
         while (pod := self._unbound()) is not None:
@@ -378,14 +382,13 @@ class BindAttempt:
         except BerthError as error:
             log.warning("waiting pods were not woken, reconcile will: %s", error)
 
-    def _wake_seated(self) -> None:
-        """Have the pods tried that have seats with this one: nothing else tells them."""
-        if self._seated:
+    def _wake_gang_pods(self, pods: Sequence[Pod], why: str) -> None:
+        """Have pods of its gang tried: those that have seats with this one, or what keeps this one from its
+        units keeps them, too. Nothing else tells them."""
+        if pods:
             deadline = self._deadline.later(_WAKE_SECONDS)
             try:
-                woken = wake_these(
-                    self._cluster, self._seated, "its gang has its units", self._clock(), deadline
-                )
+                woken = wake_these(self._cluster, pods, why, self._clock(), deadline)
                 self._ledger.metrics.changed("woken", woken)
             except BerthError as error:
                 log.warning("the pods of a gang were not woken, reconcile will: %s", error)

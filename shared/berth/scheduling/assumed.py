@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from math import inf
 from typing import NamedTuple
 
+from berth.api.gang import gang_label
 from berth.kube.types import Pod
 from berth.ledger import refusals
 from berth.ledger.view import View
@@ -29,11 +30,18 @@ _Place = tuple[str, str]  # pool and domain
 
 
 class _Assumed(NamedTuple):
-    """`documents` are those of its pools as they were, to see that they were changed."""
+    """`documents` are those of its pools as they were, and `note` that of its `gang`, to see that they were
+    changed."""
 
     at: float
     units: Mapping[_Place, int]
     documents: Mapping[str, object]
+    gang: str = ""
+    note: object = None
+
+    def is_refused(self, view: View) -> bool:
+        """Whether bind has noted since then why its gang can't be had."""
+        return view.gangs.get(self.gang) != self.note
 
     def is_changed(self, view: View) -> bool:
         return any(view.domains.get(pool) is not before for pool, before in self.documents.items())
@@ -60,6 +68,7 @@ class AssumedPods:
                     for uid, each in self._pods.items()
                     if 0 <= now - each.at < IN_VAIN_SECONDS
                     and not view.keys_of(uid)
+                    and not each.is_refused(view)
                     and not (apart and _counts(each, now) and each.is_changed(view))
                 }
 
@@ -98,7 +107,8 @@ class AssumedPods:
             with self._lock:
                 if uid not in self._pods and len(self._pods) < _MOST:
                     documents = {pool: view.domains.get(pool) for pool, _ in units}
-                    self._pods[uid] = _Assumed(now, units, documents)
+                    gang = gang_label(pod)
+                    self._pods[uid] = _Assumed(now, units, documents, gang, view.gangs.get(gang))
 
 
 def _counts(assumed: _Assumed, now: float) -> bool:
