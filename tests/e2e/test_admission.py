@@ -147,7 +147,10 @@ def test_the_annotations_of_a_pod_stay_as_they_are(
     assert bool(why) == bool(found)
 
 
-@pytest.mark.parametrize("what", ["ephemeralcontainers", "resize"])
+@pytest.mark.parametrize(
+    "what",
+    ["ephemeralcontainers", pytest.param("resize", marks=since("1.33", "pods have that subresource"))],
+)
 def test_no_other_subresource_changes_the_annotations_of_a_pod(guarded: Cluster, pod: str, what: str) -> None:
     """The policies don't look at them: Kubernetes takes no annotation by them."""
     before = guarded.get(pod)["metadata"]["annotations"]

@@ -330,7 +330,8 @@ def test_before_the_installation_each_plant_is_found_and_nothing_else(
         request.getfixturevalue("redis_installed")
     with PRE[rule](stage) as options:
         report = checked(**before(stage, **(options or {})))
-    assert sorted(report["ids"]) == sorted([rule, *OLD]), report["findings"]
+    others = [] if rule == "versions.knative" else OLD  # without Knative any overlay for it is wrong
+    assert sorted(report["ids"]) == sorted([rule, *others]), report["findings"]
     assert "guess" not in json.dumps(report)
 
 

@@ -70,7 +70,8 @@ class Audited:
         self._log = log
 
     def events(self) -> list[Object]:
-        return [json.loads(line) for line in self._log.read_text().splitlines()]
+        whole, _, _ = self._log.read_text().rpartition("\n")  # the API server may be writing the last line
+        return [json.loads(line) for line in whole.splitlines()]
 
     def used(self) -> dict[str, set[tuple[str, str, str]]]:
         found: dict[str, set[tuple[str, str, str]]] = {}
