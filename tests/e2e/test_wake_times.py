@@ -15,7 +15,7 @@ from tests.controlplane.lent import Planes
 from tests.e2e.faults.fault_world import World, world_of
 from tests.e2e.harness import pool
 from tests.support.cluster import Object, wait
-from tests.support.kubernetes import AT_ONCE
+from tests.support.kubernetes import AT_ONCE, since
 from tests.support.neighbours import MEASURED
 
 pytestmark = [pytest.mark.alone, pytest.mark.long]
@@ -45,6 +45,9 @@ POOLS = [
     pool("noted", {"nodeAnnotation": NOTED}),
     one_place("licence", LICENCES, externalFrom={"feature": "F", "format": "json"}),
 ]
+
+
+IN_LINE = since("1.33", "there the first in line sits out its back-off, and the next may be quicker")
 
 
 @pytest.fixture(scope="module")
@@ -209,6 +212,7 @@ def test_after_holders_and_waiters_go_together_new_pods_are_bound(world: World) 
     tell("the last of 20 new pods", longest)
 
 
+@IN_LINE
 def test_the_first_in_line_is_served_first(world: World) -> None:
     """One unit, 200 who asked for it in about a second: it goes to the first in line each time."""
     asks = rounds(20, 200)
@@ -231,6 +235,7 @@ def test_the_first_in_line_is_served_first(world: World) -> None:
     assert places.count(1) >= 0.9 * len(places), places
 
 
+@IN_LINE
 def test_the_first_of_two_is_served_first(world: World) -> None:
     """A pod that is told that it is in line 1 of 2 is not overtaken, though it was tried more often."""
     taken_by(world, "seat")
