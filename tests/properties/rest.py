@@ -67,13 +67,13 @@ class Rest:
 
     def _seats(self, pods: Mapping[str, Json], ledger: Kept, now: float) -> set[str]:
         """Pods that wait with what is reserved for their gang, and for as long as it waits for them: whatever
-        the clock was that said how long, reconcile counts from its first look. `World.all_rest_is_over` looks
-        whether it ends."""
+        the clock was that said how long, reconcile counts from its first look, which may be SKEW later
+        by that clock. `World.all_rest_is_over` looks whether it ends."""
         reserved = {
             uid for uid, claims in ledger.claims.items() if all(claim.state == "reserved" for claim in claims)
         }
         waits = reserved & self._model.waiters(pods)
-        return {uid for uid in waits if now < ledger.claims[uid][0].seat_until}
+        return {uid for uid in waits if now < ledger.claims[uid][0].seat_until + pools.SKEW}
 
     def _uncounted(self, pods: Mapping[str, Json], ledger: Kept) -> set[str]:
         """Pods that run, and hold units of no Pool that there is: what they held is kept, or forgotten."""
