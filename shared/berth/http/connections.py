@@ -22,9 +22,8 @@ ANSWER_SECONDS = 10.0
 """Seconds that an answer waits for a client to receive a part of it."""
 
 _MOST_ANSWERED = 512  # calls whose answers are being made
-_MOST = (
-    _MOST_ANSWERED + 64
-)  # connections: where all others wait for answers, health is asked for on a new one
+# Connections. Where so many wait for answers, health is asked for on a new one, and has to be told.
+_MOST = _MOST_ANSWERED + 64
 _LINGER_SECONDS = 2.0
 _TAKEN_SECONDS = 1.0  # within which an answer of any size is taken by who wants it
 _ENDING_SECONDS = 1.0  # for a head that is on its way when the process is to end

@@ -98,20 +98,18 @@ class _Health:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
-        give_up_at, answered, unanswered = time.monotonic() + _START_SECONDS, False, 0
+        began, answered_at, unanswered = time.monotonic(), 0.0, 0
         while self._process.poll() is None:
-            asked_at, status = time.monotonic(), self._ask()
-            answered, unanswered = answered or status is not None, 0 if status is not None else unanswered + 1
+            status, now = self._ask(), time.monotonic()
+            answered_at, unanswered = (answered_at, unanswered + 1) if status is None else (now, 0)
             if status == 200:
                 self.ready.set()
-            if answered and unanswered == _PROBES:
+            # Both: a look may be turned away at once, and this process may have stood still.
+            if answered_at and unanswered >= _PROBES and now - answered_at >= self._silence:
                 return self._hung(f"it answered nothing for {self._silence:g} s")
-            if not answered and time.monotonic() > give_up_at:
+            if not answered_at and now > began + _START_SECONDS:
                 return self._hung(f"it was not there after {_START_SECONDS:g} s")
-            pause = self._silence / _PROBES / 2 if self.ready.is_set() else _CHECK_SECONDS
-            if answered and status is None:  # one that is turned away at once has waited for nothing yet
-                pause = max(pause, asked_at + self._silence / _PROBES - time.monotonic())
-            time.sleep(pause)
+            time.sleep(self._silence / _PROBES / 2 if self.ready.is_set() else _CHECK_SECONDS)
         return None
 
     def _ask(self) -> int | None:
