@@ -101,7 +101,7 @@ class BindAttempt:
         try:
             self._bind()
         except GangRefusedError as error:
-            self._free(error.wanted.holdings)
+            self._wake_for(error.wanted.holdings)
             self._wake_gang_pods(error.others, "its gang is refused")
             raise
         finally:
@@ -374,11 +374,22 @@ class BindAttempt:
             self._free(self._ledger.cancel(self._claim))
 
     def _free(self, freed: tuple[Holding, ...]) -> None:
-        """Wake who could use what was freed, for a while beyond bind's deadline at most."""
-        deadline, room = self._deadline.later(_WAKE_SECONDS), room_in(freed)
+        """Tell of what was freed, and wake who could use it, for a while beyond bind's deadline at most."""
+        publish_free(self._ledger, self._cluster, freed, self._deadline.later(_WAKE_SECONDS), self._clock)
+        self._wake_for(freed)
+
+    def _wake_for(self, units: Sequence[Holding]) -> None:
+        """Wake who could use these units, as far as they are free."""
+        deadline = self._deadline.later(_WAKE_SECONDS)
         try:
-            publish_free(self._ledger, self._cluster, freed, deadline, self._clock)
-            wake(self._ledger, self._cluster, self._schedulers, room, self._clock(), deadline=deadline)
+            wake(
+                self._ledger,
+                self._cluster,
+                self._schedulers,
+                room_in(units),
+                self._clock(),
+                deadline=deadline,
+            )
         except BerthError as error:
             log.warning("waiting pods were not woken, reconcile will: %s", error)
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from berth.api.gang import gang_label
 from berth.kube.types import Pod
 from berth.ledger import refusals
+from berth.ledger.gang_note import GangNote
 from berth.ledger.view import View
 
 ASSUMED_SECONDS = 0.5
@@ -30,18 +31,18 @@ _Place = tuple[str, str]  # pool and domain
 
 
 class _Assumed(NamedTuple):
-    """`documents` are those of its pools as they were, and `note` that of its `gang`, to see that they were
+    """`documents` are those of its pools as they were, and `note` is its `gang`'s, to see that they were
     changed."""
 
     at: float
     units: Mapping[_Place, int]
     documents: Mapping[str, object]
-    gang: str = ""
-    note: object = None
+    gang: str
+    note: GangNote | None
 
     def is_refused(self, view: View) -> bool:
-        """Whether bind has noted since then why its gang can't be had."""
-        return view.gangs.get(self.gang) != self.note
+        """Whether something was noted since then of why its gang can't be had."""
+        return view.gangs.get(self.gang) is not self.note
 
     def is_changed(self, view: View) -> bool:
         return any(view.domains.get(pool) is not before for pool, before in self.documents.items())
