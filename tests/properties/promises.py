@@ -61,6 +61,7 @@ class Promises:
         self._api, self._model, self._lefts, self._time = api, model, lefts, time
         self._numbers = numbers
         self.broken = ""
+        self._late = 0.0  # seconds that a seat may wait beyond what its stamp says, by the clocks until now
         self.around: set[str] = set()  # bound by others than berth
         self.went_to: dict[str, str] = {}  # the node that each pod was bound to
         self.told: dict[str, dict[str, set[str]]] = {}  # which units it was told that it has, by resource
@@ -84,13 +85,17 @@ class Promises:
         self._newer.changed()
 
     def begun(self, call: Call) -> None:
+        if call.ahead:
+            self._late = pools.SKEW
         self._newer.begun(call)
 
     def at_rest(self, ledger: Kept) -> None:
         def keep(kept: bool, said: str) -> None:
             self.keep(3, kept, said)
 
-        Rest(self._api, self._model, self.told, self._api.refused, keep).look(ledger, self._time())
+        Rest(self._api, self._model, self.told, self._api.refused, keep).look(
+            ledger, self._time(), self._late
+        )
         self._model.rested(self._api.nodes())
 
     # After a commit

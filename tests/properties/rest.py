@@ -28,7 +28,8 @@ class Rest:
     ) -> None:
         self._api, self._model, self._told, self._spared, self._keep = api, model, told, spared, keep
 
-    def look(self, ledger: Kept, now: float) -> None:
+    def look(self, ledger: Kept, now: float, late: float) -> None:
+        """Look at what there is. `late` is by how many seconds a seat may wait beyond what its stamp says."""
         pods, nodes = self._api.pods(), self._api.nodes()
         holders = self._model.holders(pods)
         lost = {
@@ -37,7 +38,9 @@ class Rest:
             if uid not in holders
             and resources_of(found, None) <= held_for_the_node(found[0], self._model, nodes)
         }
-        beside = lost | {*self._spared} | self._uncounted(pods, ledger) | self._seats(pods, ledger, now)
+        beside = (
+            lost | {*self._spared} | self._uncounted(pods, ledger) | self._seats(pods, ledger, now - late)
+        )
         held = {
             uid: {(claim.node, claim.state) for claim in found}
             for uid, found in ledger.claims.items()
@@ -66,14 +69,14 @@ class Rest:
             self._keep(len(uids) == 1, f"units of {pool} are held for several: {uids}")
 
     def _seats(self, pods: Mapping[str, Json], ledger: Kept, now: float) -> set[str]:
-        """Pods that wait with what is reserved for their gang, and for as long as it waits for them: whatever
-        the clock was that said how long, reconcile counts from its first look, which may be SKEW later
-        by that clock. `World.all_rest_is_over` looks whether it ends."""
+        """Pods that wait with what is reserved for their gang, and for as long as it waits for them: where
+        the clock was wrong that said how long, reconcile counts from its first look.
+        `World.all_rest_is_over` looks whether it ends."""
         reserved = {
             uid for uid, claims in ledger.claims.items() if all(claim.state == "reserved" for claim in claims)
         }
         waits = reserved & self._model.waiters(pods)
-        return {uid for uid in waits if now < ledger.claims[uid][0].seat_until + pools.SKEW}
+        return {uid for uid in waits if now < ledger.claims[uid][0].seat_until}
 
     def _uncounted(self, pods: Mapping[str, Json], ledger: Kept) -> set[str]:
         """Pods that run, and hold units of no Pool that there is: what they held is kept, or forgotten."""
