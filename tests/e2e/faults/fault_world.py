@@ -16,12 +16,14 @@ import yaml
 
 from berth.local.event_relay import LANES, lane_of
 from tests.controlplane.lent import Planes
+from tests.e2e.faults.timers import WAIT
 from tests.e2e.harness import Berth, System, faulty_functions, pool
 from tests.support.builders.accounts import Accounts
 from tests.support.cluster import Cluster, Object, wait
 from tests.support.fakes.proxy import Proxy
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
 BIND_ANSWERS_WITHIN = 5.0  # what kube-scheduler waits
 ALLOCATED = "berth.dev/allocated"
 T = TypeVar("T")
@@ -146,6 +148,7 @@ class World(System):
             self.cluster.delete_pod(last)
         through = [f"through-with-{last}" for last in lanes.values()]
         wait(lambda: all(map(self.faults.is_set, through)), 60, "release is through with all events")
+        assert self.berth.post("reconcile", {}, {WAIT: "yes"}, seconds=60).status == 200
 
     def _left(self) -> list[str]:
         left = [claim.label for claim in self.berth.ledger().claims()]
@@ -208,7 +211,12 @@ def world_of(
             folder / "berth",
             plane.kubeconfig(folder / "kubeconfig"),
             pools or [pool(units=units)],
-            {"FAULTS": str(faults.folder), "KUBECONFIG_OF_BIND": str(bind), **(environment or {})},
+            {
+                "FAULTS": str(faults.folder),
+                "KUBECONFIG_OF_BIND": str(bind),
+                "PYTHONPATH": str(ROOT),
+                **(environment or {}),
+            },
             accounts.functions(folder, base),
         )
         try:

@@ -10,7 +10,7 @@ of a pod of that name, and nobody is to be woken later either.
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,14 @@ from unittest import mock
 
 from msgspec.structs import replace
 
-from berth.controller.alarm import Cancel, alarm_of, timer
+from berth.controller.alarm import alarm_of
 from berth.controller.requeue import wake
 from berth.handlers import release as verb
 from berth.http.endpoint import Endpoint, Reply
 from berth.http.function import serve
 from berth.metrics import Metrics
 from berth.settings import Settings
+from tests.e2e.faults.timers import Timers
 
 FAULTS = Path(os.environ["FAULTS"])
 HELD = ("mute", "dies", "dies-once")
@@ -37,31 +38,6 @@ def faulty_wake(*arguments: Any, **named: Any) -> int:
     if (FAULTS / "dies").exists():
         os.kill(os.getpid(), signal.SIGKILL)
     return 0 if (FAULTS / "mute").exists() else wake(*arguments, **named)
-
-
-class Timers:
-    """Timers of alarms, and those of them that have not ended."""
-
-    def __init__(self) -> None:
-        self.running = set[object]()
-
-    def __call__(self, seconds: float, call: Callable[[], None]) -> Cancel:
-        token = object()
-        self.running.add(token)
-
-        def ring() -> None:
-            try:
-                call()
-            finally:
-                self.running.discard(token)
-
-        cancel = timer(seconds, ring)
-
-        def stop() -> None:
-            cancel()
-            self.running.discard(token)
-
-        return stop
 
 
 timers = Timers()
@@ -78,8 +54,7 @@ def endpoint(settings: Settings, *, metrics: Metrics) -> Endpoint:
         finally:
             name = headers.get("ce-name", "")
             if name.startswith("last-") and headers["ce-type"].endswith(".delete"):
-                while timers.running:
-                    time.sleep(0.01)
+                timers.wait_ended()
                 (FAULTS / f"through-with-{name}").touch()
 
     return replace(real, answer=answer)
