@@ -36,7 +36,6 @@ from tests.support.builders.accounts import Accounts
 from tests.support.cluster import Cluster, Object, wait
 from tests.support.podwatch import PodWatch
 
-ROOT = Path(__file__).resolve().parents[2]
 LATE = "late"
 FAULTY = ("bind", "preempt", "release", "inventory", "reconcile")
 MAIN = """
@@ -264,7 +263,7 @@ def _berth(
         folder / "berth",
         plane.kubeconfig(folder / "kubeconfig"),
         [pool(units=form.units), _late(form), _evict(form), line_pool()],
-        {"FAULTS": str(faults.folder), "PYTHONPATH": str(ROOT)},
+        {"FAULTS": str(faults.folder)},
         faulty_functions(folder, **{name: MAIN.format(name=name) for name in FAULTY}),
         store=store.url,
         replicas=form.replicas,

@@ -26,6 +26,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.invariant import difference, more_than_there_is
 from tests.support.builders.accounts import FUNCTIONS, Accounts
 from tests.support.cluster import Cluster, Object, Reply, wait
+from tests.support.references import ROOT
 from tests.support.servers.haproxy import HAProxy
 
 BERTH = str(Path(sys.executable).with_name("berth"))
@@ -259,7 +260,8 @@ class Berth:
 
     def _environment(self) -> dict[str, str]:
         own = {key: value for key, value in os.environ.items() if not key.startswith(("BERTH_", "KUBE"))}
-        return {**own, "KUBECONFIG": str(self.kubeconfig), **self.environment}
+        faulty = {} if self.functions is None else {"PYTHONPATH": str(ROOT)}  # they may import from tests
+        return {**own, **faulty, "KUBECONFIG": str(self.kubeconfig), **self.environment}
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None

@@ -23,7 +23,6 @@ from tests.support.cluster import Cluster, Object, wait
 from tests.support.fakes.proxy import Proxy
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[2]
 BIND_ANSWERS_WITHIN = 5.0  # what kube-scheduler waits
 ALLOCATED = "berth.dev/allocated"
 T = TypeVar("T")
@@ -211,12 +210,7 @@ def world_of(
             folder / "berth",
             plane.kubeconfig(folder / "kubeconfig"),
             pools or [pool(units=units)],
-            {
-                "FAULTS": str(faults.folder),
-                "KUBECONFIG_OF_BIND": str(bind),
-                "PYTHONPATH": str(ROOT),
-                **(environment or {}),
-            },
+            {"FAULTS": str(faults.folder), "KUBECONFIG_OF_BIND": str(bind), **(environment or {})},
             accounts.functions(folder, base),
         )
         try:
