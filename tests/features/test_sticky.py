@@ -35,6 +35,21 @@ def stage(tmp_path: Path, place: Place) -> Iterator[PoolsStage]:
         yield found
 
 
+@CHEAP
+@pytest.mark.parametrize("more", [{}, {"reuseAfterSeconds": 5}])
+def test_what_was_in_use_outside_the_cluster_is_free_at_once(stage: PoolsStage, more: dict[str, Any]) -> None:
+    """It was no pod's: no next one comes for it, and nothing of a pod's is to fade."""
+    spec = {**POOLS["seat"], "capacity": {"perDomain": 2}, "reuseAfterSeconds": 0, **more}
+    stage.pools(seat={**spec, "external": 2})
+    first, second = stage.pod(seat=1), stage.pod(seat=1)
+    assert stage.bind(first) == "seat: 0 of 2 free, 1 asked"
+    stage.pools(seat={**spec, "external": 1})
+    assert stage.bind(first) == ""
+    stage.pools(seat=spec)
+    assert stage.bind(second) == ""
+    stage.check_well()
+
+
 def test_a_pod_of_the_same_name_gets_its_unit_back_and_others_get_it_after_the_time(
     stage: PoolsStage,
 ) -> None:

@@ -253,7 +253,7 @@ class ReleasePolicy(NamedTuple):
     def retained(self, claim: Claim, holding: Holding) -> RetainedUnits | None:
         """Return what of a holding is nobody's, or only some owner's, for a while after it is freed."""
         pool = self.pools.get(holding.pool)
-        if pool is None:
+        if pool is None or claim.is_external:
             return None
         # A PoolClaim remembers by itself what it had.
         sticky = None if holding.claim else pool.spec.sticky
