@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from berth.api.gang import GANG, GANG_SIZE
+from berth.api.units import Units
 from berth.controller import line_budget
 from berth.controller.waiting import Seen, waiting
 from berth.handlers.reconcile import Reconcile
@@ -349,6 +350,28 @@ def test_a_large_pool_is_held_in_its_stripes(stage: Line) -> None:
     assert (stage.why(new, "n1"), stage.bind(new)) == ({"n1": why}, why)
     assert (stage.bind(stage.pod("small", many=150)), stage.bind(big)) == ("", "")
     assert not stage.holds()
+    stage.check_well()
+
+
+@CHEAP
+def test_a_poolclaim_s_units_are_refused_by_filter_where_all_of_their_stripe_is_held(stage: Line) -> None:
+    """There is room in other stripes; bind refused the pod, again and again."""
+    stage.pools(many={"scope": "Cluster", "units": {"*": ["10.0.0.1-10.0.1.44"]}})
+    running = stage.full("many", 3, 100)
+    big = stage.pod("big", many=150)
+    stage.ticks(60)
+    for pod in running:
+        stage.gone(pod)
+    assert stage.holds() == {"domain/many/*#0": ("default/big", 128), "domain/many/*#1": ("default/big", 22)}
+    assert stage.view().at("domain/many/*#0").capacity == 128
+    for number in range(3):
+        unit = Units.of(stage.view().at(f"domain/many/*#{number}").units or ()).take(1)[0].entries()[0]
+        stage.claim_object(f"claim-{number}", "many", units=[unit])
+        pod = stage.pod(many=1, claims=f"claim-{number}")
+        why = "" if number else "many: the units of PoolClaim claim-0 are not here, or not free"
+        assert stage.why(pod, "n1") == ({"n1": why} if why else {})
+        assert stage.bind(pod) == why
+    assert stage.bind(big) == ""
     stage.check_well()
 
 

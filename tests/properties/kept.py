@@ -178,6 +178,19 @@ class Kept:
             and not own(part.line_hold.uid)
         )
 
+    def leaves(
+        self, where: Where, units: set[str], rank: Rank, *, lent: bool, own: Callable[[str], bool]
+    ) -> bool:
+        """Whether the parts that list these units have as many to spare besides what is `held_in_line`."""
+        for name, part in self.wholes.get(where, {}).items():
+            hold = part.line_hold
+            if hold is None or (lent and hold.rests is not None) or own(hold.uid):
+                continue
+            named = units & {unit for entry in part.units or () for unit in spelled(entry)}
+            if len(named) > self.spare(where, name) - self._held_in_part(where, name, part, rank):
+                return False
+        return True
+
     def _held_in_part(self, where: Where, name: str, part: Domain, rank: Rank) -> int:
         hold = part.line_hold
         if hold is None or hold.uid == rank.uid:

@@ -52,10 +52,11 @@ class Seen:
         is not `sure` to be held from it."""
         if not self.holds:
             return 0
-        says = bool(self.rank.uid) and bool(self.model.wishes[self.rank.uid].runs_for)
-        return self.ledger.held_in_line(
-            where, self.rank, lent=says and self.sure, own=lambda other: self.model.are_mates(self.uid, other)
-        )
+        return self.ledger.held_in_line(where, self.rank, lent=self._is_lent, own=self._is_mate)
+
+    @property
+    def _is_lent(self) -> bool:
+        return self.sure and bool(self.rank.uid) and bool(self.model.wishes[self.rank.uid].runs_for)
 
     def held_texts(self, where: Domain) -> Collection[str]:
         """What may be said of units that are held for the first in line, after what is free."""
@@ -98,8 +99,17 @@ class Seen:
         if head is None or head.poolclaim is None or where[1][0] in "@!" or where[1][-1] == UNRESERVED:
             return True
         _, barred = self.lefts.barred(where, self.uid, self.now, self.ledger, sure=self.sure)
-        others = self.ledger.units(where, self.uid) | barred
-        return set(head.poolclaim.units) <= self.ledger.listed(where) - others
+        others, units = self.ledger.units(where, self.uid) | barred, set(head.poolclaim.units)
+        return units <= self.ledger.listed(where) - others and self._are_left(where, units)
+
+    def _are_left(self, where: Domain, units: set[str]) -> bool:
+        """Whether these units may be had beside what is held for the first in line."""
+        return not self.holds or self.ledger.leaves(
+            where, units, self.rank, lent=self._is_lent, own=self._is_mate
+        )
+
+    def _is_mate(self, other: str) -> bool:
+        return self.model.are_mates(self.uid, other)
 
 
 def kinds(where: Domain, count: int) -> tuple[Domain, int]:

@@ -350,9 +350,20 @@ class Fit:
         free: set[str] = set()
         for name, part in self._view.parts(pool, domain).items():
             there = Units.of(part.units or ())
-            listed = {unit for unit in units if unit in there}
-            free |= listed - self._held(pool, name, part) if listed else listed
+            if listed := {unit for unit in units if unit in there}:
+                free |= self._not_held_in_line(pool, name, part, listed - self._held(pool, name, part))
         return free.issuperset(units)
+
+    def _not_held_in_line(self, pool: str, name: str, part: Domain, units: set[str]) -> set[str]:
+        """Return these units of a document, or none where it has too few beside those that are held for the
+        first in line."""
+        if part.line_hold is None:
+            return units
+        mine = part.claims.get(self._pod.metadata.uid)
+        holdings = () if mine is None else mine.holdings
+        own = sum(holding.count for holding in holdings if (holding.pool, holding.domain) == (pool, name))
+        room = part.room(pool, name, self._owners, self._now, own, self._rank)
+        return units if len(units) <= room else set()
 
     def _held(self, pool: str, name: str, part: Domain) -> set[str]:
         """Return the units of a document that the pod can't have."""
