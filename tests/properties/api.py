@@ -211,6 +211,9 @@ class _Nobody:
     def headers(self, wanted: Mapping[str, str]) -> Mapping[str, str]:
         return wanted
 
+    def renew(self) -> None:
+        pass
+
 
 def api_client() -> Client:
     """What `berth.kube.cluster.connect` would make for this API server."""

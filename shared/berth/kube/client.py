@@ -2,8 +2,8 @@
 It knows no resource. What an answer means the caller decides. What changes something is sent once."""
 
 import os
-import threading
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
@@ -23,6 +23,7 @@ from berth.errors import (
     reason,
 )
 from berth.kube.connection import lean
+from berth.kube.token_file import TokenFile
 from berth.server_clock import ServerClock
 from berth.telemetry import calls
 from berth.telemetry.traces import Facts
@@ -36,7 +37,7 @@ _LONGEST = 1000  # characters of a path that a message shows: names may come fro
 _CONNECTIONS = 64  # bind runs 48 threads
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _ONCE = urllib3.Retry(False)
-_TOKEN_SECONDS = 60.0  # a token that was replaced stays valid for longer
+_REFUSED = (401, 403)  # nothing was done; with a token that was replaced meanwhile it may be
 
 
 class Client(Protocol):
@@ -47,6 +48,9 @@ class Client(Protocol):
 
     def headers(self, plain: Mapping[str, str]) -> Mapping[str, str]:
         """Return these headers and the credential's."""
+
+    def renew(self) -> None:
+        """Read a credential that is kept in a file once more, now."""
 
 
 class _Status(msgspec.Struct):
@@ -148,34 +152,49 @@ class ApiServer:
         return response
 
     def _sent(self, request: Request, more: Mapping[str, str], *, whole: bool) -> Any:
-        # Not by the kubernetes client's models: those cost more, and raise after a Binding that succeeded
-        # (docs/kubernetes.md#a-binding-by-the-python-client).
+        """Return the answer; of a request that was refused for a token that was replaced, the answer to the
+        same request with the new token."""
         try:
             way = self._way
             plain = {**way.headers, "Accept": request.accept, "Content-Type": request.content_type, **more}
-            send: Callable[[], Any] = partial(
-                way.send,
-                request.method,
-                f"{way.root}{request.path}",
-                headers=self._api.headers(plain),
-                preload_content=whole,
-                body=None if request.body is None else msgspec.json.encode(request.body),
-                timeout=urllib3.Timeout(total=request.timeout),
-                retries=_ONCE,
-                redirect=False,
-                assert_same_host=False,
-            )
-            if request.method == "GET" or request.again:
-                # The connection may have been closed while idle. What changes nothing is sent again at once,
-                # but not after a time-out (the caller has a deadline); bind decides on a second Binding.
-                with suppress(urllib3.exceptions.ProtocolError):
-                    return send()
-            return send()
+            headers = self._api.headers(plain)
+            response = _sent_by(way, request, headers, whole=whole)
+            if response.status not in _REFUSED:
+                return response
+            self._api.renew()
+            if (renewed := self._api.headers(plain)) == headers:
+                return response
+            if not whole:
+                response.close()
+            return _sent_by(way, request, renewed, whole=whole)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: Exception) -> ClusterUnavailableError:
         return ClusterUnavailableError(f"the API server at {self.host} did not answer ({reason(error)})")
+
+
+def _sent_by(way: _Way, request: Request, headers: Mapping[str, str], *, whole: bool) -> Any:
+    # Not by the kubernetes client's models: those cost more, and raise after a Binding that succeeded
+    # (docs/kubernetes.md#a-binding-by-the-python-client).
+    send: Callable[[], Any] = partial(
+        way.send,
+        request.method,
+        f"{way.root}{request.path}",
+        headers=headers,
+        preload_content=whole,
+        body=None if request.body is None else msgspec.json.encode(request.body),
+        timeout=urllib3.Timeout(total=request.timeout),
+        retries=_ONCE,
+        redirect=False,
+        assert_same_host=False,
+    )
+    if request.method == "GET" or request.again:
+        # The connection may have been closed while idle. What changes nothing is sent again at once, but not
+        # after a time-out (the caller has a deadline); bind decides on a second Binding.
+        with suppress(urllib3.exceptions.ProtocolError):
+            return send()
+    return send()
 
 
 def connect() -> ApiServer:
@@ -187,13 +206,13 @@ def connect() -> ApiServer:
 _NOT_ONE = (AttributeError, LookupError, TypeError, RecursionError)
 
 
-def configured() -> Client:
+def configured(monotonic: Callable[[], float] = time.monotonic) -> Client:
     """Return the client for the API server of `connect`; no request is sent. Raises NoClusterError where none
     is named, SettingsError where KUBECONFIG or the context is wrong."""
     # The kubernetes client's own rules, but with KUBECONFIG as it is now, not as it was at that import.
     path, context = kubeconfigs(), os.environ.get(CONTEXT) or None
     if "KUBECONFIG" in os.environ or Path(path).exists():
-        return _by_kubeconfig(path, context)
+        return _by_kubeconfig(path, context, monotonic)
     if context is not None:
         raise SettingsError(
             f"there is no kubeconfig {path} that has context {context}: set KUBECONFIG to one"
@@ -203,16 +222,16 @@ def configured() -> Client:
             "no cluster to talk to: no kubeconfig found (KUBECONFIG, ~/.kube/config); set KUBECONFIG to one"
         )
     try:
-        return InCluster(os.environ, _ACCOUNT)
+        return InCluster(os.environ, _ACCOUNT, monotonic)
     except (OSError, ValueError) as error:
         raise _without_a_cluster(error, "") from error
 
 
-def library_client() -> Any:
+def library_client(monotonic: Callable[[], float] = time.monotonic) -> Any:
     """Return the kubernetes client's own ApiClient for the API server of `configured`, and raise as that."""
     from kubernetes import client, config
 
-    named = configured()
+    named = configured(monotonic)
     if isinstance(named, _Kubeconfig):
         return named.api
     settings = client.Configuration()
@@ -261,11 +280,7 @@ class InCluster:
         except KeyError as error:
             raise ValueError("Service host/port is not set") from error
         self.host = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-        self._file, self._monotonic = account / "token", monotonic
-        self._lock = threading.Lock()
-        self._token, self._read_at = self._read(), monotonic()
-        if not self._token:
-            raise ValueError(f"{self._file} is empty")
+        self._token = TokenFile(account / "token", monotonic)
         authority = account / "ca.crt"
         authority.read_bytes()
         self.pool = urllib3.PoolManager(
@@ -273,22 +288,13 @@ class InCluster:
         )
 
     def headers(self, plain: Mapping[str, str]) -> Mapping[str, str]:
-        return {**plain, "User-Agent": "berth", "Authorization": f"Bearer {self._now()}"}
+        return {**plain, "User-Agent": "berth", "Authorization": f"Bearer {self._token.token()}"}
 
-    def _now(self) -> str:
-        """Return the token, which kubelet replaces while the pod runs."""
-        with self._lock:
-            if self._monotonic() - self._read_at >= _TOKEN_SECONDS:
-                self._read_at = self._monotonic()
-                with suppress(OSError, UnicodeError):
-                    self._token = self._read() or self._token
-            return self._token
-
-    def _read(self) -> str:
-        return self._file.read_text(encoding="ascii").strip()
+    def renew(self) -> None:
+        self._token.renew()
 
 
-def _by_kubeconfig(path: str, context: str | None) -> Client:
+def _by_kubeconfig(path: str, context: str | None, monotonic: Callable[[], float] = time.monotonic) -> Client:
     import yaml
     from kubernetes import client, config
 
@@ -302,17 +308,45 @@ def _by_kubeconfig(path: str, context: str | None) -> Client:
     files = os.pathsep.join(file for file, _ in _readable(path)) if several else path
     try:
         config.load_kube_config(files or path, context, settings)  # type: ignore[no-untyped-call]
+        token = TokenFile(file, monotonic) if (file := _token_file(path, context)) else None
     except (config.ConfigException, yaml.YAMLError, OSError, ValueError, *_NOT_ONE) as error:
         raise _without_a_cluster(error, path) from error
     settings.connection_pool_maxsize = _CONNECTIONS
-    return _Kubeconfig(client.ApiClient(settings))
+    if token is not None:
+        # Of the credentials that the client loads, its own hook renews only those with an expiry.
+        settings.refresh_api_key_hook = partial(_put, token)  # type: ignore[assignment]
+    if not settings.verify_ssl:
+        # urllib3 would say so with each connection.
+        warnings.filterwarnings("once", category=urllib3.exceptions.InsecureRequestWarning)
+    return _Kubeconfig(client.ApiClient(settings), token)
+
+
+def _put(token: TokenFile, settings: Any) -> None:
+    """Let a configuration of the kubernetes client have the token as its file has it."""
+    settings.api_key["BearerToken"] = f"Bearer {token.token()}"
+
+
+def _token_file(path: str, context: str | None) -> Path | None:
+    """Return the tokenFile of the context's user; None where its credential is another."""
+    chosen = _contexts(path).get(context or current_context(path))
+    name = chosen.get("user") if isinstance(chosen, dict) else None
+    for file, config in _readable(path):
+        for entry in config.get("users") or ():
+            if entry["name"] != name:
+                continue
+            user = entry.get("user") or {}
+            # What the kubernetes client takes instead, where it is there.
+            if "tokenFile" not in user or "token" in user or "auth-provider" in user:
+                return None
+            return Path(file).expanduser().absolute().parent / str(user["tokenFile"])
+    return None
 
 
 class _Kubeconfig:
     """The cluster that a kubeconfig names, by the kubernetes client, which knows all ways to log in."""
 
-    def __init__(self, api: Any) -> None:
-        self.api = api
+    def __init__(self, api: Any, token: TokenFile | None) -> None:
+        self.api, self._token = api, token
         self.host: str = api.configuration.host
         self.pool = api.rest_client.pool_manager
 
@@ -320,6 +354,10 @@ class _Kubeconfig:
         headers: dict[str, str] = {**plain, **self.api.default_headers}
         self.api.update_params_for_auth(headers, None, ["BearerToken"], "", "GET", None)
         return headers
+
+    def renew(self) -> None:
+        if self._token is not None:
+            self._token.renew()
 
 
 def _require_context(name: str, path: str) -> None:

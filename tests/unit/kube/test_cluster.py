@@ -25,6 +25,9 @@ class Client:
     def headers(self, wanted: Mapping[str, str]) -> Mapping[str, str]:
         return wanted
 
+    def renew(self) -> None:
+        pass
+
 
 class Answer:
     """As much of an answer as is looked at."""
