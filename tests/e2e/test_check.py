@@ -3,6 +3,7 @@ planted by its own id and nothing else; before anything is installed (--pre), an
 Knative itself is not there, only its kinds: nothing of what is installed runs."""
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -135,6 +136,7 @@ def checked(stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     """Run the command; its report without what says how quick this machine is, and the exit code."""
 
     def check(**options: object) -> Object:
+        monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 53, 0))  # whichever this machine has
         monkeypatch.setenv("KUBECONFIG", str(options.pop("kubeconfig", stage.kubeconfig)))
         for name in ("BERTH_STORE", "BERTH_POOLS", "BERTH_SCHEDULER_NAMES"):
             monkeypatch.setenv(name, "")  # the command sets them

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sqlite3
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
@@ -11,9 +12,10 @@ import pytest
 
 from berth.controller import adopt
 from berth.handlers import filter as filter_verb
-from berth.handlers import preempt, prioritize
+from berth.handlers import preempt, prioritize, reconcile
 from berth.http.endpoint import Endpoint, respond
 from berth.ledger.ledger import Ledger
+from berth.settings import Settings
 from berth.telemetry.calls import Call
 from tests.support.builders.objects import EVENTS
 from tests.support.builders.places import Place
@@ -55,6 +57,23 @@ def test_bind_logs_who_was_bound_and_who_was_refused(stage: PoolsStage, lines: L
         "decision": "bound",
     }
     assert refused == {**who, "pod": f"default/{second.name}", "uid": second.uid, "decision": "refused"}
+
+
+@pytest.mark.parametrize(("version", "count"), [((3, 51, 2), 1), ((3, 51, 3), 0)])
+def test_reconcile_logs_at_its_start_a_sqlite_that_can_damage_the_ledger(
+    stage: PoolsStage,
+    place: Place,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lines: LogLines,
+    version: tuple[int, int, int],
+    count: int,
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(stage.api.kubeconfig(tmp_path / "kubeconfig")))
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", version)
+    reconcile.endpoint(Settings(store=place.url))
+    said = [line for line in lines.all if "can damage a file that two programs write" in line["message"]]
+    assert len(said) == count
 
 
 def test_reconcile_logs_each_claim_that_it_releases_or_adopts(stage: PoolsStage, lines: LogLines) -> None:

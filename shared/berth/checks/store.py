@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from statistics import median
 
+from berth import stores
 from berth.checks.clock import MOST, apart
 from berth.checks.finding import Check, Finding, Rule
 from berth.checks.inputs import Inputs
@@ -125,6 +126,17 @@ NETWORK = Rule(
     more="docs/stores/sqlite.md",
 )
 
+SQLITE = Rule(
+    id="store.sqlite",
+    severity="warning",
+    meaning=(
+        "Python's SQLite is older than 3.51.3: where one program copies the log into the file while another "
+        "commits, the file can be damaged. Berth never does both at once; another program might."
+    ),
+    action="Let no other program write the ledger's file, and take a newer SQLite when Python has it.",
+    more="docs/stores/sqlite.md#the-log-and-its-checkpoints",
+)
+
 
 def _place(inputs: Inputs) -> Iterator[Finding]:
     """What can be told of the URL without a call."""
@@ -149,6 +161,8 @@ def _file(inputs: Inputs, url: str) -> Iterator[Finding]:
     nearest = next(parent for parent in (folder, *folder.parents) if os.access(parent, os.F_OK))
     if not os.access(nearest, os.W_OK | os.X_OK) or not nearest.is_dir():
         yield FOLDER.finding(f"{nearest} can't be written", str(nearest))
+    if caution := stores.caution(url):
+        yield SQLITE.finding(caution, url)
     kind = file_system(nearest, _mounts())
     if kind in _SHARED:
         yield NETWORK.finding(f"{nearest} is on {kind}", str(nearest))
@@ -235,7 +249,7 @@ def _described(inputs: Inputs, facts: ServerFacts, name: str) -> Iterator[Findin
             yield CLOCK.finding(f"{name}: its clock and this machine's are {seconds:.0f} s apart", name)
 
 
-_OF_PLACE = (LOCAL, FOLDER, NETWORK, NAMESPACE)
+_OF_PLACE = (LOCAL, FOLDER, NETWORK, NAMESPACE, SQLITE)
 _OF_STORE = (UNREACHABLE, ABSENT)
 _OF_LEDGER = (CLOSED, SLOW, EVICTION, PERSISTENCE, CLOCK, VERSION, RECOVERY)
 

@@ -65,6 +65,7 @@ from berth.metrics import UNCOUNTED, Metrics
 from berth.scheduling.demand import Terms, might_ask, terms_of, unnamed
 from berth.scheduling.preemption import in_vain
 from berth.settings import Settings
+from berth.stores import caution
 from berth.stores.base import Version
 from berth.telemetry import calls
 
@@ -431,6 +432,8 @@ def endpoint(settings: Settings, *, metrics: Metrics = UNCOUNTED) -> Endpoint:
     from berth.http import cloudevents  # `berth reconcile` starts without its library
 
     ledger, cluster = ledger_and_cluster(settings, metrics.of("reconcile"), while_closed=True)
+    if known := caution(settings.store):
+        log.info("%s", known)
     told = teller(cluster, settings, "reconcile", metrics)
     # Two at once would do the same work, and anybody may ask for it.
     # Later than release, which wakes for the same rest: by then nothing is left to wake for.

@@ -47,6 +47,15 @@ def open_store(url: str, *, reads_only: bool = False) -> Store:
     return traced(store, name)
 
 
+def caution(url: str) -> str:
+    """Return what an operator should know of the library behind this store; empty: nothing."""
+    if not url.startswith(_FILE):
+        return ""
+    from berth.stores import sqlite
+
+    return sqlite.caution()
+
+
 def _nearest(scheme: str, separator: str) -> str:
     """Return a guess at what was meant by something that is no store's URL."""
     if separator:

@@ -1,5 +1,6 @@
 """A run of checks: what it counts as passed is what was looked for, and nothing else."""
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ from berth.errors import ClusterRefusedError
 from tests.unit.checks.inputs import inputs_of
 
 A, B, C = (Rule(id=f"a.{name}", severity="error", meaning="It is.", action="Do.") for name in "abc")
+OF_FILE = {"store.local", "store.folder", "store.network", "store.sqlite"}
 OF_SERVER = {"store.slow", "store.closed", "store.eviction", "store.version"}
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *checks: Check, **read: Any) -> registry.Report:
     monkeypatch.setattr(registry, "CHECKS", checks)
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 53, 0))
     given = inputs_of(**read)
     return registry.run(given)
 
@@ -80,7 +83,7 @@ def test_of_a_file_that_is_not_there_no_server_s_settings_are_called_right(
 def test_of_a_store_that_does_not_answer_nothing_is_called_right(monkeypatch: pytest.MonkeyPatch) -> None:
     report = run(monkeypatch, *store.CHECKS, store="what://ever", functions=())
     assert [finding.id for finding in report.findings] == ["store.unreachable"]
-    assert {*report.passed} == {"store.local", "store.folder", "store.network", "store.namespace"}
+    assert {*report.passed} == {"store.namespace", *OF_FILE}
 
 
 def test_before_the_installation_a_ledger_and_its_namespace_are_not_looked_for(
@@ -90,7 +93,7 @@ def test_before_the_installation_a_ledger_and_its_namespace_are_not_looked_for(
     report = run(
         monkeypatch, *store.CHECKS, store=f"sqlite:///{tmp_path}/a.db", functions=(), options=options
     )
-    assert {*report.passed} == {"store.unreachable", "store.local", "store.folder", "store.network"}
+    assert {*report.passed} == {"store.unreachable", *OF_FILE}
 
 
 def test_a_configuration_that_can_t_be_read_has_no_rule_right(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """What is found in a store: by its URL, by how quickly it answers, by what its server says of itself."""
 
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -80,6 +81,15 @@ def test_the_file_system_of_a_path_is_that_of_the_nearest_mount(tmp_path: Path) 
     assert checks.file_system(tmp_path / "a" / "b", mounts) == "nfs4"
     assert checks.file_system(Path("/etc"), mounts) == "ext4"
     assert checks.file_system(Path("/etc"), "") == ""
+
+
+@pytest.mark.parametrize(("version", "rules"), [((3, 51, 2), ["store.sqlite"]), ((3, 51, 3), [])])
+def test_a_sqlite_that_can_damage_a_file_is_told(
+    version: tuple[int, int, int], rules: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", version)
+    given = inputs_of(store=f"sqlite:///{tmp_path}/ledger.db", functions=())
+    assert [finding.id for finding in checks._place(given)] == rules
 
 
 def test_a_ledger_that_was_moved_is_an_error(tmp_path: Path) -> None:

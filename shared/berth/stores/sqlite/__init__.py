@@ -9,6 +9,7 @@ from pathlib import Path
 
 from berth.coalesce import Grouped
 from berth.stores.base import Changes, Cursor, Document, Version, as_expected, chunks
+from berth.stores.sqlite import checkpoints
 from berth.stores.sqlite.client import Client
 from berth.stores.sqlite.errors import busy, store_error
 from berth.stores.sqlite.url import parse
@@ -75,6 +76,8 @@ class SqliteStore:
                     _store(db, commit.writes)
 
         self._client.run("IMMEDIATE", write)
+        bodies = (body for commit in commits for body in commit.writes.values())
+        self._client.checkpoint(sum(checkpoints.PAGES + len(body or b"") for body in bodies))
 
     def changes(self, since: Cursor | None) -> Changes:
         def cursor(db: sqlite3.Connection, generation: str) -> Cursor:
@@ -108,6 +111,16 @@ class SqliteStore:
 def open_store(url: str, *, reads_only: bool = False) -> SqliteStore:  # noqa: ARG001 - who reads writes -shm
     """Return the store of this URL. Raises SettingsError."""
     return SqliteStore(parse(url))
+
+
+def caution() -> str:
+    """Return what an operator should know of the SQLite that Python has here; empty: nothing."""
+    if not checkpoints.has_defect(sqlite3.sqlite_version_info):
+        return ""
+    return (
+        f"SQLite {sqlite3.sqlite_version} can damage a file that two programs write (corrected in 3.51.3); "
+        "berth's own processes avoid it, see docs/stores/sqlite.md"
+    )
 
 
 def _documents(db: sqlite3.Connection, generation: str, keys: Collection[str]) -> dict[str, Document]:

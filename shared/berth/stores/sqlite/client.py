@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 from berth.deadline import Deadline
 from berth.errors import StoreFailedError
 from berth.retry import retry
+from berth.stores.sqlite import checkpoints
 from berth.stores.sqlite.errors import store_error
 from berth.stores.sqlite.generation import generation_of, make
 
@@ -35,6 +36,7 @@ class _Connection(NamedTuple):
     db: sqlite3.Connection
     inode: tuple[int, int] | None
     generation: str
+    log: str  # the path of its write-ahead log
 
 
 class Client:
@@ -45,6 +47,7 @@ class Client:
         self._name = str(path)
         self._making = threading.Lock()
         self._idle: list[_Connection] = []
+        self._since_look = checkpoints.LOOK  # bytes committed since the log's length was last looked at
 
     def run(self, mode: str, work: Callable[[sqlite3.Connection, str], T]) -> T:
         """Return what `work` returns of the file's generation, in one transaction; with an empty `mode` each
@@ -91,6 +94,33 @@ class Client:
             if _inode(self._name) == connection.inode:
                 return result
 
+    def checkpoint(self, written: int) -> None:
+        """Make a checkpoint if the file's log is long, and nobody commits now; `written` are about the bytes
+        that the last commit added. Raises nothing: what was committed is safe in the log, and the next commit
+        tries again."""
+        self._since_look += written
+        if self._since_look < checkpoints.LOOK:
+            return
+        with suppress(sqlite3.Error, OSError, StoreFailedError), self._lent() as locking:
+            if checkpoints.is_due(locking.log):
+                with self._lent() as copying:
+                    if copying.inode == locking.inode:
+                        checkpoints.checkpoint(locking.db, copying.db)
+            else:
+                self._since_look = 0
+
+    @contextmanager
+    def _lent(self) -> Iterator[_Connection]:
+        """A connection, which is closed where it is left in a transaction."""
+        connection = self._connected()
+        try:
+            yield connection
+        finally:
+            if connection.db.in_transaction:
+                connection.db.close()
+            else:
+                self._idle.append(connection)
+
     def close(self) -> None:
         while (idle := self._take_idle()) is not None:
             idle.db.close()
@@ -129,10 +159,12 @@ class Client:
             # FULL: a claim that bind answered for must outlive a power cut, or its unit could be given twice.
             db.execute("PRAGMA synchronous = FULL")
             db.execute("PRAGMA busy_timeout = 0")  # `run` waits
+            checkpoints.prepare(db)
+            (_, _, file) = db.execute("PRAGMA database_list").fetchone()
         except BaseException:
             db.close()
             raise
-        return _Connection(db, _inode(self._name), generation)
+        return _Connection(db, _inode(self._name), generation, f"{file}-wal")
 
 
 def _is_locked(error: sqlite3.Error) -> bool:
