@@ -75,9 +75,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 @pytest.fixture(scope="session")
 def knative() -> Path:
-    """The folder of Knative's CustomResourceDefinitions: KNATIVE_CRDS."""
+    """The folder of Knative's CustomResourceDefinitions."""
     if not KNATIVE.is_dir():
-        missing(f"Knative's CRDs are not at {KNATIVE}: set KNATIVE_CRDS to their folder")
+        missing(f"Knative's CRDs are not at {KNATIVE}: run make controlplane")
     return KNATIVE
 
 

@@ -1,7 +1,6 @@
 """A check of manifests by the schemas in CustomResourceDefinitions, stricter than an API server's: a field
 beside those named is an error, also where the schema keeps unknown ones (as Knative's do, in silence)."""
 
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,8 @@ import yaml
 
 from tests.support.cluster import Object
 
-KNATIVE = Path(
-    os.environ.get("KNATIVE_CRDS") or Path(__file__).resolve().parents[3] / "shared" / "knative-crds"
-)
+KNATIVE = Path(__file__).resolve().parents[1] / "controlplane" / ".bin-crds"
+"""Knative's CustomResourceDefinitions, as tests/controlplane/build takes them out of its modules."""
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "object": dict,
     "array": list,
