@@ -142,6 +142,7 @@ def test_status_shows_each_pool_and_domain_in_every_form(
             _pool("ip", (4, 2, 2, 1), n1=(2, 2, 0, 1), n2=(2, 0, 2, 0)),
             _pool("seat", (6, 2, 4, 0), n1=(3, 2, 1, 0), n2=(3, 0, 3, 0)),
         ],
+        "remarks": [],
     }
     assert why.startswith("berth: who waits is not known: no cluster to talk to")
     assert why.count("\n") == 1
@@ -238,6 +239,13 @@ def test_status_counts_the_pods_of_ours_that_wait_for_each_pool(
         "seat": 0,
         "underlay-ip": 2,
     }
+    remark = (
+        "default/another: asks for underlay-ip, but its schedulerName is default-scheduler, not berth: Berth "
+        "never counts nor places it"
+    )
+    assert json.loads(out)["remarks"] == [remark]
+    assert _said(capsys, "status", *options[:-2])[1] == f"berth: {remark}\n"
+    assert _said(capsys, "status", *options[:-2], "--pool", "seat")[1] == ""
 
 
 def test_another_cluster_s_ledger_is_not_shown_as_this_one_s(
@@ -256,13 +264,14 @@ def test_another_cluster_s_ledger_is_not_shown_as_this_one_s(
         assert why.startswith(f"berth's ledger {store} belongs to another cluster")
         found = json.loads("\n".join(_troubled(capsys, *arguments, "-o", "json")))
         assert _troubled(capsys, *arguments, "--watch")[0].endswith(f" {why}")
-    assert found == {"ledger": {"store": store, "open": False, "why": why}, "headline": why, "pools": []}
+    state = {"store": store, "open": False, "why": why}
+    assert found == {"ledger": state, "headline": why, "pools": [], "remarks": []}
 
 
 @pytest.mark.parametrize(
     ("command", "empty"),
     [
-        ("status", {"headline": WHERE, "pools": []}),
+        ("status", {"headline": WHERE, "pools": [], "remarks": []}),
         ("claims", {"claims": []}),
         ("claims --units", {"units": []}),
     ],

@@ -263,13 +263,24 @@ def test_behind_a_token_a_browser_asks_a_person_for_it(desk: Desk) -> None:
 
 
 @ONLY
+def test_a_pod_that_asks_under_another_scheduler_is_told_on_the_first_page(desk: Desk) -> None:
+    assert "schedulerName" not in desk.page("/").text
+    call = desk.stage.add_pod(scheduler="default-scheduler")
+    remark = (
+        f"{call.namespace}/{call.name}: asks for ip, but its schedulerName is default-scheduler, not berth"
+    )
+    assert remark in desk.page("/").text
+    assert remark in desk.page("/waiting").text
+
+
+@ONLY
 def test_many_who_look_are_one_look(desk: Desk) -> None:
     stage, lists = desk.stage, list[str]()
     pending = stage.cluster.pending_pods
 
-    def counted() -> Any:
+    def counted(timeout: float = 10) -> Any:
         lists.append("pods")
-        return pending()
+        return pending(timeout)
 
     stage.cluster.pending_pods = counted  # type: ignore[method-assign]
     board = Board(stage.ledger(), stage.cluster, ("berth",), stage.time, stage.time)

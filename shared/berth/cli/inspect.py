@@ -53,6 +53,9 @@ def status(options: argparse.Namespace) -> int:
     show_status(report, options.output)
     if unknown:
         note(unknown)
+    if options.output == "table":
+        for remark in report.remarks:
+            note(remark)
     return 0 if report.ledger.open else 1
 
 

@@ -21,7 +21,7 @@ from berth.errors import (
     SettingsError,
     alternatives,
 )
-from berth.kube.cluster import Cluster, connect, list_waiting
+from berth.kube.cluster import Cluster, connect
 from berth.kube.types import Pod
 from berth.ledger.ledger import Ledger
 from berth.ledger.report import PoolRow, headline, names, pool_rows
@@ -30,7 +30,7 @@ from berth.settings import Settings
 from berth.stores import redacted
 from berth.stores.base import Store
 
-_LIST_SECONDS = 5.0  # for each list of waiting pods: a person waits for it
+_LIST_SECONDS = 5.0  # for the list of waiting pods: a person waits for it
 
 
 class LedgerState(msgspec.Struct, frozen=True):
@@ -42,11 +42,13 @@ class LedgerState(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The report; its headline is how all is, or why nothing is given out of the ledger."""
+    """The report; its headline is how all is, or why nothing is given out of the ledger. `remarks` are about
+    pods that Berth will never place."""
 
     ledger: LedgerState
     headline: str
     pools: Sequence[PoolRow] = ()
+    remarks: Sequence[str] = ()
 
 
 class Look(NamedTuple):
@@ -59,10 +61,11 @@ class Look(NamedTuple):
 
 
 class WaitingPods(NamedTuple):
-    """Pods that wait; None and `why` where nobody could say."""
+    """Pods that wait, `others` under another schedulerName; None and `why` where nobody could say."""
 
     pods: Sequence[Pod] | None
     why: str = ""
+    others: Sequence[Pod] = ()
 
 
 class Source:
@@ -95,14 +98,24 @@ class Source:
         except OtherClusterError as error:
             state = msgspec.structs.replace(state, open=False, why=str(error))
             return Look(Status(state, state.why), looked=False)
-        return Look(Status(state, *self._pools(view, state, waiting)), waiting.why)
+        headline, rows = self._pools(view, state, waiting)
+        return Look(Status(state, headline, rows, self._remarks(view, waiting)), waiting.why)
+
+    def _remarks(self, view: View, waiting: WaitingPods) -> list[str]:
+        from berth.controller.waiting import of_other_schedulers
+
+        names = self.config.scheduler_names
+        return [str(stray) for stray in of_other_schedulers(waiting.others, view, names, pool=self.pool)]
 
     def waiting(self) -> WaitingPods:
         """Return the pods that wait for units. Raises OtherClusterError where the ledger is another's, and
         SettingsError where a cluster is named that can't be had."""
         try:
             self.require_cluster()
-            return WaitingPods(list_waiting(self.cluster, self.config.scheduler_names, most=_LIST_SECONDS))
+            waiting = [pod for pod in self.cluster.pending_pods(_LIST_SECONDS) if pod.waiting]
+            ours = [pod for pod in waiting if pod.spec.scheduler_name in self.config.scheduler_names]
+            others = [pod for pod in waiting if pod.spec.scheduler_name not in self.config.scheduler_names]
+            return WaitingPods(ours, others=others)
         except BerthError as error:
             if isinstance(error, SettingsError) and not isinstance(error, NoClusterError):
                 raise  # the ledger is another cluster's, or the one that is named can't be had

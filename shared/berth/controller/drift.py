@@ -157,6 +157,13 @@ KINDS: Mapping[str, Kind] = {
         repairs=False,
         may_pass=False,
     ),
+    "other-scheduler": Kind(
+        "pods that wait for what Berth counts under another schedulerName",
+        "the pod names no scheduler, or a wrong one; that scheduler does not ask Berth",
+        "leaves them: set spec.schedulerName in what makes the pods",
+        repairs=False,
+        may_pass=False,
+    ),
     "native": Kind(
         "a node's status that shows kube-scheduler other units to preempt by than there are",
         "a kubelet or a person wrote it, or it could not be written when a capacity changed",

@@ -2,7 +2,7 @@
 Pure: it is as old as the pods and the View it is given, and knows what Berth counts, no CPU and no taints."""
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping, Set
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Set
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from berth.api.names import is_ours
 from berth.controller.line import in_line, lines, own_claim
 from berth.controller.settle import claim_of
 from berth.errors import RefusedError
-from berth.kube.types import PodInFull, unix_seconds
+from berth.kube.types import Pod, PodInFull, unix_seconds
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import encode
 from berth.ledger.refusals import absent
@@ -95,6 +95,25 @@ class Waiting(_Struct, frozen=True):
     remarks: tuple[str, ...]
 
 
+class Stray(NamedTuple):
+    """So many pods of a scheduler that does not ask Berth, and the first of them by name; `asked` are pools,
+    and resources of ours that no Pool has."""
+
+    first: str
+    pods: int
+    asked: str
+    scheduler: str
+    ours: str
+
+    def __str__(self) -> str:
+        """Return it in one line, for a person."""
+        more = f" and {self.pods - 1} more" if self.pods > 1 else ""
+        return (
+            f"{self.first}{more}: asks for {self.asked}, but its schedulerName is {self.scheduler}, not "
+            f"{self.ours}: Berth never counts nor places it"
+        )
+
+
 class Seen(NamedTuple):
     """What was seen at one time (Unix seconds): pods without a node, of any scheduler; the ledger; nodes that
     are cordoned. `closed`: why nothing at all is given out of the ledger; empty: it is open."""
@@ -134,13 +153,12 @@ def waiting(
     ]
     rows = [row for waiter in shown for row in _rows(waiter, places) if pool in (None, row.pool)]
     rows.sort(key=lambda row: (row.place is None, not row.pool, row.pool, row.place or 0))
-    others = [pod for pod in seen.pods if pod.waiting and pod.spec.scheduler_name not in schedulers]
     return Waiting(
         summary=_summary(shown, rows),
         reasons=tuple(reasons((waiter.why, _made(waiter.pod) or seen.now) for waiter in shown)),
         pods=tuple(rows),
         problems=tuple(_untried(ours, shown, seen.now)),
-        remarks=tuple(_elsewhere(others, seen.view, schedulers, namespace, pool)),
+        remarks=tuple(map(str, of_other_schedulers(seen.pods, seen.view, schedulers, namespace, pool))),
     )
 
 
@@ -326,16 +344,19 @@ def _untried(ours: Iterable[PodInFull], shown: Iterable[_Waiter], now: float) ->
         )
 
 
-def _elsewhere(
-    pods: Iterable[PodInFull],
+def of_other_schedulers(
+    pods: Iterable[Pod],
     view: View,
     schedulers: Collection[str],
-    namespace: str | None,
-    pool: str | None,
-) -> Iterable[str]:
-    """Yield a line for each schedulerName under which pods ask for what Berth counts."""
+    namespace: str | None = None,
+    pool: str | None = None,
+) -> Iterator[Stray]:
+    """Yield the pods that wait for what Berth counts under another schedulerName, grouped by it and by what
+    they ask for."""
     asking: dict[tuple[str, str], list[str]] = {}
     for pod in pods:
+        if not pod.waiting or pod.spec.scheduler_name in schedulers:
+            continue
         asked = {
             view.resources[name].name if name in view.resources else name
             for name in resources(pod)
@@ -345,8 +366,4 @@ def _elsewhere(
             asking.setdefault((pod.spec.scheduler_name or "", ", ".join(sorted(asked))), []).append(pod.label)
     ours = " or ".join(sorted(schedulers))
     for (name, asked_of), labels in sorted(asking.items()):
-        more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
-        yield (
-            f"{min(labels)}{more}: asks for {asked_of}, but its schedulerName is {name}, not {ours}: "
-            "Berth never counts nor places it"
-        )
+        yield Stray(min(labels), len(labels), asked_of, name, ours)

@@ -16,6 +16,7 @@ from berth.api.pool import Pool
 from berth.controller.checkouts import checkout_findings, may_be_other, readings_of
 from berth.controller.drift import Finding, Ledgers, differences, finding, of_unreadable, remaining, statuses
 from berth.controller.pool_source import read_pools
+from berth.controller.waiting import of_other_schedulers
 from berth.errors import (
     BadInputError,
     BerthError,
@@ -184,6 +185,10 @@ class Doctor:
         told = any(last.others for _, last in readings.values())
         others = self._cluster.pods(lambda pod: may_be_other(pod, readings)) if told else ()
         seen += checkout_findings(ledgers.after, readings, others)
+        pending, schedulers = self._cluster.pending_pods(), self._settings.scheduler_names
+        for stray in of_other_schedulers(pending, ledgers.after, schedulers):
+            about = {"pod": stray.first, "pool": stray.asked, "key": stray.scheduler}
+            seen.append(finding("other-scheduler", str(stray), **about))
         return Examination(
             findings=seen,
             claims=len(ledgers.after.claims()),

@@ -184,12 +184,12 @@ class Cluster:
         query = {"fieldSelector": f"spec.nodeName=,spec.schedulerName={scheduler}"}
         return self._items(_List[Pod], "/api/v1/pods", query, timeout)
 
-    def pending_pods(self) -> list[PodInFull]:
+    def pending_pods(self, timeout: float = DEFAULT_TIMEOUT) -> list[PodInFull]:
         """Return the pods of any schedulerName that have no node and are not finished, with what is said of
         them, as of one moment at or after the call."""
         query = {"fieldSelector": "spec.nodeName="}
         path = "/api/v1/pods"
-        return self._items(_List[PodInFull], path, query, wanted=lambda pod: not pod.finished)
+        return self._items(_List[PodInFull], path, query, timeout, wanted=lambda pod: not pod.finished)
 
     def pods_in(self, namespace: str, wanted: Callable[[Pod], bool], timeout: float) -> list[PodInFull]:
         """Return the pods of one namespace that are wanted, with which nodes they may have, as of one moment

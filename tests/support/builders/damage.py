@@ -259,6 +259,13 @@ def _no_claim(stage: PoolsStage) -> None:
     _read(stage, stranger=1)
 
 
+def _of_another_scheduler(stage: PoolsStage) -> None:
+    stage.pod("lost", scheduler="default-scheduler", ip=1)
+    stage.pod("lost-too", scheduler="default-scheduler", ip=1)
+    stage.pod("running", scheduler="default-scheduler", node="n1", ip=1)  # which has a claim, once it is seen
+    stage.reconcile()
+
+
 def _native(stage: PoolsStage) -> None:
     stage.cluster.set_node_status("n1", {"capacity": {"native.berth.dev/gpu": "7"}})
 
@@ -341,6 +348,7 @@ DAMAGES = {
     "a claim and no checkout": Damage("no-checkout", _no_checkout, ("no-checkout",)),
     "more checked out than is claimed": Damage("no-claim", _beyond, ("no-claim",)),
     "a checkout and no claim": Damage("no-claim", _no_claim, ("no-claim",)),
+    "pods of another scheduler": Damage("other-scheduler", _of_another_scheduler, ("other-scheduler",)),
     "a node that shows other units": Damage("native", _native),
     "no epoch": Damage("closed", _closed),
     "no cluster": Damage("unowned", _unowned),

@@ -225,6 +225,7 @@ class PoolsStage(Stage):
         tolerates: str = "",
         runs_for: str = "",
         deadline: int = 0,
+        scheduler: str = "berth",
         **asked: int,
     ) -> extender_v1.BindingCall:
         """A waiting pod that asks for so many units of these pools, or one that runs on a node already."""
@@ -236,7 +237,7 @@ class PoolsStage(Stage):
         if owner:
             meta["ownerReferences"] = [{"kind": owner_kind, "name": owner, "controller": True}]
         spec: dict[str, Any] = {
-            "schedulerName": "berth",
+            "schedulerName": scheduler,
             "priority": priority,
             "containers": [{"name": "main", "resources": {"limits": limits, "requests": limits}}],
             **({"nodeName": node} if node else {}),
