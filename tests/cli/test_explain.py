@@ -135,6 +135,19 @@ def _exhausted(stage: PoolsStage) -> str:
     return "default/sim-5"
 
 
+def _sidecar(stage: PoolsStage) -> str:
+    for node in ("n1", "n2", "n3"):
+        stage.bound_pod(on=node, ip=1)
+    asks = {"resources": {"requests": {"berth.dev/ip": "1"}, "limits": {"berth.dev/ip": "1"}}}
+    spec = {
+        "schedulerName": "berth",
+        "initContainers": [{"name": "mesh-proxy", "restartPolicy": "Always", **asks}],
+        "containers": [{"name": "main", **asks}],
+    }
+    stage.cluster.create("/api/v1/namespaces/default/pods", {"metadata": {"name": "web-1"}, "spec": spec})
+    return "default/web-1"
+
+
 def _two_pools_short(stage: PoolsStage) -> str:
     for node in ("n1", "n2", "n3"):
         stage.bound_pod(f"on-{node}", on=node, ip=2, seat=1)
@@ -396,6 +409,7 @@ def _reserved_for_it(stage: PoolsStage) -> str:
 
 SITUATIONS: Mapping[str, Callable[[PoolsStage], str]] = {
     "exhausted": _exhausted,
+    "asked-by-a-sidecar-too": _sidecar,
     "two-pools-short": _two_pools_short,
     "not-together": _not_together,
     "no-domain": _no_domain,
@@ -462,7 +476,7 @@ def test_a_program_gets_all_of_it_as_json_and_as_yaml(stage: PoolsStage, said: C
     told = json.loads(said(name, "-o", "json").out)
     assert yaml.safe_load(said(name, "-o", "yaml").out) == told
     assert told["verdict"] == "waits"
-    assert told["asks"] == [{"pool": "ip", "units": 3}]
+    assert told["asks"] == [{"pool": "ip", "units": 3, "containers": {"main": 3}}]
     assert told["remedies"][0]["steps"][0]["kind"] == "capacity"
     assert [domain["name"] for domain in told["pools"][0]["domains"]][-1] == "n7"
     assert len(told["pools"][0]["domains"]) == 30

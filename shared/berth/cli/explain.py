@@ -18,7 +18,7 @@ from berth.kube.client import context_namespace
 from berth.kube.cluster import Cluster, connect
 from berth.ledger.ledger import Ledger
 from berth.ledger.view import View
-from berth.scheduling.explanation import DomainState, Explanation, Held, PoolClaimState, PoolState
+from berth.scheduling.explanation import Asked, DomainState, Explanation, Held, PoolClaimState, PoolState
 from berth.settings import Settings
 from berth.stores import redacted
 
@@ -103,8 +103,14 @@ def lines(told: Explanation, now: float) -> list[str]:
     return [line for section in (answer, *filter(None, sections)) for line in ("", *section)][1:]
 
 
+def _asked(asked: Asked) -> str:
+    parts = ", ".join(f"{name} {count}" for name, count in asked.containers.items())
+    by = f" (by container: {parts})" if len(asked.containers) > 1 else ""
+    return f"{asked.units} {asked.pool}{by}"
+
+
 def _facts(told: Explanation, now: float) -> list[str]:
-    asks = ", ".join(f"{asked.units} {asked.pool}" for asked in told.asks)
+    asks = ", ".join(map(_asked, told.asks))
     rows = [("asks", asks)]
     rows += [("PoolClaim", _poolclaim(claim, now)) for claim in told.pool_claims]
     rows += [("priority", str(told.priority) if told.waits_since and told.asks else "")]

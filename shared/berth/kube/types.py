@@ -57,6 +57,7 @@ class Resources(_Object, frozen=True):
 class Container(_Object, frozen=True):
     resources: Resources | None = None
     restart_policy: str | None = None
+    name: str = ""
 
 
 class Gate(_Object, frozen=True):

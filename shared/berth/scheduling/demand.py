@@ -3,6 +3,7 @@ Of a pod's annotations only the one that names PoolClaims counts: no other is a 
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
@@ -28,6 +29,7 @@ PoolClaims = Mapping[tuple[str, str], tuple[str, PoolClaimSpec]]
 """PoolClaims by namespace and name: their pool, and what they claim of it."""
 
 _MOST_SHOWN = 10  # pools that are named in a refusal; the rest are counted
+_MOST_CONTAINERS = 4
 _LONGEST_NAME, _LONGEST_KIND = 253, 63
 
 _Picks = Callable[[str], bool]
@@ -213,6 +215,30 @@ def demand_of(pod: Pod, pools: Mapping[str, Pool]) -> Demand:
         {pools[resource].name: count for resource, count in sorted(counts.items()) if resource in pools},
         refusal=None if missing is None else _no_such_pool(missing, pools),
     )
+
+
+def asking_containers(pod: Pod, pool: Pool) -> dict[str, int]:
+    """Return how many units of the pool each container asks for, by its name; init containers included, and
+    those that ask for none left out."""
+    asking: dict[str, int] = {}
+    for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ())):
+        with suppress(ValueError):  # the demand's refusal says which quantity is wrong
+            if count := _whole(_requests(container), pool.resource.__eq__).get(pool.resource):
+                asking[container.name] = count
+    return asking
+
+
+def several_ask(pod: Pod, pools: Iterable[Pool]) -> str:
+    """Return which containers ask for units of a pool of which more than one asks; empty: there is no such
+    pool. A webhook may have added a container that asks, too."""
+    if len(pod.spec.containers or ()) + len(pod.spec.init_containers or ()) < 2:
+        return ""
+    texts = []
+    for pool in pools:
+        if len(asking := asking_containers(pod, pool)) > 1:
+            names = few((f"{name} ({count})" for name, count in asking.items()), _MOST_CONTAINERS)
+            texts.append(f"{pool.name} is asked for by the containers {names}")
+    return "; ".join(texts)
 
 
 def is_unreserved(pool: Pool, pod: Pod) -> bool:

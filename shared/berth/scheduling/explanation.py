@@ -25,6 +25,7 @@ from berth.ledger.report import natural, reading_told, turn_told, withheld
 from berth.ledger.view import View
 from berth.scheduling.demand import (
     Demand,
+    asking_containers,
     disbelieved_until,
     owner_of,
     owners_of,
@@ -74,10 +75,11 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Asked(_Row, frozen=True):
-    """So many units of a pool."""
+    """So many units of a pool, and of them those that each container asks for."""
 
     pool: str
     units: int
+    containers: Mapping[str, int]
 
 
 class Held(_Row, frozen=True):
@@ -320,8 +322,15 @@ def _placed(pod: Pod, view: View, claims: Sequence[Claim]) -> Explanation:
         about = _about(pod, "bound", f"{_where(pod)} and {text}")
     else:
         about = _about(pod, "bound", f"{_where(pod)} and asks nothing of Berth's pools")
-    asks_of = tuple(Asked(pool=pool, units=count) for pool, count in asked.items())
+    asks_of = _asks(pod, asked, view)
     return msgspec.structs.replace(about, holds=holds, asks=asks_of, annotations=_written(pod, view, holds))
+
+
+def _asks(pod: Pod, asked: Mapping[str, int], view: View) -> tuple[Asked, ...]:
+    return tuple(
+        Asked(pool=pool, units=count, containers=asking_containers(pod, view.pools[pool]))
+        for pool, count in asked.items()
+    )
 
 
 def _written(pod: Pod, view: View, holds: Iterable[Held]) -> dict[str, str]:
@@ -355,7 +364,7 @@ class _Waiting:
         ways = () if fitting else remedies(self._pod, self._view, self._open, cordoned, self._now)
         return msgspec.structs.replace(
             _about(self._pod, "fits" if fitting else "waits", self._summary(fitting, cordoned, pools)),
-            asks=tuple(Asked(pool=pool, units=units) for pool, units in self._demand.units.items()),
+            asks=_asks(self._pod, self._demand.units, self._view),
             pool_claims=self._poolclaims(),
             refused=_grouped(self._reasons),
             fitting=fitting,

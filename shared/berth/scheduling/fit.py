@@ -16,7 +16,7 @@ from berth.ledger.model import FIRST, Domain
 from berth.ledger.readings import head_key, why_held
 from berth.ledger.refusals import KEPT, Requirement
 from berth.ledger.view import Shares, View
-from berth.scheduling.demand import Demand, is_unreserved, owners_of, rank_of, terms_of
+from berth.scheduling.demand import Demand, is_unreserved, owners_of, rank_of, several_ask, terms_of
 from berth.scheduling.gang import gang_kind, gang_obstacle, seated_on
 from berth.scheduling.preemption import resolvable
 from berth.scheduling.score import ScoredPool
@@ -53,12 +53,20 @@ def evaluate(pod: Pod, nodes: Collection[str], view: View, now: float) -> Evalua
     return Evaluation(reasons, evaluation.resolvable, asked=demand.units)
 
 
+def _with_containers(reasons: dict[str, str], pod: Pod, demand: Demand, view: View) -> dict[str, str]:
+    """Return the reasons, and with each which containers ask where that is more than one."""
+    if not reasons or not (more := several_ask(pod, map(view.pools.__getitem__, demand.units))):
+        return reasons
+    texts = {text: f"{text}; {more}" for text in set(reasons.values()) if text != KEPT}
+    return {node: texts.get(text, text) for node, text in reasons.items()}
+
+
 def _evaluated(pod: Pod, demand: Demand, nodes: Collection[str], view: View, now: float) -> Evaluation:
     fit = Fit(pod, demand, view, now)
     if obstacles := fit.obstacles():
         text = "; ".join(obstacle.text for obstacle in obstacles)
         return Evaluation(
-            dict.fromkeys(nodes, text),
+            _with_containers(dict.fromkeys(nodes, text), pod, demand, view),
             nowhere=True,
             rules=[(obstacle.pool, obstacle.rule) for obstacle in obstacles],
         )
@@ -75,6 +83,7 @@ def _evaluated(pod: Pod, demand: Demand, nodes: Collection[str], view: View, now
     mendable = resolvable({nominated}, requirements, view.pools) if short else frozenset[str]()
     rules = _short(requirements, next(iter(nodes), "")) if len(reasons) == len(nodes) else ()
     elsewhere = not reasons and fit.kept_elsewhere(nodes)
+    reasons = _with_containers(reasons, pod, demand, view)
     return Evaluation(reasons, mendable, elsewhere, rules=rules, asked=demand.units)
 
 
@@ -123,7 +132,7 @@ def kind_of(pod: Pod, demand: Demand, view: View, now: float) -> Hashable:
     unreserved = tuple(is_unreserved(pool, pod) for pool in pools)
     claims = tuple(name for name, *_ in demand.claims)
     mine = pod.metadata.uid if view.keys_of(pod.metadata.uid) else ""
-    asks = tuple(demand.units.items()), claims, demand.refusal
+    asks = tuple(demand.units.items()), claims, demand.refusal, several_ask(pod, pools)
     rank = rank_of(pod, view, now)
     passes = view.keys_passed(rank, now) if view.line_holds else frozenset[str]()
     believed, gang = rank.ends < inf, gang_kind(pod, view)

@@ -1,7 +1,7 @@
 """filter and prioritize over a ledger in a SQLite file: who is refused and why, and nodes' scores."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,23 @@ from berth.errors import RebuildingError
 from berth.handlers import bind, prioritize
 from berth.handlers import filter as filter_verb
 from berth.http.endpoint import Reply, respond
-from berth.kube.types import Quantity
+from berth.kube.types import Container, Quantity
 from berth.ledger.ledger import Ledger
 from berth.ledger.model import Claim, Holding
 from berth.settings import Settings
 from berth.stores.base import EPOCH
 from berth.stores.sqlite import SqliteStore
 from tests.support.builders.ledgers import resize
-from tests.support.builders.objects import EVENTS, IP, SEAT, candidates, filter_call, pool
+from tests.support.builders.objects import (
+    EVENTS,
+    IP,
+    SEAT,
+    candidates,
+    container,
+    filter_call,
+    pool,
+    sidecar,
+)
 
 NODES = ["n1", "n2", "n3"]
 REBUILDING = (
@@ -98,6 +107,30 @@ def test_a_node_below_what_it_gave_out_has_none_free(store: SqliteStore, path: P
     resize(ledger, {("underlay-ip", "n1"): 5})
     refused = filtered(path, {IP: 1}, ["n1"])["FailedAndUnresolvableNodes"]
     assert refused == {"n1": "underlay-ip: 0 of 5 free, 1 asked"}
+
+
+def test_a_refusal_names_the_containers_where_several_ask_of_one_pool(store: SqliteStore) -> None:
+    """As where a webhook adds a sidecar that asks, too."""
+    seats = {("matlab-licence", f"n{number}"): 1 for number in (1, 2)}
+    ledger = opened(store, {**ips(1, 1), **seats}, pool(), pool("matlab-licence"))
+    call = candidates(["n1", "n2", "n3"], {IP: 1, SEAT: 1})
+    asked = replace(container({IP: 1, SEAT: 1}), name="main")
+    proxy = replace(sidecar({IP: 1}), name="proxy")
+
+    def refusals(**spec: Sequence[Container]) -> set[str]:
+        asking = replace(call, pod=replace(call.pod, spec=replace(call.pod.spec, **spec)))
+        return set(filter_verb.run(ledger.view, asking).reasons.values())
+
+    more = "underlay-ip is asked for by the containers proxy (1), main (1)"
+    assert refusals(containers=[asked], init_containers=[proxy]) == {
+        f"underlay-ip: 1 of 1 free, 2 asked; {more}",
+        f"matlab-licence: none on this node; underlay-ip: none on this node; {more}",
+    }
+    many = [replace(proxy, name=f"p{number}") for number in range(6)]
+    (said, _) = sorted(refusals(containers=[asked], init_containers=many))
+    assert said.endswith("the containers p0 (1), p1 (1), p2 (1), p3 (1) and 3 more")
+    hold(ledger, "n1", 1)
+    assert "underlay-ip: 0 of 1 free, 1 asked" in refusals(containers=[asked], init_containers=[])
 
 
 def test_a_warm_filter_sees_what_was_reserved_and_released_meanwhile(store: SqliteStore) -> None:
