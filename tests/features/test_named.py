@@ -32,6 +32,31 @@ def noted(pool: str, domain: str, *units: str) -> dict[str, str]:
     return {"berth.dev/allocated": json.dumps([found])}
 
 
+def test_what_is_excluded_is_given_to_nobody_and_who_holds_it_keeps_it(stage: PoolsStage) -> None:
+    holder = stage.bound_pod(ip=1)
+    assert stage.of(holder, "ip")[2] == ("10.0.3.1",)
+    stage.pools(ip={**POOLS["ip"], "exclude": ["10.0.3.1", "10.0.3.4/31", "b"]})
+    assert stage.of(holder, "ip")[2] == ("10.0.3.1",)
+    assert stage.of(stage.bound_pod(ip=2), "ip")[2] == ("10.0.3.2", "10.0.3.3")
+    assert stage.of(stage.bound_pod(on="n2", ip=1), "ip")[2] == ("a",)
+    waiter = stage.pod(ip=1)
+    assert stage.why(waiter, "n1", "n2") == {
+        "n1": "ip: 0 of 3 free, 1 asked",
+        "n2": "ip: 0 of 1 free, 1 asked",
+    }
+    stage.check_survives_a_loss()
+    assert stage.of(holder, "ip")[2] == ("10.0.3.1",)
+    stage.gone(holder)
+    assert stage.bind(waiter) == ""
+    assert stage.of(waiter, "ip")[2] == ("10.0.3.6",)
+    late = stage.pod(ip=1)
+    assert "ip: 0 of 3 free, 1 asked" in stage.bind(late)
+    stage.pools(ip=POOLS["ip"])
+    assert stage.bind(late) == ""
+    assert stage.of(late, "ip")[2] == ("10.0.3.1",)
+    stage.check_well()
+
+
 def test_each_unit_has_one_holder_and_the_pod_is_told_its_name(stage: PoolsStage) -> None:
     calls = [stage.bound_pod(ip=2, gpu=1), stage.bound_pod(ip=4, gpu=1)]
     held = [stage.of(call, "ip")[2] for call in calls]

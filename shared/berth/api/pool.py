@@ -185,6 +185,7 @@ class PoolSpec(_Spec, kw_only=True, frozen=True):
     adopt_from: str | None = None
     suspended: bool | tuple[str, ...] = False
     # Left out of the ledger's documents where not set: versions before these fields read those as well.
+    exclude: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     claimable_by: dict[str, tuple[str, ...]] | msgspec.UnsetType = msgspec.UNSET
     annotations: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     on_annotated: Literal["Overwrite", "Refuse"] | msgspec.UnsetType = msgspec.UNSET
@@ -295,7 +296,7 @@ class Pool(msgspec.Struct, frozen=True):
         if not domain or (domain == EVERYWHERE) != (self.spec.scope == "Cluster"):
             return None
         if self.named:
-            return min(Units.parse(self.spec.units.get(domain, ())).size, MOST)
+            return min(self.units_of(domain).size, MOST)
         capacity = self.spec.capacities
         if domain in capacity.domains:
             return capacity.domains[domain]
@@ -333,10 +334,17 @@ class Pool(msgspec.Struct, frozen=True):
         """Return the most units that a namespace may hold; None: as many as there are."""
         return self.spec.limits.get(namespace, self.spec.limits.get("*"))
 
+    def units_of(self, domain: str) -> Units:
+        """Return the units that a domain's list has, without those that are excluded."""
+        listed = Units.parse(self.spec.units.get(domain, ()))
+        return (
+            listed if self.spec.exclude is msgspec.UNSET else listed.without(Units.parse(self.spec.exclude))
+        )
+
     @property
     def all_units(self) -> Units:
         """Return the units of all its domains. They are joined at once: there may be thousands of lists."""
-        lists = (Units.parse(entries).entries() for entries in self.spec.units.values())
+        lists = (self.units_of(domain).entries() for domain in self.spec.units)
         return Units().joined(Units.of(chain.from_iterable(lists)))
 
     def claimable_by(self, namespace: str) -> Units | None:
@@ -442,6 +450,8 @@ def _contradictions(spec: PoolSpec) -> Iterator[str]:
         yield from _wrong_source(spec, source)
     if spec.adopt_from is not None and not spec.units:
         yield "spec.adoptFrom goes with units only"
+    if spec.exclude is not msgspec.UNSET and not spec.units:
+        yield "spec.exclude goes with units only"
     if spec.claimable_by is not msgspec.UNSET and not spec.units:
         yield "spec.claimableBy goes with units only"
     if spec.adopt_from is not None and not is_key(spec.adopt_from):
@@ -478,6 +488,8 @@ def _wrong(spec: PoolSpec) -> Iterator[str]:
     yield from _wrong_namespaces("limits", spec.limits)
     yield from (f"spec.limits: {text}" for text in _wrong_counts(spec.limits.items()))
     yield from _wrong_units("units", spec.units) or _shared_units(spec.units)
+    if spec.exclude is not msgspec.UNSET:
+        yield from (f"spec.exclude: {text}" for text in _wrong_entries(spec.exclude))  # of any units, too
     if spec.claimable_by is not msgspec.UNSET:
         yield from _wrong_namespaces("claimableBy", spec.claimable_by)
         yield from _wrong_units("claimableBy", spec.claimable_by)  # of any units: they may be listed later
@@ -498,13 +510,19 @@ def _wrong_namespaces(field: str, names: Iterable[str]) -> Iterator[str]:
 
 def _wrong_units(field: str, lists: Mapping[str, tuple[str, ...]]) -> list[str]:
     """Return what is wrong with lists of units, naming the list and the entry."""
-    wrong = []
-    for where, entries in lists.items():
-        try:
-            Units.parse(entries)
-        except ValueError as error:
-            wrong.append(f"spec.{field}: {where}: {error}")
-    return wrong
+    return [
+        f"spec.{field}: {where}: {text}"
+        for where, entries in lists.items()
+        for text in _wrong_entries(entries)
+    ]
+
+
+def _wrong_entries(entries: tuple[str, ...]) -> list[str]:
+    try:
+        Units.parse(entries)
+    except ValueError as error:
+        return [str(error)]
+    return []
 
 
 def _shared_units(lists: Mapping[str, tuple[str, ...]]) -> list[str]:

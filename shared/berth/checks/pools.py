@@ -2,11 +2,15 @@
 
 from collections.abc import Iterator
 
+import msgspec
+
 from berth.api.pool import parse
-from berth.checks.finding import Check, Finding, Rule
+from berth.checks.finding import Check, Finding, Rule, listed
 from berth.checks.inputs import Inputs
 from berth.controller.capacity_sync import problems, supply_of
 from berth.errors import BadInputError
+
+_SMALLEST = 30  # bits of a subnet's prefix: one of two hosts joins two routers, and has none beside them
 
 WRONG = Rule(
     id="pools.wrong",
@@ -42,6 +46,17 @@ ANNOTATION = Rule(
     meaning="A node's annotation that says its capacity can't be read. The node has no units.",
     action="Correct the annotation on the node.",
     more="docs/reference/pool.md#capacity",
+)
+
+GATEWAY = Rule(
+    id="pools.gateway",
+    severity="warning",
+    meaning=(
+        "A Pool gives out the first address of a subnet, and excludes none. It is often the router's; then a "
+        "pod and the router have the same address."
+    ),
+    action="Set spec.exclude to the addresses that are in use; to an empty list, if none is.",
+    more="docs/reference/pool.md#exclude",
 )
 
 
@@ -83,6 +98,23 @@ def _units(inputs: Inputs) -> Iterator[Finding]:
             yield EMPTY.finding(f"Pool {pool.name} has no units", pool.name)
 
 
+def _gateways(inputs: Inputs) -> Iterator[Finding]:
+    for pool in inputs.pools.values():
+        if pool.spec.exclude is not msgspec.UNSET:
+            continue
+        subnets = [entry for entries in pool.spec.units.values() for entry in entries if _is_subnet(entry)]
+        if subnets:
+            yield GATEWAY.finding(
+                f"Pool {pool.name} gives out the first address of {listed(subnets)}", pool.name
+            )
+
+
+def _is_subnet(entry: str) -> bool:
+    """Whether the entry is a CIDR of IPv4 with room for a router."""
+    _, slash, length = entry.partition("/")
+    return bool(slash) and "." in entry and int(length) < _SMALLEST
+
+
 def _annotation(inputs: Inputs) -> Iterator[Finding]:
     for problem in problems(inputs.pools.values(), inputs.nodes):
         yield ANNOTATION.finding(problem, problem.partition(":")[0])
@@ -91,5 +123,6 @@ def _annotation(inputs: Inputs) -> Iterator[Finding]:
 CHECKS = (
     Check("the Pools", _wrong, (WRONG,)),
     Check("the Pools' units", _units, (SELECTOR, LABEL, EMPTY)),
+    Check("the Pools' subnets", _gateways, (GATEWAY,)),
     Check("the nodes' annotations", _annotation, (ANNOTATION,)),
 )

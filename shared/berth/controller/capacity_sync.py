@@ -8,7 +8,6 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from berth.api.pool import EVERYWHERE, Pool
-from berth.api.units import Units
 from berth.controller.annotation import with_own
 from berth.kube.types import Node
 from berth.ledger import capacity
@@ -235,7 +234,7 @@ def _add(supply: Supply, pool: Pool, domain: str, units: int | None) -> None:
     if units is None:
         return
     which = (pool.name, domain)
-    supply.capacities[which] = Units.parse(pool.spec.units.get(domain, ())).entries() if pool.named else units
+    supply.capacities[which] = pool.units_of(domain).entries() if pool.named else units
     unreserved = (pool.name, unreserved_quota(domain))
     if pool.spec.reserved is not None:
         supply.capacities[unreserved] = max(0, units - pool.spec.reserved.units)

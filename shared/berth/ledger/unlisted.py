@@ -80,7 +80,7 @@ def _unlisted(
     @cache
     def lists(pool: str, place: str) -> tuple[Units, Units]:
         head = documents.get(pool, {}).get(place, Domain())
-        return Units.parse(pools[pool].spec.units.get(place, ())), Units.of(head.units or ())
+        return pools[pool].units_of(place), Units.of(head.units or ())
 
     unlisted: dict[str, dict[str, str]] = {}
     for holding in (holding for claim in claims for holding in claim.holdings):
@@ -107,8 +107,8 @@ def _elsewhere(
     listed = listed_in(documents.values())
     if before is None or before.counts != pool.counts:
         return {unit for unit in places if unit in listed}
-    known, lists = before.all_units, before.spec.units
-    own = {place: Units.parse(lists.get(place, ())) for place in set(places.values())}
+    known = before.all_units
+    own = {place: before.units_of(place) for place in set(places.values())}
     return {
         unit for unit, place in places.items() if unit in listed or (unit in known and unit not in own[place])
     }

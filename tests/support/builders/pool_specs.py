@@ -33,6 +33,8 @@ RIGHT_SPECS: list[Spec] = [
     {**CAPACITY, "reserved": {"priorityAtLeast": -5, "units": 2}},
     {**NAMED, "claimableBy": {"team-a": ["k80-0", "10.0.3.0/28", "fd00::1-fd00::9"], "*": []}},
     {**NAMED, "claimableBy": {}},
+    {**CLUSTER, "units": {"*": ["10.0.3.0/24"]}, "exclude": ["10.0.3.1", "10.0.3.64/26", "fd00::/64", "a"]},
+    {**NAMED, "exclude": []},
     {
         **NAMED,
         "annotations": {"cni.example/ip": '["{unit}"]', "plain": "{units} {units:json} {domain} {pool}"},
@@ -110,6 +112,7 @@ WRONG_SPECS: list[tuple[Spec, str, str]] = [
         ),
         ({**CAPACITY, **TOPOLOGY, "external": 1}, "spec.external goes with scope Cluster only"),
         ({**CAPACITY, "adoptFrom": "ip"}, "spec.adoptFrom goes with units only"),
+        ({**CAPACITY, "exclude": []}, "spec.exclude goes with units only"),
         ({**CAPACITY, "claimableBy": {"*": ["k80-0"]}}, "spec.claimableBy goes with units only"),
         (
             {**NAMED, "adoptFrom": "a b"},
@@ -368,6 +371,8 @@ WRONG_FOR_BERTH: list[tuple[Spec, str]] = [
         {"units": {"n1": ["10.0.3.1/28"]}},
         "spec.units: n1: 10.0.3.1/28 has host bits set: write 10.0.3.0/28",
     ),
+    ({**NAMED, "exclude": ["10.0.3.1/28"]}, "spec.exclude: 10.0.3.1/28 has host bits set: write 10.0.3.0/28"),
+    ({**NAMED, "exclude": ["a", "a "]}, "spec.exclude: "),
     (
         {**NAMED, "claimableBy": {"team-a": ["10.0.3.1/28"]}},
         "spec.claimableBy: team-a: 10.0.3.1/28 has host bits set: write 10.0.3.0/28",

@@ -45,6 +45,25 @@ def test_a_pool_without_units_is_found(document: dict[str, Any], rules: list[str
     assert [finding.id for finding in pools._units(given)] == rules
 
 
+@pytest.mark.parametrize(
+    ("spec", "subnets"),
+    [
+        (
+            {"units": {"n1": ["10.0.3.0/24", "fd00::/64", "a"], "n2": ["10.0.4.0/29"]}},
+            "10.0.3.0/24, 10.0.4.0/29",
+        ),
+        ({"units": {"n1": ["10.0.3.2-10.0.3.9", "10.0.3.16/30", "10.0.3.20/32"]}}, ""),
+        ({"units": {"n1": ["10.0.3.0/24"]}, "exclude": ["10.0.3.254"]}, ""),
+        ({"units": {"n1": ["10.0.3.0/24"]}, "exclude": []}, ""),
+        ({"capacity": {"perDomain": 1}}, ""),
+    ],
+)
+def test_a_pool_that_gives_out_a_subnet_s_first_address_is_found(spec: dict[str, Any], subnets: str) -> None:
+    document = {**pool("ip"), "spec": spec}
+    found = "".join(finding.message for finding in pools._gateways(inputs_of(pools=[document])))
+    assert found == (f"Pool ip gives out the first address of {subnets}" if subnets else "")
+
+
 def test_a_pool_that_is_wrong_is_named_and_the_others_are_looked_at() -> None:
     given = inputs_of()
     vars(given)["pool_documents"] = [pool("a", capacity={"perDomain": -1}), pool("b")]
