@@ -174,6 +174,20 @@ def test_alerts_on_reconcile_fire(system_of: Systems, tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
+def test_the_alert_on_reconcile_fires_where_no_tick_comes_and_ends_with_the_next(
+    system_of: Systems, tmp_path: Path
+) -> None:
+    """As with a PingSource that is broken, or a relay that can't have its Lease: reconcile itself is well."""
+    with watched(system_of, tmp_path, FACTOR, [of_cluster("seat", 2)]) as world:
+        world.fault("no-tick")
+        world.paused.set()
+        world.fires("BerthReconcileLate")
+        assert world.ever_fired() == {"BerthReconcileLate"}
+        assert world.system.berth.post("reconcile", {}).status == 200
+        wait(lambda: not world.prometheus.firing(), 60, "the alert ends", every=0.2)
+
+
+@pytest.mark.nightly
 def test_alerts_on_calls_and_the_store_fire(
     system_of: Systems, tmp_path: Path, own_redis: RedisServer
 ) -> None:

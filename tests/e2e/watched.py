@@ -30,9 +30,11 @@ from msgspec.structs import replace
 
 from berth.errors import StoreFailedError
 from berth.handlers import reconcile as verb
+from berth.http.endpoint import Reply
 from berth.http.function import serve
 
-BROKEN = Path(os.environ["FAULTS"]) / "broken"
+FAULTS = Path(os.environ["FAULTS"])
+BROKEN, NO_TICK = FAULTS / "broken", FAULTS / "no-tick"
 
 
 def endpoint(settings, *, metrics):
@@ -41,6 +43,8 @@ def endpoint(settings, *, metrics):
     def answer(headers, body):
         if BROKEN.exists():
             raise StoreFailedError("the test has broken it")
+        if NO_TICK.exists() and headers.get("user-agent") == "berth-up":
+            return Reply(200, b"{}")
         return real.answer(headers, body)
 
     return replace(real, answer=answer)
@@ -88,9 +92,10 @@ bind = serve(verb.endpoint)
 class Watched:
     """The system and its Prometheus.
 
-    `faults` holds files for tests/e2e/faults/release.py, and `broken`, with which reconcile fails, `crowded`:
-    then somebody writes what bind has read before three of four commits, and `slow`: then each commit of bind
-    takes 1.5 s more. While `paused` is set, reconcile is called no more often than in a cluster.
+    `faults` holds files for tests/e2e/faults/release.py, and `broken`, with which reconcile fails, `no-tick`,
+    with which no tick of `berth up` reaches it, `crowded`: then somebody writes what bind has read before
+    three of four commits, and `slow`: then each commit of bind takes 1.5 s more. While `paused` is set,
+    reconcile is called no more often than in a cluster.
     """
 
     system: System
