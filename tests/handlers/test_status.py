@@ -263,6 +263,15 @@ def test_behind_a_token_a_browser_asks_a_person_for_it(desk: Desk) -> None:
 
 
 @ONLY
+@pytest.mark.parametrize(
+    "path", ["/", "/api/v1/ledger", "/api/v1/pools", "/api/v1/none", "/metrics", "/openapi.json"]
+)
+def test_no_answer_is_kept_on_the_way_or_taken_for_another_kind(desk: Desk, path: str) -> None:
+    headers = desk.ask(path).headers()
+    assert (headers["Cache-Control"], headers["X-Content-Type-Options"]) == ("no-store", "nosniff")
+
+
+@ONLY
 def test_a_pod_that_asks_under_another_scheduler_is_told_on_the_first_page(desk: Desk) -> None:
     assert "schedulerName" not in desk.page("/").text
     call = desk.stage.add_pod(scheduler="default-scheduler")

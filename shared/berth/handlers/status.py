@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote
 
+from msgspec.structs import replace
+
 from berth.controller import ledger_metrics
 from berth.controller.board import Board, Snapshot
 from berth.errors import BadInputError
@@ -27,6 +29,8 @@ _FEW = 10  # rows of a table on the first page
 _ROWS = 100  # rows of a table on a page of its own
 _LONGEST = 253  # characters that are searched for: names of Kubernetes have no more
 _TEXT = "text/html; charset=utf-8"
+_HEADERS: Mapping[str, str] = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+"""What goes with each answer that is no page."""
 
 Query = Mapping[str, str]
 
@@ -48,6 +52,10 @@ class Site:
 
     def answer(self, headers: Mapping[str, str], _: Content) -> Reply:
         """Return the reply to a GET. Raises the store's errors, and BadInputError for a wrong query."""
+        reply = self._answer(headers)
+        return reply if reply.more else replace(reply, more=_HEADERS)
+
+    def _answer(self, headers: Mapping[str, str]) -> Reply:
         path, query = headers.get(PATH, "/").rstrip("/") or "/", _query(headers.get(QUERY, ""))
         if path.startswith("/static/"):
             return _static(path.removeprefix("/static/"))
