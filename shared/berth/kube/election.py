@@ -14,6 +14,7 @@ from berth.kube.client import library_client
 LEASE_SECONDS = 8
 """How long a leader that said nothing more is taken for one; then another leads."""
 
+_USUAL = (404, 409)  # there is none yet; another process was quicker
 _RENEW_SECONDS, _RETRY_SECONDS, _REQUEST_SECONDS = 5, 1, 2.0
 
 log = logging.getLogger("berth.election")
@@ -56,16 +57,32 @@ def take_part(lease: Lease, lead: Callable[[], None]) -> None:
 
 
 def _lock(lease: Lease) -> Any:
-    """Return the kubernetes client's lock, whose requests end in time, and fail as it expects."""
+    """Return the kubernetes client's lock, whose requests end in time, and fail as it expects. What keeps the
+    Lease from everybody is logged once, for the kubernetes client says nothing of it."""
     from kubernetes import client
     from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
+
+    logged = ""
+
+    def warn(error: Any) -> None:
+        nonlocal logged
+        said = " ".join(filter(None, (str(error.status or ""), error.reason)))
+        text = f"the Lease {lease.namespace}/{lease.name} can't be had ({said}"
+        if error.status not in _USUAL and text != logged:
+            logged = text
+            log.warning("%s); until it can, this relay sends no event and no tick%s", text, _advice(error))
 
     def bounded(call: Callable[..., Any]) -> Callable[..., Any]:
         def called(*arguments: Any, **options: Any) -> Any:
             try:
                 return call(*arguments, **options, _request_timeout=_REQUEST_SECONDS)
+            except client.ApiException as error:
+                warn(error)
+                raise
             except (urllib3.exceptions.HTTPError, OSError) as error:
-                raise client.ApiException(status=0, reason=reason(error)) from error
+                failed = client.ApiException(status=0, reason=reason(error))
+                warn(failed)
+                raise failed from error
 
         return called
 
@@ -74,3 +91,9 @@ def _lock(lease: Lease) -> Any:
     calls = ("read_namespaced_lease", "create_namespaced_lease", "replace_namespaced_lease")
     lock.api_instance = SimpleNamespace(**{name: bounded(getattr(api, name)) for name in calls})
     return lock
+
+
+def _advice(error: Any) -> str:
+    if error.status not in (401, 403):
+        return ""
+    return ": give its account the rights to get, create and update leases there"
