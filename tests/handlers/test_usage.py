@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from berth.controller.usage import SETTLED_SECONDS
+from berth.controller.usage import SETTLED_SECONDS, uses_of
 from berth.ledger.keys import COUNTED, usage_key
 from berth.ledger.usage import DayUse, NamespaceUse
 from berth.stores.base import EPOCH
@@ -55,6 +55,17 @@ def test_a_pod_that_began_and_ended_between_two_ticks_is_counted(stage: Stage) -
     stage.time.now += 20
     _settle(stage)
     assert _use(stage) == NamespaceUse(12_345, 0, 1)
+
+
+def test_a_pod_that_asks_for_more_than_there_can_be_waits_for_one_unit_more_and_not_for_all(
+    stage: Stage,
+) -> None:
+    """Any user may write any number: one such pod made all sums of the journal worthless."""
+    calls = [stage.add_pod(units) for units in (str(2**63 - 1), "2", "1")]
+    pods = [stage.cluster.pod(call.namespace, call.name) for call in calls]
+    use = uses_of(stage.ledger().view(), list(filter(None, pods)), ("berth",), _DAY)["ip"]
+    assert [span.units for span in use.waited] == [2, 2, 1]
+    assert use.capacity == 2
 
 
 def test_a_pod_is_counted_across_ticks_once_however_many_there_are(stage: Stage) -> None:

@@ -3,6 +3,7 @@ It counts what claims hold: a pod that is bound without one counts from when rec
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from functools import cache
 
 from berth.errors import BerthError
 from berth.kube.types import Pod
@@ -86,12 +87,18 @@ def _waits(namespace: str, count: int, made: float, start: float) -> tuple[Span,
 
 
 def _waiting(view: View, pods: Collection[Pod], schedulers: Collection[str]) -> Iterator[tuple[str, Span]]:
-    """Yield what these pods wait for now, by pool."""
-    terms = terms_of(view)
+    """Yield what these pods wait for now, by pool. Users may write any number: a pod that asks for more than
+    any domain has counts as one that asks for one unit more than that."""
+    terms, most = terms_of(view), cache(lambda pool: _largest(view, pool) + 1)
     for pod in pods:
         if pod.waiting and pod.spec.scheduler_name in schedulers and (made := pod.made_at) is not None:
             for pool, count in terms.demand(pod).units.items():
-                yield pool, Span(pod.namespace, count, made + _GRAIN_SECONDS)
+                yield pool, Span(pod.namespace, min(count, most(pool)), made + _GRAIN_SECONDS)
+
+
+def _largest(view: View, pool: str) -> int:
+    """Return the largest capacity of the pool's domains; 0 where there is none."""
+    return max((capacity for _, capacity in view.free.get(pool, {}).values()), default=0)
 
 
 def notes_of(view: View) -> dict[PoolDomain, tuple[EndedUse, ...]]:
