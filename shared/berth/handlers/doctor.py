@@ -185,8 +185,8 @@ class Doctor:
         told = any(last.others for _, last in readings.values())
         others = self._cluster.pods(lambda pod: may_be_other(pod, readings)) if told else ()
         seen += checkout_findings(ledgers.after, readings, others)
-        pending, schedulers = self._cluster.pending_pods(), self._settings.scheduler_names
-        for stray in of_other_schedulers(pending, ledgers.after, schedulers):
+        schedulers = self._settings.scheduler_names
+        for stray in of_other_schedulers(rehearsal.listed.values(), ledgers.after, schedulers):
             about = {"pod": stray.first, "pool": stray.asked, "key": stray.scheduler}
             seen.append(finding("other-scheduler", str(stray), **about))
         return Examination(

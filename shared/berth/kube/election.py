@@ -15,6 +15,7 @@ LEASE_SECONDS = 8
 """How long a leader that said nothing more is taken for one; then another leads."""
 
 _USUAL = (404, 409)  # there is none yet; another process was quicker
+_NO_RIGHT, _RIGHTS = (401, 403), ": give its account the rights to get, create and update leases there"
 _RENEW_SECONDS, _RETRY_SECONDS, _REQUEST_SECONDS = 5, 1, 2.0
 
 log = logging.getLogger("berth.election")
@@ -67,10 +68,13 @@ def _lock(lease: Lease) -> Any:
     def warn(error: Any) -> None:
         nonlocal logged
         said = " ".join(filter(None, (str(error.status or ""), error.reason)))
-        text = f"the Lease {lease.namespace}/{lease.name} can't be had ({said}"
+        text = (
+            f"the Lease {lease.namespace}/{lease.name} can't be had ({said}); until it can, this relay sends "
+            f"no event and no tick{_RIGHTS if error.status in _NO_RIGHT else ''}"
+        )
         if error.status not in _USUAL and text != logged:
             logged = text
-            log.warning("%s); until it can, this relay sends no event and no tick%s", text, _advice(error))
+            log.warning("%s", text)
 
     def bounded(call: Callable[..., Any]) -> Callable[..., Any]:
         def called(*arguments: Any, **options: Any) -> Any:
@@ -91,9 +95,3 @@ def _lock(lease: Lease) -> Any:
     calls = ("read_namespaced_lease", "create_namespaced_lease", "replace_namespaced_lease")
     lock.api_instance = SimpleNamespace(**{name: bounded(getattr(api, name)) for name in calls})
     return lock
-
-
-def _advice(error: Any) -> str:
-    if error.status not in (401, 403):
-        return ""
-    return ": give its account the rights to get, create and update leases there"

@@ -114,25 +114,16 @@ def test_a_kubeconfig_s_token_is_read_each_minute(
     assert server.asked == 1
 
 
-def test_where_the_token_is_still_the_same_a_refusal_is_final(
-    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    api, _ = with_token_file(tmp_path, server, monkeypatch, Time())
-    server.valid = "new"
-    with pytest.raises(ClusterRefusedError, match="401"):
-        api.call(LIST)
-    assert server.asked == 1
-
-
-def test_a_token_that_is_refused_once_more_is_not_tried_again(
-    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("token", "asked"), [("old", 1), ("newer", 2)])
+def test_a_refusal_is_final_where_the_token_is_the_same_or_is_refused_as_well(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, token: str, asked: int
 ) -> None:
     api, file = with_token_file(tmp_path, server, monkeypatch, Time())
-    file.write_text("newer")
+    file.write_text(token)
     server.valid = "new"
     with pytest.raises(ClusterRefusedError, match="401"):
         api.call(LIST)
-    assert server.asked == 2
+    assert server.asked == asked
 
 
 def test_lines_of_a_watch_and_headers_are_asked_for_with_the_new_token_too(
